@@ -1,0 +1,177 @@
+"""The AsyncAPI 3.0.0 document: channels, messages and operations from the agent's point of view.
+
+JetStream's facts, for which AsyncAPI has no words, stand under `x-jetstream`. Pure: the schemas and examples are given.
+"""
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any
+
+from schemas import subjects
+from schemas.events import INBOUND
+
+Json = dict[str, Any]
+
+REFS = "#/components/schemas/{model}"
+"""Where the schemas given to document() must refer to their definitions."""
+
+DEDUPE_KEYS = {
+    subjects.START: "agentic:start:{external_id}",
+    subjects.TOOL_REQUEST: "agentic:run:{run_id}:step:{step}:request",
+    subjects.TOOL_RESULT: "agentic:run:{run_id}:step:{step}:result",
+    subjects.CANCEL: "agentic:run:{run_id}:cancel",
+    subjects.SIGNAL: "agentic:run:{run_id}:signal:{signal_id}",
+    subjects.WAKE_ACCEPTED: "agentic:run:{run_id}:accepted",
+    subjects.PROGRESS: "agentic:run:{run_id}:progress:{seq}",
+    subjects.COMPLETED: "agentic:run:{run_id}:completed",
+    subjects.ESCALATED: "agentic:run:{run_id}:escalated:{seq}",
+    subjects.FAILED: "agentic:run:{run_id}:failed",
+    subjects.CANCELLED: "agentic:run:{run_id}:cancelled",
+}
+"""What schemas.keys returns for each event, written out for people."""
+
+RETRY_SUFFIX = ":attempt:{attempt}"
+"""What the keys of a tool request and of its result end in from attempt 2 on."""
+
+HEADERS = {
+    "Nats-Msg-Id": "The dedupe key: of two messages with the same one, JetStream stores the first.",
+    "traceparent": "W3C trace context: the run's trace, and a span derived from the dedupe key.",
+    "Agentic-Run-Id": "The run that the message belongs to.",
+    "ce-specversion": "1.0: CloudEvents in binary mode.",
+    "ce-id": "The dedupe key.",
+    "ce-type": "The type of the event.",
+    "ce-source": "The service that sent the message.",
+    "ce-time": "When it happened: RFC 3339, UTC.",
+}
+
+_ENDINGS = (subjects.COMPLETED, subjects.ESCALATED, subjects.FAILED, subjects.CANCELLED)
+
+CONSUMERS: dict[str, tuple[str, ...]] = {
+    subjects.DURABLE_LOOP: (subjects.START, subjects.TOOL_RESULT),
+    subjects.DURABLE_CONTROL: (subjects.CANCEL, subjects.SIGNAL),
+    subjects.DURABLE_TOOLS: (subjects.ALL_TOOL_REQUESTS,),
+}
+"""What each durable consumer reads, by its name."""
+
+STREAMS: dict[str, tuple[str, ...]] = {
+    subjects.STREAM: (*chain.from_iterable(CONSUMERS.values()), *_ENDINGS),
+    subjects.STREAM_PROGRESS: (subjects.WAKE_ACCEPTED, subjects.PROGRESS),
+    subjects.STREAM_DEAD_LETTERS: (subjects.ALL_DEAD_LETTERS,),
+}
+"""What each stream stores, by its name."""
+
+_CATALOG_REPLY = f"{subjects.CATALOG}.reply"
+
+
+def document(bodies: Mapping[str, Json], examples: Mapping[str, Json]) -> Json:
+    """The whole document. `bodies` has a JSON Schema per event and one of the catalog, with definitions under `$defs`;
+    `examples` has valid bodies, by event and then by the example's name."""
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "Agentic Loop",
+            "version": "1.0.0",
+            "description": "The events of a durable agent loop on NATS JetStream, from the agent's point of view.",
+            "license": {"name": "Apache-2.0"},
+        },
+        "defaultContentType": "application/json",
+        "channels": {event: _channel(event) for event in DEDUPE_KEYS} | _catalog_channels(),
+        "operations": {_operation_name(event): _operation(event) for event in DEDUPE_KEYS} | _catalog_operation(),
+        "components": {
+            "messages": {name: _message(name, examples[name]) for name in bodies},
+            "schemas": _schemas(bodies),
+        },
+        "x-jetstream": {
+            "streams": {name: _stream(name) for name in STREAMS},
+            "consumers": {name: _consumer(name) for name in CONSUMERS},
+            "objectStores": [subjects.ARTIFACT_BUCKET],
+        },
+    }
+
+
+def _channel(event: str) -> Json:
+    channel: Json = {"address": event, "messages": _only(event), "x-jetstream": _channel_facts(event)}
+    if event == subjects.TOOL_REQUEST:
+        about = f"The Ductile plugin or pipeline that serves the tool. Matches {subjects.NAME.pattern}"
+        channel |= {"address": f"{event}.{{route}}", "parameters": {"route": {"description": about}}}
+    return channel
+
+
+def _only(message: str) -> Json:
+    return {message: {"$ref": f"#/components/messages/{message}"}}
+
+
+def _channel_facts(event: str) -> Json:
+    pattern = subjects.ALL_TOOL_REQUESTS if event == subjects.TOOL_REQUEST else event
+    facts: Json = {"stream": next(name for name, stored in STREAMS.items() if pattern in stored)}
+    facts["consumers"] = [name for name, filters in CONSUMERS.items() if pattern in filters]
+    facts["dedupeKey"] = DEDUPE_KEYS[event]
+    if event in (subjects.TOOL_REQUEST, subjects.TOOL_RESULT):
+        facts["dedupeKeyFromAttempt2"] = DEDUPE_KEYS[event] + RETRY_SUFFIX
+    return facts
+
+
+def _stream(name: str) -> Json:
+    # Ages and sizes are the operator's to set: no part of the contract.
+    storage = "memory" if name == subjects.STREAM_PROGRESS else "file"
+    return {"subjects": list(STREAMS[name]), "storage": storage, "retention": "limits"}
+
+
+def _consumer(name: str) -> Json:
+    filters = list(CONSUMERS[name])
+    return {"stream": subjects.STREAM, "filterSubjects": filters, "ackPolicy": "explicit"}
+
+
+def _operation_name(event: str) -> str:
+    words = event.replace("_", ".").split(".")
+    return _action(event) + "".join(word.capitalize() for word in words)
+
+
+def _action(event: str) -> str:
+    return "receive" if event in INBOUND else "send"
+
+
+def _operation(event: str) -> Json:
+    return {"action": _action(event), **_where(event, event)}
+
+
+def _where(channel: str, message: str) -> Json:
+    at = f"#/channels/{channel}"
+    return {"channel": {"$ref": at}, "messages": [{"$ref": f"{at}/messages/{message}"}]}
+
+
+def _catalog_channels() -> Json:
+    request = {"request": {"name": "request", "summary": "An empty body asks for all tools."}}
+    return {
+        subjects.CATALOG: {"address": subjects.CATALOG, "messages": request},
+        _CATALOG_REPLY: {"address": None, "messages": _only(subjects.CATALOG)},
+    }
+
+
+def _catalog_operation() -> Json:
+    asked = {"action": "send", **_where(subjects.CATALOG, "request")}
+    return {"askCatalog": asked | {"reply": _where(_CATALOG_REPLY, subjects.CATALOG)}}
+
+
+def _message(name: str, examples: Json) -> Json:
+    message = {
+        "name": name,
+        "payload": {"$ref": REFS.format(model=name)},
+        "examples": [{"name": title, "payload": body} for title, body in examples.items()],
+    }
+    if name == subjects.CATALOG:
+        return message
+    return message | {"headers": {"$ref": REFS.format(model=_headers_name(name))}}
+
+
+def _headers_name(event: str) -> str:
+    return "HeadersReceived" if event in INBOUND else "HeadersSent"
+
+
+def _schemas(bodies: Mapping[str, Json]) -> Json:
+    headers = {"type": "object", "properties": {n: {"type": "string", "description": d} for n, d in HEADERS.items()}}
+    schemas: Json = {"HeadersReceived": headers, "HeadersSent": headers | {"required": list(HEADERS)}}
+    for name, body in bodies.items():
+        schemas |= body.get("$defs", {})
+        schemas[name] = {key: value for key, value in body.items() if key != "$defs"}
+    return schemas

@@ -1,0 +1,303 @@
+"""The events on the bus, as frozen pydantic models (RFC-103; external sibling card).
+
+A message's subject is its `type`; its body is one JSON object `{"type", "payload", "dedupe_key"?}`. Unknown payload
+fields are tolerated from outside (start, tool result, cancel, signal) and never invented inside (what we send).
+Instants are RFC 3339 UTC ending in `Z`. Fields are added, never renamed or removed within a version.
+"""
+
+import math
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+)
+
+from schemas import subjects
+
+MAX_GOAL_BYTES = 32 * 1024
+RESERVED_KEYS = frozenset({"run_id", "step", "tool", "tool_command", "attempt", "wake_id"})
+"""Correlation keys: no content of a payload, a result or a model's reply may override them (RFC-103)."""
+
+_RFC3339 = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$")
+
+
+def _rfc3339(value: object) -> object:
+    if isinstance(value, datetime) or (isinstance(value, str) and _RFC3339.fullmatch(value)):
+        return value
+    raise ValueError("must be an RFC 3339 instant with a zone, such as 2026-11-21T12:00:00Z")
+
+
+def _utc(value: datetime) -> datetime:
+    if value.tzinfo is None:
+        raise ValueError("must have a time zone")
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("must lie in the years 1 to 9999 in UTC") from None
+
+
+def _storable(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not contain a NUL character")
+    text.encode()  # a lone surrogate is a UnicodeEncodeError, which is a ValueError
+    return text
+
+
+def _storable_json(value: JsonValue) -> JsonValue:
+    match value:
+        case str():
+            _storable(value)
+        case float() if not math.isfinite(value):
+            raise ValueError("must not contain NaN or an infinite number")
+        case list():
+            for item in value:
+                _storable_json(item)
+        case dict():
+            for key, item in value.items():
+                _storable(key)
+                _storable_json(item)
+    return value
+
+
+def _goal(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    if len(text.encode()) > MAX_GOAL_BYTES:
+        raise ValueError(f"must be at most {MAX_GOAL_BYTES} bytes of UTF-8")
+    return text
+
+
+Instant = Annotated[datetime, BeforeValidator(_rfc3339), AfterValidator(_utc)]
+Text = Annotated[str, AfterValidator(_storable)]
+Json = Annotated[JsonValue, AfterValidator(_storable_json)]
+JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_storable_json)]
+Goal = Annotated[Text, AfterValidator(_goal)]
+Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
+ToolName = Annotated[str, StringConstraints(pattern=subjects.NAME.pattern)]
+MAX_COUNT = 2**53 - 1
+Count = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
+
+
+class _FromOutside(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class _FromUs(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+
+
+class Constraints(_FromOutside):
+    """What the caller allows a run to spend. `max_loops` and `max_steps` are two names of one number."""
+
+    max_loops: Count | None = None
+    max_steps: Count | None = None
+    deadline_at: Instant | None = None
+    max_tokens: Count | None = None
+    max_cost_usd: Annotated[float, Field(strict=True, gt=0)] | None = None
+    max_reframes: Annotated[int, Field(strict=True, ge=0)] | None = None
+
+
+class AgenticStart(_FromOutside):
+    """Anyone asks the agent to pursue a goal. `run_id` and `wake_id` come from the wake API only."""
+
+    goal: Goal
+    context: JsonObject = Field(default_factory=dict)
+    constraints: Constraints = Constraints()
+    callback: Text | None = None
+    run_id: Id | None = None
+    wake_id: Id | None = None
+
+
+class ToolRequest(_FromUs):
+    """The agent asks for one attempt of one step. The subject's last token is the route that serves the tool."""
+
+    run_id: Id
+    step: Count
+    tool: ToolName
+    tool_command: ToolName
+    tool_payload: JsonObject
+    requested_at: Instant
+    attempt: Count = 1
+    deadline_at: Instant | None = None
+
+
+class ToolError(_FromOutside):
+    """Why a call failed. `class` says what to do; `retryable` says whether another attempt can help."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+    error_class: str = Field(alias="class", default="tool_error", max_length=64)
+    message: Text = Field(max_length=8192)
+    retryable: bool = False
+
+
+class ToolOutput(_FromOutside):
+    """What a call brought: large content is an artifact, named by its path below the run, with an excerpt here."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
+    __pydantic_extra__: dict[str, Json]
+    artifact_path: Text | None = None
+    content_type: Text | None = None
+    excerpt: Text | None = None
+
+
+class ToolResult(_FromOutside):
+    """The outcome of one attempt of one step."""
+
+    run_id: Id
+    step: Count
+    tool: ToolName
+    status: Literal["ok", "error", "continuation"]
+    result: ToolOutput | None = None
+    error: ToolError | None = None
+    completed_at: Instant
+    attempt: Count = 1
+
+
+class Cancel(_FromOutside):
+    run_id: Id
+    reason: Annotated[Text, Field(max_length=1024)] | None = None
+
+
+class Signal(_FromOutside):
+    """A person speaks to a run: a message, a resume, a larger budget, or a verdict."""
+
+    run_id: Id
+    signal_id: Id
+    kind: Literal["message", "resume", "raise_budget", "approve", "reject"]
+    message: Annotated[Text, Field(max_length=8192)] | None = None
+    constraints: Constraints | None = None
+
+
+class WakeAccepted(_FromUs):
+    """The run is durable. Accepted is not completed."""
+
+    run_id: Id
+    wake_id: Id
+    accepted_at: Instant
+
+
+class Tally(_FromUs):
+    done: int
+    total: int
+
+
+class BudgetUse(_FromUs):
+    """What the run has spent and may spend; a limit that is not set is null."""
+
+    steps: int
+    max_steps: int
+    reframes: int
+    max_reframes: int
+    tokens: int
+    max_tokens: int | None
+    cost_usd: float | None
+    max_cost_usd: float | None
+    deadline_at: Instant
+
+
+class Progress(_FromUs):
+    """One committed phase or step. `seq` is the journal's; it can be published again from the journal."""
+
+    run_id: Id
+    seq: Count
+    phase: Literal["accepted", "frame", "plan", "act", "reflect", "end"]
+    step: int
+    status: Text
+    summary: Text
+    definition_of_done: Tally
+    budget: BudgetUse
+
+
+class DoneItem(_FromUs):
+    id: Text
+    text: Text
+    done: bool
+    evidence: tuple[Text, ...] = ()
+
+
+class Usage(_FromUs):
+    tokens: int
+    cost_usd: float | None
+
+
+class Completed(_FromUs):
+    """Published exactly once per completed run, and only when every item of the definition of done is ticked."""
+
+    run_id: Id
+    goal: Text
+    outcome: Text
+    steps_taken: int
+    artifacts: tuple[Text, ...]
+    definition_of_done: tuple[DoneItem, ...] = ()
+    usage: Usage | None = None
+    started_at: Instant | None = None
+    completed_at: Instant | None = None
+    trace_url: Text | None = None
+
+
+class _NotCompleted(_FromUs):
+    run_id: Id
+    goal: Text
+    reason: Text
+    ending_class: Text = Field(alias="class")
+    step: int
+    usage: Usage | None = None
+
+
+class Escalated(_NotCompleted):
+    """The run hands itself to a person. `resumable` is true while it is paused and a signal can set it going."""
+
+    resumable: bool = False
+
+
+class Failed(_NotCompleted):
+    """The run cannot go on: the agent is misconfigured or broken, with the remedy in the reason."""
+
+
+class Cancelled(_NotCompleted):
+    """A person or a caller stopped the run."""
+
+
+Payload = TypeVar("Payload", bound=BaseModel)
+
+
+class Envelope(BaseModel, Generic[Payload]):
+    """The body of a message on the bus."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    type: str
+    payload: Payload
+    dedupe_key: str | None = None
+
+    def body(self) -> bytes:
+        """The message body: compact JSON in UTF-8."""
+        return self.model_dump_json(by_alias=True).encode()
+
+
+INBOUND: dict[str, type[Envelope[Any]]] = {
+    subjects.START: Envelope[AgenticStart],
+    subjects.TOOL_RESULT: Envelope[ToolResult],
+    subjects.CANCEL: Envelope[Cancel],
+    subjects.SIGNAL: Envelope[Signal],
+}
+"""What the agent consumes, by subject."""
+
+OUTBOUND: dict[str, type[Envelope[Any]]] = {
+    subjects.TOOL_REQUEST: Envelope[ToolRequest],
+    subjects.WAKE_ACCEPTED: Envelope[WakeAccepted],
+    subjects.PROGRESS: Envelope[Progress],
+    subjects.COMPLETED: Envelope[Completed],
+    subjects.ESCALATED: Envelope[Escalated],
+    subjects.FAILED: Envelope[Failed],
+    subjects.CANCELLED: Envelope[Cancelled],
+}
+"""What the agent publishes, by subject (tool requests by the subject before the route)."""

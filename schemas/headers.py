@@ -1,0 +1,26 @@
+"""Headers of a message: correlation, trace context and CloudEvents 1.0 in binary mode. Names are lower case or as given
+here; NATS clients compare them by case."""
+
+import hashlib
+
+RUN_ID = "Agentic-Run-Id"
+TRACEPARENT = "traceparent"
+
+
+def of_event(
+    event_type: str, *, dedupe_key: str, source: str, at: str, run_id: str, trace_id: str
+) -> dict[str, str]:
+    """Headers for one event. `at` is RFC 3339; `trace_id` 32 hex digits (the W3C trace of the run).
+
+    The span id is derived from the dedupe key, so that a message published again carries the same context.
+    """
+    span_id = hashlib.sha256(dedupe_key.encode()).hexdigest()[:16]
+    return {
+        TRACEPARENT: f"00-{trace_id}-{span_id}-01",
+        RUN_ID: run_id,
+        "ce-specversion": "1.0",
+        "ce-id": dedupe_key,
+        "ce-type": event_type,
+        "ce-source": source,
+        "ce-time": at,
+    }

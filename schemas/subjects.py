@@ -1,0 +1,58 @@
+"""Every subject, stream, durable and bucket name: the only strings of their kind.
+
+A subject token made from a name (a route) must match NAME first: nothing a model or a tool wrote may reach a subject
+unmatched (an over-long or wildcard subject is an attack on the bus).
+"""
+
+import re
+
+START = "agentic.start"
+TOOL_REQUEST = "agentic.tool_request"
+TOOL_RESULT = "agentic.tool_result"
+CANCEL = "agentic.cancel"
+SIGNAL = "agentic.signal"
+WAKE_ACCEPTED = "agent.wake.accepted"
+PROGRESS = "agent.progress"
+COMPLETED = "agent.completed"
+ESCALATED = "agent.escalated"
+FAILED = "agent.failed"
+CANCELLED = "agent.cancelled"
+
+ALL_TOOL_REQUESTS = "agentic.tool_request.*"
+DEAD_LETTERS_LOOP = "agentic.dlq.loop"
+DEAD_LETTERS_CONTROL = "agentic.dlq.control"
+DEAD_LETTERS_TOOLS = "agentic.dlq.tools"
+ALL_DEAD_LETTERS = "agentic.dlq.>"
+
+STREAM = "AGENTIC"
+"""Work and endings: every message is durable."""
+STREAM_PROGRESS = "AGENTIC_PROGRESS"
+"""What can be published again from the journal, so that it pays for no fsync: progress and acceptance."""
+STREAM_DEAD_LETTERS = "AGENTIC_DLQ"
+
+DURABLE_LOOP = "loop"
+"""The agent's consumer of starts and tool results: a turn may hold a message for as long as a model call takes."""
+DURABLE_CONTROL = "control"
+"""The agent's consumer of cancels and signals: apart from the loop, so that no slow turn delays a cancel."""
+DURABLE_TOOLS = "tools"
+"""The gateway's consumer of tool requests."""
+
+ARTIFACT_BUCKET = "agentic-artifacts"
+
+SERVICE_AGENT = "agentic-loop"
+SERVICE_GATEWAY = "ductile-gateway"
+CATALOG = "ductile-gateway.catalog"
+"""Request and reply: the gateway's tool catalog."""
+
+NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
+"""What a tool, command or route may be called."""
+
+OUR_OWN_ROUTES = frozenset({"agentic-loop", "agentic-wake", "ductile-gateway"})
+"""Routes that would make an agent call itself (RFC-103: no recursive agents)."""
+
+
+def tool_request(route: str) -> str:
+    """The subject that carries requests for `route`. Raises ValueError when the name is not a legal token."""
+    if not NAME.fullmatch(route):
+        raise ValueError(f"route {route[:80]!r} is not a legal name ({NAME.pattern})")
+    return f"{TOOL_REQUEST}.{route}"

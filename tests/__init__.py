@@ -1,0 +1,1 @@
+"""The tests: they read as the specification of the project."""

@@ -1,0 +1,1 @@
+"""What the contract promises: its models, its names, and the documents generated from them."""

@@ -1,0 +1,42 @@
+"""The samples of schemas/samples: one file per event, version and variant, to be parsed for ever.
+
+A sample may be added; none is changed or removed. Files named `rfc103` are RFC-103's own examples.
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+
+from schemas import generate
+
+PATHS = sorted(generate.SAMPLES.glob("*.json"))
+
+
+def title(path: Path) -> str:
+    return path.stem
+
+
+def event_of(path: Path) -> str:
+    """The event that the file's name begins with."""
+    return next(name for name in generate.MODELS if path.name.startswith(f"{name}."))
+
+
+def body(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_bytes())
+    return content
+
+
+def changed(event: str, **payload: Any) -> str:
+    """The event's first sample with these payload fields changed, as JSON (NaN and the infinities by name)."""
+    sample = body(generate.SAMPLES / f"{event}.{generate.VERSION}.json")
+    return json.dumps(sample | {"payload": sample["payload"] | payload})
+
+
+@cache
+def published(event: str) -> jsonschema_rs.Draft202012Validator:
+    """A validator of the event's generated JSON Schema, formats included."""
+    schema = json.loads((generate.GENERATED / f"{event}.{generate.VERSION}.json").read_bytes())
+    return jsonschema_rs.Draft202012Validator(schema, validate_formats=True)

@@ -1,0 +1,127 @@
+"""schemas/generated is what the models say, and `--check` notices when it is not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from schemas import generate, subjects
+from tests.schemas import samples
+
+EVERY_SAMPLE = pytest.mark.parametrize("path", samples.PATHS, ids=samples.title)
+EVENTS = [path for path in samples.PATHS if samples.event_of(path) != subjects.CATALOG]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    generate.write(tmp_path)
+    return tmp_path
+
+
+def spoil(folder: Path) -> None:
+    (folder / "agentic.start.v1.json").write_text("{}\n")
+    (folder / "agent.failed.v1.json").unlink()
+    (folder / "agentic.old.v1.json").write_text("{}\n")
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_committed_files_are_fresh() -> None:
+    assert generate.differences(generate.GENERATED) == []
+
+
+def test_there_is_one_schema_per_event_and_one_asyncapi_document(folder: Path) -> None:
+    expected = {f"{name}.v1.json" for name in generate.MODELS} | {"asyncapi.json"}
+    assert listing(folder).keys() == expected
+
+
+def test_a_fresh_folder_passes_the_check(folder: Path) -> None:
+    generate.main(["--check"], folder)
+
+
+def test_the_check_names_what_differs_is_missing_or_is_extra_and_the_remedy(folder: Path) -> None:
+    spoil(folder)
+    with pytest.raises(SystemExit) as refusal:
+        generate.main(["--check"], folder)
+    assert str(refusal.value).splitlines()[1:] == [
+        "  differs: agentic.start.v1.json",
+        "  extra: agentic.old.v1.json",
+        "  missing: agent.failed.v1.json",
+        "Run `python -m schemas.generate` and commit it.",
+    ]
+
+
+def test_the_check_writes_nothing(folder: Path) -> None:
+    spoil(folder)
+    before = listing(folder)
+    with pytest.raises(SystemExit):
+        generate.main(["--check"], folder)
+    assert listing(folder) == before
+
+
+def test_a_missing_folder_fails_the_check_and_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"missing: agentic\.start\.v1\.json"):
+        generate.main(["--check"], tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_writing_mends_every_difference(folder: Path) -> None:
+    fresh = listing(folder)
+    spoil(folder)
+    generate.main([], folder)
+    assert listing(folder) == fresh
+
+
+def test_files_are_sorted_and_end_in_a_newline() -> None:
+    for content in generate.documents().values():
+        again = json.dumps(json.loads(content), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        assert content.decode() == again
+
+
+@pytest.mark.parametrize("name", generate.MODELS)
+def test_every_schema_is_one_of_draft_2020_12(name: str) -> None:
+    schema = json.loads((generate.GENERATED / f"{name}.v1.json").read_bytes())
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    jsonschema_rs.meta.validate(schema)
+
+
+@EVERY_SAMPLE
+def test_a_reader_with_this_version_tolerates_fields_of_a_later_one(path: Path) -> None:
+    def grown(value: Any) -> Any:
+        return {"added_later": 1} | {k: grown(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+    samples.published(samples.event_of(path)).validate(grown(samples.body(path)))
+
+
+@pytest.mark.parametrize("path", EVENTS, ids=samples.title)
+def test_a_schema_refuses_the_type_of_another_event(path: Path) -> None:
+    body, published = samples.body(path), samples.published(samples.event_of(path))
+    for other in ("agentic.other", "agentic.tool_request", "agentic.tool_request.a.b", body["type"] + "\n"):
+        assert not published.is_valid(body | {"type": other}), other
+
+
+@pytest.mark.parametrize("path", EVENTS, ids=samples.title)
+def test_a_schema_refuses_a_message_without_payload(path: Path) -> None:
+    assert not samples.published(samples.event_of(path)).is_valid({"type": samples.body(path)["type"]})
+
+
+@pytest.mark.parametrize(
+    ("event", "field", "value"),
+    [
+        ("agentic.start", "goal", 5),
+        ("agentic.start", "run_id", "../etc"),
+        ("agentic.tool_result", "status", "maybe"),
+        ("agentic.tool_result", "completed_at", "2026-W01-1"),
+        ("agentic.tool_result", "step", 0),
+        ("agentic.tool_request", "tool", "foo.>"),
+        ("agent.progress", "phase", "ponder"),
+    ],
+)
+def test_a_schema_refuses_a_wrong_value(event: str, field: str, value: object) -> None:
+    published = samples.published(event)
+    assert published.is_valid(json.loads(samples.changed(event)))
+    assert not published.is_valid(json.loads(samples.changed(event, **{field: value})))

@@ -1,0 +1,194 @@
+"""Act: one tool call at a time, its retries, and what its result means.
+
+Rules: what is pending is in the state before the request leaves. A retry is a new attempt of the same step, and only
+for an error that says so, on a command that is read-tier or declared idempotent. A write whose outcome is unknown is in
+doubt: it is handed to a person, never sent again.
+"""
+
+import hashlib
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from pydantic import JsonValue
+
+from agent_service.core import endings
+from agent_service.core.effects import Publish, Transition, publish
+from agent_service.core.phases import Action
+from agent_service.core.state import Brief, LastResult, Pending, RunState, StepRecord
+from schemas import keys, subjects
+from schemas.catalog import ToolCommand
+from schemas.events import RESERVED_KEYS, ToolError, ToolRequest, ToolResult
+
+ANSWER_GRACE_S = 10.0
+"""How much longer than the gateway we wait, so that its own timeout can still be heard."""
+MAX_BACKOFF_S = 120.0
+MAX_SUMMARY = 500
+SAME_RESULT_LIMIT = 3
+HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed"})
+"""Error classes that neither another attempt nor another plan can mend."""
+
+
+def flaws_of_action(brief: Brief, action: Action) -> tuple[str, ...]:
+    """Why `action` may not be dispatched; empty when it may. The gateway checks again before it calls."""
+    skill = brief.skill(action.tool)
+    if skill is None:
+        offered = ", ".join(s.name for s in brief.skills) or "none"
+        return (f"tool {action.tool[:64]!r} is not on offer; the tools are: {offered}",)
+    if skill.route in subjects.OUR_OWN_ROUTES and brief.depth >= brief.limits.max_depth:
+        return (f"tool {action.tool} would start an agent from an agent, which is not allowed",)
+    if brief.command(action) is None:
+        commands = ", ".join(c.name for c in skill.commands)
+        return (f"tool {action.tool} has no command {action.command[:64]!r}; it has: {commands}",)
+    return ()
+
+
+def dispatch(state: RunState, action: Action, *, at: datetime) -> Transition:
+    """Begin the next step with its first attempt."""
+    skill = state.brief.skill(action.tool)
+    assert skill is not None, "the plan was checked against the skills"
+    pending = Pending(
+        step=state.step + 1, attempt=1, action=action, route=skill.route, requested_at=at, deadline_at=at
+    )
+    return send(replace(state, step=pending.step), pending, at=at)
+
+
+def send(state: RunState, pending: Pending, *, at: datetime) -> Transition:
+    """Send one attempt of the pending step."""
+    patience = timedelta(seconds=_tool_time_s(state.brief, pending) + ANSWER_GRACE_S)
+    pending = replace(pending, retry_at=None, requested_at=at, deadline_at=at + patience)
+    summary = f"step {pending.step}: {pending.action.tool} {pending.action.command}{_nth(pending.attempt)}"
+    sent = replace(state, pending=pending, attempts=state.attempts + 1, summary=summary, updated_at=at)
+    return Transition(state=sent, effects=(endings.progress(sent, "act", summary), request(sent, pending)))
+
+
+def request(state: RunState, pending: Pending) -> Publish:
+    """The tool request of the pending attempt. The same whenever it is made."""
+    action = pending.action
+    payload = ToolRequest(
+        run_id=state.run_id,
+        step=pending.step,
+        tool=action.tool,
+        tool_command=action.command,
+        tool_payload=_without_reserved(action.arguments),
+        requested_at=pending.requested_at,
+        attempt=pending.attempt,
+        deadline_at=pending.requested_at + timedelta(seconds=_tool_time_s(state.brief, pending)),
+    )
+    key = keys.request(state.run_id, pending.step, pending.attempt)
+    return publish(subjects.tool_request(pending.route), payload, key)
+
+
+def retry(state: RunState, pending: Pending, error: ToolError, *, at: datetime) -> Transition | None:
+    """The next attempt, after a backoff; None when no retry may be made."""
+    limits = state.brief.limits
+    if not (error.retryable and is_repeatable(state, pending)) or pending.attempt >= limits.max_attempts:
+        return None
+    delay = timedelta(seconds=_backoff_s(limits.retry_base_s, state.run_id, pending))
+    waiting = replace(pending, attempt=pending.attempt + 1, retry_at=at + delay)
+    summary = (
+        f"step {pending.step}: {pending.action.tool} failed ({error.error_class}), attempt {waiting.attempt} follows"
+    )
+    waited = replace(state, pending=waiting, updated_at=at, summary=summary)
+    return Transition(state=waited, effects=(endings.progress(waited, "act", summary),))
+
+
+def exhausted(state: RunState, pending: Pending, error: ToolError) -> bool:
+    """Whether an error that could be retried has used up its attempts."""
+    return error.retryable and is_repeatable(state, pending)
+
+
+def is_repeatable(state: RunState, pending: Pending) -> bool:
+    command: ToolCommand | None = state.brief.command(pending.action)
+    return command is not None and (command.tier == "read" or command.idempotent)
+
+
+def finish_step(state: RunState, result: ToolResult, *, at: datetime) -> RunState:
+    """The state with the pending step completed and its result kept for the next reflection."""
+    pending = state.pending
+    assert pending is not None, "the result was matched with the pending step"
+    output = _output(result)
+    record = StepRecord(
+        step=pending.step,
+        tool=pending.action.tool,
+        command=pending.action.command,
+        attempt=pending.attempt,
+        status="ok" if result.status == "ok" else "error",
+        summary=_summary(output),
+        fingerprint=_digest([_identity(pending.action), result.status, output]),
+    )
+    return replace(
+        state,
+        pending=None,
+        completed=(*state.completed, record),
+        last_result=LastResult(step=record.step, status=record.status, output=output),
+        artifacts=tuple(dict.fromkeys((*state.artifacts, *_artifacts(result)))),
+        summary=f"step {record.step}: {record.tool} {record.status}",
+        updated_at=at,
+    )
+
+
+def repetitions(state: RunState) -> int:
+    """How many of the newest steps were the same action with the same result."""
+    if not state.completed:
+        return 0
+    newest = state.completed[-1].fingerprint
+    return sum(record.fingerprint == newest for record in state.completed)
+
+
+def is_stuck(state: RunState, action: Action) -> bool:
+    """Whether `action` was just done with the same result, for the third time."""
+    newest = state.completed[-1] if state.completed else None
+    if newest is None or repetitions(state) < SAME_RESULT_LIMIT or state.last_result is None:
+        return False
+    again = _digest([_identity(action), newest.status, state.last_result.output])
+    return again == newest.fingerprint
+
+
+def _identity(action: Action) -> list[object]:
+    return [action.tool, action.command, action.arguments]
+
+
+def _digest(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _output(result: ToolResult) -> dict[str, JsonValue]:
+    if result.error is not None:
+        return {"class": result.error.error_class, "message": result.error.message}
+    return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
+
+
+def _summary(output: dict[str, JsonValue]) -> str:
+    text = output.get("summary") or output.get("message") or output.get("excerpt") or json.dumps(output)
+    return str(text)[:MAX_SUMMARY]
+
+
+def _artifacts(result: ToolResult) -> tuple[str, ...]:
+    if result.result is None:
+        return ()
+    named = (result.result.model_extra or {}).get("artifacts") or ()
+    paths = [a["path"] for a in named if isinstance(a, dict) and isinstance(a.get("path"), str)]
+    return (*((result.result.artifact_path,) if result.result.artifact_path else ()), *paths)
+
+
+def _without_reserved(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    return {name: value for name, value in arguments.items() if name.casefold() not in RESERVED_KEYS}
+
+
+def _backoff_s(base_s: float, run_id: str, pending: Pending) -> float:
+    """Doubling, with up to a quarter more that differs from run to run: derived, so that a replay gives the same."""
+    spread = int(_digest([run_id, pending.step, pending.attempt])[:4], 16) / 0xFFFF
+    return min(MAX_BACKOFF_S, base_s * float(2 ** (pending.attempt - 1))) * (1 + spread / 4)
+
+
+def _tool_time_s(brief: Brief, pending: Pending) -> float:
+    """How long the tool may take, with the time that its request may wait."""
+    skill = brief.skill(pending.action.tool)
+    assert skill is not None, "a pending tool is one of the skills"
+    return skill.timeout_s + brief.limits.queue_wait_s
+
+
+def _nth(attempt: int) -> str:
+    return "" if attempt == 1 else f" (attempt {attempt})"

@@ -1,0 +1,268 @@
+"""The one decision function: what a run does when something happens.
+
+Rule 1: everything that can change a run is an event, and every event goes through `decide`.
+Rule 2: an event that changes the run counts one entry of its journal (`version`); one that does not returns the same
+        state, no effects, and the reason why it was ignored.
+Rule 3: after a final status nothing changes any more, but a late result is recorded once.
+Rule 4: a reply counts only for the call the run asks for; a result only for the attempt that is pending.
+Rule 5: a cancel ends a run in every state that is not final.
+
+What the phases mean is in `thinking`, tools are in `acting`, results are judged in `correlate`, endings in `endings`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import assert_never
+
+from agent_service.core import acting, endings, limits, thinking
+from agent_service.core.correlate import Relation, judge
+from agent_service.core.effects import Effect, Publish, Transition, publish
+from agent_service.core.events import (
+    CancelRequested,
+    Event,
+    ModelReplied,
+    ModelUnavailable,
+    RunStarted,
+    SignalReceived,
+    TimerFired,
+    ToolReturned,
+    WakeAccepted,
+)
+from agent_service.core.phases import Phase
+from agent_service.core.state import Brief, RunState, Status
+from schemas import events as wire
+from schemas import keys, subjects
+
+MAX_MESSAGES = 50
+
+LiveEvent = RunStarted | ModelReplied | ModelUnavailable | CancelRequested | SignalReceived | TimerFired
+"""What only a run that has not ended takes notice of."""
+
+
+def decide(state: RunState | None, event: Event) -> Transition:
+    """What `event` does to a run; `state` is None for a run that is not known yet."""
+    if isinstance(event, WakeAccepted):
+        return Transition(state=state, ignored="accepted already") if state else _on_accepted(event)
+    if state is None:
+        return Transition(state=None, ignored="no such run")
+    if isinstance(event, ToolReturned):
+        return _on_result(state, event)
+    return _ignored(state, f"the run has ended ({state.status})") if state.final else _on_live(state, event)
+
+
+def replay(events: Iterable[Event], state: RunState | None = None) -> RunState | None:
+    """The state that `events` lead to: the fold of a journal."""
+    for event in events:
+        state = decide(state, event).state
+    return state
+
+
+def _on_live(state: RunState, event: LiveEvent) -> Transition:
+    match event:
+        case RunStarted():
+            return _on_started(state, event)
+        case ModelReplied() | ModelUnavailable():
+            return _on_model(state, event)
+        case CancelRequested():
+            return endings.cancel(_next(state), event.reason, at=event.at)
+        case SignalReceived():
+            return _on_signal(state, event)
+        case TimerFired():
+            return _on_timer(state, event.at)
+    assert_never(event)
+
+
+def _next(state: RunState) -> RunState:
+    return replace(state, version=state.version + 1)
+
+
+def _ignored(state: RunState, why: str) -> Transition:
+    return Transition(state=state, ignored=why)
+
+
+def _on_accepted(event: WakeAccepted) -> Transition:
+    brief = Brief(
+        goal=event.goal,
+        context=event.context,
+        limits=event.limits,
+        fused=event.fused,
+        depth=event.depth,
+        callback=event.callback,
+    )
+    state = RunState(
+        run_id=event.run_id,
+        wake_id=event.wake_id,
+        brief=brief,
+        status=Status.QUEUED,
+        version=1,
+        accepted_at=event.at,
+        updated_at=event.at,
+        summary="accepted",
+    )
+    accepted = wire.WakeAccepted(run_id=event.run_id, wake_id=event.wake_id, accepted_at=event.at)
+    effects: list[Effect] = [publish(subjects.WAKE_ACCEPTED, accepted, keys.accepted(event.run_id), rebuildable=True)]
+    if event.announce:
+        effects.append(announcement(state))
+    return Transition(state=state, effects=tuple(effects))
+
+
+def announcement(state: RunState) -> Publish:
+    """The `agentic.start` of a run that was accepted by the wake API. The same whenever it is made."""
+    start = wire.AgenticStart(
+        goal=state.brief.goal,
+        context=state.brief.context,
+        callback=state.brief.callback,
+        run_id=state.run_id,
+        wake_id=state.wake_id,
+    )
+    return publish(subjects.START, start, keys.start(state.wake_id))
+
+
+def outstanding(state: RunState) -> Publish | None:
+    """What the bus must know of a run that stands here: all that has to be said again if the bus forgot it."""
+    if state.status is Status.QUEUED:
+        return announcement(state)
+    if state.final or state.status is Status.PAUSED:
+        return endings.ending(state)
+    if state.pending and state.pending.retry_at is None:
+        return acting.request(state, state.pending)
+    return None
+
+
+def _on_started(state: RunState, event: RunStarted) -> Transition:
+    if state.status is not Status.QUEUED:
+        return _ignored(state, "started already")
+    started = replace(
+        _next(state),
+        status=Status.RUNNING,
+        brief=replace(state.brief, skills=event.skills),
+        started_at=event.at,
+        updated_at=event.at,
+    )
+    return thinking.ask(started, Phase.FRAME, at=event.at)
+
+
+def _on_model(state: RunState, event: ModelReplied | ModelUnavailable) -> Transition:
+    if state.asking is None or event.call != state.asking.call:
+        return _ignored(state, f"model call {event.call} is not the one waited for")
+    if state.status is Status.PAUSED:
+        return _ignored(state, "the run is paused: the call is made again when it is resumed")
+    if isinstance(event, ModelReplied):
+        return thinking.on_reply(_next(state), event)
+    return thinking.on_unavailable(_next(state), event)
+
+
+def _on_result(state: RunState, event: ToolReturned) -> Transition:
+    result, judgement = event.result, judge(state, event.result)
+    match judgement.relation:
+        case Relation.STALE:
+            return _ignored(state, judgement.reason)
+        case Relation.LATE:
+            return _on_late(state, event, judgement.reason)
+        case Relation.VIOLATION:
+            return endings.escalate(_next(state), "protocol_violation", judgement.reason, at=event.at)
+        case Relation.MATCH if result.status == "ok":
+            return _reflect(acting.finish_step(_next(state), result, at=event.at), at=event.at)
+        case Relation.MATCH:
+            return _on_tool_error(_next(state), _as_error(result), at=event.at)
+
+
+def _on_late(state: RunState, event: ToolReturned, why: str) -> Transition:
+    which = (event.result.step, event.result.attempt)
+    if which in state.late or state.has_finished(event.result.step):
+        return _ignored(state, why)
+    return Transition(state=replace(_next(state), late=(*state.late, which), updated_at=event.at))
+
+
+def _as_error(result: wire.ToolResult) -> wire.ToolResult:
+    """A result that is not ok, as an error. A tool's wish for more evidence is told to the model as such."""
+    if result.status == "error":
+        return (
+            result if result.error else result.model_copy(update={"error": wire.ToolError(message="no reason given")})
+        )
+    error = wire.ToolError(error_class="continuation", message="the tool asks for more evidence before it can answer")
+    return result.model_copy(update={"error": error})
+
+
+def _on_tool_error(state: RunState, result: wire.ToolResult, *, at: datetime) -> Transition:
+    pending, error = state.pending, result.error
+    assert pending is not None, "a matched result"
+    assert error is not None, "an error result carries its error"
+    again = acting.retry(state, pending, error, at=at)
+    if again:
+        return again
+    what = f"step {pending.step}: {pending.action.tool} failed ({error.error_class}): {error.message}"
+    if error.error_class in acting.HANDED_TO_A_PERSON:
+        return endings.escalate(state, error.error_class, what, at=at)
+    if acting.exhausted(state, pending, error):
+        return endings.escalate(state, "tool_exhausted", f"{what} (attempt {pending.attempt}, the last)", at=at)
+    return _reflect(acting.finish_step(state, result, at=at), at=at)
+
+
+def _reflect(state: RunState, *, at: datetime) -> Transition:
+    feedback: tuple[str, ...] = ()
+    if acting.repetitions(state) >= acting.SAME_RESULT_LIMIT:
+        feedback = ("this action has brought this same result three times: choose another, or end the run",)
+    asked = thinking.ask(state, Phase.REFLECT, at=at, feedback=feedback)
+    if asked.state is None or asked.state.final:
+        return asked
+    return replace(asked, effects=(endings.progress(state, "act", state.summary), *asked.effects))
+
+
+def _on_timer(state: RunState, at: datetime) -> Transition:
+    due = state.due_at
+    if due is None or at < due:
+        return _ignored(state, "nothing is due")
+    pending, state = state.pending, _next(state)
+    if at >= state.brief.limits.deadline_at:
+        phase = state.asking.phase if state.asking else Phase.PLAN
+        return endings.out_of_budget(state, limits.past_deadline(state.brief.limits), at=at, phase=phase)
+    if pending and pending.retry_at and at >= pending.retry_at:
+        return acting.send(state, pending, at=at)
+    if pending and not pending.retry_at and at >= pending.deadline_at:
+        return _on_tool_error(state, _timed_out(state, at), at=at)
+    return thinking.ask_now(state, at)
+
+
+def _timed_out(state: RunState, at: datetime) -> wire.ToolResult:
+    """No answer in time: the outcome is unknown, which only a repeatable command can bear."""
+    pending = state.pending
+    assert pending is not None, "the caller has looked"
+    repeatable = acting.is_repeatable(state, pending)
+    error = wire.ToolError(
+        error_class="timeout" if repeatable else "in_doubt",
+        message=f"no result by {pending.deadline_at:%Y-%m-%dT%H:%M:%SZ}; whether the tool ran is not known",
+        retryable=repeatable,
+    )
+    return wire.ToolResult(
+        run_id=state.run_id,
+        step=pending.step,
+        tool=pending.action.tool,
+        status="error",
+        error=error,
+        completed_at=at,
+        attempt=pending.attempt,
+    )
+
+
+def _on_signal(state: RunState, event: SignalReceived) -> Transition:
+    signal = event.signal
+    if signal.signal_id in state.signals:
+        return _ignored(state, f"signal {signal.signal_id} was heard already")
+    heard = replace(_next(state), signals=(*state.signals, signal.signal_id), updated_at=event.at)
+    if signal.message:
+        heard = replace(heard, messages=(*heard.messages, signal.message)[-MAX_MESSAGES:])
+    if signal.kind == "raise_budget" and signal.constraints:
+        raised = limits.raised(heard.brief.limits, signal.constraints)
+        heard = replace(heard, brief=replace(heard.brief, limits=raised))
+    if heard.status is Status.PAUSED and signal.kind in ("resume", "raise_budget", "approve"):
+        return _resume(heard, event.at)
+    return Transition(state=heard)
+
+
+def _resume(state: RunState, at: datetime) -> Transition:
+    running = replace(state, status=Status.RUNNING, reason="", ending_class="")
+    if running.asking:
+        return thinking.ask_now(running, at)
+    return Transition(state=running)

@@ -1,0 +1,56 @@
+"""What is to be done after a commit, in the imperative, under ids that stay the same when it is done again.
+
+Timers are no effect: the state's `due_at` is stored with the state, so that a step costs no message for it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from agent_service.core.phases import Phase
+from agent_service.core.state import RunState
+from schemas.events import Envelope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publish:
+    """Put a message on the bus. `key` is its `Nats-Msg-Id`; a rebuildable one may be lost, the journal has it."""
+
+    subject: str
+    key: str
+    body: str
+    rebuildable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskModel:
+    """Make model call `call`; its reply is the next event. Moot once the state asks for another call."""
+
+    call: int
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbandonCall:
+    """Stop waiting for model call `call`: the run has ended."""
+
+    call: int
+
+
+Effect = Publish | AskModel | AbandonCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """What one event led to. With `ignored` set nothing changed: it says why, for the log and the counters."""
+
+    state: RunState | None
+    effects: tuple[Effect, ...] = ()
+    ignored: str | None = None
+
+
+def publish(subject: str, payload: BaseModel, key: str, *, rebuildable: bool = False) -> Publish:
+    """The effect that publishes `payload`; the message's type is its subject."""
+    envelope: Envelope[Any] = Envelope(type=subject, payload=payload, dedupe_key=key)
+    return Publish(subject=subject, key=key, body=envelope.body().decode(), rebuildable=rebuildable)

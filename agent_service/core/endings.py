@@ -1,0 +1,141 @@
+"""How a run ends or pauses: exactly one final status, and the events that say so."""
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Literal
+
+from agent_service.core.effects import AbandonCall, Effect, Publish, Transition, publish
+from agent_service.core.limits import budget_use
+from agent_service.core.phases import Phase
+from agent_service.core.state import Asking, RunState, Status
+from schemas import keys, subjects
+from schemas.events import Cancelled, Completed, DoneItem, Escalated, Failed, Progress, Tally, Usage
+
+ProgressPhase = Literal["accepted", "frame", "plan", "act", "reflect", "end"]
+
+
+def progress(state: RunState, phase: ProgressPhase, summary: str) -> Publish:
+    """The `agent.progress` of the entry that led to `state`."""
+    payload = Progress(
+        run_id=state.run_id,
+        seq=state.version,
+        phase=phase,
+        step=state.step,
+        status=state.status,
+        summary=summary,
+        definition_of_done=Tally(done=sum(i.done for i in state.done_items), total=len(state.done_items)),
+        budget=budget_use(state),
+    )
+    return publish(subjects.PROGRESS, payload, keys.progress(state.run_id, state.version), rebuildable=True)
+
+
+def complete(state: RunState, outcome: str, at: datetime) -> Transition:
+    """Every item of the definition of done is ticked: the one `agent.completed`."""
+    return _final(replace(state, outcome=outcome), Status.DONE, "completed", outcome, at=at)
+
+
+def escalate(state: RunState, ending_class: str, reason: str, *, at: datetime) -> Transition:
+    """The run hands itself to a person, for good."""
+    return _final(state, Status.ESCALATED, ending_class, reason, at=at)
+
+
+def fail(state: RunState, ending_class: str, reason: str, *, at: datetime) -> Transition:
+    """The run cannot go on, and `reason` says what must be mended."""
+    return _final(state, Status.FAILED, ending_class, reason, at=at)
+
+
+def cancel(state: RunState, reason: str, *, at: datetime) -> Transition:
+    """A person or a caller stopped the run; what is under way is recorded when it comes, and changes nothing."""
+    return _final(state, Status.CANCELLED, "cancelled", reason, at=at)
+
+
+def out_of_budget(state: RunState, budget: tuple[str, str], *, at: datetime, phase: Phase) -> Transition:
+    """A limit is reached: end, or pause before a call for `phase`, by the run's `on_budget` rule."""
+    ending_class, reason = budget
+    if state.brief.limits.on_budget == "escalate":
+        return escalate(state, ending_class, reason, at=at)
+    return pause(state, ending_class, f"{reason}; raise the budget to go on", at=at, phase=phase)
+
+
+def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, phase: Phase) -> Transition:
+    """Wait for a person. On resume the model is asked for `phase`, or the pending result is waited for."""
+    asking = state.asking
+    if asking is None and state.pending is None:
+        asking = Asking(call=state.calls + 1, phase=phase)
+    paused = replace(
+        state,
+        status=Status.PAUSED,
+        asking=asking,
+        calls=max(state.calls, asking.call if asking else 0),
+        reason=reason,
+        summary=reason,
+        ending_class=ending_class,
+        ending_seq=state.version,
+        updated_at=at,
+    )
+    return Transition(state=paused, effects=(*_abandoned(state), progress(paused, phase.value, reason), ending(paused)))
+
+
+def ending(state: RunState) -> Publish:
+    """The event that says how `state` ended, or why it pauses. The same whenever it is made."""
+    match state.status:
+        case Status.DONE:
+            return publish(subjects.COMPLETED, _completed(state), keys.completed(state.run_id))
+        case Status.FAILED:
+            return publish(subjects.FAILED, Failed(**_not_completed(state)), keys.failed(state.run_id))
+        case Status.CANCELLED:
+            return publish(subjects.CANCELLED, Cancelled(**_not_completed(state)), keys.cancelled(state.run_id))
+        case _:
+            payload = Escalated(**_not_completed(state), resumable=state.status is Status.PAUSED)
+            return publish(subjects.ESCALATED, payload, keys.escalated(state.run_id, state.ending_seq))
+
+
+def _final(state: RunState, status: Status, ending_class: str, reason: str, *, at: datetime) -> Transition:
+    ended = replace(
+        state,
+        status=status,
+        ending_class=ending_class,
+        ending_seq=state.version,
+        reason=reason,
+        summary=reason,
+        asking=None,
+        pending=None,
+        updated_at=at,
+        ended_at=at,
+    )
+    return Transition(state=ended, effects=(*_abandoned(state), progress(ended, "end", reason), ending(ended)))
+
+
+def _abandoned(state: RunState) -> tuple[Effect, ...]:
+    return (AbandonCall(call=state.asking.call),) if state.asking else ()
+
+
+def _completed(state: RunState) -> Completed:
+    return Completed(
+        run_id=state.run_id,
+        goal=state.brief.goal,
+        outcome=state.outcome,
+        steps_taken=state.step,
+        artifacts=state.artifacts,
+        definition_of_done=tuple(
+            DoneItem(id=i.id, text=i.text, done=i.done, evidence=i.evidence) for i in state.done_items
+        ),
+        usage=_usage(state),
+        started_at=state.started_at,
+        completed_at=state.ended_at,
+    )
+
+
+def _not_completed(state: RunState) -> dict[str, Any]:
+    return {
+        "run_id": state.run_id,
+        "goal": state.brief.goal,
+        "reason": state.reason,
+        "ending_class": state.ending_class,
+        "step": state.step,
+        "usage": _usage(state),
+    }
+
+
+def _usage(state: RunState) -> Usage:
+    return Usage(tokens=state.spent.tokens, cost_usd=state.spent.cost_usd)

@@ -1,0 +1,142 @@
+"""What a run may spend: how limits are granted, how they are raised, and which one is reached."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from pydantic import JsonValue
+
+from agent_service.core.state import Limits, RunState
+from schemas.events import BudgetUse, Constraints
+
+N = TypeVar("N", int, float)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitPolicy:
+    """The operator's defaults and hard caps. `defaults.deadline_at` is replaced by acceptance + `wall_clock_s`."""
+
+    defaults: Limits
+    wall_clock_s: float = 3600.0
+    cap_steps: int = 20
+    cap_reframes: int = 10
+    cap_wall_clock_s: float = 30 * 86400.0
+    cap_tokens: int | None = None
+    cap_cost_usd: float | None = None
+
+
+class LimitRefused(ValueError):
+    """A constraint that cannot be granted; `field` names it, the text says what may be asked for."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+
+
+def grant(policy: LimitPolicy, constraints: Constraints, *, context: dict[str, JsonValue], at: datetime) -> Limits:
+    """The limits of a run accepted at `at`. Raises LimitRefused for a past deadline or a number over its cap.
+
+    RFC-103 lets `max_steps` come with the context too; the constraints win.
+    """
+    defaults = policy.defaults
+    return replace(
+        defaults,
+        max_steps=_within(policy.cap_steps, _steps(constraints, context), "max_loops") or defaults.max_steps,
+        max_reframes=_or(_within(policy.cap_reframes, constraints.max_reframes, "max_reframes"), defaults.max_reframes),
+        max_tokens=_within(policy.cap_tokens, constraints.max_tokens, "max_tokens") or defaults.max_tokens,
+        max_cost_usd=_within(policy.cap_cost_usd, constraints.max_cost_usd, "max_cost_usd") or defaults.max_cost_usd,
+        deadline_at=_deadline(policy, constraints.deadline_at, at),
+    )
+
+
+def raised(limits: Limits, constraints: Constraints) -> Limits:
+    """`limits` with every number of `constraints` that is larger; nothing is ever lowered."""
+    return replace(
+        limits,
+        max_steps=max(limits.max_steps, constraints.max_loops or constraints.max_steps or 0),
+        max_reframes=max(limits.max_reframes, constraints.max_reframes or 0),
+        max_tokens=_larger(limits.max_tokens, constraints.max_tokens),
+        max_cost_usd=_larger(limits.max_cost_usd, constraints.max_cost_usd),
+        deadline_at=max(limits.deadline_at, constraints.deadline_at or limits.deadline_at),
+    )
+
+
+def reached_before_a_call(state: RunState, at: datetime) -> tuple[str, str] | None:
+    """The budget (class, reason) that forbids another model call, or None."""
+    limits, spent = state.brief.limits, state.spent
+    if at >= limits.deadline_at:
+        return past_deadline(limits)
+    if limits.max_tokens is not None and spent.tokens >= limits.max_tokens:
+        return "budget_tokens", f"{spent.tokens} of {limits.max_tokens} tokens are spent"
+    if limits.max_cost_usd is not None and spent.cost_usd is not None and spent.cost_usd >= limits.max_cost_usd:
+        return "budget_cost", f"{spent.cost_usd:.4f} of {limits.max_cost_usd:.4f} USD are spent"
+    return None
+
+
+def reached_before_a_step(state: RunState, at: datetime) -> tuple[str, str] | None:
+    """The budget (class, reason) that forbids another step, or None."""
+    limits = state.brief.limits
+    if at >= limits.deadline_at:
+        return past_deadline(limits)
+    if state.step >= limits.max_steps:
+        return "budget_steps", f"all {limits.max_steps} steps are used and the goal is not met"
+    if state.attempts >= limits.max_attempts_of_run:
+        return "budget_attempts", f"all {limits.max_attempts_of_run} tool attempts of the run are used"
+    return None
+
+
+def past_deadline(limits: Limits) -> tuple[str, str]:
+    return "budget_time", f"the deadline {limits.deadline_at:%Y-%m-%dT%H:%M:%SZ} has passed"
+
+
+def budget_use(state: RunState) -> BudgetUse:
+    """What the run has spent and may spend, for people."""
+    limits = state.brief.limits
+    return BudgetUse(
+        steps=state.step,
+        max_steps=limits.max_steps,
+        reframes=state.reframes,
+        max_reframes=limits.max_reframes,
+        tokens=state.spent.tokens,
+        max_tokens=limits.max_tokens,
+        cost_usd=state.spent.cost_usd,
+        max_cost_usd=limits.max_cost_usd,
+        deadline_at=limits.deadline_at,
+    )
+
+
+def _steps(constraints: Constraints, context: dict[str, JsonValue]) -> int | None:
+    asked = constraints.max_loops or constraints.max_steps
+    if asked is not None:
+        return asked
+    from_context = context.get("max_steps")
+    if from_context is None:
+        return None
+    if isinstance(from_context, bool) or not isinstance(from_context, int) or from_context < 1:
+        raise LimitRefused("context.max_steps", "must be a whole number of at least 1")
+    return from_context
+
+
+def _within(cap: N | None, asked: N | None, field: str) -> N | None:
+    if asked is not None and cap is not None and asked > cap:
+        raise LimitRefused(f"constraints.{field}", f"is {asked}, and this service grants at most {cap}")
+    return asked
+
+
+def _or(asked: int | None, default: int) -> int:
+    return default if asked is None else asked
+
+
+def _larger(current: N | None, asked: N | None) -> N | None:
+    return current if current is None or asked is None else max(current, asked)
+
+
+def _deadline(policy: LimitPolicy, asked: datetime | None, at: datetime) -> datetime:
+    if asked is None:
+        return at + timedelta(seconds=policy.wall_clock_s)
+    if asked <= at:
+        raise LimitRefused("constraints.deadline_at", f"has passed: it is {at:%Y-%m-%dT%H:%M:%SZ} now")
+    latest = at + timedelta(seconds=policy.cap_wall_clock_s)
+    if asked > latest:
+        raise LimitRefused("constraints.deadline_at", f"is after {latest:%Y-%m-%dT%H:%M:%SZ}, the latest granted here")
+    return asked

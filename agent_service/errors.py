@@ -1,0 +1,46 @@
+"""Errors of the agent, named by what to do about them.
+
+TryAgain          nothing was done or stored: the same again, later
+VersionMoved      another turn was faster: load again, decide again
+WakeConflict      the wake id names another request: choose another id
+ModelError        no answer from the model; `remedy` says what becomes of the run
+Misconfigured     nothing works before a person mends the configuration
+"""
+
+from typing import Literal
+
+Remedy = Literal["try_again", "pause", "fail", "escalate"]
+
+
+class TryAgain(Exception):
+    """Not done for now. `delay_s` is a good time to wait, in seconds."""
+
+    def __init__(self, message: str, delay_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.delay_s = delay_s
+
+
+class VersionMoved(Exception):
+    """The run is not at the version that the commit was decided on."""
+
+
+class WakeConflict(Exception):
+    """The wake id is taken by run `run_id`, which was asked for something else."""
+
+    def __init__(self, wake_id: str, run_id: str) -> None:
+        super().__init__(f"wake_id {wake_id!r} already names run {run_id}, with another request: use a new wake_id")
+        self.run_id = run_id
+
+
+class ModelError(Exception):
+    """A model call brought no answer."""
+
+    def __init__(self, remedy: Remedy, error_class: str, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.remedy: Remedy = remedy
+        self.error_class = error_class
+        self.retry_after_s = retry_after_s
+
+
+class Misconfigured(Exception):
+    """Cannot start or go on like this; the message says what to change."""

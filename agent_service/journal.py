@@ -1,0 +1,163 @@
+"""Entries of the journal, and how values become text and come back. Pure: no I/O.
+
+An entry is one event decided. Its hash chains to the entry before (SHA-256 over the previous hash and the entry's own
+text), so that a changed, missing or moved entry is found. Stores keep the text and never look inside.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, get_args
+
+from pydantic import TypeAdapter
+
+from agent_service.core.decide import decide
+from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
+from agent_service.core.events import Event
+from agent_service.core.state import Brief, RunState
+
+FORMAT = 1
+"""Version of the JSON in events, states and effects; a change of it comes with a function that lifts the old one."""
+GENESIS = "0" * 64
+
+_EVENTS: dict[str, TypeAdapter[Any]] = {kind.__name__: TypeAdapter(kind) for kind in get_args(Event)}
+_STATE = TypeAdapter(RunState)
+_BRIEF = TypeAdapter(Brief)
+_Named = (
+    tuple[Literal["Publish"], Publish]
+    | tuple[Literal["AskModel"], AskModel]
+    | tuple[Literal["AbandonCall"], AbandonCall]
+)
+_EFFECTS: TypeAdapter[tuple[_Named, ...]] = TypeAdapter(tuple[_Named, ...])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One row of a run's journal. `event` and `effects` are JSON; `kind` is the event's class name."""
+
+    run_id: str
+    seq: int
+    at: datetime
+    kind: str
+    event: str
+    effects_digest: str
+    previous: str
+    hash: str
+
+    def decoded(self) -> Event:
+        """The event. Raises ValueError for a kind that this version does not know (a newer one wrote it)."""
+        adapter = _EVENTS.get(self.kind)
+        if adapter is None:
+            raise ValueError(
+                f"run {self.run_id}: entry {self.seq} is of unknown kind {self.kind!r}: use a newer version"
+            )
+        event: Event = adapter.validate_json(self.event)
+        return event
+
+    def recomputed_hash(self) -> str:
+        return _chain(self.previous, self.run_id, self.seq, self.at, self.kind, self.event, self.effects_digest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run as it is loaded: its state, and the hash of its newest entry."""
+
+    state: RunState
+    head: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What one event leaves behind, written in one transaction or not at all.
+
+    `brief` is set when it differs from the stored one. `effects` (JSON) is what is still to be done for this entry;
+    null when nothing is.
+    """
+
+    entry: Entry
+    state: RunState
+    brief: Brief | None
+    effects: str | None
+
+
+def commit_of(before: Run | None, event: Event, transition: Transition) -> Commit:
+    """The commit of a transition that changed the run. Raises ValueError for one that did not."""
+    state = transition.state
+    if state is None or transition.ignored:
+        raise ValueError(f"nothing to commit: {transition.ignored}")
+    effects = encode_effects(transition.effects)
+    entry = _entry(before.head if before else GENESIS, state, event, effects)
+    changed = before is None or before.state.brief is not state.brief
+    return Commit(
+        entry=entry,
+        state=state,
+        brief=state.brief if changed else None,
+        effects=effects if transition.effects else None,
+    )
+
+
+def encode_state(state: RunState) -> str:
+    """The state as JSON, without the brief."""
+    return _STATE.dump_json(state, exclude={"brief"}).decode()
+
+
+def encode_brief(brief: Brief) -> str:
+    return _BRIEF.dump_json(brief, by_alias=True).decode()
+
+
+def decode_state(state: str, brief: str) -> RunState:
+    return _STATE.validate_json(f'{state[:-1]},"brief":{brief}}}')
+
+
+def encode_effects(effects: Sequence[Effect]) -> str:
+    return _EFFECTS.dump_json(tuple((type(e).__name__, e) for e in effects)).decode()  # type: ignore[misc] # name fits type
+
+
+def decode_effects(effects: str) -> tuple[Effect, ...]:
+    return tuple(effect for _, effect in _EFFECTS.validate_json(effects))
+
+
+def rehearse(entries: Iterable[Entry]) -> Iterable[tuple[Entry, Transition]]:
+    """Each entry with the transition that it led to: the journal folded, effects and all."""
+    state: RunState | None = None
+    for entry in entries:
+        transition = decide(state, entry.decoded())
+        state = transition.state
+        yield entry, transition
+
+
+def _entry(previous: str, state: RunState, event: Event, effects: str) -> Entry:
+    kind = type(event).__name__
+    text = _EVENTS[kind].dump_json(event, by_alias=True).decode()
+    digest = hashlib.sha256(effects.encode()).hexdigest()[:16]
+    chained = _chain(previous, state.run_id, state.version, event.at, kind, text, digest)
+    return Entry(
+        run_id=state.run_id,
+        seq=state.version,
+        at=event.at,
+        kind=kind,
+        event=text,
+        effects_digest=digest,
+        previous=previous,
+        hash=chained,
+    )
+
+
+def _chain(previous: str, run_id: str, seq: int, at: datetime, kind: str, event: str, effects_digest: str) -> str:
+    text = "\n".join((previous, run_id, str(seq), at.astimezone(UTC).isoformat(), kind, effects_digest, event))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def flaw_in_chain(entries: Sequence[Entry]) -> str | None:
+    """What is wrong with the chain of a whole journal: the first entry that is missing, moved or changed."""
+    previous = GENESIS
+    for number, entry in enumerate(entries, start=1):
+        if entry.seq != number:
+            return f"entry {number} is missing: entry {entry.seq} stands in its place"
+        if entry.previous != previous:
+            return f"entry {entry.seq} does not continue entry {entry.seq - 1}"
+        if entry.recomputed_hash() != entry.hash:
+            return f"entry {entry.seq} was changed after it was written"
+        previous = entry.hash
+    return None

@@ -1,0 +1,150 @@
+"""The seams of the agent: what it needs of the world, in its own words. Adapters fill them, one library each.
+
+Every instant is UTC. Errors are named in `errors`: what to do about them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from agent_service.core.events import ModelUsage
+from agent_service.core.phases import Decision, Phase, Plan, Unusable
+from agent_service.core.state import RunState, Status
+from agent_service.journal import Commit, Entry, Run
+from schemas.catalog import Catalog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wake:
+    """A caller's name for a run. `digest` is of the request's body: the same name for another body is a conflict."""
+
+    wake_id: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unperformed:
+    """An entry whose effects (JSON) may not have been done."""
+
+    run_id: str
+    seq: int
+    effects: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLine:
+    """A run in a list."""
+
+    run_id: str
+    wake_id: str
+    status: Status
+    goal: str
+    summary: str
+    accepted_at: datetime
+    updated_at: datetime
+
+
+class RunStore(Protocol):
+    """The truth. Entry, state and outbox are written in one atomic commit, guarded by the run's version."""
+
+    async def accept(self, wake: Wake, commit: Commit) -> str:
+        """Store a new run, durably, and return its id; where `wake_id` is known with the same digest, the id it has.
+
+        Raises WakeConflict for another digest, TryAgain when nothing could be stored (full, locked).
+        """
+
+    async def load(self, run_id: str) -> Run | None:
+        """The run, or None."""
+
+    async def commit(self, commit: Commit) -> None:
+        """Append the entry, durably. Raises VersionMoved when another entry has its place, TryAgain as above."""
+
+    def performed(self, run_id: str, seq: int) -> None:
+        """The effects of entry `seq` are done. Written with the next commit; nothing waits for it."""
+
+    async def unperformed(self, limit: int) -> Sequence[Unperformed]:
+        """Entries, oldest first, whose effects are not known to be done."""
+
+    async def due(self, now: datetime, limit: int) -> Sequence[str]:
+        """Runs whose `due_at` is not after `now`, earliest first."""
+
+
+class Archive(Protocol):
+    """The journal and the runs, for reading."""
+
+    async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
+        """The run's entries with `seq` > `after`, in order."""
+
+    async def runs(self, *, status: Status | None, limit: int, before: str | None) -> Sequence[RunLine]:
+        """Runs, newest first, from after run `before` on."""
+
+    async def run_of(self, wake_id: str) -> str | None:
+        """The id of the run that `wake_id` names."""
+
+    async def unsettled(self, since: datetime) -> Sequence[str]:
+        """Runs that have not ended, and those with an entry at or after `since`."""
+
+    async def counts(self) -> dict[Status, int]:
+        """How many runs there are of each status."""
+
+
+class Bus(Protocol):
+    """What leaves the agent."""
+
+    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
+        """Durably, under Msg-Id `key`; a duplicate is a success. Raises TryAgain after its retry budget."""
+
+    async def tell(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
+        """Without waiting for the bus: the message may be lost, the journal can say it again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One model call: what to decide, of which run. `with_plan`: a reflection that goes on brings its plan along."""
+
+    state: RunState
+    call: int
+    phase: Phase
+    with_plan: bool
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a model call brought. `model` names who answered, honestly: a script says that it is a script."""
+
+    decision: Decision
+    usage: ModelUsage
+    model: str
+    plan: Plan | Unusable | None = None
+
+
+class Model(Protocol):
+    """Frames, plans and reflects. A reply that is no valid decision is an Answer too (Unusable)."""
+
+    async def decide(self, question: Question) -> Answer:
+        """Answer, or raise ModelError with what to do about it."""
+
+
+class Skills(Protocol):
+    """The tools on offer now."""
+
+    async def catalog(self) -> Catalog:
+        """The newest known catalog, already cut to the allowlist. Raises TryAgain while none is known."""
+
+
+class Artifacts(Protocol):
+    """Contents too large for an event, by run and path (`artifacts/…`)."""
+
+    async def get(self, run_id: str, path: str) -> bytes | None:
+        """The content, or None when it does not exist."""
+
+
+class Clock(Protocol):
+    """Time and identity."""
+
+    def now(self) -> datetime: ...
+
+    def new_run_id(self) -> str:
+        """`run_` and a ULID, whose 128 bits are the run's trace id."""

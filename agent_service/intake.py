@@ -1,0 +1,152 @@
+"""What comes in, from the bus and from callers, as events to runs.
+
+A start from the bus is named by its `wake_id`, else by what follows `agentic:start:` in its dedupe key, else by its
+place in the stream, so that a start that is delivered twice is one run. What cannot be read, or asks for what is not
+granted, is refused with the reason, and never half stored.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from agent_service.core.effects import Transition
+from agent_service.core.events import CancelRequested, RunStarted, SignalReceived, ToolReturned, WakeAccepted
+from agent_service.core.limits import LimitPolicy, LimitRefused, grant
+from agent_service.core.state import Limits
+from agent_service.errors import WakeConflict
+from agent_service.ports import Clock, Skills, Wake
+from agent_service.turn import Turns
+from schemas import keys
+from schemas.events import INBOUND, AgenticStart, Cancel, Constraints, Envelope, Signal, ToolResult
+
+START_PREFIX = keys.start("")
+DEPTH = "agentic_depth"
+"""In the context of a start that an agent asked for: how many agents called each other so far."""
+
+
+class Unreadable(ValueError):
+    """A message or a request that can never be taken up; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A message from the bus. `place` is its stream sequence."""
+
+    subject: str
+    body: bytes
+    place: int
+
+
+class Intake:
+    """Takes starts, results, cancels and signals to their runs."""
+
+    def __init__(self, turns: Turns, skills: Skills, clock: Clock, *, policy: LimitPolicy, fused: bool) -> None:
+        self._turns = turns
+        self._skills = skills
+        self._clock = clock
+        self._policy = policy
+        self._fused = fused
+
+    async def receive(self, arrival: Arrival) -> None:
+        """One message, with the whole turn that it causes. Raises Unreadable (dead letter) and TryAgain."""
+        envelope = _read(arrival)
+        match envelope.payload:
+            case ToolResult() as result:
+                await self._turns.take(result.run_id, ToolReturned(at=self._clock.now(), result=result))
+            case AgenticStart() as start:
+                await self._on_start(start, _wake_id(start, envelope.dedupe_key, arrival.place))
+            case Cancel() as cancel:
+                await self.follow(await self.cancel(cancel.run_id, cancel.reason))
+            case Signal() as signal:
+                await self.follow(await self.signal(signal))
+
+    async def wake(
+        self, *, wake_id: str, goal: str, context: dict[str, Any], constraints: Constraints, callback: str | None
+    ) -> tuple[str, Transition | None]:
+        """A run for a caller's wake, durable: its id, and what is to be performed for it.
+
+        Raises LimitRefused, WakeConflict and TryAgain; nothing is stored then.
+        """
+        start = AgenticStart(goal=goal, context=context, constraints=constraints, callback=callback)
+        return await self._turns.accept(_wake(wake_id, start), self._accepted(wake_id, start, announce=True))
+
+    async def cancel(self, run_id: str, reason: str | None) -> Transition:
+        """Cancel a run, durably; the caller follows up. `ignored` says why there was nothing to cancel."""
+        event = CancelRequested(at=self._clock.now(), reason=reason or "cancelled on request")
+        return await self._turns.commit(run_id, event)
+
+    async def signal(self, signal: Signal) -> Transition:
+        """Let a person's signal be heard, durably; the caller follows up."""
+        return await self._turns.commit(signal.run_id, SignalReceived(at=self._clock.now(), signal=signal))
+
+    async def follow(self, transition: Transition | None) -> None:
+        """Perform what a wake, a cancel or a signal asks for, until the run rests."""
+        await self._turns.follow(transition)
+
+    async def _on_start(self, start: AgenticStart, wake_id: str) -> None:
+        if start.run_id is not None and (await self._begin(start.run_id)).state is not None:
+            return
+        try:
+            event = self._accepted(wake_id, start, announce=False)
+            run_id, accepted = await self._turns.accept(_wake(wake_id, start), event)
+        except (LimitRefused, WakeConflict) as refusal:
+            raise Unreadable(str(refusal)) from refusal
+        await self.follow(accepted)
+        await self._begin(run_id)
+
+    async def _begin(self, run_id: str) -> Transition:
+        skills = (await self._skills.catalog()).tools
+        return await self._turns.take(run_id, RunStarted(at=self._clock.now(), skills=skills))
+
+    def _accepted(self, wake_id: str, start: AgenticStart, *, announce: bool) -> WakeAccepted:
+        at = self._clock.now()
+        limits: Limits = grant(self._policy, start.constraints, context=start.context, at=at)
+        depth = start.context.get(DEPTH, 0)
+        return WakeAccepted(
+            at=at,
+            run_id=self._clock.new_run_id(),
+            wake_id=wake_id,
+            goal=start.goal,
+            limits=limits,
+            announce=announce,
+            context=start.context,
+            fused=self._fused,
+            depth=depth if isinstance(depth, int) and depth >= 0 else limits.max_depth,
+            callback=start.callback,
+        )
+
+
+def _read(arrival: Arrival) -> Envelope[Any]:
+    model = INBOUND.get(arrival.subject)
+    if model is None:
+        raise Unreadable(f"subject {arrival.subject} carries nothing that the agent takes")
+    try:
+        envelope = model.model_validate_json(arrival.body)
+    except ValidationError as error:
+        raise Unreadable(_explained(arrival.subject, error)) from error
+    if envelope.type != arrival.subject:
+        raise Unreadable(f"a message of type {envelope.type[:64]!r} came on subject {arrival.subject}")
+    return envelope
+
+
+def _explained(subject: str, error: ValidationError) -> str:
+    flaws = (f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in error.errors(include_input=False)[:5])
+    return f"not a valid {subject}: {'; '.join(flaws)}"
+
+
+def _wake_id(start: AgenticStart, dedupe_key: str | None, place: int) -> str:
+    if start.wake_id:
+        return start.wake_id
+    if dedupe_key and dedupe_key.startswith(START_PREFIX) and len(dedupe_key) > len(START_PREFIX):
+        return dedupe_key.removeprefix(START_PREFIX)
+    return f"nats-{place}"
+
+
+def _wake(wake_id: str, start: AgenticStart) -> Wake:
+    """The caller's name for the run, with a digest of what was asked under it."""
+    asked = start.model_dump(mode="json", exclude={"run_id", "wake_id"})
+    text = json.dumps(asked, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return Wake(wake_id=wake_id, digest=hashlib.sha256(text.encode()).hexdigest())

@@ -1,0 +1,79 @@
+"""What was left half done, and what falls due: found in the store, not in memory.
+
+On start every entry whose effects are not known to be done is performed again, under the same ids. After the bus was
+lost (and on start) what it must know of live runs, and of those that ended lately, is said again: a bus that syncs its
+disk less often than every message may have forgotten it, and drops by its id what it still knows.
+"""
+
+import asyncio
+from datetime import datetime, timedelta
+
+from agent_service import journal
+from agent_service.background import Background
+from agent_service.core.decide import outstanding
+from agent_service.core.events import TimerFired
+from agent_service.outbox import Outbox
+from agent_service.ports import Archive, Clock, RunStore
+from agent_service.turn import Turns
+
+DUE_EVERY_S = 0.2
+DUE_AT_ONCE = 200
+LEFT_EVERY_S = 2.0
+SAID_AT_ONCE = 64
+MOST_LEFT = 100_000
+FORGETTABLE = timedelta(seconds=60)
+"""How far back the bus may have forgotten: far more than a sync interval and a publish with all its retries."""
+
+
+class Recovery:
+    """Resumes runs by what the store says of them."""
+
+    def __init__(self, turns: Turns, store: RunStore, archive: Archive, outbox: Outbox, background: Background) -> None:
+        self._turns = turns
+        self._store = store
+        self._archive = archive
+        self._outbox = outbox
+        self._background = background
+
+    async def resume_all(self) -> int:
+        """Begin to perform everything that the last process left undone; returns how many entries that were."""
+        left = await self._store.unperformed(MOST_LEFT)
+        for entry in left:
+            effects = journal.decode_effects(entry.effects)
+            self._background.start(self._turns.resume(entry.run_id, entry.seq, effects))
+        return len(left)
+
+    async def say_again(self, now: datetime) -> int:
+        """Publish again what the bus must know; returns of how many runs. Raises TryAgain when the bus is away."""
+        run_ids = await self._archive.unsettled(now - FORGETTABLE)
+        for some in (run_ids[i : i + SAID_AT_ONCE] for i in range(0, len(run_ids), SAID_AT_ONCE)):
+            await asyncio.gather(*(self._say(run_id) for run_id in some))
+        return len(run_ids)
+
+    async def fire_due(self, now: datetime) -> None:
+        """Begin a turn for every run whose timer has come."""
+        for run_id in await self._store.due(now, DUE_AT_ONCE):
+            self._background.start(self._turns.take(run_id, TimerFired(at=now)))
+
+    async def keep_time(self, clock: Clock) -> None:
+        """Fire what falls due, for ever."""
+        while True:
+            await self.fire_due(clock.now())
+            await asyncio.sleep(DUE_EVERY_S)
+
+    async def retry_left(self) -> None:
+        """Perform what the bus would not take before."""
+        for (run_id, seq), effects in list(self._turns.left.items()):
+            await self._turns.resume(run_id, seq, effects)
+
+    async def empty_outbox(self) -> None:
+        """Try again what the bus would not take, for ever."""
+        while True:
+            await asyncio.sleep(LEFT_EVERY_S)
+            await self.retry_left()
+
+    async def _say(self, run_id: str) -> None:
+        run = await self._store.load(run_id)
+        said = outstanding(run.state) if run else None
+        if said:
+            await self._outbox.publish(run_id, said)

@@ -1,0 +1,93 @@
+"""Model calls: bounded in number, cancellable, and always ending in an event.
+
+A call holds one of the slots for turns while it runs. A call that was abandoned, or that the state does not ask for any
+more, brings nothing. Arguments of a planned action are checked against the tool's JSON Schema here, so that a plan that
+cannot be carried out is told to the model and never sent.
+"""
+
+import asyncio
+from typing import Protocol
+
+from agent_service.core.effects import AskModel
+from agent_service.core.events import ModelReplied, ModelUnavailable
+from agent_service.core.phases import Plan, Unusable
+from agent_service.core.state import Brief, RunState
+from agent_service.errors import ModelError
+from agent_service.ports import Answer, Clock, Model, Question
+
+Reply = ModelReplied | ModelUnavailable
+
+
+class ArgumentCheck(Protocol):
+    """Says what is wrong with a plan's arguments by the tool's own schema; nothing when they are valid."""
+
+    def flaws(self, brief: Brief, plan: Plan) -> tuple[str, ...]: ...
+
+
+class Thinker:
+    """Asks the model and turns what comes back into events."""
+
+    def __init__(self, model: Model, arguments: ArgumentCheck, clock: Clock, *, slots: int) -> None:
+        self._model = model
+        self._arguments = arguments
+        self._clock = clock
+        self._slots = asyncio.Semaphore(slots)
+        self._wanted: set[tuple[str, int]] = set()
+        self._calls: dict[tuple[str, int], asyncio.Task[Answer]] = {}
+
+    async def think(self, state: RunState, effect: AskModel) -> Reply | None:
+        """Make the call, or return None when it is moot or abandoned."""
+        key = (state.run_id, effect.call)
+        if state.asking is None or state.asking.call != effect.call or key in self._wanted:
+            return None
+        self._wanted.add(key)
+        try:
+            async with self._slots:
+                return await self._ask(key, state, effect) if key in self._wanted else None
+        finally:
+            self._wanted.discard(key)
+
+    def abandon(self, run_id: str, call: int) -> None:
+        """Stop waiting for a call, or for a slot to make it."""
+        self._wanted.discard((run_id, call))
+        task = self._calls.get((run_id, call))
+        if task is not None:
+            task.cancel()
+
+    async def _ask(self, key: tuple[str, int], state: RunState, effect: AskModel) -> Reply | None:
+        question = Question(
+            state=state, call=effect.call, phase=effect.phase, with_plan=state.brief.fused, now=self._clock.now()
+        )
+        task = self._calls[key] = asyncio.ensure_future(self._model.decide(question))
+        try:
+            await asyncio.wait((task,))
+        finally:
+            del self._calls[key]
+            task.cancel()
+        return None if task.cancelled() else self._event(task, state.brief, effect.call)
+
+    def _event(self, task: asyncio.Task[Answer], brief: Brief, call: int) -> Reply:
+        at = self._clock.now()
+        try:
+            answer = task.result()
+        except ModelError as error:
+            return ModelUnavailable(
+                at=at,
+                call=call,
+                remedy=error.remedy,
+                error_class=error.error_class,
+                message=str(error),
+                retry_after_s=error.retry_after_s,
+            )
+        return ModelReplied(
+            at=at,
+            call=call,
+            model=answer.model,
+            usage=answer.usage,
+            decision=self._checked(brief, answer.decision) if isinstance(answer.decision, Plan) else answer.decision,
+            plan=self._checked(brief, answer.plan) if isinstance(answer.plan, Plan) else answer.plan,
+        )
+
+    def _checked(self, brief: Brief, plan: Plan) -> Plan | Unusable:
+        flaws = self._arguments.flaws(brief, plan)
+        return Unusable(reason=f"arguments of {plan.action.tool}: {'; '.join(flaws)}") if flaws else plan

@@ -1,0 +1,13 @@
+"""The trace of a run: one W3C trace id per run, computable from the run's id."""
+
+import hashlib
+
+from ulid import ULID
+
+
+def trace_id(run_id: str) -> str:
+    """32 hex digits: the 128 bits of the run's ULID; for an id that holds none, a hash of it."""
+    try:
+        return ULID.from_str(run_id.removeprefix("run_")).hex
+    except ValueError:
+        return hashlib.sha256(run_id.encode()).hexdigest()[:32]

@@ -1,0 +1,170 @@
+"""The algorithm: load, decide, commit, perform, until the run rests. The only caller of `decide`.
+
+    event ─▶ load run ─▶ decide ─▶ commit ─▶ perform effects ─▶ … until the run rests ─▶ the caller acknowledges
+
+The lock of a run is held while it is loaded, decided and committed, not while the model thinks: a cancel must end a run
+in the middle of a model call. That one run has one turn at a time follows from its state: a reply counts only for the
+call it asks for. The store's version guards against every other process; the loser loads and decides again.
+
+A crash leaves an event not committed (it is delivered again), committed and not performed (the outbox has it), or
+performed and not acknowledged (delivered again, and ignored).
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from weakref import WeakValueDictionary
+
+from agent_service import journal
+from agent_service.core.decide import decide
+from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
+from agent_service.core.events import Event, WakeAccepted
+from agent_service.core.state import RunState
+from agent_service.errors import TryAgain, VersionMoved
+from agent_service.journal import Commit, Run
+from agent_service.outbox import Outbox
+from agent_service.ports import RunStore, Wake
+from agent_service.thinker import Thinker
+
+REMEMBERED_RUNS = 4096
+CONFLICTS_BEFORE_GIVING_UP = 10
+
+log = logging.getLogger(__name__)
+
+OnCommit = Callable[[Commit], None]
+"""Told of every commit once it is durable: what shows runs to people hangs here."""
+
+
+class Turns:
+    """Takes events to runs."""
+
+    def __init__(self, store: RunStore, outbox: Outbox, thinker: Thinker, on_commit: OnCommit) -> None:
+        self._store = store
+        self._outbox = outbox
+        self._thinker = thinker
+        self._on_commit = on_commit
+        self._known: OrderedDict[str, Run] = OrderedDict()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.left: dict[tuple[str, int], tuple[Effect, ...]] = {}
+        """What the bus would not take: the store's outbox has it too, and it is tried again from here."""
+
+    async def accept(self, wake: Wake, event: WakeAccepted) -> tuple[str, Transition | None]:
+        """Make a new run durable: its id, and what is to be performed for it. Raises WakeConflict, TryAgain.
+
+        A wake that names a run already gives that run's id, and nothing to perform.
+        """
+        transition = decide(None, event)
+        commit = journal.commit_of(None, event, transition)
+        run_id = await self._store.accept(wake, commit)
+        if run_id != event.run_id:
+            return run_id, None
+        self._committed(commit, transition)
+        return run_id, transition
+
+    async def take(self, run_id: str, event: Event) -> Transition:
+        """One turn: `event`, and all that follows until the run rests. Raises TryAgain if it is not committed."""
+        transition = await self.commit(run_id, event)
+        await self.follow(transition)
+        return transition
+
+    async def commit(self, run_id: str, event: Event) -> Transition:
+        """Only the first half of a turn: `event` decided and durable. `follow` is the other half."""
+        async with self._locks.setdefault(run_id, asyncio.Lock()):
+            for _ in range(CONFLICTS_BEFORE_GIVING_UP):
+                run = await self._load(run_id)
+                transition = decide(run.state if run else None, event)
+                if transition.ignored or run is None:
+                    _log_ignored(run_id, event, transition)
+                    return transition
+                if await self._commit(run, event, transition):
+                    return transition
+        raise TryAgain(f"run {run_id}: another process keeps moving it on; stop one of them")
+
+    async def follow(self, transition: Transition | None) -> None:
+        """Perform what `transition` asks for, and take the model's replies, until the run rests."""
+        while transition and transition.state and not transition.ignored:
+            state = transition.state
+            transition = await self._carry_out(state, state.version, transition.effects)
+
+    async def resume(self, run_id: str, seq: int, effects: tuple[Effect, ...]) -> None:
+        """Perform what entry `seq` left undone, and go on with its turn. For what a crash interrupted."""
+        run = await self._load(run_id)
+        if run is not None:
+            await self.follow(await self._carry_out(run.state, seq, effects))
+
+    async def _carry_out(self, state: RunState, seq: int, effects: tuple[Effect, ...]) -> Transition | None:
+        """Perform entry `seq`; where that brings a reply of the model, commit it and return what it led to."""
+        try:
+            answer = await self._perform(state, effects)
+        except TryAgain as error:
+            log.warning("left in the outbox", extra={"run_id": state.run_id, "entry": seq, "why": str(error)})
+            self.left[state.run_id, seq] = effects
+            return None
+        transition = await self.commit(state.run_id, answer) if answer else None
+        self._store.performed(state.run_id, seq)
+        self.left.pop((state.run_id, seq), None)
+        return transition
+
+    async def _perform(self, state: RunState, effects: tuple[Effect, ...]) -> Event | None:
+        asked: AskModel | None = None
+        for effect in effects:
+            match effect:
+                case Publish():
+                    await self._outbox.publish(state.run_id, effect)
+                case AbandonCall():
+                    self._thinker.abandon(state.run_id, effect.call)
+                case AskModel():
+                    asked = effect
+        return await self._thinker.think(state, asked) if asked else None
+
+    async def _commit(self, run: Run, event: Event, transition: Transition) -> bool:
+        commit = journal.commit_of(run, event, transition)
+        try:
+            await self._store.commit(commit)
+        except VersionMoved:
+            self._known.pop(commit.state.run_id, None)
+            return False
+        self._committed(commit, transition)
+        return True
+
+    async def _load(self, run_id: str) -> Run | None:
+        run = self._known.get(run_id)
+        if run is None:
+            run = await self._store.load(run_id)
+        return run
+
+    def _committed(self, commit: Commit, transition: Transition) -> None:
+        self._remember(Run(state=commit.state, head=commit.entry.hash))
+        self._on_commit(commit)
+        if log.isEnabledFor(logging.INFO):
+            log.info("entry", extra=_facts(commit, transition))
+
+    def _remember(self, run: Run) -> None:
+        """Keep the newest state of a live run at hand; the version guards a commit if another process moved it."""
+        run_id = run.state.run_id
+        self._known[run_id] = run
+        if run.state.final:
+            del self._known[run_id]
+        elif len(self._known) > REMEMBERED_RUNS:
+            self._known.popitem(last=False)
+
+
+def _log_ignored(run_id: str, event: Event, transition: Transition) -> None:
+    level = logging.WARNING if transition.state is None else logging.INFO
+    log.log(level, "ignored", extra={"run_id": run_id, "event": type(event).__name__, "why": transition.ignored})
+
+
+def _facts(commit: Commit, transition: Transition) -> dict[str, object]:
+    state = commit.state
+    return {
+        "run_id": state.run_id,
+        "wake_id": state.wake_id,
+        "entry": commit.entry.seq,
+        "event": commit.entry.kind,
+        "status": state.status.value,
+        "step": state.step,
+        "tool": state.pending.action.tool if state.pending else None,
+        "effects": " ".join(type(effect).__name__ for effect in transition.effects),
+        "error_class": state.ending_class or None,
+    }

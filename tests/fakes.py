@@ -1,0 +1,110 @@
+"""Fakes of the ports, for tests of what stands on them. Each passes the conformance suite of its port."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from agent_service.core.state import Status
+from agent_service.errors import VersionMoved, WakeConflict
+from agent_service.journal import Commit, Entry, Run
+from agent_service.ports import RunLine, Unperformed, Wake
+from tests.runs import NOON, run_id
+
+
+class FakeClock:
+    """Stands still until it is advanced; run ids count up. Fills the port Clock."""
+
+    def __init__(self, now: datetime = NOON) -> None:
+        self._now = now
+        self._runs = 0
+
+    def now(self) -> datetime:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+
+    def new_run_id(self) -> str:
+        self._runs += 1
+        return run_id(self._runs)
+
+
+class MemoryStore:
+    """Runs in dicts. Fills the ports RunStore and Archive; effects are performed at once instead of later."""
+
+    def __init__(self) -> None:
+        self._commits: dict[str, list[Commit]] = {}
+        self._wakes: dict[str, tuple[str, str]] = {}
+        self._outbox: dict[tuple[str, int], str] = {}
+
+    async def accept(self, wake: Wake, commit: Commit) -> str:
+        known = self._wakes.get(wake.wake_id)
+        if known is None:
+            self._append(commit)
+            known = self._wakes[wake.wake_id] = (wake.digest, commit.entry.run_id)
+        digest, run_id = known
+        if digest != wake.digest:
+            raise WakeConflict(wake.wake_id, run_id)
+        return run_id
+
+    async def load(self, run_id: str) -> Run | None:
+        commits = self._commits.get(run_id)
+        return Run(state=commits[-1].state, head=commits[-1].entry.hash) if commits else None
+
+    async def commit(self, commit: Commit) -> None:
+        if commit.entry.run_id not in self._commits:
+            raise VersionMoved(commit.entry.run_id)
+        self._append(commit)
+
+    def performed(self, run_id: str, seq: int) -> None:
+        self._outbox.pop((run_id, seq), None)
+
+    async def unperformed(self, limit: int) -> Sequence[Unperformed]:
+        oldest = list(self._outbox.items())[:limit]
+        return [Unperformed(run_id=run_id, seq=seq, effects=effects) for (run_id, seq), effects in oldest]
+
+    async def due(self, now: datetime, limit: int) -> Sequence[str]:
+        timers = sorted((c[-1].state.due_at, run) for run, c in self._commits.items() if c[-1].state.due_at)
+        return [run for due_at, run in timers if due_at <= now][:limit]
+
+    async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
+        entries = [commit.entry for commit in self._commits.get(run_id, []) if commit.entry.seq > after]
+        return entries[:limit]
+
+    async def runs(self, *, status: Status | None, limit: int, before: str | None) -> Sequence[RunLine]:
+        newest = [self._commits[run] for run in sorted(self._commits, reverse=True) if before is None or run < before]
+        return [_line(commits) for commits in newest if status in (None, commits[-1].state.status)][:limit]
+
+    async def run_of(self, wake_id: str) -> str | None:
+        return self._wakes[wake_id][1] if wake_id in self._wakes else None
+
+    async def unsettled(self, since: datetime) -> Sequence[str]:
+        return [
+            run_id
+            for run_id, commits in self._commits.items()
+            if not commits[-1].state.final or any(commit.entry.at >= since for commit in commits)
+        ]
+
+    async def counts(self) -> dict[Status, int]:
+        statuses = [commits[-1].state.status for commits in self._commits.values()]
+        return {status: statuses.count(status) for status in Status}
+
+    def _append(self, commit: Commit) -> None:
+        entry, commits = commit.entry, self._commits.setdefault(commit.entry.run_id, [])
+        if entry.seq != len(commits) + 1:
+            raise VersionMoved(entry.run_id)
+        commits.append(commit)
+        if commit.effects is not None:
+            self._outbox[entry.run_id, entry.seq] = commit.effects
+
+
+def _line(commits: Sequence[Commit]) -> RunLine:
+    state = commits[-1].state
+    return RunLine(
+        run_id=state.run_id,
+        wake_id=state.wake_id,
+        status=state.status,
+        goal=state.brief.goal,
+        summary=state.summary,
+        accepted_at=state.accepted_at,
+        updated_at=max(commit.entry.at for commit in commits),
+    )

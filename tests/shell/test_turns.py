@@ -1,0 +1,172 @@
+"""Turns beyond the straight way: cancels in the middle, outages, two processes, a bus that is away."""
+
+import asyncio
+
+import pytest
+
+from agent_service.background import Background
+from agent_service.core.events import CancelRequested
+from agent_service.core.state import Status
+from agent_service.errors import ModelError, WakeConflict
+from agent_service.intake import Arrival, Unreadable
+from schemas import subjects
+from schemas.events import Constraints
+from tests.shell.world import FOR_THE_AGENT, World
+
+
+async def test_a_cancel_ends_a_run_while_the_model_thinks() -> None:
+    world = World()
+    world.mind.may_answer.clear()
+    world.start()
+    turn = asyncio.ensure_future(world.until_quiet())
+    await world.mind.asked.wait()
+    state = await world.state()
+    await world.turns.take(state.run_id, CancelRequested(at=world.clock.now(), reason="enough"))
+    await asyncio.wait_for(turn, 5)
+    assert (await world.state()).status is Status.CANCELLED
+    assert len(world.bus.events(subjects.CANCELLED)) == 1
+    assert sum(world.mind.calls.values()) == 1
+
+
+async def test_a_call_that_waits_for_a_slot_is_not_made_once_its_run_is_cancelled() -> None:
+    world = World()
+    world.mind.may_answer.clear()
+    for name in "abcde":
+        world.start(name=name)
+    turns = [asyncio.ensure_future(world.intake.receive(_arrival(world, n))) for n in range(5)]
+    await world.mind.asked.wait()
+    lines = await world.store.runs(status=None, limit=10, before=None)
+    while sum(world.mind.calls.values()) < 4 or len(lines) < 5:
+        await asyncio.sleep(0)
+        lines = await world.store.runs(status=None, limit=10, before=None)
+    for line in lines:
+        await world.turns.take(line.run_id, CancelRequested(at=world.clock.now(), reason="enough"))
+    await asyncio.wait_for(asyncio.gather(*turns), 5)
+    assert sum(world.mind.calls.values()) == 4
+
+
+def _arrival(world: World, number: int) -> Arrival:
+    delivery = world.bus.unacknowledged[number]
+    return Arrival(subject=delivery.subject, body=delivery.body, place=delivery.place)
+
+
+async def test_a_model_outage_is_waited_for_in_the_store_and_charges_no_attempt() -> None:
+    world = World()
+    world.mind.outage = ModelError("try_again", "overloaded", "529", retry_after_s=30)
+    world.start()
+    await world.until_quiet()
+    assert (await world.state()).asking is not None
+    await world.fire_timers()
+    assert sum(world.mind.calls.values()) == 1
+    world.mind.outage = None
+    world.clock.advance(31)
+    await world.fire_timers()
+    await world.until_quiet()
+    state = await world.state()
+    assert state.status is Status.DONE
+    assert state.attempts == 2
+
+
+async def test_what_the_bus_does_not_take_is_kept_and_said_later() -> None:
+    world = World()
+    world.bus.away = True
+    run_id, accepted = await world.intake.wake(
+        wake_id="w", goal="append", context={}, constraints=Constraints(), callback=None
+    )
+    await world.intake.follow(accepted)
+    assert world.bus.published == {}
+    world.bus.away = False
+    async with asyncio.TaskGroup() as group:
+        await world.recovery(Background(group)).retry_left()
+    assert [event["run_id"] for event in world.bus.events(subjects.START)] == [run_id]
+    assert world.turns.left == {}
+    await world.until_quiet()
+    assert (await world.state()).status is Status.DONE
+
+
+async def test_two_processes_on_one_store_do_no_step_twice() -> None:
+    world, other = World(), World()
+    other.store, other.bus, other.gateway = world.store, world.bus, world.gateway
+    other._build()
+    world.start()
+    while world.bus.unacknowledged:
+        delivery = world.bus.unacknowledged[0]
+        arrival = Arrival(subject=delivery.subject, body=delivery.body, place=delivery.place)
+        if delivery.subject.startswith(subjects.TOOL_REQUEST):
+            world.gateway.handle(delivery)
+        elif delivery.subject in FOR_THE_AGENT:
+            await asyncio.gather(world.intake.receive(arrival), other.intake.receive(arrival))
+        world.bus.unacknowledged.remove(delivery)
+    assert (await world.state()).status is Status.DONE
+    assert set(world.gateway.executed.values()) == {1}
+    assert len(world.bus.events(subjects.COMPLETED)) == 1
+
+
+async def test_the_bus_is_told_again_what_it_forgot() -> None:
+    world = World()
+    world.start()
+    delivery = world.bus.unacknowledged[0]
+    await world.intake.receive(Arrival(subject=delivery.subject, body=delivery.body, place=delivery.place))
+    world.bus.unacknowledged.remove(delivery)
+    request = next(key for key in world.bus.published if key.endswith(":step:1:request"))
+    forgotten = world.bus.published.pop(request)
+    world.bus.unacknowledged.remove(forgotten)
+    async with asyncio.TaskGroup() as group:
+        await world.recovery(Background(group)).say_again(world.clock.now())
+    assert world.bus.published[request].body == forgotten.body
+    await world.until_quiet()
+    assert (await world.state()).status is Status.DONE
+
+
+async def test_an_ending_that_the_bus_forgot_is_told_again_word_for_word() -> None:
+    world = World()
+    world.start()
+    await world.until_quiet()
+    key = next(key for key in world.bus.published if key.endswith(":completed"))
+    forgotten = world.bus.published.pop(key)
+    async with asyncio.TaskGroup() as group:
+        await world.recovery(Background(group)).say_again(world.clock.now())
+    assert world.bus.published[key].body == forgotten.body
+
+
+@pytest.mark.parametrize(
+    ("subject", "body", "reason"),
+    [
+        (subjects.START, b"not json", "not a valid agentic.start"),
+        (subjects.START, b'{"type":"agentic.start","payload":{"goal":"  "}}', "must not be blank"),
+        (subjects.START, b'{"type":"agentic.cancel","payload":{"goal":"x"}}', "came on subject agentic.start"),
+        (
+            subjects.START,
+            b'{"type":"agentic.start","payload":{"goal":"x","constraints":{"max_steps":21}}}',
+            "at most 20",
+        ),
+        (subjects.START, b'{"type":"agentic.start","payload":{"goal":"x","context":{"max_steps":0}}}', "whole number"),
+        ("agentic.unknown", b"{}", "carries nothing"),
+        (subjects.TOOL_RESULT, b'{"type":"agentic.tool_result","payload":{"run_id":"a b"}}', "run_id"),
+    ],
+)
+async def test_a_message_that_cannot_be_taken_up_says_why_and_stores_nothing(
+    subject: str, body: bytes, reason: str
+) -> None:
+    world = World()
+    with pytest.raises(Unreadable, match=reason):
+        await world.intake.receive(Arrival(subject=subject, body=body, place=1))
+    assert list(await world.store.runs(status=None, limit=10, before=None)) == []
+
+
+async def test_a_wake_id_for_another_goal_is_a_conflict_and_for_the_same_goal_the_same_run() -> None:
+    world = World()
+    first, _ = await world.intake.wake(wake_id="w", goal="a", context={}, constraints=Constraints(), callback=None)
+    again, todo = await world.intake.wake(wake_id="w", goal="a", context={}, constraints=Constraints(), callback=None)
+    assert (again, todo) == (first, None)
+    with pytest.raises(WakeConflict, match=first):
+        await world.intake.wake(wake_id="w", goal="b", context={}, constraints=Constraints(), callback=None)
+
+
+async def test_a_start_without_a_name_is_named_by_its_place_in_the_stream() -> None:
+    world = World()
+    body = b'{"type":"agentic.start","payload":{"goal":"append"}}'
+    for _ in range(2):
+        await world.intake.receive(Arrival(subject=subjects.START, body=body, place=77))
+    (line,) = await world.store.runs(status=None, limit=10, before=None)
+    assert line.wake_id == "nats-77"

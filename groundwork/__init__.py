@@ -1,0 +1,1 @@
+"""Technical ground that both services stand on: one outside library per file, nothing of ours imported."""

@@ -1,0 +1,141 @@
+"""Logging of a service on standard error: one line per record, as JSON for machines or as text for people.
+
+Everything in a line has passed one cleaning: configured secrets become ***, and characters that could forge a line or
+steer a terminal become visible escapes. Fields given as `extra` keep their names; those of the line itself win.
+The libraries beneath log through the standard library too, so they come out the same way.
+"""
+
+import json
+import logging
+import math
+import re
+import sys
+import traceback
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from typing import Any, Literal
+from urllib.parse import quote
+
+SHORTEST_SECRET = 8
+STACK_FRAMES = 8
+NESTING = 6
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+# Control characters, line separators, marks that turn the direction of text, halves of surrogate pairs.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+Clean = Callable[[str], str]
+Fields = dict[str, Any]
+
+
+def set_up(
+    level: int | str,
+    format: Literal["json", "text"],  # noqa: A002 - the setting has this name
+    *,
+    redact: Collection[str],
+) -> None:
+    """Log from `level` up to standard error, in place of all handlers set before.
+
+    Values in `redact` of at least 8 characters never appear; shorter ones would tear holes into ordinary words.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines(_as_json if format == "json" else _as_text, _cleaning(redact)))
+    logging.root.handlers[:] = [handler]
+    logging.root.setLevel(level)
+    logging.raiseExceptions = False  # what logging prints about a record it failed to write is not cleaned
+
+
+class _Lines(logging.Formatter):
+    """Inherits because handlers take nothing else."""
+
+    def __init__(self, layout: Callable[[Fields], str], clean: Clean) -> None:
+        super().__init__()
+        self._layout = layout
+        self._clean = clean
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._layout(_fields(record, self._clean))
+
+
+def _as_json(fields: Fields) -> str:
+    return json.dumps(fields, allow_nan=False, separators=(",", ":"))
+
+
+def _as_text(fields: Fields) -> str:
+    ts, level, logger, msg = (fields.pop(name) for name in ("ts", "level", "logger", "msg"))
+    exception = fields.pop("exception", {"stack": []})
+    extras = "".join(f" {name}={value}" for name, value in fields.items())
+    return "\n    ".join([f"{ts} {level:<8} {logger}: {msg}{extras}", *exception["stack"]])
+
+
+def _fields(record: logging.LogRecord, clean: Clean) -> Fields:
+    at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    fields: Fields = {
+        "ts": at.replace("+00:00", "Z"),
+        "level": record.levelname,
+        "logger": clean(record.name),
+        "msg": clean(_message(record)),
+    }
+    if record.exc_info and record.exc_info[1]:
+        fields["exception"] = _exception(record.exc_info[1], clean)
+    for name, value in vars(record).items():
+        if name not in _STANDARD:
+            fields.setdefault(clean(name), _plain(value, clean, NESTING))
+    return fields
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001 - a wrong log call must not stop the program, nor print its arguments
+        return f"the log call at {record.pathname}:{record.lineno} does not fit its arguments"
+
+
+def _exception(error: BaseException, clean: Clean) -> Fields:
+    """The stack is short: the innermost frames of the error and of each of its causes."""
+    summary = traceback.TracebackException(type(error), error, error.__traceback__, limit=-STACK_FRAMES)
+    lines = [line for part in summary.format() for line in part.splitlines()]
+    return {"type": type(error).__qualname__, "text": clean(_text(error)), "stack": [clean(line) for line in lines]}
+
+
+def _plain(value: object, clean: Clean, nesting: int) -> Any:
+    """`value` as JSON can hold it; what is nested deeper, or is of another type, as text."""
+    match value:
+        case None | bool() | int():
+            return value
+        case float() if math.isfinite(value):
+            return value
+        case dict() if nesting:
+            return {clean(_text(key)): _plain(item, clean, nesting - 1) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset() if nesting:
+            return [_plain(item, clean, nesting - 1) for item in value]
+    return clean(_text(value))
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - anything may be logged, also what cannot be shown
+        return f"<{type(value).__qualname__}>"
+
+
+def _cleaning(secrets: Collection[str]) -> Clean:
+    parts = {part for secret in secrets for part in (secret, *secret.splitlines()) if len(part) >= SHORTEST_SECRET}
+    forms = {form for part in parts for form in _forms(part)}
+    pattern = "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
+    secret = re.compile(pattern or "(?!)")  # without secrets: never matches
+
+    def clean(text: str) -> str:
+        return _UNSAFE.sub(_visible, secret.sub("***", text))
+
+    return clean
+
+
+def _forms(secret: str) -> tuple[str, ...]:
+    """As it is, inside the `repr` of text and of bytes, inside JSON, and in a URL."""
+    raw = secret.encode(errors="surrogatepass")
+    return secret, repr(secret)[1:-1], repr(raw)[2:-1], json.dumps(secret)[1:-1], quote(raw, safe="")
+
+
+def _visible(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")

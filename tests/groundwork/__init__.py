@@ -1,0 +1,1 @@
+"""What the technical ground promises, shown on real files, threads and processes."""

@@ -1,0 +1,307 @@
+"""The settings: file, environment and secret files become one model, or one error that names every problem."""
+
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field, SecretStr, field_validator
+
+from groundwork.config_file import load
+from groundwork.config_problems import Misconfigured
+from groundwork.strict_yaml import NotYaml, parse
+
+SECRET = "hunter2-hunter2"  # noqa: S105 - it opens nothing
+
+
+class Http(BaseModel):
+    port: int = Field(default=8080, ge=1)
+    hosts: list[str] = []
+    token: SecretStr | None = None
+
+    @field_validator("token")
+    @classmethod
+    def no_blank(cls, token: SecretStr | None) -> SecretStr | None:
+        if token and " " in token.get_secret_value():
+            raise ValueError(f"{token.get_secret_value()} has a blank")
+        return token
+
+
+class Nats(BaseModel):
+    url: str = "nats://localhost"
+    name: str = ""
+
+
+class Tool(BaseModel):
+    tier: Literal["read", "write"]
+    key: SecretStr | None = None
+
+
+class Agent(BaseModel):
+    http: Http = Http()
+    nats: Nats = Nats()
+    tools: dict[str, Tool] = {}
+    keys: list[Tool] = []
+    limit: int | None = None
+    ca_file: Path | None = None
+    model: str | list[str] = ""
+
+
+class Strict(BaseModel):
+    name: str
+    key: SecretStr
+
+
+Read = Callable[..., Agent]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """Load the section `agent` of a file with this text, in this environment."""
+
+    def read(text: str, *, environ: Mapping[str, str] | None = None) -> Agent:
+        path = tmp_path / "agentic.yaml"
+        path.write_text(text)
+        return load(
+            Agent,
+            path=path,
+            section="agent",
+            env_prefix="AGENT_",
+            environ=environ or {},
+            other_sections={"gateway"},
+        )
+
+    return read
+
+
+def problems(read: Read, text: str, environ: Mapping[str, str] | None = None) -> list[str]:
+    with pytest.raises(Misconfigured) as caught:
+        read(text, environ=environ)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    return [problem.rpartition("/")[2] for problem in caught.value.problems]
+
+
+def test_a_service_reads_its_own_section(read: Read) -> None:
+    settings = read("agent: {http: {port: 1234}}\ngateway: {http: {port: '${UNSET}'}, other: 1}\n")
+    assert settings.http.port == 1234
+
+
+@pytest.mark.parametrize("text", ["", "agent:\n", "# nothing\n", "gateway: {}\n"])
+def test_an_empty_or_absent_section_gives_the_defaults(read: Read, text: str) -> None:
+    assert read(text) == Agent()
+
+
+def test_without_a_section_the_whole_file_is_one_service(tmp_path: Path) -> None:
+    path = tmp_path / "one.yaml"
+    path.write_text("{name: a, key: b}")
+    settings = load(Strict, path=path, section=None, env_prefix="X_", environ={})
+    assert settings.key.get_secret_value() == "b"
+
+
+def test_without_a_file_the_environment_is_enough() -> None:
+    settings = load(
+        Strict, path=None, section=None, env_prefix="X_", environ={"X_NAME": "a", "X_KEY": "b", "NAME": "c"}
+    )
+    assert settings.name == "a"
+
+
+def test_the_shared_nats_section_fills_what_the_own_one_leaves_open(read: Read) -> None:
+    settings = read("nats: {url: nats://shared, name: shared}\nagent: {nats: {name: own}}\n")
+    assert settings.nats == Nats(url="nats://shared", name="own")
+
+
+def test_a_service_without_that_field_ignores_the_shared_section(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("nats: {url: x}\nplain: {name: a, key: b}\n")
+    assert load(Strict, path=path, section="plain", env_prefix="X_", environ={}).name == "a"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("${HOST}", "bus"),
+        ("nats://${HOST}:${PORT:-4222}/", "nats://bus:4222/"),
+        ("${EMPTY:-default}", "default"),
+        ("${EMPTY}", ""),
+        ("${UNSET:-}", ""),
+        ("${UNSET:-a:-b}", "a:-b"),
+        ("$${HOST} $HOST {HOST}", "${HOST} $HOST {HOST}"),
+    ],
+)
+def test_variables_stand_in_values(read: Read, value: str, expected: str) -> None:
+    settings = read(f"agent: {{nats: {{url: '{value}'}}}}", environ={"HOST": "bus", "EMPTY": ""})
+    assert settings.nats.url == expected
+
+
+def test_the_value_of_a_variable_adds_no_keys_and_is_not_read_again(read: Read) -> None:
+    hostile = "x\n  name: injected\n${HOME}"
+    assert read("agent: {nats: {url: '${URL}'}}", environ={"URL": hostile}).nats == Nats(url=hostile)
+
+
+def test_a_variable_can_give_a_number(read: Read) -> None:
+    assert read("agent: {http: {port: '${PORT}'}}", environ={"PORT": "99"}).http.port == 99
+
+
+def test_the_environment_overrides_the_file_and_the_shared_section(read: Read) -> None:
+    settings = read(
+        "nats: {url: a}\nagent: {http: {port: 1, hosts: [x]}, limit: 5}",
+        environ={
+            "AGENT_HTTP__PORT": "2",
+            "AGENT_NATS__URL": "b",
+            "AGENT_TOOLS__FETCH__TIER": "read",
+            "AGENT_HTTP__HOSTS": '["y", "z"]',
+            "OTHER_HTTP__PORT": "3",
+        },
+    )
+    assert (settings.http.port, settings.nats.url, settings.http.hosts, settings.limit) == (2, "b", ["y", "z"], 5)
+    assert settings.tools["fetch"].tier == "read"
+
+
+def test_what_may_be_plain_text_is_not_read_as_json_from_the_environment(read: Read) -> None:
+    assert read("", environ={"AGENT_MODEL": '["a"]'}).model == '["a"]'
+
+
+def test_a_value_used_twice_by_an_anchor_is_overridden_only_where_named(read: Read) -> None:
+    text = "agent: {tools: {a: &tool {tier: read}, b: *tool}}"
+    tools = read(text, environ={"AGENT_TOOLS__A__TIER": "write"}).tools
+    assert (tools["a"].tier, tools["b"].tier) == ("write", "read")
+
+
+def test_a_secret_comes_from_a_file_at_every_depth(read: Read, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text(f"  {SECRET}\n")
+    text = f"agent: {{http: {{token_file: {file}}}, keys: [{{tier: read, key_file: {file}}}]}}"
+    settings = read(text, environ={"AGENT_TOOLS__A__KEY_FILE": str(file), "AGENT_TOOLS__A__TIER": "read"})
+    for secret in (settings.http.token, settings.keys[0].key, settings.tools["a"].key):
+        assert secret is not None
+        assert secret.get_secret_value() == SECRET
+
+
+def test_a_field_whose_own_name_ends_like_a_secret_file_is_itself(read: Read) -> None:
+    assert read("agent: {ca_file: /etc/ca.pem}").ca_file == Path("/etc/ca.pem")
+
+
+def test_a_secret_given_twice_is_an_error(read: Read, tmp_path: Path) -> None:
+    text = f"agent: {{http: {{token: {SECRET}}}}}"
+    environ = {"AGENT_HTTP__TOKEN_FILE": str(tmp_path)}
+    assert problems(read, text, environ) == [
+        "agentic.yaml: agent.http.token: also given by AGENT_HTTP__TOKEN_FILE; keep one of them"
+    ]
+
+
+@pytest.mark.parametrize(("content", "fault"), [(None, "FileNotFoundError"), (b"\xff", "Unicode"), (b" \n", "empty")])
+def test_a_secret_file_without_a_readable_secret_is_an_error(
+    read: Read, tmp_path: Path, content: bytes | None, fault: str
+) -> None:
+    if content is not None:
+        (tmp_path / "secret").write_bytes(content)
+    (problem,) = problems(read, f"agent: {{http: {{token_file: {tmp_path / 'secret'}}}}}")
+    assert problem.startswith("agentic.yaml: agent.http.token_file: ")
+    assert fault in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "expected"),
+    [
+        ("agnet: {}", {}, "agentic.yaml: agnet: no such setting; did you mean agent?"),
+        ("agent: {htp: {}}", {}, "agentic.yaml: agent.htp: no such setting; did you mean http?"),
+        ("agent: {http: {prot: 1}}", {}, "agentic.yaml: agent.http.prot: no such setting; did you mean port?"),
+        (
+            "agent: {tools: {a: {tier: read, x: 1}}}",
+            {},
+            "agentic.yaml: agent.tools.a.x: no such setting; known here: key, tier",
+        ),
+        (
+            "agent: {keys: [{tier: read, x_file: 1}]}",
+            {},
+            "agentic.yaml: agent.keys.0.x_file: no such setting; known here: key, tier",
+        ),
+        ("nats: {x: 1}", {}, "agentic.yaml: nats.x: no such setting; known here: name, url"),
+        ("", {"AGENT_HTTP__PROT": "1"}, "AGENT_HTTP__PROT: no such setting; did you mean port?"),
+        ("agent: {limit_file: x}", {}, "agentic.yaml: agent.limit_file: no such setting; did you mean limit?"),
+        ("agent: {8080: x}", {}, "no such setting"),
+        ("agent: {http: {port: 0}}", {}, "agentic.yaml: agent.http.port: Input should be greater than or equal to 1"),
+        ("agent: {http: 5}", {}, "agentic.yaml: agent.http: Input should be a valid dictionary"),
+        ("agent: {tools: {a: {}}}", {}, "agent.tools.a.tier: required; set it here or as AGENT_TOOLS__A__TIER"),
+        ("agent: {tools: {a: {tier: red}}}", {}, "agent.tools.a.tier: Input should be 'read' or 'write'"),
+        ("", {"AGENT_HTTP__PORT": "x"}, "AGENT_HTTP__PORT: Input should be a valid integer"),
+        ("nats: {url: 5}", {}, "agentic.yaml: nats.url: Input should be a valid string"),
+        ("", {"AGENT_HTTP__HOSTS": "a,b"}, "AGENT_HTTP__HOSTS: write a list or mapping as JSON here"),
+        ("", {"AGENT_HTTP__HOSTS": "[1]"}, "AGENT_HTTP__HOSTS.0: Input should be a valid string"),
+        ("agent: {limit: '${NO}'}", {}, "agentic.yaml: agent.limit: NO is not set; set it in the environment"),
+        ("agent: {limit: '${a-b}'}", {}, "agentic.yaml: agent.limit: write ${NAME} or ${NAME:-default}"),
+        ("agent: 5", {}, "agentic.yaml: agent: expected settings as `key: value` lines"),
+        ("- a", {}, "agentic.yaml: top level: expected settings"),
+        ("agent: {a: b", {}, "agentic.yaml: not valid YAML at line 1, column 13"),
+        ("agent: {at: 2026-13-45}", {}, "agentic.yaml: not valid YAML"),
+        ("agent: {}\nagent: {}", {}, "agentic.yaml: a key is given twice at line 2, column 1: keep one of them"),
+        ("agent: {keys: [{tier: read, tier: read}]}", {}, "agentic.yaml: a key is given twice at line 1, column 29"),
+    ],
+)
+def test_a_problem_names_place_and_remedy(read: Read, text: str, environ: dict[str, str], expected: str) -> None:
+    (problem,) = problems(read, text, environ)
+    assert expected in problem
+
+
+def test_all_problems_are_told_at_once(read: Read) -> None:
+    text = "agent: {http: {prot: 1, port: x}, limit: '${NO}', tools: {a: {}}}\nagnet: {}"
+    assert len(problems(read, text, {"AGENT_X": "1"})) == 6
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"agent: {{http: {{token: '{SECRET} '}}}}",
+        f"agent: {{http: {{token: [{SECRET}]}}}}",
+        f"agent: {{http: {{port: {SECRET}}}}}",
+        f"agent: {{http: {{token: *{SECRET}}}}}",
+        f"agent: {{http: {{token: !{SECRET}}}}}",
+        f"agent: {{http: {{token: {SECRET}: x}}}}",
+        f"agent: {{http: {{token: '{SECRET}}}}}",
+        f"agent: {{http: {{token: '{SECRET}${{a-{SECRET}}}'}}}}",
+        f"agent: {{http: {{token: '{SECRET}', token_file: x}}}}",
+        f"agent: {{http: {{token_file: {SECRET}}}}}",
+    ],
+)
+def test_no_problem_shows_a_value(read: Read, text: str) -> None:
+    assert problems(read, text)
+
+
+def test_no_problem_shows_what_is_in_a_secret_file(read: Read, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(f"{SECRET} with blanks")
+    (problem,) = problems(read, f"agent: {{http: {{token_file: {tmp_path / 'secret'}}}}}")
+    assert problem == "agentic.yaml: agent.http.token: not accepted (value_error)"
+
+
+def test_no_traceback_of_wrong_yaml_shows_a_value() -> None:
+    with pytest.raises(NotYaml) as caught:
+        parse(f"token: *{SECRET}")
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    def fault(path: Path) -> str:
+        with pytest.raises(Misconfigured) as caught:
+            load(Agent, path=path, section="agent", env_prefix="AGENT_", environ={})
+        return str(caught.value)
+
+    assert f"{tmp_path / 'none.yaml'}: cannot be read (No such file or directory)" in fault(tmp_path / "none.yaml")
+    assert "Is a directory" in fault(tmp_path)
+    latin = tmp_path / "latin.yaml"
+    latin.write_bytes("agent: {nats: {name: ü}}".encode("latin-1"))
+    assert "is not UTF-8" in fault(latin)
+
+
+def test_what_no_file_and_no_variable_gives_is_required() -> None:
+    with pytest.raises(Misconfigured) as caught:
+        load(Strict, path=None, section=None, env_prefix="X_", environ={"X_NAME": "a"})
+    assert caught.value.problems == ("environment: key: required; set it here or as X_KEY in the environment",)
+
+
+def test_an_option_of_the_model_does_not_open_it_for_unknown_keys() -> None:
+    class Open(BaseModel, extra="allow"):
+        name: Any = None
+
+    with pytest.raises(Misconfigured, match="no such setting"):
+        load(Open, path=None, section=None, env_prefix="X_", environ={"X_NAMES": "a"})

@@ -1,0 +1,192 @@
+"""The log: one clean line per record, whatever is logged; no secret in it, however it got there."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from groundwork.json_log import set_up
+
+SECRET = 'tok"en\\ü-4711'  # noqa: S105 - it opens nothing
+log = logging.getLogger("service.part")
+
+Read = Callable[[], str]
+
+
+@pytest.fixture
+def read(capsys: pytest.CaptureFixture[str]) -> Iterator[Read]:
+    """What was written to standard error; the logging of the test run is put back afterwards."""
+    handlers, level, raising = logging.root.handlers[:], logging.root.level, logging.raiseExceptions
+    yield lambda: capsys.readouterr().err
+    logging.root.handlers[:], logging.raiseExceptions = handlers, raising
+    logging.root.setLevel(level)
+
+
+def fail(text: str) -> None:
+    error = ValueError(text)
+    error.__cause__ = KeyError("the cause")
+    try:
+        raise error
+    except ValueError:
+        log.exception("it failed")
+
+
+def fields(read: Read) -> dict[str, Any]:
+    text = read()
+    assert text.count("\n") == 1
+    parsed: dict[str, Any] = json.loads(text)
+    return parsed
+
+
+def test_a_record_is_one_json_line_with_its_extras_as_fields(read: Read) -> None:
+    set_up("INFO", "json", redact=[])
+    log.info("step %d is done", 3, extra={"run_id": "run_1", "steps": [1, 2], "cost": 0.5, "more": {"a": None}})
+    line = fields(read)
+    assert line.pop("ts").endswith("Z")
+    assert line == {
+        "level": "INFO",
+        "logger": "service.part",
+        "msg": "step 3 is done",
+        "run_id": "run_1",
+        "steps": [1, 2],
+        "cost": 0.5,
+        "more": {"a": None},
+    }
+
+
+def test_the_time_is_rfc_3339_in_utc(read: Read) -> None:
+    set_up("INFO", "json", redact=[])
+    log.handle(logging.makeLogRecord({"name": "x", "created": 1.5, "levelno": logging.INFO}))
+    assert fields(read)["ts"] == "1970-01-01T00:00:01.500Z"
+
+
+def test_an_exception_gives_type_text_and_a_short_stack_with_its_cause(read: Read) -> None:
+    set_up("INFO", "json", redact=[])
+    fail("no such thing")
+    exception = fields(read)["exception"]
+    assert (exception["type"], exception["text"]) == ("ValueError", "no such thing")
+    assert "KeyError: 'the cause'" in exception["stack"]
+    assert any("in fail" in line for line in exception["stack"])
+
+
+def test_the_stack_of_a_deep_recursion_stays_short(read: Read) -> None:
+    def down(levels: int) -> None:
+        deeper(levels)
+
+    def deeper(levels: int) -> None:
+        down(levels - 1)
+
+    set_up("INFO", "json", redact=[])
+    try:
+        down(0)
+    except RecursionError:
+        log.exception("too deep")
+    assert len(fields(read)["exception"]["stack"]) < 40
+
+
+def test_text_for_people_is_one_line_and_an_indented_stack(read: Read) -> None:
+    set_up("INFO", "text", redact=[])
+    log.warning("low on %s", "disk", extra={"free": 3})
+    fail("no such thing")
+    first, second, *stack = read().splitlines()
+    assert first.endswith("Z WARNING  service.part: low on disk free=3")
+    assert second.endswith("ERROR    service.part: it failed")
+    assert all(line.startswith("    ") for line in stack)
+    assert stack[-1] == "    ValueError: no such thing"
+
+
+@pytest.mark.parametrize("layout", ["json", "text"])
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda: log.info(SECRET),
+        lambda: log.info("as argument: %s, %r, %s", SECRET, SECRET, {"nested": [SECRET]}),
+        lambda: log.info("as extra", extra={"a": SECRET, "b": {"c": [SECRET, (SECRET,)]}, SECRET: 1, "d": {SECRET: 1}}),
+        lambda: log.info("in another type", extra={"a": SECRET.encode(), "b": ValueError(SECRET), "c": {SECRET}}),
+        lambda: log.info("in a URL: https://x/?token=%s", quote(SECRET, safe="")),
+        lambda: log.info("in JSON: %s", json.dumps({"token": SECRET})),
+        lambda: log.info("too few arguments: %s %s", SECRET),  # noqa: PLE1206 - the mistake is the case
+        lambda: log.info("wrong argument: %d", SECRET),
+        lambda: log.info("deep", extra={"a": [[[[[[[[[[SECRET]]]]]]]]]]}),
+        lambda: logging.getLogger(SECRET).info("as logger"),
+        lambda: fail(f"in an exception: {SECRET}"),
+    ],
+)
+def test_a_secret_never_appears_in_any_form(read: Read, say: Callable[[], None], layout: Any) -> None:
+    set_up("INFO", layout, redact=[SECRET])
+    say()
+    text = read()
+    assert text.count("service.part") == 1 or "as logger" in text
+    assert "4711" not in text
+
+
+def test_each_line_of_a_secret_of_many_lines_is_hidden(read: Read) -> None:
+    set_up("INFO", "text", redact=["first-line-of-key\nsecond-line-of-key"])
+    fail("key is:\nfirst-line-of-key\nsecond-line-of-key")
+    assert "line-of-key" not in read()
+
+
+def test_of_two_secrets_with_one_beginning_the_longer_is_hidden_whole(read: Read) -> None:
+    set_up("INFO", "json", redact=["password", "password-and-more"])
+    log.info("password-and-more")
+    assert fields(read)["msg"] == "***"
+
+
+def test_a_value_too_short_to_be_a_secret_is_left_alone(read: Read) -> None:
+    set_up("INFO", "json", redact=["", "run"])
+    log.info("a run")
+    assert fields(read)["msg"] == "a run"
+
+
+@pytest.mark.parametrize("layout", ["json", "text"])
+def test_control_characters_are_visible_and_forge_no_line(read: Read, layout: Any) -> None:
+    set_up("INFO", layout, redact=[])
+    log.info("red \x1b[31m\nERROR forged \x9b\u202e\u2028\udc80", extra={"goal": "a\r\nb", "list": ["\x1b"]})
+    text = read()
+    assert text.count("\n") == 1
+    assert text.isprintable() is False
+    assert not set(text[:-1]) & set("\x1b\r\n\x9b\u202e\u2028\udc80")
+    shown = json.loads(text)["msg"] if layout == "json" else text
+    assert r"red \x1b[31m\nERROR forged \x9b\u202e\u2028\udc80" in shown
+
+
+@pytest.mark.parametrize("layout", ["json", "text"])
+def test_what_cannot_be_shown_stops_nothing(read: Read, layout: Any) -> None:
+    class Unshowable:
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    loop: list[Any] = []
+    loop.append(loop)
+    set_up("INFO", layout, redact=[])
+    log.info("odd", extra={"a": Unshowable(), "b": float("nan"), "c": loop, "d": object(), "e": 2**70})
+    log.info(Unshowable())
+    odd, unshowable = read().splitlines()
+    assert "odd" in odd
+    assert "does not fit its arguments" in unshowable
+
+
+def test_an_extra_cannot_replace_a_field_of_the_line(read: Read) -> None:
+    set_up("INFO", "json", redact=[])
+    log.info("true", extra={"level": "forged", "ts": "forged", "logger": "forged"})
+    assert "forged" not in read()
+
+
+def test_a_level_that_is_off_costs_neither_line_nor_formatting(read: Read) -> None:
+    class Unshowable:
+        def __str__(self) -> str:
+            raise AssertionError("formatted")
+
+    set_up("WARNING", "json", redact=[])
+    log.info("%s", Unshowable())
+    assert read() == ""
+
+
+def test_setting_up_twice_writes_each_line_once(read: Read) -> None:
+    set_up("INFO", "json", redact=[])
+    set_up("INFO", "json", redact=[])
+    log.info("once")
+    assert fields(read)["msg"] == "once"

@@ -1,0 +1,101 @@
+"""Migrations: scripts run once, in order, wholly or not at all, and an older program leaves a newer file alone."""
+
+import contextlib
+import resource
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from groundwork.migrations import MigrationsWrong, StoreTooNew, migrate
+from groundwork.storage_errors import StorageBroken
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Path:
+    folder = tmp_path / "sql"
+    folder.mkdir()
+    (folder / "0001_runs.sql").write_text("CREATE TABLE run (id TEXT);\nCREATE TABLE entry (id TEXT);\n")
+    (folder / "0002_state.sql").write_text(
+        "INSERT INTO run VALUES ('a;b');\nALTER TABLE run ADD COLUMN state TEXT; -- the end"
+    )
+    (folder / "README.md").write_text("not a script")
+    return folder
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+def answer(path: Path, question: str) -> list[object]:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        return [row[0] for row in connection.execute(question)]
+
+
+def test_a_new_file_is_brought_to_the_newest_version(path: Path, scripts: Path) -> None:
+    assert migrate(path, scripts) == 2
+    assert answer(path, "SELECT id FROM run WHERE state IS NULL") == ["a;b"]
+    assert answer(path, "PRAGMA user_version") == [2]
+
+
+def test_only_what_is_missing_runs(path: Path, scripts: Path) -> None:
+    migrate(path, scripts)
+    assert migrate(path, scripts) == 2
+    (scripts / "0003_more.sql").write_text("INSERT INTO run VALUES ('third', 'new');")
+    assert migrate(path, scripts) == 3
+    assert answer(path, "SELECT id FROM run") == ["a;b", "third"]
+
+
+def test_a_failing_script_leaves_nothing_behind_and_keeps_those_before_it(path: Path, scripts: Path) -> None:
+    wrong = scripts / "0003_wrong.sql"
+    wrong.write_text("INSERT INTO run VALUES ('half', 'x');\nINSERT INTO nowhere VALUES (1);")
+    with pytest.raises(MigrationsWrong, match=r"0003_wrong\.sql failed .*nowhere.* stays at version 2"):
+        migrate(path, scripts)
+    assert answer(path, "SELECT id FROM run") == ["a;b"]
+    assert answer(path, "PRAGMA user_version") == [2]
+    wrong.write_text("INSERT INTO run VALUES ('whole', 'x');")
+    assert migrate(path, scripts) == 3
+
+
+def test_a_disk_that_fails_is_not_blamed_on_the_script(path: Path, scripts: Path) -> None:
+    migrate(path, scripts)
+    (scripts / "0003_more.sql").write_text("CREATE TABLE more (id TEXT);")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, limits[1]))
+    try:
+        with pytest.raises(StorageBroken, match="check the disk"):
+            migrate(path, scripts)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert migrate(path, scripts) == 3
+
+
+def test_a_file_of_a_newer_program_is_refused_and_unchanged(path: Path, scripts: Path) -> None:
+    migrate(path, scripts)
+    (scripts / "0002_state.sql").unlink()
+    before = path.read_bytes()
+    with pytest.raises(StoreTooNew, match=r"store\.db has schema version 2, .* up to 1: start the newer program"):
+        migrate(path, scripts)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["0004_gap.sql", "0002_twice.sql", "0000_zero.sql", "3_short.sql", "0003-dash.sql"])
+def test_numbers_with_a_gap_or_repetition_are_refused_before_anything_runs(
+    path: Path, scripts: Path, name: str
+) -> None:
+    (scripts / name).write_text("SELECT 1;")
+    with pytest.raises(MigrationsWrong, match="without gap or repetition"):
+        migrate(path, scripts)
+    assert not path.exists()
+
+
+def test_a_folder_without_scripts_is_an_incomplete_installation(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(MigrationsWrong, match="install it again"):
+        migrate(path, tmp_path)
+
+
+def test_a_file_that_is_no_database_is_named(path: Path, scripts: Path) -> None:
+    path.write_bytes(b"no database" * 100)
+    with pytest.raises(StorageBroken, match=r"store\.db failed"):
+        migrate(path, scripts)

@@ -1,0 +1,83 @@
+"""The process lock: one process per folder, told by pid, and free again however that process ends."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from groundwork.process_lock import AlreadyRunning, ProcessLock
+
+PROJECT = Path(__file__).parents[2]
+
+HOLD = """
+import sys
+from pathlib import Path
+from groundwork.process_lock import ProcessLock
+with ProcessLock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that holds the folder until its input ends."""
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=PROJECT) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        yield process
+        process.kill()
+
+
+def test_a_second_process_learns_who_holds_which_file_and_what_to_do(
+    tmp_path: Path, holder: subprocess.Popen[bytes]
+) -> None:
+    with pytest.raises(AlreadyRunning, match=f"locked by process {holder.pid}: .*Stop process {holder.pid}") as caught:
+        ProcessLock(tmp_path).__enter__()
+    assert str(tmp_path / "process.lock") in str(caught.value)
+    assert caught.value.pid == holder.pid
+
+
+def test_kill_9_frees_the_folder(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
+    holder.kill()
+    holder.wait()
+    (tmp_path / "process.lock").write_text("a longer text than any pid\n")
+    with ProcessLock(tmp_path):
+        assert (tmp_path / "process.lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_the_folder_is_free_after_a_normal_end(tmp_path: Path) -> None:
+    with ProcessLock(tmp_path):
+        pass
+    with ProcessLock(tmp_path), pytest.raises(AlreadyRunning):
+        ProcessLock(tmp_path).__enter__()
+
+
+def test_a_child_that_outlives_the_holder_does_not_keep_the_folder(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "print('up', flush=True); input()"]
+    with ProcessLock(tmp_path):
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False)
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"
+    try:
+        with ProcessLock(tmp_path):
+            assert child.poll() is None
+    finally:
+        child.communicate(b"\n")
+
+
+def test_an_unreadable_pid_is_said_to_be_another_process(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
+    (tmp_path / "process.lock").write_text("")
+    with pytest.raises(AlreadyRunning, match="locked by another process") as caught:
+        ProcessLock(tmp_path).__enter__()
+    assert caught.value.pid is None
+    assert holder.poll() is None
+
+
+def test_a_folder_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        ProcessLock(tmp_path / "nowhere").__enter__()

@@ -1,0 +1,13 @@
+"""Loads the statements of queries.sql. A statement begins at `-- name: x` and ends where the next one begins."""
+
+import re
+from importlib.resources import files
+
+_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+
+
+def load_queries() -> dict[str, str]:
+    """The statements by name."""
+    text = (files(__package__) / "queries.sql").read_text(encoding="utf-8")
+    _, *parts = _NAME.split(text)
+    return {name: sql.strip() for name, sql in zip(parts[::2], parts[1::2], strict=True)}

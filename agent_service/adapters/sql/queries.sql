@@ -1,0 +1,61 @@
+-- All statements of the agent's SQLite store. `name` is what the code calls them; parameters come as tuples.
+
+-- name: wake
+SELECT run_id, wake_digest FROM runs WHERE wake_id = ?;
+
+-- name: add_run
+-- The first eight parameters are those of advance_run.
+INSERT INTO runs (status, version, head, summary, touched_at, due_at, state, run_id, wake_id, wake_digest, accepted_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (run_id) DO NOTHING;
+
+-- name: advance_run
+-- Compare and swap: no row is changed when the run is not at the version before.
+UPDATE runs
+SET status = ?1, version = ?2, head = ?3, summary = ?4, touched_at = max(touched_at, ?5), due_at = ?6, state = ?7
+WHERE run_id = ?8 AND version = ?2 - 1;
+
+-- name: put_brief
+INSERT INTO briefs (run_id, goal, brief) VALUES (?, ?, ?)
+ON CONFLICT (run_id) DO UPDATE SET goal = excluded.goal, brief = excluded.brief;
+
+-- name: append_entry
+INSERT INTO journal (run_id, seq, at, kind, event, effects_digest, previous, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: owe_effects
+INSERT INTO outbox (position, effects) VALUES (?, ?);
+
+-- name: effects_performed
+DELETE FROM outbox WHERE position = (SELECT position FROM journal WHERE run_id = ? AND seq = ?);
+
+-- name: load
+SELECT state, brief, head FROM runs JOIN briefs USING (run_id) WHERE run_id = ?;
+
+-- name: unperformed
+SELECT run_id, seq, effects FROM outbox JOIN journal USING (position) ORDER BY position LIMIT ?;
+
+-- name: due
+SELECT run_id FROM runs WHERE due_at <= ? ORDER BY due_at LIMIT ?;
+
+-- name: entries
+-- A negative limit is none.
+SELECT seq, at, kind, event, effects_digest, previous, hash
+FROM journal WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?;
+
+-- name: runs
+SELECT run_id, wake_id, status, goal, summary, accepted_at, touched_at
+FROM runs JOIN briefs USING (run_id) WHERE run_id < ? ORDER BY run_id DESC LIMIT ?;
+
+-- name: runs_of_status
+SELECT run_id, wake_id, status, goal, summary, accepted_at, touched_at
+FROM runs JOIN briefs USING (run_id) WHERE run_id < ? AND status = ? ORDER BY run_id DESC LIMIT ?;
+
+-- name: unsettled
+-- The statuses of the second half are word for word those of its index, or SQLite cannot use it and says so.
+SELECT run_id FROM runs WHERE status IN ('queued', 'running', 'paused')
+UNION ALL
+SELECT run_id FROM runs INDEXED BY runs_ended
+WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?;
+
+-- name: counts
+SELECT status, runs FROM tallies;

@@ -1,0 +1,217 @@
+"""What every run store keeps to: the truth about runs, one atomic commit at a time."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from agent_service.core.events import CancelRequested, SignalReceived
+from agent_service.core.state import Status
+from agent_service.errors import VersionMoved, WakeConflict
+from agent_service.journal import flaw_in_chain, rehearse
+from agent_service.ports import Archive, RunStore, Unperformed
+from schemas.events import Constraints, Signal
+from tests.ports.stores import Opener, as_loaded, owed, stored
+from tests.runs import NOON, SECOND, accepted, after, run_id, started, wake_of, whole_run
+
+HOUR = timedelta(hours=1)
+
+
+async def test_an_accepted_run_is_loaded_as_it_was_committed(store: RunStore) -> None:
+    first = accepted(goal="Schreib “naïve” auf Ελληνικά; '); DROP TABLE runs; --\n\t🙂")
+    assert await store.accept(wake_of(first), first) == run_id(1)
+    assert await store.load(run_id(1)) == as_loaded(first)
+
+
+async def test_a_run_that_was_never_accepted_is_not_there(store: RunStore, archive: Archive) -> None:
+    assert await store.load(run_id(1)) is None
+    assert list(await archive.entries(run_id(1))) == []
+    assert await archive.run_of("wake-1") is None
+
+
+async def test_a_repeated_wake_gets_the_first_run_and_stores_nothing(store: RunStore, archive: Archive) -> None:
+    first, second = accepted(1, wake_id="w"), accepted(2, wake_id="w")
+    await store.accept(wake_of(first), first)
+    assert await store.accept(wake_of(second), second) == run_id(1)
+    assert await store.load(run_id(2)) is None
+    assert (await archive.counts())[Status.QUEUED] == 1
+    assert await owed(store) == [(run_id(1), 1)]
+
+
+async def test_a_repeated_wake_gets_its_run_also_after_that_has_ended(store: RunStore) -> None:
+    commits = whole_run(1)
+    last = await stored(store, commits)
+    assert await store.accept(wake_of(commits[0]), commits[0]) == run_id(1)
+    assert await store.load(run_id(1)) == as_loaded(last)
+
+
+async def test_a_wake_id_for_another_request_is_a_conflict_that_names_the_run(store: RunStore) -> None:
+    first, second = accepted(1, wake_id="w"), accepted(2, wake_id="w")
+    await store.accept(wake_of(first), first)
+    with pytest.raises(WakeConflict, match="use a new wake_id") as conflict:
+        await store.accept(wake_of(second, digest="another"), second)
+    assert conflict.value.run_id == run_id(1)
+    assert await store.load(run_id(2)) is None
+
+
+async def test_a_hundred_wakes_at_once_under_one_id_make_one_run(store: RunStore, archive: Archive) -> None:
+    wakes = [accepted(number, wake_id="w") for number in range(1, 101)]
+    ids = await asyncio.gather(*(store.accept(wake_of(wake), wake) for wake in wakes))
+    assert len(set(ids)) == 1
+    assert await archive.run_of("w") == ids[0]
+    assert [line.run_id for line in await archive.runs(status=None, limit=100, before=None)] == [ids[0]]
+    assert await owed(store) == [(ids[0], 1)]
+
+
+async def test_a_run_id_that_another_wake_has_taken_is_refused(store: RunStore, archive: Archive) -> None:
+    first, thief = accepted(1, wake_id="w"), accepted(1, wake_id="v")
+    await store.accept(wake_of(first), first)
+    with pytest.raises(VersionMoved):
+        await store.accept(wake_of(thief), thief)
+    assert await store.load(run_id(1)) == as_loaded(first)
+    assert await archive.run_of("v") is None
+
+
+async def test_every_commit_of_a_run_is_loaded_as_it_was_decided(store: RunStore) -> None:
+    commits = whole_run(1, steps=2)
+    await store.accept(wake_of(commits[0]), commits[0])
+    for commit in commits[1:]:
+        await store.commit(commit)
+        assert await store.load(run_id(1)) == as_loaded(commit)
+
+
+async def test_the_journal_folds_to_the_state_that_is_loaded(store: RunStore, archive: Archive) -> None:
+    commits = whole_run(1, steps=3)
+    last = await stored(store, commits)
+    entries = await archive.entries(run_id(1))
+    assert [commit.entry for commit in commits] == list(entries)
+    assert flaw_in_chain(entries) is None
+    assert [transition.state for _, transition in rehearse(entries)][-1] == last.state
+
+
+async def test_a_brief_that_changes_later_is_loaded_with_its_change(store: RunStore) -> None:
+    begun = started(accepted(1))
+    raised = Signal(run_id=run_id(1), signal_id="s", kind="raise_budget", constraints=Constraints(max_steps=17))
+    changed = after(begun, SignalReceived(at=NOON + HOUR / 2, signal=raised))
+    await stored(store, [accepted(1), begun, changed])
+    run = await store.load(run_id(1))
+    assert run is not None
+    assert run.state.brief.limits.max_steps == 17
+
+
+@pytest.mark.parametrize("stale", [1, 2, 3], ids=lambda entry: f"entry {entry}")
+async def test_a_commit_whose_place_is_taken_stores_nothing(store: RunStore, archive: Archive, stale: int) -> None:
+    commits = whole_run(1)
+    last = await stored(store, commits[:3])
+    before = await owed(store)
+    with pytest.raises(VersionMoved):
+        await store.commit(commits[stale - 1])
+    assert await store.load(run_id(1)) == as_loaded(last)
+    assert len(await archive.entries(run_id(1))) == 3
+    assert await owed(store) == before
+
+
+async def test_a_commit_that_leaves_a_gap_stores_nothing(store: RunStore, archive: Archive) -> None:
+    commits = whole_run(1)
+    last = await stored(store, commits[:2])
+    with pytest.raises(VersionMoved):
+        await store.commit(commits[3])
+    assert await store.load(run_id(1)) == as_loaded(last)
+    assert len(await archive.entries(run_id(1))) == 2
+
+
+async def test_a_commit_of_a_run_that_was_never_accepted_stores_nothing(store: RunStore) -> None:
+    for commit in whole_run(1)[:2]:
+        with pytest.raises(VersionMoved):
+            await store.commit(commit)
+    assert await store.load(run_id(1)) is None
+    assert await owed(store) == []
+
+
+async def test_of_commits_decided_at_once_on_one_version_one_wins(store: RunStore, archive: Archive) -> None:
+    begun = await stored(store, whole_run(1)[:2])
+    rivals = [after(begun, CancelRequested(at=NOON, reason=f"person {n}")) for n in range(20)]
+    answers = await asyncio.gather(*(store.commit(rival) for rival in rivals), return_exceptions=True)
+    winners = [rival for rival, answer in zip(rivals, answers, strict=True) if answer is None]
+    assert sum(isinstance(answer, VersionMoved) for answer in answers) == 19
+    assert [await store.load(run_id(1))] == [as_loaded(winner) for winner in winners]
+    assert (await archive.entries(run_id(1)))[2:] == [winner.entry for winner in winners]
+
+
+async def test_a_loser_does_not_spoil_the_commits_beside_it(store: RunStore) -> None:
+    runs = {number: whole_run(number) for number in range(1, 21)}
+    for commits in runs.values():
+        await stored(store, commits[:2])
+    stale = [store.commit(commits[1]) for commits in runs.values()]
+    fresh = [store.commit(commits[2]) for commits in runs.values()]
+    answers = await asyncio.gather(*stale, *fresh, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [VersionMoved] * 20 + [type(None)] * 20
+    assert [await store.load(run_id(number)) for number in runs] == [as_loaded(c[2]) for c in runs.values()]
+
+
+async def test_entries_with_effects_are_owed_oldest_first(store: RunStore) -> None:
+    second, first = accepted(2), accepted(1)
+    begun = started(first)
+    for commit in (second, first):
+        await store.accept(wake_of(commit), commit)
+    await store.commit(begun)
+    expected = [
+        Unperformed(run_id=commit.entry.run_id, seq=commit.entry.seq, effects=commit.effects or "")
+        for commit in (second, first, begun)
+    ]
+    assert list(await store.unperformed(10)) == expected
+    assert list(await store.unperformed(2)) == expected[:2]
+
+
+async def test_an_entry_without_effects_owes_nothing(store: RunStore) -> None:
+    begun = started(accepted(1))
+    heard = after(begun, SignalReceived(at=NOON, signal=Signal(run_id=run_id(1), signal_id="s", kind="message")))
+    assert heard.effects is None
+    await stored(store, [accepted(1), begun, heard])
+    assert await owed(store) == [(run_id(1), 1), (run_id(1), 2)]
+
+
+async def test_what_was_performed_is_owed_no_more_once_another_commit_is_stored(store: RunStore) -> None:
+    await stored(store, whole_run(1)[:3])
+    for run, seq in ((run_id(1), 2), (run_id(1), 2), (run_id(1), 9), (run_id(9), 1)):
+        store.performed(run, seq)
+    await stored(store, [accepted(2)])
+    assert await owed(store) == [(run_id(1), 1), (run_id(1), 3), (run_id(2), 1)]
+
+
+async def test_runs_fall_due_at_their_instant_the_earliest_first(store: RunStore) -> None:
+    for number in (3, 1, 2):
+        await stored(store, [accepted(number)])
+    second_due = NOON + HOUR + 2 * SECOND
+    assert list(await store.due(second_due, 10)) == [run_id(1), run_id(2)]
+    assert list(await store.due(second_due - timedelta(microseconds=1), 10)) == [run_id(1)]
+    assert list(await store.due(second_due + HOUR, 2)) == [run_id(1), run_id(2)]
+
+
+async def test_a_commit_moves_the_instant_at_which_a_run_falls_due(store: RunStore) -> None:
+    asked_a_tool = await stored(store, whole_run(1)[:4])
+    deadline = asked_a_tool.state.due_at
+    assert deadline is not None
+    assert deadline < NOON + HOUR
+    assert list(await store.due(deadline, 10)) == [run_id(1)]
+
+
+async def test_a_run_that_has_ended_never_falls_due(store: RunStore) -> None:
+    await stored(store, whole_run(1))
+    assert list(await store.due(NOON + 1000 * HOUR, 10)) == []
+
+
+async def test_after_closing_and_opening_everything_is_as_it_was(opener: Opener) -> None:
+    commits = whole_run(1, steps=2)[:6]
+    async with opener() as opened:
+        last = await stored(opened.store, commits)
+        opened.store.performed(run_id(1), 1)
+    async with opener() as again:
+        assert await again.store.load(run_id(1)) == as_loaded(last)
+        assert list(await again.archive.entries(run_id(1))) == [commit.entry for commit in commits]
+        assert await owed(again.store) == [(run_id(1), seq) for seq in range(2, 7)]
+        with pytest.raises(VersionMoved):
+            await again.store.commit(commits[2])
+        with pytest.raises(WakeConflict):
+            await again.store.accept(replace(wake_of(commits[0]), digest="another"), commits[0])

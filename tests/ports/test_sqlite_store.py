@@ -1,0 +1,295 @@
+"""What is particular to the SQLite store: the file, its failures, its statements. The rest is in the shared suite."""
+
+import asyncio
+import contextlib
+import re
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from agent_service.adapters import sql
+from agent_service.adapters.sql.database import FILE, Database, open_database
+from agent_service.adapters.sql.queries import load_queries
+from agent_service.adapters.sqlite_store import SqliteStore
+from agent_service.errors import Misconfigured, TryAgain
+from agent_service.journal import flaw_in_chain
+from tests.runs import NOON, accepted, run_id, started, wake_of, whole_run
+
+PROJECT = Path(__file__).parents[2]
+PAGE = 4096
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    async with open_database(tmp_path / "store") as database:
+        yield database
+
+
+@pytest.fixture
+def store(database: Database) -> SqliteStore:
+    return SqliteStore(database)
+
+
+async def accept(store: SqliteStore, *numbers: int) -> None:
+    for number in numbers:
+        await store.accept(wake_of(accepted(number)), accepted(number))
+
+
+async def ask(database: Database, sql: str) -> int:
+    """One statement on the connection that writes, and the number it answers."""
+
+    def work(connection: sqlite3.Connection) -> int:
+        row = connection.execute(sql).fetchone()
+        return int(row[0]) if row else 0
+
+    return await database.write(work)
+
+
+async def refusal(folder: Path) -> str:
+    """Why the store in `folder` cannot be opened."""
+    with pytest.raises(Misconfigured) as refused:
+        async with SqliteStore.open(folder):
+            pass
+    return str(refused.value)
+
+
+@contextlib.contextmanager
+def files_limited_to(size: int) -> Iterator[None]:
+    """Let the system refuse to write beyond `size`: SQLite sees an I/O error."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+async def test_a_full_disk_stores_nothing_says_so_and_works_again_with_room(
+    database: Database, store: SqliteStore
+) -> None:
+    await accept(store, 1)
+    begun = started(accepted(1))
+    large = accepted(2, goal="x" * 8 * PAGE)
+    await ask(database, f"PRAGMA max_page_count={await ask(database, 'PRAGMA page_count')}")
+    with pytest.raises(TryAgain, match=r"no room for .*Free space"):
+        await store.accept(wake_of(large), large)
+    assert await store.load(run_id(2)) is None
+    run = await store.load(run_id(1))
+    assert run is not None
+    assert run.state == accepted(1).state
+    await ask(database, "PRAGMA max_page_count=1000000")
+    assert await store.accept(wake_of(large), large) == run_id(2)
+    await store.commit(begun)
+
+
+async def test_a_lock_held_by_another_stores_nothing_and_says_so(database: Database, store: SqliteStore) -> None:
+    await accept(store, 1)
+    await ask(database, "PRAGMA busy_timeout=50")
+    with contextlib.closing(sqlite3.connect(database.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(TryAgain, match="locked: nothing of this write is stored"):
+            await accept(store, 2)
+        assert await store.load(run_id(1)) is not None
+    await accept(store, 2)
+
+
+async def test_an_io_error_asks_for_a_person(store: SqliteStore) -> None:
+    await accept(store, 1)
+    large = accepted(2, goal="x" * 7 * PAGE)
+    with files_limited_to(4 * PAGE), pytest.raises(Misconfigured, match="check the disk, then restart"):
+        await store.accept(wake_of(large), large)
+    with pytest.raises(Misconfigured):
+        await store.commit(started(accepted(1)))
+
+
+async def test_a_store_that_is_closed_is_to_be_tried_later(tmp_path: Path) -> None:
+    async with SqliteStore.open(tmp_path) as store:
+        await accept(store, 1)
+    with pytest.raises(TryAgain, match="after the next start"):
+        await accept(store, 2)
+    with pytest.raises(TryAgain, match="after the next start"):
+        await store.load(run_id(1))
+    store.performed(run_id(1), 1)
+
+
+async def test_a_mistake_in_a_statement_is_not_dressed_up_as_trouble_of_the_disk(database: Database) -> None:
+    with pytest.raises(sqlite3.ProgrammingError):
+        await database.read("due", ())
+
+
+async def test_commits_that_wait_together_share_one_transaction(database: Database, store: SqliteStore) -> None:
+    numbers = range(1, 65)
+    await accept(store, *numbers)
+    statements: list[str] = []
+    await database.write(lambda connection: connection.set_trace_callback(statements.append))
+    await asyncio.gather(*(store.commit(started(accepted(number))) for number in numbers))
+    await database.write(lambda connection: connection.set_trace_callback(None))
+    assert sum("INSERT INTO journal" in statement for statement in statements) == len(numbers)
+    assert statements.count("COMMIT") < 10
+
+
+async def commit_for_ever(folder: Path, first: int) -> None:
+    """Take runs from `first` on as far as 8 entries, 8 at a time, and print each entry once it is acknowledged."""
+    async with SqliteStore.open(folder) as store:
+
+        async def worker(number: int) -> None:
+            for run in range(number, first + 100_000, 8):
+                for commit in whole_run(run, steps=2):
+                    seq = commit.entry.seq
+                    await (store.commit(commit) if seq > 1 else store.accept(wake_of(commit), commit))
+                    sys.stdout.write(f"{run} {seq}\n")
+                    sys.stdout.flush()
+
+        await asyncio.gather(*(worker(first + n) for n in range(8)))
+
+
+def acknowledged_until_killed(folder: Path, first: int) -> dict[int, int]:
+    """The newest acknowledged entry of each run, of a process that was killed in the midst of committing."""
+    code = f"import asyncio; from {__name__} import *; asyncio.run(commit_for_ever(Path(sys.argv[1]), {first}))"
+    child = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True, cwd=PROJECT)
+    assert child.stdout is not None
+    said = [child.stdout.readline() for _ in range(200)]
+    child.send_signal(signal.SIGKILL)
+    said += child.stdout.readlines()
+    child.wait()
+    child.stdout.close()
+    whole = (line.split() for line in said if line.endswith("\n"))
+    return {int(run): int(seq) for run, seq in whole}
+
+
+async def test_kill_9_loses_no_acknowledged_entry_and_leaves_no_half_commit(tmp_path: Path) -> None:
+    acknowledged: dict[int, int] = {}
+    for first in (1, 1_000_001):
+        acknowledged |= await asyncio.to_thread(acknowledged_until_killed, tmp_path, first)
+    assert sum(acknowledged.values()) >= 400
+    async with SqliteStore.open(tmp_path) as store:
+        owed = {(entry.run_id, entry.seq): entry.effects for entry in await store.unperformed(100_000)}
+        for number, seq in acknowledged.items():
+            entries = await store.entries(run_id(number))
+            commits = whole_run(number, steps=2)[: len(entries)]
+            run = await store.load(run_id(number))
+            assert len(entries) >= seq
+            assert flaw_in_chain(entries) is None
+            assert run is not None
+            assert run.state == commits[-1].state
+            assert [owed.get((run_id(number), c.entry.seq)) for c in commits] == [c.effects for c in commits]
+
+
+@pytest.fixture
+def schema(database: Database) -> Iterator[sqlite3.Connection]:
+    with contextlib.closing(sqlite3.connect(database.path)) as connection:
+        yield connection
+
+
+def plan(connection: sqlite3.Connection, statement: str) -> list[str]:
+    numbered = [int(number) for number in re.findall(r"\?(\d+)", statement)]
+    parameters = (0,) * (max(numbered) if numbered else statement.count("?"))
+    return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+
+
+@pytest.mark.parametrize("name", load_queries())
+def test_no_statement_reads_or_sorts_more_than_it_needs(schema: sqlite3.Connection, name: str) -> None:
+    read_whole = {"unperformed": "SCAN outbox", "counts": "SCAN tallies"}
+    steps = plan(schema, load_queries()[name])
+    scans = [step for step in steps if "SCAN" in step or "TEMP B-TREE" in step or "AUTOMATIC" in step]
+    assert scans == ([read_whole[name]] if name in read_whole else [])
+
+
+def test_runs_that_ended_long_ago_are_not_read_to_find_the_unsettled(schema: sqlite3.Connection) -> None:
+    assert "SEARCH runs USING INDEX runs_ended (touched_at>?)" in plan(schema, load_queries()["unsettled"])
+
+
+def test_every_name_stands_for_one_whole_statement() -> None:
+    names = re.findall("^-- name: (.*)$", (files(sql) / "queries.sql").read_text(), re.MULTILINE)
+    assert sorted(names) == sorted(load_queries())
+    for statement in load_queries().values():
+        assert sqlite3.complete_statement(statement)
+        assert statement.count(";") == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE runs SET status = 'asleep'",
+        "UPDATE runs SET version = 'two'",
+        "UPDATE runs SET head = NULL",
+        "DELETE FROM runs",
+        "UPDATE journal SET run_id = 'run_unknown'",
+        "UPDATE outbox SET position = 99",
+    ],
+)
+async def test_the_schema_refuses_what_no_run_can_be(database: Database, store: SqliteStore, change: str) -> None:
+    await accept(store, 1)
+    with pytest.raises(sqlite3.IntegrityError):
+        await ask(database, change)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mode & 0o777 for path in (folder, *folder.iterdir())}
+
+
+async def test_the_files_are_for_this_user_alone(database: Database, store: SqliteStore) -> None:
+    await accept(store, 1)
+    expected = {"store": 0o700, FILE: 0o600, f"{FILE}-wal": 0o600, f"{FILE}-shm": 0o600}
+    assert modes(database.path.parent) == expected
+
+
+@pytest.fixture
+def open_to_all(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o755)
+    (tmp_path / FILE).touch(mode=0o644)
+    return tmp_path
+
+
+async def test_a_folder_that_others_could_read_is_closed_to_them(open_to_all: Path) -> None:
+    async with SqliteStore.open(open_to_all):
+        pass
+    assert modes(open_to_all) == {open_to_all.name: 0o700, FILE: 0o600}
+
+
+async def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert re.search(r"file/.* cannot be used .*name another", await refusal(tmp_path / "file"))
+
+
+async def test_a_database_of_a_newer_program_is_left_alone(tmp_path: Path) -> None:
+    async with SqliteStore.open(tmp_path) as store:
+        await accept(store, 1)
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        connection.execute("PRAGMA user_version=9999")
+    assert "start the newer program" in await refusal(tmp_path)
+
+
+async def test_a_file_that_is_no_database_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"no database" * 1000)
+    assert re.search(r"is damaged .*restore it from a backup", await refusal(tmp_path))
+    assert (tmp_path / FILE).read_bytes() == b"no database" * 1000
+
+
+def spoil(path: Path, place: Callable[[int], int]) -> None:
+    """Overwrite a part of one page."""
+    content = bytearray(path.read_bytes())
+    at = place(len(content))
+    content[at : at + 200] = b"\xff" * 200
+    path.write_bytes(content)
+
+
+async def test_a_damaged_page_is_found_before_anything_is_built_upon_it(tmp_path: Path) -> None:
+    async with SqliteStore.open(tmp_path) as store:
+        await accept(store, *range(1, 50))
+    spoil(tmp_path / FILE, lambda size: size // 2 // PAGE * PAGE)
+    assert re.search(r"is damaged .*move it away", await refusal(tmp_path))
+
+
+async def test_instants_keep_their_microseconds(store: SqliteStore) -> None:
+    await accept(store, 1)
+    entries = await store.entries(run_id(1))
+    assert [entry.at for entry in entries] == [accepted(1).entry.at]
+    assert entries[0].at.microsecond == NOON.microsecond == 250_000

@@ -1,0 +1,1 @@
+"""The plugins that ship with the project, run as Ductile runs them."""

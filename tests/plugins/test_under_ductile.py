@@ -1,0 +1,160 @@
+"""The shipped plugins under a real Ductile: they are accepted, and their answers survive as they are.
+
+The binary is not part of this repository: build or bring one and name it in DUCTILE_BIN.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from ductile_gateway.core.calls import ToolOutcome
+from tests.gateway.probe_calls import local_plugins
+from tests.gateway.probe_calls import probe as probe_call
+from tests.plugins.asking import PROBE, SHIPPED
+
+DUCTILE = os.environ.get("DUCTILE_BIN")
+TOKEN = "a-token-for-tests"  # noqa: S105 - of a server that lives for one test run
+PATIENCE_SECONDS = 30
+
+pytestmark = [
+    pytest.mark.ductile,
+    pytest.mark.skipif(not DUCTILE, reason="no Ductile: bring a Ductile binary and set DUCTILE_BIN to its path"),
+]
+
+
+@pytest.fixture(scope="module")
+def ductile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
+    """A client of a running Ductile with the shipped plugins and the probe."""
+    folder = tmp_path_factory.mktemp("ductile")
+    for plugin in (*SHIPPED.iterdir(), PROBE):
+        shutil.copytree(plugin, folder / "plugins" / plugin.name, ignore=shutil.ignore_patterns("__pycache__"))
+    port = _free_port()
+    (folder / "config.yaml").write_text(json.dumps(_config(port)))
+    subprocess.run(["chmod", "-R", "go-w", folder], check=True)
+    subprocess.run([str(DUCTILE), "config", "lock", "--config", folder], check=True, capture_output=True)
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    with (
+        (folder / "log").open("wb") as log,
+        _running([str(DUCTILE), "system", "start", "--config", str(folder)], log, environment),
+        httpx2.Client(base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {TOKEN}"}) as client,
+    ):
+        _wait_for_health(client, folder / "log")
+        yield client
+
+
+def _config(port: int) -> dict[str, Any]:
+    return {
+        "service": {"name": "test", "tick_interval": "500ms", "max_workers": 2},
+        "state": {"path": "./data/state.db"},
+        "plugin_roots": ["./plugins"],
+        "api": {
+            "enabled": True,
+            "listen": f"127.0.0.1:{port}",
+            "auth": {"tokens": [{"token": TOKEN, "scopes": ["plugin:rw", "jobs:ro"]}]},
+        },
+        "plugins": {
+            "echo": {"enabled": True},
+            "text-report": {"enabled": True},
+            "fetch": {"enabled": True, "config": {"allow_private": True}},
+            "probe": {"enabled": True, "config": {"key": "value"}},
+        },
+    }
+
+
+@contextlib.contextmanager
+def _running(command: list[str], log: Any, environment: dict[str, str]) -> Iterator[None]:
+    process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_SECONDS)
+
+
+def _wait_for_health(client: httpx2.Client, log: Path) -> None:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < until:
+        with contextlib.suppress(httpx2.TransportError):
+            if client.get("/healthz").status_code == 200:
+                return
+        time.sleep(0.05)
+    pytest.fail(f"Ductile did not start: {log.read_text()[-2000:]}")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port: int = unused.getsockname()[1]
+    return port
+
+
+def job(client: httpx2.Client, plugin: str, payload: dict[str, Any], *, command: str = "handle") -> dict[str, Any]:
+    """The finished job of a call."""
+    started = client.post(f"/plugin/{plugin}/{command}", json={"payload": payload})
+    assert started.status_code == 202, started.text
+    until = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < until:
+        found: dict[str, Any] = client.get(f"/job/{started.json()['job_id']}").json()
+        if found["status"] not in ("queued", "running"):
+            return found
+        time.sleep(0.05)
+    pytest.fail(f"{plugin} did not finish: {found}")
+
+
+@pytest.mark.parametrize("plugin", ["echo", "fetch", "text-report"])
+def test_ductile_serves_the_manifest_with_its_full_schema(ductile: httpx2.Client, plugin: str) -> None:
+    commands = {command["name"]: command for command in ductile.get(f"/plugin/{plugin}").json()["commands"]}
+    assert commands["handle"]["type"] == "read"
+    assert commands["handle"]["input_schema"]["additionalProperties"] is False
+    assert commands["handle"]["input_schema"]["required"]
+
+
+def test_an_echo_comes_back_with_its_output(ductile: httpx2.Client) -> None:
+    finished = job(ductile, "echo", {"message": "Grüße"})
+    assert finished["status"] == "succeeded"
+    assert finished["result"] == {"status": "ok", "result": "Grüße", "output": {"message": "Grüße"}}
+
+
+def test_a_page_is_fetched_and_reported_on_with_artifacts_intact(ductile: httpx2.Client) -> None:
+    fetched = job(ductile, "fetch", {"url": str(ductile.base_url.join("/healthz"))})
+    assert fetched["status"] == "succeeded", fetched
+    (page,) = fetched["result"]["artifacts"]
+    assert json.loads(page["text"])["status"] == "ok"
+    artifact = {"path": "artifacts/a.md", "content_type": "text/markdown", "text": "# Grüße\n\nThis is a short text."}
+    reported = job(ductile, "text-report", {"artifact": artifact})["result"]
+    assert reported["artifacts"][0]["name"] == "critique.md"
+    assert "“Grüße”" in reported["artifacts"][0]["text"]
+
+
+def test_an_error_that_says_not_to_retry_fails_at_once(ductile: httpx2.Client) -> None:
+    finished = job(ductile, "fetch", {"url": str(ductile.base_url.join("/no-such-page"))})
+    assert finished["status"] == "failed"
+    assert (finished["result"]["error_class"], finished["result"]["retry"]) == ("not_found", False)
+
+
+@pytest.mark.parametrize("command", ["handle", "show"])
+def test_what_we_ask_a_plugin_ourselves_is_part_of_what_ductile_asks(
+    ductile: httpx2.Client, tmp_path: Path, command: str
+) -> None:
+    theirs = job(ductile, "probe", {"word": "hello"}, command=command)["result"]["output"]["request"]
+    outcome = asyncio.run(local_plugins(tmp_path, config={"key": "value"}).run(probe_call(command, word="hello")))
+    assert isinstance(outcome, ToolOutcome)
+    ours: Any = outcome.output["request"]
+    assert ours.keys() <= theirs.keys()
+    for request in (ours, theirs):
+        for name in ("job_id", "deadline_at"):
+            assert isinstance(request.pop(name), str)
+        # What Ductile adds of its own: the plugin's name as context, also merged into an event's payload.
+        request.get("event", {}).get("payload", {}).pop("ductile_plugin", None)
+    assert ours == {name: theirs[name] for name in ours}

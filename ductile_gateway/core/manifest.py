@@ -1,0 +1,99 @@
+"""The manifest of a plugin folder (Ductile plugin protocol v2), read as strictly as Ductile does or stricter.
+
+Unknown keys are tolerated, as there; a key without a value counts as absent. Names are narrower than Ductile's,
+because they become tokens of subjects and paths: lower case letters, digits, `_` and `-`, at most 64.
+"""
+
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+
+from schemas.events import ToolName
+
+
+class ManifestInvalid(ValueError):
+    """The manifest cannot be used; the message names each field and what is wrong with it."""
+
+
+def _inside(entrypoint: str) -> str:
+    path = PurePosixPath(entrypoint)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise ValueError("must be a path below the plugin's folder, without '..'")
+    return entrypoint
+
+
+def _full_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Ductile's short form `{url: string}` written out as a JSON Schema; a schema with a `type` stays as it is."""
+    if not schema or "type" in schema:
+        return schema
+    properties: dict[str, JsonValue] = {
+        name: {"type": value} if isinstance(value, str) else value for name, value in schema.items()
+    }
+    return {"type": "object", "properties": properties}
+
+
+Schema = Annotated[dict[str, JsonValue], AfterValidator(_full_schema)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty_keys(cls, section: object) -> object:
+        if not isinstance(section, dict):
+            return section
+        return {key: value for key, value in section.items() if value is not None}
+
+
+class Command(_Section):
+    """One thing the plugin can do. `type` is the tier; `idempotent` says that repeating it does no harm."""
+
+    name: ToolName
+    type: Literal["read", "write"]
+    description: str = ""
+    idempotent: bool = False
+    retry_safe: bool = False
+    input_schema: Schema = Field(default_factory=dict)
+
+
+class ConfigKeys(_Section):
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+
+class Manifest(_Section):
+    """What a plugin is called, how it is started and what it can do."""
+
+    manifest_spec: Literal["ductile.plugin"]
+    manifest_version: Literal[1]
+    protocol: Literal[2]
+    name: ToolName
+    version: Annotated[str, Field(coerce_numbers_to_str=True)]
+    entrypoint: Annotated[str, AfterValidator(_inside)]
+    description: str = ""
+    commands: Annotated[tuple[Command, ...], Field(min_length=1)]
+    config_keys: ConfigKeys = ConfigKeys()
+
+    def command(self, name: str) -> Command | None:
+        """The command of that name, if the plugin has it."""
+        return next((command for command in self.commands if command.name == name), None)
+
+
+def read_manifest(document: object) -> Manifest:
+    """The manifest in a parsed YAML document. Raises ManifestInvalid."""
+    try:
+        manifest = Manifest.model_validate(document)
+    except ValidationError as error:
+        raise ManifestInvalid(
+            "; ".join(_complaint(detail["loc"], detail["msg"]) for detail in error.errors())
+        ) from None
+    names = [command.name for command in manifest.commands]
+    if len(set(names)) < len(names):
+        raise ManifestInvalid("commands: two commands have the same name")
+    return manifest
+
+
+def _complaint(place: tuple[int | str, ...], message: str) -> str:
+    return f"{'.'.join(map(str, place)) or 'manifest'}: {message}"

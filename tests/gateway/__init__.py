@@ -1,0 +1,1 @@
+"""The gateway: tools carried out, results and webhooks brought back."""

@@ -1,0 +1,90 @@
+"""Manifests: what is accepted, and what is said of what is not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ductile_gateway.core.manifest import ManifestInvalid, read_manifest
+
+SHIPPED = Path(__file__).parents[2] / "deploy" / "ductile" / "plugins"
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    return {
+        "manifest_spec": "ductile.plugin",
+        "manifest_version": 1,
+        "protocol": 2,
+        "name": "demo",
+        "version": "0.1.0",
+        "entrypoint": "run.py",
+        "commands": [{"name": "handle", "type": "read"}],
+    } | changes
+
+
+def with_command(**fields: Any) -> dict[str, Any]:
+    return document(commands=[{"name": "handle", "type": "read"} | fields])
+
+
+def test_a_minimal_manifest_has_safe_defaults() -> None:
+    command = read_manifest(document()).commands[0]
+    assert (command.idempotent, command.retry_safe, command.input_schema) == (False, False, {})
+
+
+@pytest.mark.parametrize("plugin", ["echo", "fetch", "text-report"])
+def test_the_shipped_plugins_describe_themselves_to_a_model(plugin: str) -> None:
+    manifest = read_manifest(yaml.safe_load((SHIPPED / plugin / "manifest.yaml").read_text(encoding="utf-8")))
+    handle = manifest.command("handle")
+    assert handle is not None
+    assert manifest.description
+    assert handle.description
+    assert handle.input_schema["additionalProperties"] is False
+    assert handle.type == "read"
+    assert handle.idempotent
+
+
+def test_the_short_form_of_a_schema_is_written_out() -> None:
+    manifest = read_manifest(with_command(input_schema={"url": "string", "tags": {"type": "array"}}))
+    assert manifest.commands[0].input_schema == {
+        "type": "object",
+        "properties": {"url": {"type": "string"}, "tags": {"type": "array"}},
+    }
+
+
+def test_unknown_keys_and_keys_without_a_value_are_tolerated() -> None:
+    manifest = read_manifest(
+        document(concurrency_safe=True, config_keys={"required": None}, description=None, version=1.0)
+    )
+    assert (manifest.config_keys.required, manifest.version) == ((), "1.0")
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        (document(manifest_spec="other.plugin"), "manifest_spec"),
+        (document(manifest_version=2), "manifest_version"),
+        (document(protocol=1), "protocol"),
+        (document(name="../system"), "name"),
+        (document(name="Demo"), "name"),
+        (document(name="x" * 65), "name"),
+        (document(name="demo\n"), "name"),
+        (document(entrypoint="/bin/sh"), "entrypoint"),
+        (document(entrypoint="../run.py"), "entrypoint"),
+        (document(entrypoint="bin/../../run.py"), "entrypoint"),
+        (document(entrypoint="."), "entrypoint"),
+        (document(entrypoint=None), "entrypoint"),
+        (document(commands=[]), "commands"),
+        (document(commands=["handle"]), "commands.0"),
+        (with_command(type=None), "commands.0.type"),
+        (with_command(type="execute"), "commands.0.type"),
+        (with_command(name="a.b"), "commands.0.name"),
+        (document(commands=[{"name": "a", "type": "read"}, {"name": "a", "type": "write"}]), "same name"),
+        ("just text", "manifest"),
+        (None, "manifest"),
+    ],
+)
+def test_what_is_wrong_is_named(changed: object, named: str) -> None:
+    with pytest.raises(ManifestInvalid) as refused:
+        read_manifest(changed)
+    assert named in str(refused.value)

@@ -113,8 +113,7 @@ def _channel_facts(event: str) -> Json:
 
 def _stream(name: str) -> Json:
     # Ages and sizes are the operator's to set: no part of the contract.
-    storage = "memory" if name == subjects.STREAM_PROGRESS else "file"
-    return {"subjects": list(STREAMS[name]), "storage": storage, "retention": "limits"}
+    return {"subjects": list(STREAMS[name]), "storage": "file", "retention": "limits"}
 
 
 def _consumer(name: str) -> Json:

@@ -1,0 +1,215 @@
+"""The link to the bus: connect once, publish with an acknowledgement, tell without one, close.
+
+Rules: every publish carries a Nats-Msg-Id and is tried again under the same id, so that a repeated one changes nothing;
+nothing is buffered while disconnected; no subject or size leaves that would make the server close the connection, for
+the client would then stay closed. What it is not: a consumer (see pull_loop), or a way to create streams (topology).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.js import JetStreamContext
+from nats.js.errors import NotFoundError
+
+from groundwork.nats_errors import BusError, BusFull, Misconfigured, Refused, TryAgain, Unreachable
+from groundwork.nats_settings import NatsSettings, client_options
+from groundwork.nats_watch import ConnectionWatch
+from groundwork.pending_answers import PendingAnswers, no_answer
+from groundwork.publishing import NoStream, Published, check_message, read_ack
+
+TRY_SECONDS = 2.0
+BUDGET_SECONDS = 15.0  # electing a new leader in a cluster takes 4 to 9 s
+LONGEST_PAUSE = 0.5
+UNSENT_BYTES = 8 * 1024 * 1024
+
+CLOSED_FOR_GOOD = "NATS closed the connection for good ({reason}): restart the service"
+
+
+async def connect(settings: NatsSettings, *, timeout_s: float = 10.0) -> "NatsLink":
+    """A link to the first server that answers. From then on it reconnects by itself, for ever.
+
+    Raises Unreachable when none answers in time, Misconfigured when the login is refused or a file cannot be used.
+    """
+    answers, client = PendingAnswers(), Client()
+    watch = ConnectionWatch(answers)
+    options = client_options(settings)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await client.connect(**options, **watch.callbacks())
+            await answers.listen(client)
+            watch.logged_in()
+    except TimeoutError as error:
+        reason = watch.last_error or "no answer"
+        raise Unreachable(f"no NATS server at {settings.servers} within {timeout_s:g} s: {reason}") from error
+    except BusError as error:
+        raise Misconfigured(f"NATS at {settings.servers}: {error}") from error
+    except Exception as error:
+        kind = type(error).__name__  # the text may quote an address with its password, or a key
+        raise Misconfigured(f"the address or login for NATS at {settings.servers} cannot be used ({kind})") from error
+    finally:
+        if client.is_connecting or (client.is_connected and not watch.up.is_set()):  # given up half way
+            await _close(client, within_s=1.0)
+    return NatsLink(client, watch, answers)
+
+
+class NatsLink:
+    """A connection that comes back by itself. Made by `connect`; for many tasks of one event loop."""
+
+    def __init__(self, client: Client, watch: ConnectionWatch, answers: PendingAnswers) -> None:
+        self._client = client
+        self._watch = watch
+        self._answers = answers
+
+    @property
+    def connected(self) -> bool:
+        return self._client.is_connected
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was got back: what the server had been asked before is forgotten each time."""
+        return self._client.stats["reconnects"]
+
+    @property
+    def server_version(self) -> str:
+        version = self._client.connected_server_version
+        return f"{version.major}.{version.minor}.{version.patch}"
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes that the server takes of headers and body together."""
+        return self._client.max_payload
+
+    @property
+    def violation(self) -> str:
+        """The latest permission that the server denied, empty if none."""
+        return self._watch.violation
+
+    @property
+    def jetstream(self) -> JetStreamContext:
+        """The client's own calls for streams, consumers and buckets."""
+        return self._client.jetstream()
+
+    async def publish(
+        self,
+        subject: str,
+        body: bytes,
+        *,
+        msg_id: str,
+        headers: Mapping[str, str],
+        within_s: float = BUDGET_SECONDS,
+    ) -> Published:
+        """Store one message, trying again under the same `msg_id` while that can help and `within_s` lasts.
+
+        Raises Refused (not stored, nor ever will be), Misconfigured (no stream, no permission), BusFull or TryAgain
+        (not known to be stored: repeat it with the same id), Unreachable (the connection is closed for good). With a
+        Nats-Expected header, Refused with code 10071 may also mean that an earlier try of this very call was stored.
+        """
+        named = {**headers, "Nats-Msg-Id": msg_id}
+        check_message(subject, body, named, limit=self.max_payload)
+        deadline = asyncio.get_running_loop().time() + within_s
+        attempt = 1
+        while True:
+            try:
+                return read_ack(await self._ask(subject, body, named, min(within_s, TRY_SECONDS)), subject)
+            except TryAgain as error:
+                await self._before_next_try(subject, error, attempt=attempt, deadline=deadline)
+                attempt += 1
+
+    async def tell(self, subject: str, body: bytes, *, msg_id: str, headers: Mapping[str, str]) -> bool:
+        """Send an event that can be made again; no answer is awaited. False if it was not sent. Raises Refused."""
+        named = {**headers, "Nats-Msg-Id": msg_id}
+        check_message(subject, body, named, limit=self.max_payload)
+        return await self.send(subject, body, headers=named)
+
+    async def send(self, subject: str, body: bytes, *, reply: str = "", headers: dict[str, str] | None = None) -> bool:
+        """Send to a subject that the server gave us, without checks. False if disconnected or the socket is stuck."""
+        if self._client.pending_data_size > UNSENT_BYTES:
+            return False
+        try:
+            await self._put(subject, body, reply, headers)
+        except (TryAgain, Unreachable):
+            return False
+        return True
+
+    async def request(self, subject: str, body: bytes, *, timeout_s: float = 5.0) -> bytes:
+        """Ask a service, such as JetStream's API. Raises TryAgain when no answer comes."""
+        try:
+            return (await self._client.request(subject, body, timeout=timeout_s)).data
+        except nats.errors.Error as error:
+            raise TryAgain(f"{subject}: {error}") from error
+
+    async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
+        """Core NATS, without an acknowledgement. The callback has to return soon: it holds up those behind it."""
+        return await self._client.subscribe(subject, cb=callback)
+
+    def new_inbox(self) -> str:
+        return self._client.new_inbox()
+
+    async def until_lost(self) -> None:
+        """Wait for the end: returns when we closed the link, raises Unreachable when the client gave up for good."""
+        await self._watch.closed.wait()
+        if not self._watch.closing:
+            raise Unreachable(CLOSED_FOR_GOOD.format(reason=self._watch.last_error))
+
+    async def close(self, *, within_s: float = 3.0) -> None:
+        """Send what is still to be sent, then close. Never drains: that can wait half a minute for nothing."""
+        self._watch.closing = True
+        if self.connected:
+            with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+                await asyncio.wait_for(self._client.flush(), within_s)
+        await _close(self._client, within_s=within_s)
+
+    async def _ask(self, subject: str, body: bytes, headers: dict[str, str], patience_s: float) -> Msg:
+        address, answer = self._answers.open(subject)
+        alarm = asyncio.get_running_loop().call_later(patience_s, no_answer, answer)
+        try:
+            await self._put(subject, body, address, headers)
+            return await answer
+        finally:
+            alarm.cancel()
+            self._answers.close(address)
+
+    async def _put(self, subject: str, body: bytes, reply: str, headers: dict[str, str] | None) -> None:
+        try:
+            await self._client.publish(subject, body, reply=reply, headers=headers)
+        except nats.errors.OutboundBufferLimitError as error:
+            raise TryAgain("not connected to NATS") from error
+        except nats.errors.ConnectionClosedError as error:
+            raise Unreachable(CLOSED_FOR_GOOD.format(reason=self._watch.last_error)) from error
+        except (nats.errors.Error, UnicodeError) as error:
+            raise Refused(f"not a message for {subject}: {error}") from error
+
+    async def _before_next_try(self, subject: str, error: TryAgain, *, attempt: int, deadline: float) -> None:
+        left = deadline - asyncio.get_running_loop().time()
+        if left <= 0:
+            raise self._not_stored(subject, error) from error
+        if isinstance(error, NoStream) and attempt == 1:
+            await self._check_that_a_stream_takes(subject)
+        await asyncio.sleep(min(left, LONGEST_PAUSE, 0.05 * attempt))
+        if not self.connected:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._watch.up.wait(), min(left, LONGEST_PAUSE))
+
+    async def _check_that_a_stream_takes(self, subject: str) -> None:
+        """Raises Misconfigured if the server knows of none; if it cannot tell, one may be on its way back."""
+        try:
+            await asyncio.wait_for(self.jetstream.find_stream_name_by_subject(subject), TRY_SECONDS)
+        except NotFoundError as error:
+            raise Misconfigured(f"no stream takes {subject}: create the streams first") from error
+        except (nats.errors.Error, OSError, TimeoutError):
+            return
+
+    def _not_stored(self, subject: str, error: TryAgain) -> TryAgain:
+        kind = BusFull if isinstance(error, BusFull) else TryAgain
+        denied = f" The server denied: {self.violation}." if self.violation else ""
+        return kind(f"{subject} is not known to be stored: {error}.{denied} Repeat it with the same id")
+
+
+async def _close(client: Client, *, within_s: float) -> None:
+    with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+        await asyncio.wait_for(client.close(), within_s)

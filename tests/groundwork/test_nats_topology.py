@@ -1,0 +1,140 @@
+"""What should exist on the bus is created where missing, and what differs is told and never changed."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from groundwork.nats_errors import Misconfigured
+from groundwork.nats_link import NatsLink
+from groundwork.topology import (
+    BucketSpec,
+    ConsumerSpec,
+    Finding,
+    StreamSpec,
+    Topology,
+    check_topology,
+    create_missing,
+)
+
+DAY = 86400.0
+ADVISORIES = (
+    "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.WORK.>",
+    "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.WORK.>",
+)
+
+WORK = StreamSpec(
+    "WORK",
+    {
+        "subjects": ("work.start", "work.done", "work.request.*"),
+        "retention": "limits",
+        "storage": "file",
+        "discard": "new",
+        "max_age": 14 * DAY,
+        "max_bytes": 1 << 26,
+        "duplicate_window": DAY,
+        "deny_delete": True,
+        "allow_direct": True,
+        "compression": "s2",
+        "num_replicas": 1,
+    },
+)
+EVENTS = StreamSpec(
+    "EVENTS",
+    {"subjects": ("event.>",), "persist_mode": "async", "max_age": DAY, "max_bytes": 1 << 24, "discard": "old"},
+)
+DEAD = StreamSpec("DEAD", {"subjects": ("dlq.>", *ADVISORIES), "max_age": 30 * DAY, "max_bytes": 1 << 24})
+WORKERS = ConsumerSpec(
+    "WORK",
+    "workers",
+    {"filter_subjects": ("work.start", "work.done"), "ack_wait": 30.0, "max_ack_pending": 256, "max_deliver": 10},
+)
+ONE_TOOL = ConsumerSpec("WORK", "tool-x", {"filter_subject": "work.request.x", "ack_wait": 30.0})
+FILES = BucketSpec("files", {"max_bytes": 1 << 24, "compression": "s2", "max_age": 30 * DAY, "storage": "file"})
+
+WHOLE = Topology(streams=(WORK, EVENTS, DEAD), consumers=(WORKERS, ONE_TOOL), buckets=(FILES,))
+NAMES = [
+    "stream WORK",
+    "stream EVENTS",
+    "stream DEAD",
+    "stream OBJ_files",
+    "consumer workers of stream WORK",
+    "consumer tool-x of stream WORK",
+]
+
+
+def kinds(findings: list[Finding]) -> list[tuple[str, str]]:
+    return [(finding.kind, finding.what) for finding in findings]
+
+
+async def test_all_that_is_missing_is_found_and_nothing_created_by_looking(link: NatsLink) -> None:
+    for _ in range(2):
+        findings = await check_topology(link, WHOLE)
+        assert kinds(findings) == [("missing", name) for name in NAMES]
+        assert all(finding.remedy for finding in findings)
+
+
+async def test_all_is_created_from_nothing_and_the_second_time_nothing_is_found(link: NatsLink) -> None:
+    assert kinds(await create_missing(link, WHOLE)) == [("created", name) for name in NAMES]
+    assert await create_missing(link, WHOLE) == []
+    assert await check_topology(link, WHOLE) == []
+
+
+async def test_a_stream_that_differs_is_told_and_left_as_it_is(link: NatsLink) -> None:
+    await create_missing(link, WHOLE)
+    wished = replace(WORK, settings={**WORK.settings, "max_age": DAY, "deny_delete": False, "discard": "old"})
+    findings = await create_missing(link, Topology(streams=(wished,)))
+    assert [(one.kind, one.what, one.field, one.expected, one.actual) for one in findings] == [
+        ("differs", "stream WORK", "discard", "old", "new"),
+        ("differs", "stream WORK", "max_age", "86400.0", "1209600.0"),
+        ("differs", "stream WORK", "deny_delete", "False", "True"),
+    ]
+    assert all("nats stream edit WORK" in finding.remedy for finding in findings)
+    assert await check_topology(link, WHOLE) == []
+
+
+async def test_a_consumer_that_differs_is_told_and_left_as_it_is(link: NatsLink) -> None:
+    await create_missing(link, WHOLE)
+    wished = replace(WORKERS, settings={**WORKERS.settings, "ack_wait": 60.0, "filter_subjects": ("work.start",)})
+    findings = await create_missing(link, Topology(consumers=(wished,)))
+    assert [(one.kind, one.field) for one in findings] == [("differs", "filter_subjects"), ("differs", "ack_wait")]
+    assert await check_topology(link, WHOLE) == []
+
+
+async def test_what_nobody_named_is_not_compared(link: NatsLink) -> None:
+    await create_missing(link, WHOLE)
+    assert await check_topology(link, Topology(streams=(StreamSpec("WORK", {"num_replicas": 1}),))) == []
+
+
+async def test_the_order_of_subjects_is_no_difference(link: NatsLink) -> None:
+    await create_missing(link, WHOLE)
+    turned = replace(WORK, settings={**WORK.settings, "subjects": WORK.settings["subjects"][::-1]})
+    assert await check_topology(link, Topology(streams=(turned,))) == []
+
+
+async def test_what_the_server_does_not_accept_is_told_with_its_words(link: NatsLink) -> None:
+    await create_missing(link, WHOLE)
+    rival = StreamSpec("RIVAL", {"subjects": ("work.*",)})
+    with pytest.raises(Misconfigured, match="stream RIVAL: subjects overlap"):
+        await create_missing(link, Topology(streams=(rival,)))
+
+
+async def test_a_consumer_of_a_missing_stream_is_missing_and_cannot_be_created(link: NatsLink) -> None:
+    lonely = Topology(consumers=(WORKERS,))
+    assert kinds(await check_topology(link, lonely)) == [("missing", "consumer workers of stream WORK")]
+    with pytest.raises(Misconfigured, match="stream not found"):
+        await create_missing(link, lonely)
+
+
+async def test_of_two_setups_at_once_the_later_one_does_not_change_what_the_earlier_one_created(link: NatsLink) -> None:
+    await create_missing(link, Topology(streams=(WORK,)))
+    other = replace(WORKERS, settings={**WORKERS.settings, "ack_wait": 60.0})
+    rivals = [Topology(consumers=(WORKERS,)), Topology(consumers=(other,))]
+    results = await asyncio.gather(*(create_missing(link, one) for one in rivals), return_exceptions=True)
+    created = [("created", "consumer workers of stream WORK")]
+    (winner,) = (one for one, result in zip(rivals, results, strict=True) if _kinds_or_error(result) == created)
+    assert await check_topology(link, winner) == []
+
+
+def _kinds_or_error(result: list[Finding] | BaseException) -> list[tuple[str, str]] | BaseException:
+    return kinds(result) if isinstance(result, list) else result

@@ -10,18 +10,19 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from agent_service.core.effects import Transition
 from agent_service.core.events import CancelRequested, RunStarted, SignalReceived, ToolReturned, WakeAccepted
-from agent_service.core.limits import LimitPolicy, LimitRefused, grant
+from agent_service.core.limits import LimitPolicy, LimitRefused, check_caps, grant
 from agent_service.core.state import Limits
 from agent_service.errors import WakeConflict
 from agent_service.ports import Clock, Skills, Wake
 from agent_service.turn import Turns
 from schemas import keys
-from schemas.events import INBOUND, AgenticStart, Cancel, Constraints, Envelope, Signal, ToolResult
+from schemas.events import INBOUND, AgenticStart, Cancel, Constraints, Envelope, Id, Signal, ToolResult
 
+_ID: TypeAdapter[str] = TypeAdapter(Id)
 START_PREFIX = keys.start("")
 DEPTH = "agentic_depth"
 """In the context of a start that an agent asked for: how many agents called each other so far."""
@@ -61,7 +62,7 @@ class Intake:
             case Cancel() as cancel:
                 await self.follow(await self.cancel(cancel.run_id, cancel.reason))
             case Signal() as signal:
-                await self.follow(await self.signal(signal))
+                await self._on_signal(signal)
 
     async def wake(
         self, *, wake_id: str, goal: str, context: dict[str, Any], constraints: Constraints, callback: str | None
@@ -79,12 +80,21 @@ class Intake:
         return await self._turns.commit(run_id, event)
 
     async def signal(self, signal: Signal) -> Transition:
-        """Let a person's signal be heard, durably; the caller follows up."""
+        """Let a person's signal be heard, durably; the caller follows up. Raises LimitRefused, as a wake does."""
+        if signal.constraints:
+            check_caps(self._policy, signal.constraints, at=self._clock.now())
         return await self._turns.commit(signal.run_id, SignalReceived(at=self._clock.now(), signal=signal))
 
     async def follow(self, transition: Transition | None) -> None:
         """Perform what a wake, a cancel or a signal asks for, until the run rests."""
         await self._turns.follow(transition)
+
+    async def _on_signal(self, signal: Signal) -> None:
+        try:
+            heard = await self.signal(signal)
+        except LimitRefused as refusal:
+            raise Unreadable(str(refusal)) from refusal
+        await self.follow(heard)
 
     async def _on_start(self, start: AgenticStart, wake_id: str) -> None:
         if start.run_id is not None and (await self._begin(start.run_id)).state is not None:
@@ -140,9 +150,17 @@ def _explained(subject: str, error: ValidationError) -> str:
 def _wake_id(start: AgenticStart, dedupe_key: str | None, place: int) -> str:
     if start.wake_id:
         return start.wake_id
-    if dedupe_key and dedupe_key.startswith(START_PREFIX) and len(dedupe_key) > len(START_PREFIX):
-        return dedupe_key.removeprefix(START_PREFIX)
-    return f"nats-{place}"
+    if not dedupe_key or not dedupe_key.startswith(START_PREFIX) or dedupe_key == START_PREFIX:
+        return f"nats-{place}"
+    external = dedupe_key.removeprefix(START_PREFIX)
+    return external if _is_id(external) else f"key-{hashlib.sha256(external.encode()).hexdigest()[:40]}"
+
+
+def _is_id(text: str) -> bool:
+    try:
+        return bool(_ID.validate_python(text))
+    except ValidationError:
+        return False
 
 
 def _wake(wake_id: str, start: AgenticStart) -> Wake:

@@ -21,7 +21,7 @@ class Outbox:
             effect.subject,
             dedupe_key=effect.key,
             source=SOURCE,
-            at=self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            at=f"{self._clock.now().replace(tzinfo=None).isoformat()}Z",
             run_id=run_id,
             trace_id=trace_id(run_id),
         )

@@ -13,7 +13,7 @@ from agent_service.background import Background
 from agent_service.core.decide import outstanding
 from agent_service.core.events import TimerFired
 from agent_service.outbox import Outbox
-from agent_service.ports import Archive, Clock, RunStore
+from agent_service.ports import Archive, Clock, RunStore, Unperformed
 from agent_service.turn import Turns
 
 DUE_EVERY_S = 0.2
@@ -28,19 +28,21 @@ FORGETTABLE = timedelta(seconds=60)
 class Recovery:
     """Resumes runs by what the store says of them."""
 
-    def __init__(self, turns: Turns, store: RunStore, archive: Archive, outbox: Outbox, background: Background) -> None:
+    def __init__(
+        self, turns: Turns, store: RunStore, archive: Archive, outbox: Outbox, background: Background, *, slots: int
+    ) -> None:
         self._turns = turns
         self._store = store
         self._archive = archive
         self._outbox = outbox
         self._background = background
+        self._slots = asyncio.Semaphore(slots)
 
     async def resume_all(self) -> int:
         """Begin to perform everything that the last process left undone; returns how many entries that were."""
         left = await self._store.unperformed(MOST_LEFT)
         for entry in left:
-            effects = journal.decode_effects(entry.effects)
-            self._background.start(self._turns.resume(entry.run_id, entry.seq, effects))
+            self._background.start(self._resume(entry))
         return len(left)
 
     async def say_again(self, now: datetime) -> int:
@@ -72,8 +74,12 @@ class Recovery:
             await asyncio.sleep(LEFT_EVERY_S)
             await self.retry_left()
 
+    async def _resume(self, left: Unperformed) -> None:
+        """A few at a time, so that a service with many runs to resume answers meanwhile."""
+        async with self._slots:
+            await self._turns.resume(left.run_id, left.seq, journal.decode_effects(left.effects))
+
     async def _say(self, run_id: str) -> None:
         run = await self._store.load(run_id)
-        said = outstanding(run.state) if run else None
-        if said:
-            await self._outbox.publish(run_id, said)
+        for effect in outstanding(run.state) if run else ():
+            await self._outbox.publish(run_id, effect)

@@ -6,14 +6,23 @@ cannot be carried out is told to the model and never sent.
 """
 
 import asyncio
+import json
 from typing import Protocol
+
+from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError
 
 from agent_service.core.effects import AskModel
 from agent_service.core.events import ModelReplied, ModelUnavailable
-from agent_service.core.phases import Plan, Unusable
+from agent_service.core.phases import Decision, Plan, Unusable
 from agent_service.core.state import Brief, RunState
 from agent_service.errors import ModelError
 from agent_service.ports import Answer, Clock, Model, Question
+
+MOST_BYTES = 128 * 1024
+"""Of one reply: a request has to fit into a message of the bus (1 MiB), and the journal is kept for ever."""
+
+_DECISIONS: TypeAdapter[tuple[Decision, Plan | Unusable | None]] = TypeAdapter(tuple[Decision, Plan | Unusable | None])
 
 Reply = ModelReplied | ModelUnavailable
 
@@ -76,18 +85,36 @@ class Thinker:
                 call=call,
                 remedy=error.remedy,
                 error_class=error.error_class,
-                message=str(error),
+                message=str(error).encode("utf-8", "replace").decode().replace("\0", "\ufffd"),
                 retry_after_s=error.retry_after_s,
             )
+        flaw = _unstorable(answer)
+        decision = Unusable(reason=flaw) if flaw else answer.decision
         return ModelReplied(
             at=at,
             call=call,
             model=answer.model,
             usage=answer.usage,
-            decision=self._checked(brief, answer.decision) if isinstance(answer.decision, Plan) else answer.decision,
-            plan=self._checked(brief, answer.plan) if isinstance(answer.plan, Plan) else answer.plan,
+            decision=self._checked(brief, decision) if isinstance(decision, Plan) else decision,
+            plan=self._checked(brief, answer.plan) if isinstance(answer.plan, Plan) and not flaw else answer.plan,
         )
 
     def _checked(self, brief: Brief, plan: Plan) -> Plan | Unusable:
         flaws = self._arguments.flaws(brief, plan)
         return Unusable(reason=f"arguments of {plan.action.tool}: {'; '.join(flaws)}") if flaws else plan
+
+
+def _unstorable(answer: Answer) -> str | None:
+    """What keeps the answer from being stored and sent as JSON, if anything."""
+    try:
+        size = len(text := _DECISIONS.dump_json((answer.decision, answer.plan)))
+        for plan in (answer.decision, answer.plan):
+            if isinstance(plan, Plan):
+                json.dumps(plan.action.arguments, allow_nan=False)
+    except (PydanticSerializationError, ValueError) as error:
+        return f"the reply is not JSON in UTF-8: {str(error)[:200]}"
+    if b"\\u0000" in text:
+        return "the reply contains a NUL character"
+    if size > MOST_BYTES:
+        return f"the reply has {size} bytes, more than {MOST_BYTES}: pass large content as an artifact"
+    return None

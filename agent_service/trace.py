@@ -1,10 +1,12 @@
 """The trace of a run: one W3C trace id per run, computable from the run's id."""
 
 import hashlib
+from functools import lru_cache
 
 from ulid import ULID
 
 
+@lru_cache(maxsize=4096)
 def trace_id(run_id: str) -> str:
     """32 hex digits: the 128 bits of the run's ULID; for an id that holds none, a hash of it."""
     try:

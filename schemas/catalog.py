@@ -33,7 +33,7 @@ class ToolOffer(_Wire):
     route: ToolName
     description: Text = ""
     commands: Annotated[tuple[ToolCommand, ...], Field(min_length=1)]
-    timeout_s: Annotated[float, Field(gt=0)] = 60.0
+    timeout_s: Annotated[float, Field(gt=0, le=86400)] = 60.0
 
 
 class Catalog(_Wire):

@@ -26,6 +26,9 @@ MAX_GOAL_BYTES = 32 * 1024
 RESERVED_KEYS = frozenset({"run_id", "step", "tool", "tool_command", "attempt", "wake_id"})
 """Correlation keys: no content of a payload, a result or a model's reply may override them (RFC-103)."""
 
+ARTIFACT_PATH = re.compile(r"artifacts/[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""How an artifact of a run is named in events; to be matched in full."""
+
 _RFC3339 = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$")
 
 
@@ -133,7 +136,7 @@ class ToolError(_FromOutside):
     """Why a call failed. `class` says what to do; `retryable` says whether another attempt can help."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
-    error_class: str = Field(alias="class", default="tool_error", max_length=64)
+    error_class: Text = Field(alias="class", default="tool_error", max_length=64)
     message: Text = Field(max_length=8192)
     retryable: bool = False
 

@@ -7,9 +7,7 @@ RUN_ID = "Agentic-Run-Id"
 TRACEPARENT = "traceparent"
 
 
-def of_event(
-    event_type: str, *, dedupe_key: str, source: str, at: str, run_id: str, trace_id: str
-) -> dict[str, str]:
+def of_event(event_type: str, *, dedupe_key: str, source: str, at: str, run_id: str, trace_id: str) -> dict[str, str]:
     """Headers for one event. `at` is RFC 3339; `trace_id` 32 hex digits (the W3C trace of the run).
 
     The span id is derived from the dedupe key, so that a message published again carries the same context.

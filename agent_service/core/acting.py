@@ -18,7 +18,7 @@ from agent_service.core.phases import Action
 from agent_service.core.state import Brief, LastResult, Pending, RunState, StepRecord
 from schemas import keys, subjects
 from schemas.catalog import ToolCommand
-from schemas.events import RESERVED_KEYS, ToolError, ToolRequest, ToolResult
+from schemas.events import ARTIFACT_PATH, RESERVED_KEYS, ToolError, ToolRequest, ToolResult
 
 ANSWER_GRACE_S = 10.0
 """How much longer than the gateway we wait, so that its own timeout can still be heard."""
@@ -47,9 +47,7 @@ def dispatch(state: RunState, action: Action, *, at: datetime) -> Transition:
     """Begin the next step with its first attempt."""
     skill = state.brief.skill(action.tool)
     assert skill is not None, "the plan was checked against the skills"
-    pending = Pending(
-        step=state.step + 1, attempt=1, action=action, route=skill.route, requested_at=at, deadline_at=at
-    )
+    pending = Pending(step=state.step + 1, attempt=1, action=action, route=skill.route, requested_at=at, deadline_at=at)
     return send(replace(state, step=pending.step), pending, at=at)
 
 
@@ -82,7 +80,9 @@ def request(state: RunState, pending: Pending) -> Publish:
 def retry(state: RunState, pending: Pending, error: ToolError, *, at: datetime) -> Transition | None:
     """The next attempt, after a backoff; None when no retry may be made."""
     limits = state.brief.limits
-    if not (error.retryable and is_repeatable(state, pending)) or pending.attempt >= limits.max_attempts:
+    if not could_be_retried(state, pending, error) or pending.attempt >= limits.max_attempts:
+        return None
+    if state.attempts >= limits.max_attempts_of_run:
         return None
     delay = timedelta(seconds=_backoff_s(limits.retry_base_s, state.run_id, pending))
     waiting = replace(pending, attempt=pending.attempt + 1, retry_at=at + delay)
@@ -93,8 +93,8 @@ def retry(state: RunState, pending: Pending, error: ToolError, *, at: datetime) 
     return Transition(state=waited, effects=(endings.progress(waited, "act", summary),))
 
 
-def exhausted(state: RunState, pending: Pending, error: ToolError) -> bool:
-    """Whether an error that could be retried has used up its attempts."""
+def could_be_retried(state: RunState, pending: Pending, error: ToolError) -> bool:
+    """Whether another attempt would be allowed, were there any left."""
     return error.retryable and is_repeatable(state, pending)
 
 
@@ -115,7 +115,8 @@ def finish_step(state: RunState, result: ToolResult, *, at: datetime) -> RunStat
         attempt=pending.attempt,
         status="ok" if result.status == "ok" else "error",
         summary=_summary(output),
-        fingerprint=_digest([_identity(pending.action), result.status, output]),
+        call=_call(pending.action),
+        outcome=_digest([result.status == "ok", _comparable(output)]),
     )
     return replace(
         state,
@@ -129,24 +130,32 @@ def finish_step(state: RunState, result: ToolResult, *, at: datetime) -> RunStat
 
 
 def repetitions(state: RunState) -> int:
-    """How many of the newest steps were the same action with the same result."""
-    if not state.completed:
-        return 0
-    newest = state.completed[-1].fingerprint
-    return sum(record.fingerprint == newest for record in state.completed)
+    """How many steps were the same call with the same result as the newest."""
+    return _times(state, state.completed[-1].call) if state.completed else 0
 
 
 def is_stuck(state: RunState, action: Action) -> bool:
-    """Whether `action` was just done with the same result, for the third time."""
-    newest = state.completed[-1] if state.completed else None
-    if newest is None or repetitions(state) < SAME_RESULT_LIMIT or state.last_result is None:
-        return False
-    again = _digest([_identity(action), newest.status, state.last_result.output])
-    return again == newest.fingerprint
+    """Whether `action` has brought the same result three times already."""
+    return _times(state, _call(action)) >= SAME_RESULT_LIMIT
 
 
-def _identity(action: Action) -> list[object]:
-    return [action.tool, action.command, action.arguments]
+def _times(state: RunState, call: str) -> int:
+    """How often `call` brought the result that it brought last."""
+    outcomes = [record.outcome for record in state.completed if record.call == call]
+    return outcomes.count(outcomes[-1]) if outcomes else 0
+
+
+def _call(action: Action) -> str:
+    return _digest([action.tool, action.command, _without_reserved(action.arguments)])
+
+
+def _comparable(output: dict[str, JsonValue]) -> object:
+    """A result without what differs from step to step though nothing else does: the names of its artifacts."""
+    artifacts = output.get("artifacts")
+    if not isinstance(artifacts, list):
+        return {key: value for key, value in output.items() if key != "artifact_path"}
+    digests = [artifact.get("sha256") for artifact in artifacts if isinstance(artifact, dict)]
+    return [digests, {key: output[key] for key in output.keys() - {"artifact_path", "artifacts", "excerpt"}}]
 
 
 def _digest(value: object) -> str:
@@ -155,7 +164,7 @@ def _digest(value: object) -> str:
 
 
 def _output(result: ToolResult) -> dict[str, JsonValue]:
-    if result.error is not None:
+    if result.error is not None and result.status != "ok":
         return {"class": result.error.error_class, "message": result.error.message}
     return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
 
@@ -166,11 +175,13 @@ def _summary(output: dict[str, JsonValue]) -> str:
 
 
 def _artifacts(result: ToolResult) -> tuple[str, ...]:
+    """The paths that a result names, but none that leaves the run's artifacts."""
     if result.result is None:
         return ()
-    named = (result.result.model_extra or {}).get("artifacts") or ()
-    paths = [a["path"] for a in named if isinstance(a, dict) and isinstance(a.get("path"), str)]
-    return (*((result.result.artifact_path,) if result.result.artifact_path else ()), *paths)
+    named = (result.result.model_extra or {}).get("artifacts")
+    listed = [a.get("path") for a in named if isinstance(a, dict)] if isinstance(named, list) else []
+    paths = (result.result.artifact_path, *listed)
+    return tuple(path for path in paths if isinstance(path, str) and ARTIFACT_PATH.fullmatch(path))
 
 
 def _without_reserved(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:

@@ -6,14 +6,14 @@ step below the pending one, or finished           STALE      ignored
 step above the pending one, or nothing pending    VIOLATION  escalates
 tool is not the pending one                       VIOLATION  escalates
 attempt older than the pending one                STALE      ignored
-attempt newer than the pending one                VIOLATION  escalates
+attempt newer than the last that was sent         VIOLATION  escalates
 otherwise                                         MATCH
 """
 
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from agent_service.core.state import RunState
+from agent_service.core.state import Pending, RunState
 from schemas.events import ToolResult
 
 
@@ -48,12 +48,12 @@ def judge(state: RunState, result: ToolResult) -> Judgement:
             Relation.VIOLATION,
             f"result of {which} is from tool {result.tool}, but {pending.action.tool} is pending",
         )
-    return _judge_attempt(pending.attempt, result)
+    return _judge_attempt(pending, result)
 
 
-def _judge_attempt(expected: int, result: ToolResult) -> Judgement:
-    if result.attempt < expected:
-        return Judgement(Relation.STALE, f"attempt {result.attempt} was given up: attempt {expected} is pending")
-    if result.attempt > expected:
-        return Judgement(Relation.VIOLATION, f"attempt {result.attempt} was never asked for: {expected} is pending")
+def _judge_attempt(pending: Pending, result: ToolResult) -> Judgement:
+    if result.attempt < pending.attempt:
+        return Judgement(Relation.STALE, f"attempt {result.attempt} was given up: it is attempt {pending.attempt} now")
+    if result.attempt > pending.attempt or pending.retry_at is not None:
+        return Judgement(Relation.VIOLATION, f"attempt {result.attempt} of step {pending.step} was never sent")
     return Judgement(Relation.MATCH, "")

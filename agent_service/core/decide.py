@@ -30,11 +30,12 @@ from agent_service.core.events import (
     WakeAccepted,
 )
 from agent_service.core.phases import Phase
-from agent_service.core.state import Brief, RunState, Status
+from agent_service.core.state import Brief, Limits, RunState, Status
 from schemas import events as wire
 from schemas import keys, subjects
 
 MAX_MESSAGES = 50
+MAX_SIGNALS = 200
 
 LiveEvent = RunStarted | ModelReplied | ModelUnavailable | CancelRequested | SignalReceived | TimerFired
 """What only a run that has not ended takes notice of."""
@@ -112,6 +113,7 @@ def announcement(state: RunState) -> Publish:
     start = wire.AgenticStart(
         goal=state.brief.goal,
         context=state.brief.context,
+        constraints=_constraints(state.brief.limits),
         callback=state.brief.callback,
         run_id=state.run_id,
         wake_id=state.wake_id,
@@ -119,15 +121,26 @@ def announcement(state: RunState) -> Publish:
     return publish(subjects.START, start, keys.start(state.wake_id))
 
 
-def outstanding(state: RunState) -> Publish | None:
+def outstanding(state: RunState) -> tuple[Publish, ...]:
     """What the bus must know of a run that stands here: all that has to be said again if the bus forgot it."""
+    said = []
     if state.status is Status.QUEUED:
-        return announcement(state)
+        said.append(announcement(state))
     if state.final or state.status is Status.PAUSED:
-        return endings.ending(state)
+        said.append(endings.ending(state))
     if state.pending and state.pending.retry_at is None:
-        return acting.request(state, state.pending)
-    return None
+        said.append(acting.request(state, state.pending))
+    return tuple(said)
+
+
+def _constraints(granted: Limits) -> wire.Constraints:
+    return wire.Constraints(
+        max_steps=granted.max_steps,
+        max_reframes=granted.max_reframes,
+        max_tokens=granted.max_tokens,
+        max_cost_usd=granted.max_cost_usd,
+        deadline_at=granted.deadline_at,
+    )
 
 
 def _on_started(state: RunState, event: RunStarted) -> Transition:
@@ -195,9 +208,14 @@ def _on_tool_error(state: RunState, result: wire.ToolResult, *, at: datetime) ->
     what = f"step {pending.step}: {pending.action.tool} failed ({error.error_class}): {error.message}"
     if error.error_class in acting.HANDED_TO_A_PERSON:
         return endings.escalate(state, error.error_class, what, at=at)
-    if acting.exhausted(state, pending, error):
-        return endings.escalate(state, "tool_exhausted", f"{what} (attempt {pending.attempt}, the last)", at=at)
+    if acting.could_be_retried(state, pending, error):
+        return endings.escalate(state, _spent_attempts(state), f"{what} (attempt {pending.attempt}, the last)", at=at)
     return _reflect(acting.finish_step(state, result, at=at), at=at)
+
+
+def _spent_attempts(state: RunState) -> str:
+    of_run = state.attempts >= state.brief.limits.max_attempts_of_run
+    return "budget_attempts" if of_run else "tool_exhausted"
 
 
 def _reflect(state: RunState, *, at: datetime) -> Transition:
@@ -205,7 +223,7 @@ def _reflect(state: RunState, *, at: datetime) -> Transition:
     if acting.repetitions(state) >= acting.SAME_RESULT_LIMIT:
         feedback = ("this action has brought this same result three times: choose another, or end the run",)
     asked = thinking.ask(state, Phase.REFLECT, at=at, feedback=feedback)
-    if asked.state is None or asked.state.final:
+    if asked.state is None or asked.state.status is not state.status:
         return asked
     return replace(asked, effects=(endings.progress(state, "act", state.summary), *asked.effects))
 
@@ -216,13 +234,20 @@ def _on_timer(state: RunState, at: datetime) -> Transition:
         return _ignored(state, "nothing is due")
     pending, state = state.pending, _next(state)
     if at >= state.brief.limits.deadline_at:
-        phase = state.asking.phase if state.asking else Phase.PLAN
-        return endings.out_of_budget(state, limits.past_deadline(state.brief.limits), at=at, phase=phase)
+        return _on_deadline(state, at)
     if pending and pending.retry_at and at >= pending.retry_at:
         return acting.send(state, pending, at=at)
     if pending and not pending.retry_at and at >= pending.deadline_at:
         return _on_tool_error(state, _timed_out(state, at), at=at)
     return thinking.ask_now(state, at)
+
+
+def _on_deadline(state: RunState, at: datetime) -> Transition:
+    past = limits.past_deadline(state.brief.limits)
+    if state.status is Status.QUEUED:  # there is nothing yet that could be resumed
+        return endings.escalate(state, *past, at=at)
+    question = state.asking or thinking.next_question(state, Phase.PLAN)
+    return endings.out_of_budget(state, past, at=at, question=question)
 
 
 def _timed_out(state: RunState, at: datetime) -> wire.ToolResult:
@@ -250,12 +275,14 @@ def _on_signal(state: RunState, event: SignalReceived) -> Transition:
     signal = event.signal
     if signal.signal_id in state.signals:
         return _ignored(state, f"signal {signal.signal_id} was heard already")
-    heard = replace(_next(state), signals=(*state.signals, signal.signal_id), updated_at=event.at)
+    heard = replace(_next(state), signals=(*state.signals, signal.signal_id)[-MAX_SIGNALS:], updated_at=event.at)
     if signal.message:
         heard = replace(heard, messages=(*heard.messages, signal.message)[-MAX_MESSAGES:])
     if signal.kind == "raise_budget" and signal.constraints:
         raised = limits.raised(heard.brief.limits, signal.constraints)
         heard = replace(heard, brief=replace(heard.brief, limits=raised))
+    if heard.status is Status.PAUSED and signal.kind == "reject":
+        return endings.cancel(heard, signal.message or "rejected by a person", at=event.at)
     if heard.status is Status.PAUSED and signal.kind in ("resume", "raise_budget", "approve"):
         return _resume(heard, event.at)
     return Transition(state=heard)

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from agent_service.core.effects import AbandonCall, Effect, Publish, Transition, publish
 from agent_service.core.limits import budget_use
-from agent_service.core.phases import Phase
 from agent_service.core.state import Asking, RunState, Status
 from schemas import keys, subjects
 from schemas.events import Cancelled, Completed, DoneItem, Escalated, Failed, Progress, Tally, Usage
@@ -49,19 +48,17 @@ def cancel(state: RunState, reason: str, *, at: datetime) -> Transition:
     return _final(state, Status.CANCELLED, "cancelled", reason, at=at)
 
 
-def out_of_budget(state: RunState, budget: tuple[str, str], *, at: datetime, phase: Phase) -> Transition:
-    """A limit is reached: end, or pause before a call for `phase`, by the run's `on_budget` rule."""
+def out_of_budget(state: RunState, budget: tuple[str, str], *, at: datetime, question: Asking) -> Transition:
+    """A limit is reached: end, or pause before `question`, by the run's `on_budget` rule."""
     ending_class, reason = budget
     if state.brief.limits.on_budget == "escalate":
         return escalate(state, ending_class, reason, at=at)
-    return pause(state, ending_class, f"{reason}; raise the budget to go on", at=at, phase=phase)
+    return pause(state, ending_class, f"{reason}; raise the budget to go on", at=at, question=question)
 
 
-def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, phase: Phase) -> Transition:
-    """Wait for a person. On resume the model is asked for `phase`, or the pending result is waited for."""
-    asking = state.asking
-    if asking is None and state.pending is None:
-        asking = Asking(call=state.calls + 1, phase=phase)
+def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, question: Asking) -> Transition:
+    """Wait for a person. On resume the open call is made again, the pending result waited for, or `question` asked."""
+    asking = state.asking or (None if state.pending else question)
     paused = replace(
         state,
         status=Status.PAUSED,
@@ -73,7 +70,9 @@ def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, phas
         ending_seq=state.version,
         updated_at=at,
     )
-    return Transition(state=paused, effects=(*_abandoned(state), progress(paused, phase.value, reason), ending(paused)))
+    return Transition(
+        state=paused, effects=(*_abandoned(state), progress(paused, question.phase.value, reason), ending(paused))
+    )
 
 
 def ending(state: RunState) -> Publish:

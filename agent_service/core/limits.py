@@ -39,14 +39,24 @@ def grant(policy: LimitPolicy, constraints: Constraints, *, context: dict[str, J
     RFC-103 lets `max_steps` come with the context too; the constraints win.
     """
     defaults = policy.defaults
+    check_caps(policy, constraints, at=at)
     return replace(
         defaults,
-        max_steps=_within(policy.cap_steps, _steps(constraints, context), "max_loops") or defaults.max_steps,
-        max_reframes=_or(_within(policy.cap_reframes, constraints.max_reframes, "max_reframes"), defaults.max_reframes),
-        max_tokens=_within(policy.cap_tokens, constraints.max_tokens, "max_tokens") or defaults.max_tokens,
-        max_cost_usd=_within(policy.cap_cost_usd, constraints.max_cost_usd, "max_cost_usd") or defaults.max_cost_usd,
-        deadline_at=_deadline(policy, constraints.deadline_at, at),
+        max_steps=_steps(policy, constraints, context) or defaults.max_steps,
+        max_reframes=_or(constraints.max_reframes, defaults.max_reframes),
+        max_tokens=constraints.max_tokens or _smaller(policy.cap_tokens, defaults.max_tokens),
+        max_cost_usd=constraints.max_cost_usd or _smaller(policy.cap_cost_usd, defaults.max_cost_usd),
+        deadline_at=constraints.deadline_at or at + timedelta(seconds=policy.wall_clock_s),
     )
+
+
+def check_caps(policy: LimitPolicy, constraints: Constraints, *, at: datetime) -> None:
+    """Raises LimitRefused when a constraint asks for more than is ever granted, or for a deadline that has passed."""
+    _steps(policy, constraints, {})
+    _within(policy.cap_reframes, constraints.max_reframes, "constraints.max_reframes")
+    _within(policy.cap_tokens, constraints.max_tokens, "constraints.max_tokens")
+    _within(policy.cap_cost_usd, constraints.max_cost_usd, "constraints.max_cost_usd")
+    _check_deadline(policy, constraints.deadline_at, at)
 
 
 def raised(limits: Limits, constraints: Constraints) -> Limits:
@@ -68,9 +78,7 @@ def reached_before_a_call(state: RunState, at: datetime) -> tuple[str, str] | No
         return past_deadline(limits)
     if limits.max_tokens is not None and spent.tokens >= limits.max_tokens:
         return "budget_tokens", f"{spent.tokens} of {limits.max_tokens} tokens are spent"
-    if limits.max_cost_usd is not None and spent.cost_usd is not None and spent.cost_usd >= limits.max_cost_usd:
-        return "budget_cost", f"{spent.cost_usd:.4f} of {limits.max_cost_usd:.4f} USD are spent"
-    return None
+    return None if limits.max_cost_usd is None else _cost_reached(limits.max_cost_usd, spent.cost_usd)
 
 
 def reached_before_a_step(state: RunState, at: datetime) -> tuple[str, str] | None:
@@ -105,21 +113,28 @@ def budget_use(state: RunState) -> BudgetUse:
     )
 
 
-def _steps(constraints: Constraints, context: dict[str, JsonValue]) -> int | None:
-    asked = constraints.max_loops or constraints.max_steps
-    if asked is not None:
-        return asked
+def _cost_reached(limit: float, spent: float | None) -> tuple[str, str] | None:
+    if spent is None:
+        return "budget_cost", f"a call's price is not known, so a limit of {limit:.4f} USD cannot be kept"
+    return ("budget_cost", f"{spent:.4f} of {limit:.4f} USD are spent") if spent >= limit else None
+
+
+def _steps(policy: LimitPolicy, constraints: Constraints, context: dict[str, JsonValue]) -> int | None:
+    for field in ("max_loops", "max_steps"):
+        asked: int | None = getattr(constraints, field)
+        if asked is not None:
+            return _within(policy.cap_steps, asked, f"constraints.{field}")
     from_context = context.get("max_steps")
     if from_context is None:
         return None
     if isinstance(from_context, bool) or not isinstance(from_context, int) or from_context < 1:
         raise LimitRefused("context.max_steps", "must be a whole number of at least 1")
-    return from_context
+    return _within(policy.cap_steps, from_context, "context.max_steps")
 
 
 def _within(cap: N | None, asked: N | None, field: str) -> N | None:
     if asked is not None and cap is not None and asked > cap:
-        raise LimitRefused(f"constraints.{field}", f"is {asked}, and this service grants at most {cap}")
+        raise LimitRefused(field, f"is {asked}, and this service grants at most {cap}")
     return asked
 
 
@@ -131,12 +146,15 @@ def _larger(current: N | None, asked: N | None) -> N | None:
     return current if current is None or asked is None else max(current, asked)
 
 
-def _deadline(policy: LimitPolicy, asked: datetime | None, at: datetime) -> datetime:
+def _smaller(cap: N | None, default: N | None) -> N | None:
+    return default if cap is None else cap if default is None else min(cap, default)
+
+
+def _check_deadline(policy: LimitPolicy, asked: datetime | None, at: datetime) -> None:
     if asked is None:
-        return at + timedelta(seconds=policy.wall_clock_s)
+        return
     if asked <= at:
         raise LimitRefused("constraints.deadline_at", f"has passed: it is {at:%Y-%m-%dT%H:%M:%SZ} now")
     latest = at + timedelta(seconds=policy.cap_wall_clock_s)
     if asked > latest:
         raise LimitRefused("constraints.deadline_at", f"is after {latest:%Y-%m-%dT%H:%M:%SZ}, the latest granted here")
-    return asked

@@ -120,7 +120,7 @@ class Asking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
-    """A finished step. `fingerprint` is the same for the same action with the same result."""
+    """A finished step. `call` is the same for the same action, `outcome` for the same result of it."""
 
     step: int
     tool: str
@@ -128,7 +128,8 @@ class StepRecord:
     attempt: int
     status: Literal["ok", "error"]
     summary: str
-    fingerprint: str
+    call: str
+    outcome: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

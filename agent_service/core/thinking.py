@@ -15,6 +15,7 @@ from agent_service.core.phases import Framing, Met, Phase, Plan, Reflection, Unu
 from agent_service.core.state import Asking, DoneItem, RunState, Spent, Status
 
 MAX_FACTS = 100
+LONGEST_WAIT_S = 86400.0
 MODEL_BACKOFF_S = (2.0, 5.0, 15.0, 30.0, 60.0)
 
 
@@ -23,9 +24,9 @@ def ask(state: RunState, phase: Phase, *, at: datetime, feedback: tuple[str, ...
     reached = limits.reached_before_a_call(state, at)
     if phase is Phase.PLAN:
         reached = reached or limits.reached_before_a_step(state, at)
-    if reached and state.status is not Status.PAUSED:
-        return endings.out_of_budget(state, reached, at=at, phase=phase)
     asking = Asking(call=state.calls + 1, phase=phase, feedback=feedback, repairs=repairs)
+    if reached and state.status is not Status.PAUSED:
+        return endings.out_of_budget(state, reached, at=at, question=asking)
     asked = replace(state, asking=asking, calls=asking.call, updated_at=at)
     if asked.status is Status.PAUSED:
         return Transition(state=asked)
@@ -62,10 +63,10 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
         case "escalate":
             return endings.escalate(state, event.error_class, event.message, at=event.at)
         case "pause":
-            return endings.pause(state, event.error_class, event.message, at=event.at, phase=asking.phase)
+            return endings.pause(state, event.error_class, event.message, at=event.at, question=asking)
         case "try_again":
-            delay = event.retry_after_s or MODEL_BACKOFF_S[min(asking.tries, len(MODEL_BACKOFF_S) - 1)]
-            waiting = replace(asking, tries=asking.tries + 1, retry_at=event.at + timedelta(seconds=delay))
+            delay = timedelta(seconds=_delay_s(asking, event.retry_after_s))
+            waiting = replace(asking, tries=asking.tries + 1, retry_at=event.at + delay)
             waited = replace(state, asking=waiting, updated_at=event.at, summary=f"model unavailable: {event.message}")
             return Transition(state=waited)
 
@@ -75,10 +76,24 @@ def ask_now(state: RunState, at: datetime) -> Transition:
     asking = state.asking
     assert asking is not None, "the caller has looked"
     reached = limits.reached_before_a_call(state, at)
+    if asking.phase is Phase.PLAN:
+        reached = reached or limits.reached_before_a_step(state, at)
     if reached:
-        return endings.out_of_budget(state, reached, at=at, phase=asking.phase)
+        return endings.out_of_budget(state, reached, at=at, question=asking)
     now = replace(state, asking=replace(asking, retry_at=None), updated_at=at)
     return Transition(state=now, effects=(AskModel(call=asking.call, phase=asking.phase),))
+
+
+def next_question(state: RunState, phase: Phase) -> Asking:
+    """The call that would be made next."""
+    return Asking(call=state.calls + 1, phase=phase)
+
+
+def _delay_s(asking: Asking, wished_s: float | None) -> float:
+    """The provider's wish, where it is a sensible one, else a backoff."""
+    if wished_s is not None and 0 <= wished_s <= LONGEST_WAIT_S:
+        return wished_s
+    return MODEL_BACKOFF_S[min(asking.tries, len(MODEL_BACKOFF_S) - 1)]
 
 
 def _framed(state: RunState, framing: Framing, *, at: datetime) -> Transition:
@@ -98,7 +113,7 @@ def _planned(state: RunState, plan: Plan, asking: Asking, *, at: datetime) -> Tr
     reached = limits.reached_before_a_step(state, at)
     planned = replace(state, plan=plan, outline=plan.outline or state.outline)
     if reached:
-        return endings.out_of_budget(planned, reached, at=at, phase=Phase.PLAN)
+        return endings.out_of_budget(planned, reached, at=at, question=next_question(planned, Phase.PLAN))
     return dispatch(planned, plan.action, at=at)
 
 
@@ -124,11 +139,11 @@ def _reflected(state: RunState, reflection: Reflection, plan: Plan | Unusable | 
 
 def _done(state: RunState, reflection: Reflection, refusals: tuple[str, ...], *, at: datetime) -> Transition:
     still_open = tuple(f"item {i.id} is still open: {i.text}" for i in state.done_items if not i.done)
-    if not still_open:
+    if not still_open and not refusals:
         return endings.complete(state, reflection.outcome or reflection.summary, at)
     refused = replace(state, refused_done=state.refused_done + 1)
     if refused.refused_done > state.brief.limits.max_refused_done:
-        reason = f"`done` was claimed {refused.refused_done} times while items were open: {'; '.join(still_open)}"
+        reason = f"`done` was claimed {refused.refused_done} times: {'; '.join((*refusals, *still_open))}"
         return endings.escalate(refused, "done_refused", reason, at=at)
     feedback = ("`done` was refused", *refusals, *still_open)
     return _with_progress(refused, ask(refused, Phase.REFLECT, at=at, feedback=feedback), "reflect", "done was refused")
@@ -138,9 +153,8 @@ def _reframed(state: RunState, reflection: Reflection, *, at: datetime) -> Trans
     reframed = replace(state, reframes=state.reframes + 1)
     allowed = state.brief.limits.max_reframes
     if reframed.reframes > allowed:
-        return endings.out_of_budget(
-            state, ("budget_reframes", f"all {allowed} reframes are used"), at=at, phase=Phase.PLAN
-        )
+        spent = ("budget_reframes", f"all {allowed} reframes are used")
+        return endings.out_of_budget(state, spent, at=at, question=next_question(state, Phase.PLAN))
     asked = ask(reframed, Phase.FRAME, at=at, feedback=(f"reframe: {reflection.summary}",))
     return _with_progress(reframed, asked, "reflect", f"reframe: {reflection.summary}")
 

@@ -170,3 +170,14 @@ async def test_a_start_without_a_name_is_named_by_its_place_in_the_stream() -> N
         await world.intake.receive(Arrival(subject=subjects.START, body=body, place=77))
     (line,) = await world.store.runs(status=None, limit=10, before=None)
     assert line.wake_id == "nats-77"
+
+
+@pytest.mark.parametrize("argument", [float("nan"), "\ud800", "a\0b", "x" * 200_000])
+async def test_a_plan_that_cannot_be_stored_is_told_to_the_model_and_never_sent(argument: object) -> None:
+    world = World()
+    world.mind.argument = argument
+    world.start()
+    await world.until_quiet()
+    state = await world.state()
+    assert (state.status, state.ending_class) == (Status.ESCALATED, "invalid_decision")
+    assert world.gateway.executed == {}

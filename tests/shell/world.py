@@ -183,6 +183,7 @@ class Mind:
         self.asked = asyncio.Event()
         self.may_answer = asyncio.Event()
         self.may_answer.set()
+        self.argument: Any = None
         self._faults = faults
         self._steps = steps
 
@@ -197,7 +198,7 @@ class Mind:
 
     def _answer(self, state: RunState, phase: Phase) -> Answer:
         usage = ModelUsage(input_tokens=10, output_tokens=5, cost_usd=0.001)
-        plan = Plan(action=Action(tool="append", command="handle", arguments={"n": state.step + 1}))
+        plan = Plan(action=Action(tool="append", command="handle", arguments={"n": self.argument or state.step + 1}))
         if phase is Phase.FRAME:
             framing = Framing(goal_statement="Append.", definition_of_done=("one", "two", "three"))
             return Answer(decision=framing, usage=usage, model="mind")
@@ -275,7 +276,7 @@ class World:
             await self.recovery(Background(group)).resume_all()
 
     def recovery(self, background: Background) -> Recovery:
-        return Recovery(self.turns, self._faulty, self.store, self._outbox, background)
+        return Recovery(self.turns, self._faulty, self.store, self._outbox, background, slots=4)
 
     def _build(self) -> None:
         self._faulty = FaultyStore(self.store, self.faults)

@@ -1,0 +1,253 @@
+"""The composition root: builds the agent from its settings, runs it, and takes it down again.
+
+Everything that goes on belongs to one task group. Stop order: no new messages and requests, then what is in hand, then
+the paper trail, the store and the bus.
+"""
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from agent_service.adapters.argument_schemas import ArgumentSchemas
+from agent_service.adapters.http_api import create_app
+from agent_service.adapters.nats_artifacts import NatsArtifacts
+from agent_service.adapters.nats_bus import NatsBus, NatsIntake
+from agent_service.adapters.nats_service import serve_on_bus
+from agent_service.adapters.nats_skills import NatsSkills
+from agent_service.adapters.nats_topology import topology
+from agent_service.adapters.scripted_model import ScriptedModel, read_script
+from agent_service.adapters.sqlite_store import SqliteStore
+from agent_service.adapters.system_clock import SystemClock
+from agent_service.background import Background
+from agent_service.errors import Misconfigured, TryAgain
+from agent_service.feed import Feed
+from agent_service.intake import Intake
+from agent_service.journal import Commit
+from agent_service.outbox import Outbox
+from agent_service.projections.projector import Projector
+from agent_service.projections.workspace import Workspace
+from agent_service.recovery import FORGETTABLE, Recovery
+from agent_service.runs import Runs
+from agent_service.settings import AgentSettings
+from agent_service.thinker import Thinker
+from agent_service.turn import Turns
+from groundwork import nats_errors, nats_link
+from groundwork.nats_link import NatsLink
+from groundwork.process_lock import AlreadyRunning, ProcessLock
+from groundwork.topology import check_topology
+from schemas import subjects
+
+RECONNECT_LOOK_S = 0.5
+CONNECT_WITHIN_S = 10.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """The parts that the root starts and that tests look at."""
+
+    settings: AgentSettings
+    link: NatsLink
+    store: SqliteStore
+    recovery: Recovery
+    intake: NatsIntake
+    projector: Projector
+    runs: Runs
+    skills: NatsSkills
+    workspace: Workspace
+    clock: SystemClock
+
+
+async def serve(settings: AgentSettings) -> None:
+    """Run the agent until SIGTERM or SIGINT. Raises Misconfigured when it cannot start like this."""
+    stop = asyncio.Event()
+    with _on_signals(stop), _listening(settings) as listener:
+        async with _foundations(settings) as (link, store):
+            try:
+                async with asyncio.TaskGroup() as group:
+                    agent = build(settings, link, store, Background(group))
+                    await _start(agent, group, listener)
+                    await _until(stop)
+            except* _Stopped:
+                log.info("stopping")
+            await agent.projector.flush()
+
+
+def build(settings: AgentSettings, link: NatsLink, store: SqliteStore, background: Background) -> Agent:
+    """Put the agent together. Nothing runs yet."""
+    clock, feed, bus = SystemClock(), Feed(), NatsBus(link)
+    outbox = Outbox(bus, clock)
+    workspace = Workspace(settings.workspaces)
+    projector = Projector(store, workspace, NatsArtifacts(link))
+
+    def committed(commit: Commit) -> None:
+        feed.tell(commit.state.run_id)
+        projector.committed(commit)
+
+    model = ScriptedModel(read_script(settings.model.script_file()))
+    thinker = Thinker(model, ArgumentSchemas(), clock, slots=settings.turns)
+    turns = Turns(store, outbox, thinker, committed)
+    skills = NatsSkills(link, allow=settings.tools)
+    intake = Intake(turns, skills, clock, policy=settings.limits.policy(), fused=settings.phases == "fused")
+    return Agent(
+        settings=settings,
+        link=link,
+        store=store,
+        recovery=Recovery(turns, store, store, outbox, background, slots=settings.turns),
+        intake=NatsIntake(link, intake, slots=settings.turns),
+        projector=projector,
+        runs=Runs(store, store, intake, feed, background, max_queued=settings.http.max_queued),
+        skills=skills,
+        workspace=workspace,
+        clock=clock,
+    )
+
+
+async def readiness(agent: Agent) -> dict[str, str]:
+    """What is wrong with each thing the agent needs; empty texts when all is well."""
+    try:
+        await agent.store.counts()
+        store = ""
+    except TryAgain as error:
+        store = str(error)
+    try:
+        await agent.skills.catalog()
+        skills = ""
+    except TryAgain as error:
+        skills = str(error)
+    return {"bus": agent.intake.trouble, "store": store, "skills": skills}
+
+
+class _Stopped(Exception):
+    """Somebody asked the agent to stop."""
+
+
+async def _until(stop: asyncio.Event) -> None:
+    await stop.wait()
+    raise _Stopped
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: the root has them. Inherits because uvicorn offers no setting for it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def _foundations(settings: AgentSettings) -> AsyncIterator[tuple[NatsLink, SqliteStore]]:
+    """The store, held by this process alone, and the bus, found as it must be."""
+    with _locked(settings.store):
+        async with SqliteStore.open(settings.store) as store, _connected(settings) as link:
+            await _check(link)
+            yield link, store
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with ProcessLock(folder):
+            yield
+    except (OSError, AlreadyRunning) as error:
+        raise Misconfigured(f"agent.store {folder} cannot be used: {error}") from error
+
+
+@asynccontextmanager
+async def _connected(settings: AgentSettings) -> AsyncIterator[NatsLink]:
+    try:
+        link = await nats_link.connect(settings.nats.settings(subjects.SERVICE_AGENT), timeout_s=CONNECT_WITHIN_S)
+    except nats_errors.BusError as error:
+        raise Misconfigured(f"{error}. Start one with `agentic dev`, or set `nats.urls`") from error
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+async def _check(link: NatsLink) -> None:
+    findings = await check_topology(link, topology())
+    missing = ", ".join(f.what for f in findings if f.kind == "missing")
+    if missing:
+        raise Misconfigured(f"NATS has no {missing}: run `agentic setup` once, then start again")
+    for finding in findings:
+        log.warning("NATS differs", extra={"what": finding.what, "field": finding.field, "remedy": finding.remedy})
+
+
+async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket) -> None:
+    http = create_app(agent.runs, agent.workspace, lambda: readiness(agent), agent.settings)
+    config = uvicorn.Config(
+        http,
+        loop="none",
+        http="httptools",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=3,
+    )
+    group.create_task(_Server(config).serve(sockets=[listener]), name="http")
+    await serve_on_bus(agent.link, agent.runs)
+    left = await agent.recovery.resume_all()
+    since = agent.clock.now() - FORGETTABLE
+    agent.projector.catch_up(await agent.store.unsettled(since))
+    for work in (
+        agent.intake.run(),
+        agent.recovery.keep_time(agent.clock),
+        agent.recovery.empty_outbox(),
+        agent.projector.run(),
+        _keep_bus_informed(agent),
+        agent.link.until_lost(),
+    ):
+        group.create_task(work)
+    host, port = listener.getsockname()[:2]
+    log.info("ready", extra={"http": f"http://{host}:{port}", "resumed": left, "nats": agent.settings.nats.urls[0]})
+
+
+async def _keep_bus_informed(agent: Agent) -> None:
+    """Say again what the bus may have forgotten: now, and whenever it was away."""
+    seen = -1
+    while True:
+        if agent.link.connected and agent.link.reconnects != seen:
+            reconnects = agent.link.reconnects
+            try:
+                said = await agent.recovery.say_again(agent.clock.now())
+            except TryAgain as error:
+                log.warning("the bus is not informed yet", extra={"why": str(error)})
+            else:
+                seen = reconnects
+                log.info("the bus is informed", extra={"runs": said})
+        await asyncio.sleep(RECONNECT_LOOK_S)
+
+
+@contextmanager
+def _on_signals(stop: asyncio.Event) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+@contextmanager
+def _listening(settings: AgentSettings) -> Iterator[socket.socket]:
+    http = settings.http
+    family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
+    try:
+        listener = socket.create_server((http.host, http.port), family=family, backlog=1024)
+    except OSError as error:
+        where = f"{http.host}:{http.port}"
+        raise Misconfigured(f"cannot listen on {where} ({error.strerror}): is another agent running there?") from error
+    with listener:
+        yield listener

@@ -1,0 +1,167 @@
+"""Settings of the agent: the section `agent:` of agentic.yaml; the environment (`AGENT_…`) has the last word.
+
+Every field says its unit and its default; `agentic doctor` shows what is in force.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from agent_service.core.limits import LimitPolicy
+from agent_service.core.state import Limits
+from agent_service.errors import Misconfigured
+from groundwork import config_file
+from groundwork.config_problems import Misconfigured as ConfigProblems
+from groundwork.nats_config import NatsSection
+
+SECTION = "agent"
+ENV_PREFIX = "AGENT_"
+OTHER_SECTIONS = ("gateway",)
+
+Scope = Literal["wake", "read", "control"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TokenSettings(_Section):
+    """A bearer token of the HTTP API: given itself (from a file or the environment), or by its SHA-256."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+    scopes: frozenset[Scope] = frozenset({"wake", "read", "control"})
+    token: SecretStr | None = None
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+    def digest(self) -> str:
+        """The token's SHA-256 in hex. Raises Misconfigured when neither or both are given."""
+        if (self.token is None) == (self.sha256 is None):
+            raise Misconfigured(f"token {self.name}: give either `token` or `sha256`")
+        secret = self.token.get_secret_value() if self.token else ""
+        if self.token and len(secret) < 16:
+            raise Misconfigured(f"token {self.name}: at least 16 characters, such as from `openssl rand -hex 24`")
+        return self.sha256 or hashlib.sha256(secret.encode()).hexdigest()
+
+
+class HttpSettings(_Section):
+    """Where the HTTP API listens, and who may call it."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8700
+    tokens: tuple[TokenSettings, ...] = ()
+    """Without tokens the API answers on loopback addresses only, to everybody there."""
+    allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
+    """Host headers that are answered: a browser tricked into another name is not."""
+    max_queued: Annotated[int, Field(ge=1)] = 10_000
+    """Runs that may wait to begin; further wakes are told to come back later."""
+
+
+class LimitSettings(_Section):
+    """Default budgets of a run, and the most that a caller may ask for."""
+
+    max_steps: Annotated[int, Field(ge=1)] = 10
+    cap_steps: Annotated[int, Field(ge=1)] = 20
+    max_reframes: Annotated[int, Field(ge=0)] = 2
+    max_attempts: Annotated[int, Field(ge=1)] = 3
+    """Attempts of one step."""
+    max_attempts_of_run: Annotated[int, Field(ge=1)] = 40
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    cap_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_cost_usd: Annotated[float, Field(gt=0)] | None = None
+    cap_cost_usd: Annotated[float, Field(gt=0)] | None = None
+    wall_clock_s: Annotated[float, Field(gt=0)] = 3600.0
+    """From acceptance to the deadline, in seconds."""
+    on_budget: Literal["escalate", "pause"] = "escalate"
+    queue_wait_s: Annotated[float, Field(ge=0)] = 240.0
+    """How long a tool request may wait before the tool begins, in seconds."""
+    retry_base_s: Annotated[float, Field(ge=0)] = 2.0
+    """Pause before the second attempt of a step, in seconds; it doubles."""
+    max_depth: Annotated[int, Field(ge=0)] = 0
+    """How many agents may call each other in a row; 0 forbids it."""
+
+    def policy(self) -> LimitPolicy:
+        """As the core takes them."""
+        defaults = Limits(
+            deadline_at=datetime.max.replace(tzinfo=UTC),
+            max_steps=self.max_steps,
+            max_reframes=self.max_reframes,
+            max_tokens=self.max_tokens,
+            max_cost_usd=self.max_cost_usd,
+            max_attempts=self.max_attempts,
+            max_attempts_of_run=self.max_attempts_of_run,
+            max_depth=self.max_depth,
+            on_budget=self.on_budget,
+            queue_wait_s=self.queue_wait_s,
+            retry_base_s=self.retry_base_s,
+        )
+        return LimitPolicy(
+            defaults=defaults,
+            wall_clock_s=self.wall_clock_s,
+            cap_steps=max(self.cap_steps, self.max_steps),
+            cap_tokens=self.cap_tokens,
+            cap_cost_usd=self.cap_cost_usd,
+        )
+
+
+class ModelSettings(_Section):
+    """Who thinks. The scripted model follows a YAML file of rules and needs no key."""
+
+    provider: Literal["scripted"] = "scripted"
+    script: Path | None = None
+    """A file; without one the script of the demo."""
+
+    def script_file(self) -> Path:
+        return self.script or Path(str(resources.files("agent_service") / "scripts" / "demo.yaml"))
+
+
+class LogSettings(_Section):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "text"] = "json"
+
+
+class AgentSettings(_Section):
+    """Everything that the agent can be told."""
+
+    nats: NatsSection = NatsSection()
+    store: Path = Path(".agentic/agent")
+    """Folder of the database: one agent at a time."""
+    workspaces: Path = Path(".agentic/workspaces")
+    """Where the paper trail of each run is written."""
+    http: HttpSettings = HttpSettings()
+    model: ModelSettings = ModelSettings()
+    limits: LimitSettings = LimitSettings()
+    tools: tuple[str, ...] | None = None
+    """The tools that runs may use; without it all that the gateway offers."""
+    turns: Annotated[int, Field(ge=1)] = 64
+    """Turns in flight at the same time."""
+    phases: Literal["fused", "separate"] = "fused"
+    """Whether one model call serves Reflect and Plan together."""
+    trace_url: str | None = None
+    """Address of a trace in a viewer, with `{trace_id}` in it."""
+    log: LogSettings = LogSettings()
+
+    def secrets(self) -> tuple[str, ...]:
+        """Values that no log may show."""
+        tokens = (t.token.get_secret_value() for t in self.http.tokens if t.token)
+        return (*tokens, *self.nats.secrets())
+
+
+def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> AgentSettings:
+    """The settings of the agent. Raises Misconfigured, with every problem and its place."""
+    try:
+        return config_file.load(
+            AgentSettings,
+            path=path,
+            section=SECTION,
+            env_prefix=ENV_PREFIX,
+            environ=environ,
+            other_sections=OTHER_SECTIONS,
+        )
+    except ConfigProblems as error:
+        raise Misconfigured(str(error)) from error

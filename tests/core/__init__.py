@@ -1,0 +1,1 @@
+"""The core, as a specification: what a run does when something happens."""

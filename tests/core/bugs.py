@@ -1,0 +1,114 @@
+"""Bugs to sow into the core: a function of it replaced by what `sow` makes of the right one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agent_service.core import acting, endings
+from agent_service.core.correlate import Judgement, Relation
+from agent_service.core.effects import AskModel, Transition
+from agent_service.core.events import CancelRequested, Event
+from agent_service.core.state import RunState, Status
+from tests.core.rules import Rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """A bug: `name` of `where` replaced by what `sow` makes of it."""
+
+    bug: str
+    where: Any
+    name: str
+    sow: Callable[[Any], Any]
+    found_by: Rule
+
+
+def always(value: Any) -> Callable[[Any], Any]:
+    return lambda _: lambda *_args, **_kwargs: value
+
+
+def before(change: Callable[..., tuple[Any, ...]]) -> Callable[[Any], Any]:
+    """The function as it was, given what `change` makes of its positional arguments."""
+    return lambda right: lambda *args, **named: right(*change(*args), **named)
+
+
+def behind(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The function as it was, with `change` applied to what it returns."""
+    return lambda right: lambda *args, **named: change(right(*args, **named))
+
+
+def unless(relation: Relation, like: Callable[[RunState, Any], bool]) -> Callable[[Any], Any]:
+    """`judge` with `relation` taken for a match, where the state and the result are `like` that."""
+
+    def sow(right: Any) -> Any:
+        def judge_wrongly(state: RunState, result: Any) -> Judgement:
+            judged: Judgement = right(state, result)
+            wrong = judged.relation is relation and state.pending is not None and like(state, result)
+            return Judgement(Relation.MATCH, "") if wrong else judged
+
+        return judge_wrongly
+
+    return sow
+
+
+def same_step(state: RunState, result: Any) -> bool:
+    return state.pending is not None and result.step == state.pending.step
+
+
+def other_tool(state: RunState, result: Any) -> bool:
+    return state.pending is not None and result.tool != state.pending.action.tool
+
+
+def without_retry_number(retried: Transition | None) -> Transition | None:
+    if retried is None or retried.state is None or retried.state.pending is None:
+        return retried
+    pending = replace(retried.state.pending, attempt=retried.state.pending.attempt - 1)
+    return replace(retried, state=replace(retried.state, pending=pending))
+
+
+def at_once(retried: Transition | None) -> Transition | None:
+    if retried is None or retried.state is None or retried.state.pending is None:
+        return retried
+    return acting.send(retried.state, retried.state.pending, at=retried.state.updated_at)
+
+
+def nothing_pending(sent: Transition) -> Transition:
+    assert sent.state is not None
+    return replace(sent, state=replace(sent.state, pending=None))
+
+
+def said_twice(ended: Transition) -> Transition:
+    return replace(ended, effects=(*ended.effects, ended.effects[-1]))
+
+
+def asking_while_paused(paused: Transition) -> Transition:
+    asking = paused.state.asking if paused.state else None
+    asked = (AskModel(call=asking.call, phase=asking.phase),) if asking else ()
+    return replace(paused, effects=(*paused.effects, *asked))
+
+
+def always_done(state: RunState, reflection: Any, _refusals: Any, *, at: Any) -> Transition:
+    return endings.complete(state, reflection.summary, at)
+
+
+def every_item_ticked(state: RunState, met: Any) -> Any:
+    named = {m.item: m.evidence for m in met}
+    return tuple(replace(item, evidence=(named.get(item.id, "trust me"),)) for item in state.done_items), ()
+
+
+def recorded_again(state: RunState, event: Any, _why: str) -> Transition:
+    which = (event.result.step, event.result.attempt)
+    return Transition(state=replace(state, version=state.version + 1, late=(*state.late, which)))
+
+
+def deaf_while_paused(right: Any) -> Any:
+    def on_live(state: RunState, event: Event) -> Transition:
+        deaf = state.status is Status.PAUSED and isinstance(event, CancelRequested)
+        heard: Transition = right(state, event)
+        return Transition(state=state, ignored="paused") if deaf else heard
+
+    return on_live
+
+
+def any_call_for_this_one(state: RunState, event: Any) -> tuple[RunState, Any]:
+    return state, replace(event, call=state.asking.call) if state.asking else event

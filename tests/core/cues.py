@@ -1,0 +1,258 @@
+"""What can be fed to a `Script`: events with sane defaults, that fit the run as it stands unless told otherwise.
+
+The names read as sentences after `>>`: `frames`, `plans`, `returns`, `errs`, `cancel`, `due`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Literal
+
+from agent_service.core.events import (
+    CancelRequested,
+    Event,
+    ModelReplied,
+    ModelUnavailable,
+    ModelUsage,
+    RunStarted,
+    SignalReceived,
+    TimerFired,
+    ToolReturned,
+    WakeAccepted,
+)
+from agent_service.core.phases import Action, Framing, Met, Plan, Reflection, Unusable, Verdict
+from agent_service.core.state import Limits
+from schemas.catalog import ToolCommand, ToolOffer
+from schemas.events import Constraints, Signal, ToolError, ToolOutput, ToolResult
+from tests.core.script import NOON, Cue, Script
+
+DEADLINE = NOON + timedelta(hours=1)
+RUN_ID = "run_01JD7Z0000000000000000000A"
+
+
+def tool(name: str, *, route: str, tier: Literal["read", "write"] = "read", idempotent: bool = False) -> ToolOffer:
+    command = ToolCommand(name="handle", tier=tier, idempotent=idempotent)
+    return ToolOffer(name=name, route=route, commands=(command,), timeout_s=60.0)
+
+
+FETCH = tool("fetch", route="jina-reader")
+POST = tool("post", route="mailer", tier="write")
+SAVE = tool("save", route="notebook", tier="write", idempotent=True)
+ITSELF = tool("helper", route="agentic-loop")
+TOOLS = (FETCH, POST, SAVE, ITSELF)
+
+# Events
+
+
+def limits(**numbers: Any) -> Limits:
+    """Generous limits, but for `numbers`."""
+    return replace(Limits(deadline_at=DEADLINE), **numbers)
+
+
+def wake(*, fused: bool = True, depth: int = 0, announce: bool = False, **numbers: Any) -> WakeAccepted:
+    """A run is asked for at noon; `numbers` are limits."""
+    return WakeAccepted(
+        at=NOON,
+        run_id=RUN_ID,
+        wake_id="wake-1",
+        goal="critique example.org",
+        limits=limits(**numbers),
+        announce=announce,
+        fused=fused,
+        depth=depth,
+        context={"tone": "constructive"},
+    )
+
+
+def started(tools: Iterable[ToolOffer] = TOOLS) -> Cue:
+    return lambda script: RunStarted(at=script.now, skills=tuple(tools))
+
+
+def replies(
+    decision: Framing | Plan | Reflection | Unusable,
+    *,
+    plan: Plan | Unusable | None = None,
+    call: int | None = None,
+    tokens: int = 100,
+    cost: float | None = 0.01,
+) -> Cue:
+    """The model answers the call that is asked, or another one."""
+
+    def cue(script: Script) -> Event:
+        asked = script.state.asking.call if script.state.asking else script.state.calls
+        usage = ModelUsage(input_tokens=tokens - tokens // 4, output_tokens=tokens // 4, cost_usd=cost)
+        return ModelReplied(
+            at=script.now, call=call or asked, model="scripted", usage=usage, decision=decision, plan=plan
+        )
+
+    return cue
+
+
+def framing(*items: str) -> Framing:
+    done = items or ("the page is fetched", "the critique is written", "it has two paragraphs")
+    return Framing(goal_statement="Write a critique of example.org.", definition_of_done=done)
+
+
+def plan(name: str = "fetch", command: str = "handle", **arguments: Any) -> Plan:
+    action = Action(tool=name, command=command, arguments=arguments or {"url": "https://example.org"})
+    return Plan(action=action, outline=("fetch", "write"), rationale="the page is needed")
+
+
+PROOF = {"d1": "step:1", "d2": "step:1", "d3": "step:1"}
+"""Every item of `framing()`, proved by the first step."""
+
+
+def reflection(verdict: str, met: dict[str, str] | None = None, *, facts: tuple[str, ...] = ()) -> Reflection:
+    items = tuple(Met(item=item, evidence=evidence) for item, evidence in (met or {}).items())
+    return Reflection(verdict=Verdict(verdict), summary="looked at the result", met=items, facts=facts)
+
+
+def frames(*items: str, **reply: Any) -> Cue:
+    return replies(framing(*items), **reply)
+
+
+def plans(name: str = "fetch", command: str = "handle", **arguments: Any) -> Cue:
+    return replies(plan(name, command, **arguments))
+
+
+def reflects(verdict: str, met: dict[str, str] | None = None, **reply: Any) -> Cue:
+    return replies(reflection(verdict, met), **reply)
+
+
+def goes_on(name: str = "fetch", **arguments: Any) -> Cue:
+    """A fused reply: a reflection that continues, and its plan."""
+    return replies(reflection("continue"), plan=plan(name, **arguments))
+
+
+def garbles(reason: str = "not JSON", **reply: Any) -> Cue:
+    return replies(Unusable(reason=reason, raw="Sure! Here is"), **reply)
+
+
+def unavailable(remedy: Literal["try_again", "pause", "fail", "escalate"], **details: Any) -> Cue:
+    def cue(script: Script) -> Event:
+        call = script.state.asking.call if script.state.asking else script.state.calls
+        known: dict[str, Any] = {"call": call, "error_class": "overloaded", "message": "529"}
+        return ModelUnavailable(at=script.now, remedy=remedy, **(known | details))
+
+    return cue
+
+
+def returns(
+    status: Literal["ok", "error", "continuation"] = "ok",
+    *,
+    output: dict[str, Any] | None = None,
+    error: ToolError | None = None,
+    **correlation: Any,
+) -> Cue:
+    """The pending attempt returns; `correlation` (step, tool, attempt) makes it another one's result."""
+
+    def cue(script: Script) -> Event:
+        state = script.state
+        known: dict[str, Any] = {"step": max(state.step, 1), "tool": "fetch", "attempt": 1}
+        if state.pending:
+            pending = state.pending
+            known = {"step": pending.step, "tool": pending.action.tool, "attempt": pending.attempt}
+        elif state.completed:
+            newest = state.completed[-1]
+            known = {"step": newest.step, "tool": newest.tool, "attempt": newest.attempt}
+        brought = {"summary": f"result of step {known['step']}"} if output is None else output
+        result = ToolResult(
+            run_id=state.run_id,
+            status=status,
+            result=ToolOutput.model_validate(brought),
+            error=error,
+            completed_at=script.now,
+            **(known | correlation),
+        )
+        return ToolReturned(at=script.now, result=result)
+
+    return cue
+
+
+def errs(error_class: str = "tool_error", *, retryable: bool = False, **correlation: Any) -> Cue:
+    error = ToolError(error_class=error_class, message="it broke", retryable=retryable)
+    return returns("error", output={}, error=error, **correlation)
+
+
+def cancel(reason: str = "no longer needed") -> Cue:
+    return lambda script: CancelRequested(at=script.now, reason=reason)
+
+
+def signal(
+    kind: Literal["message", "resume", "raise_budget", "approve", "reject"],
+    *,
+    signal_id: str | None = None,
+    message: str | None = None,
+    **constraints: Any,
+) -> Cue:
+    def cue(script: Script) -> Event:
+        said = Signal(
+            run_id=RUN_ID,
+            signal_id=signal_id or f"signal-{len(script.story)}",
+            kind=kind,
+            message=message,
+            constraints=Constraints(**constraints) if constraints else None,
+        )
+        return SignalReceived(at=script.now, signal=said)
+
+    return cue
+
+
+def resume() -> Cue:
+    return signal("resume")
+
+
+def due(script: Script) -> Event:
+    """The run's timer: the clock moves on to the instant that it waits for."""
+    assert script.state.due_at is not None, "the run waits for no instant"
+    script.now = max(script.now, script.state.due_at)
+    return TimerFired(at=script.now)
+
+
+def too_early(script: Script) -> Event:
+    """A timer that fires before anything is due."""
+    return TimerFired(at=script.now)
+
+
+# Runs that have come as far as their name says
+
+
+def queued(**details: Any) -> Script:
+    return Script() >> wake(**details)
+
+
+def a_framing_run(**details: Any) -> Script:
+    return queued(**details) >> started()
+
+
+def a_planning_run(**details: Any) -> Script:
+    return a_framing_run(**details) >> frames()
+
+
+def a_waiting_run(name: str = "fetch", **details: Any) -> Script:
+    """The first step's tool is asked for."""
+    return a_planning_run(**details) >> plans(name)
+
+
+def a_reflecting_run(**details: Any) -> Script:
+    """The first step is done."""
+    return a_waiting_run(**details) >> returns()
+
+
+def a_paused_run(**details: Any) -> Script:
+    """Paused with a model call put off."""
+    return a_reflecting_run(**details) >> unavailable("pause")
+
+
+def a_run_paused_while_waiting(name: str = "fetch", **details: Any) -> Script:
+    """The first step's tool is asked for, and the deadline has passed."""
+    return a_waiting_run(name, on_budget="pause", **details).wait(hours=1) >> too_early
+
+
+def a_retrying_run(**details: Any) -> Script:
+    """The first attempt failed; the second waits to be sent."""
+    return a_waiting_run(**details) >> errs("upstream", retryable=True)
+
+
+def a_finished_run(**details: Any) -> Script:
+    return a_reflecting_run(**details) >> reflects("done", PROOF)

@@ -1,0 +1,53 @@
+"""What is true of every story, whatever happened in it: each rule is a function that a story passes or breaks.
+
+The rules look at what came in and what was published, and say again, in their own way, what the core decides. Where
+they look into the state, it is to hold it against what was published.
+"""
+
+from collections.abc import Callable
+
+from tests.core.rules import endings, order, spending, steps, waiting
+from tests.core.rules.reading import Story
+
+Rule = Callable[[Story], None]
+
+RULES: tuple[Rule, ...] = (
+    order.every_entry_counts_one_version,
+    order.an_ignored_event_changes_nothing,
+    order.a_status_never_goes_back,
+    order.no_key_is_used_twice,
+    order.no_progress_is_told_under_the_key_of_another,
+    order.a_signal_is_heard_once,
+    order.the_story_is_a_legal_word,
+    endings.a_run_ends_once_and_nothing_follows,
+    endings.a_late_result_is_recorded_once,
+    endings.a_cancel_ends_any_run,
+    endings.a_run_is_completed_only_with_proof_of_every_item,
+    steps.one_action_is_in_flight,
+    steps.steps_count_from_one,
+    steps.an_attempt_follows_the_failure_of_the_one_before,
+    steps.only_what_can_be_repeated_is_tried_again,
+    steps.a_finished_step_is_never_asked_for_again,
+    steps.what_is_sent_is_pending_in_the_same_entry,
+    steps.a_result_of_the_past_changes_nothing,
+    steps.a_result_of_a_step_or_a_tool_that_was_not_asked_for_escalates,
+    steps.a_result_of_an_attempt_that_was_not_asked_for_escalates,
+    steps.the_result_that_is_waited_for_is_taken,
+    steps.only_offered_commands_are_requested,
+    steps.an_agent_calls_itself_only_as_deep_as_granted,
+    steps.the_correlation_keys_are_ours,
+    spending.no_more_steps_and_attempts_are_taken_than_granted,
+    spending.the_attempts_of_the_run_are_bounded,
+    spending.no_more_reframes_are_made_than_granted,
+    spending.no_model_call_is_made_when_the_money_is_spent,
+    spending.no_model_call_is_made_when_a_limited_cost_is_unknown,
+    spending.every_paid_call_is_counted,
+    spending.nothing_is_asked_at_or_after_the_deadline,
+    spending.model_calls_are_bounded_by_the_limits,
+    waiting.a_live_run_waits_for_exactly_one_thing,
+    waiting.a_live_run_has_a_timer_no_later_than_its_deadline,
+    waiting.a_paused_run_asks_for_nothing,
+    waiting.only_the_call_that_is_asked_is_made_and_calls_count_up,
+    waiting.only_the_reply_that_is_waited_for_counts,
+    waiting.a_run_is_framed_before_anything_else_is_asked,
+)

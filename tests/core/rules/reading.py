@@ -1,0 +1,133 @@
+"""How a story is read: what came in, what changed the run, and what was published."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from agent_service.core.effects import AskModel, Publish
+from agent_service.core.events import ModelReplied, ModelUsage, RunStarted, SignalReceived, TimerFired, ToolReturned
+from agent_service.core.events import WakeAccepted as Woken
+from agent_service.core.state import Limits, RunState
+from schemas.catalog import ToolOffer
+from schemas.events import Constraints
+from tests.core.script import Moment
+
+Story = list[Moment]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """One tool request. `place` is its moment in the story."""
+
+    place: int
+    at: datetime
+    subject: str
+    step: int
+    attempt: int
+    tool: str
+    command: str
+    payload: dict[str, Any]
+
+
+def after(moment: Moment) -> RunState:
+    """The state that the moment led to."""
+    assert moment.transition.state is not None
+    return moment.transition.state
+
+
+def is_entry(moment: Moment) -> bool:
+    return moment.transition.ignored is None
+
+
+def entries(story: Story) -> list[Moment]:
+    return [moment for moment in story if is_entry(moment)]
+
+
+def woken(story: Story) -> Woken:
+    event = story[0].event
+    assert isinstance(event, Woken)
+    return event
+
+
+def sent(story: Story) -> list[Sent]:
+    return [request for place, moment in enumerate(story) for request in requests_of(moment, place)]
+
+
+def requests_of(moment: Moment, place: int = 0) -> list[Sent]:
+    return list(_requests_of(moment, place))
+
+
+def _requests_of(moment: Moment, place: int) -> Iterator[Sent]:
+    for effect in moment.effects:
+        if isinstance(effect, Publish) and effect.subject.startswith("agentic.tool_request."):
+            (payload,) = moment.published(effect.subject)
+            yield Sent(
+                place=place,
+                at=moment.event.at,
+                subject=effect.subject,
+                step=payload["step"],
+                attempt=payload["attempt"],
+                tool=payload["tool"],
+                command=payload["tool_command"],
+                payload=payload["tool_payload"],
+            )
+
+
+def questions_of(moment: Moment) -> list[AskModel]:
+    return [effect for effect in moment.effects if isinstance(effect, AskModel)]
+
+
+def finals(moment: Moment) -> list[str]:
+    """The final events that a moment published."""
+    ended = [name for name in ("agent.completed", "agent.failed", "agent.cancelled") for _ in moment.published(name)]
+    return ended + ["agent.escalated" for payload in moment.published("agent.escalated") if not payload["resumable"]]
+
+
+def pauses(moment: Moment) -> list[str]:
+    """The classes of the pauses that a moment published."""
+    return [payload["class"] for payload in moment.published("agent.escalated") if payload["resumable"]]
+
+
+def offered(story: Story) -> dict[str, ToolOffer]:
+    """The tools that the run was started with."""
+    started = [moment.event for moment in entries(story) if isinstance(moment.event, RunStarted)]
+    return {tool.name: tool for tool in started[0].skills} if started else {}
+
+
+def usages(story: Story) -> list[ModelUsage]:
+    """What the replies cost that were taken up."""
+    return [moment.event.usage for moment in entries(story) if isinstance(moment.event, ModelReplied)]
+
+
+def timed_out(moment: Moment) -> bool:
+    """Whether the pending attempt was given up because no answer came."""
+    before = moment.before
+    if not isinstance(moment.event, TimerFired) or before is None or before.pending is None or before.pending.retry_at:
+        return False
+    return before.pending.deadline_at <= moment.event.at < before.brief.limits.deadline_at
+
+
+def is_retryable(moment: Moment) -> bool:
+    """Whether a moment lets its attempt be tried again: a timeout, or an error that says so."""
+    if not isinstance(moment.event, ToolReturned):
+        return timed_out(moment)
+    error = moment.event.result.error
+    return moment.event.result.status == "error" and error is not None and error.retryable
+
+
+def granted(story: Story, until: int) -> Limits:
+    """The limits in force after moment `until`: those of the wake, as raised since."""
+    limits = woken(story).limits
+    for moment in entries(story[: until + 1]):
+        event = moment.event
+        if isinstance(event, SignalReceived) and event.signal.kind == "raise_budget" and event.signal.constraints:
+            limits = _raised(limits, event.signal.constraints)
+    return limits
+
+
+def _raised(limits: Limits, more: Constraints) -> Limits:
+    names = ("max_steps", "max_reframes", "max_tokens", "max_cost_usd", "deadline_at")
+    both = {name: (getattr(limits, name), getattr(more, name)) for name in names}
+    larger: dict[str, Any] = {name: max(pair) for name, pair in both.items() if None not in pair}
+    return replace(limits, **larger)

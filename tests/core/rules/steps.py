@@ -1,0 +1,162 @@
+"""Rules of steps, attempts and requests: one at a time, in order, ours, and judged by what was asked for."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from agent_service.core.events import ToolReturned
+from schemas.events import ToolResult
+from schemas.subjects import OUR_OWN_ROUTES
+from tests.core.rules.reading import (
+    Sent,
+    Story,
+    after,
+    entries,
+    is_entry,
+    is_retryable,
+    offered,
+    requests_of,
+    sent,
+    timed_out,
+    woken,
+)
+from tests.core.script import Moment
+
+RESERVED = {"run_id", "step", "tool", "tool_command", "attempt", "wake_id"}
+
+
+def one_action_is_in_flight(story: Story) -> None:
+    for one, other in pairwise(sent(story)):
+        between = entries(story[one.place + 1 : other.place + 1])
+        assert any(timed_out(moment) or isinstance(moment.event, ToolReturned) for moment in between)
+
+
+def steps_count_from_one(story: Story) -> None:
+    steps = [request.step for request in sent(story) if request.attempt == 1]
+    assert steps == list(range(1, len(steps) + 1))
+
+
+def an_attempt_follows_the_failure_of_the_one_before(story: Story) -> None:
+    for one, other in pairwise([None, *sent(story)]):
+        if other is None or other.attempt == 1:
+            continue
+        assert one is not None
+        assert (one.step, one.attempt + 1, one.tool, one.command, one.payload) == (
+            other.step,
+            other.attempt,
+            other.tool,
+            other.command,
+            other.payload,
+        )
+        failures = [moment for moment in entries(story[one.place + 1 : other.place]) if is_retryable(moment)]
+        assert len(failures) == 1
+        assert failures[0].event.at < other.at
+
+
+def only_what_can_be_repeated_is_tried_again(story: Story) -> None:
+    for request in sent(story):
+        command = offered(story)[request.tool].commands[0]
+        assert request.attempt == 1 or command.tier == "read" or command.idempotent
+
+
+def a_finished_step_is_never_asked_for_again(story: Story) -> None:
+    for place, moment in enumerate(story):
+        finished = {record.step for record in moment.before.completed} if moment.before else set()
+        assert not finished & {request.step for request in requests_of(moment, place)}
+
+
+def what_is_sent_is_pending_in_the_same_entry(story: Story) -> None:
+    for moment in story:
+        for request in requests_of(moment):
+            pending = after(moment).pending
+            assert pending is not None
+            assert (pending.step, pending.attempt, pending.action.tool) == (request.step, request.attempt, request.tool)
+            assert pending.retry_at is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Return:
+    """A tool result that came, the newest request until then, and whether that request had its answer already."""
+
+    moment: Moment
+    result: ToolResult
+    newest: Sent | None
+    answered: bool
+
+    @property
+    def met_a_live_run(self) -> bool:
+        return self.moment.before is not None and not self.moment.before.final
+
+    @property
+    def is_of_a_finished_step(self) -> bool:
+        completed = self.moment.before.completed if self.moment.before else ()
+        return self.result.step in {record.step for record in completed}
+
+    @property
+    def is_of_the_newest_step(self) -> bool:
+        return self.newest is not None and (self.newest.step, self.newest.tool) == (self.result.step, self.result.tool)
+
+    @property
+    def escalated(self) -> bool:
+        return after(self.moment).ending_class == "protocol_violation"
+
+
+def returns(story: Story) -> Iterator[Return]:
+    """Every tool result that met a live run."""
+    newest, answered = None, False
+    for moment in story:
+        if isinstance(moment.event, ToolReturned):
+            returned = Return(moment=moment, result=moment.event.result, newest=newest, answered=answered)
+            if returned.met_a_live_run:
+                yield returned
+        answered = answered or (is_entry(moment) and (isinstance(moment.event, ToolReturned) or timed_out(moment)))
+        for request in requests_of(moment):
+            newest, answered = request, False
+
+
+def a_result_of_the_past_changes_nothing(story: Story) -> None:
+    """Of a finished step, or of an attempt that was given up for a newer one."""
+    for it in returns(story):
+        older = it.is_of_the_newest_step and it.newest is not None and it.result.attempt < it.newest.attempt
+        if it.is_of_a_finished_step or older:
+            assert not is_entry(it.moment)
+
+
+def a_result_of_a_step_or_a_tool_that_was_not_asked_for_escalates(story: Story) -> None:
+    for it in returns(story):
+        if not it.is_of_a_finished_step and not it.is_of_the_newest_step:
+            assert it.escalated
+
+
+def a_result_of_an_attempt_that_was_not_asked_for_escalates(story: Story) -> None:
+    for it in returns(story):
+        newer = it.is_of_the_newest_step and it.newest is not None and it.result.attempt > it.newest.attempt
+        if newer and not it.is_of_a_finished_step:
+            assert it.escalated
+
+
+def the_result_that_is_waited_for_is_taken(story: Story) -> None:
+    for it in returns(story):
+        if it.is_of_the_newest_step and it.newest and it.result.attempt == it.newest.attempt:
+            assert not it.escalated
+            assert is_entry(it.moment) is not it.answered
+
+
+def only_offered_commands_are_requested(story: Story) -> None:
+    for request in sent(story):
+        offer = offered(story)[request.tool]
+        assert request.command in {command.name for command in offer.commands}
+        assert request.subject == f"agentic.tool_request.{offer.route}"
+
+
+def an_agent_calls_itself_only_as_deep_as_granted(story: Story) -> None:
+    allowed = woken(story).depth < woken(story).limits.max_depth
+    assert allowed or not {request.subject.split(".")[-1] for request in sent(story)} & OUR_OWN_ROUTES
+
+
+def the_correlation_keys_are_ours(story: Story) -> None:
+    for request in sent(story):
+        assert not RESERVED & {key.lower() for key in request.payload}
+    for moment in story:
+        for payload in moment.published("agentic.tool_request"):
+            assert payload["run_id"] == woken(story).run_id

@@ -1,0 +1,56 @@
+"""Rules of waiting: a run that has not ended always waits for exactly one thing, and never beyond its deadline."""
+
+from agent_service.core.events import ModelReplied, ModelUnavailable
+from agent_service.core.state import Status
+from tests.core.rules.reading import Story, after, entries, granted, questions_of, requests_of
+
+
+def a_live_run_waits_for_exactly_one_thing(story: Story) -> None:
+    for moment in story:
+        state = after(moment)
+        waits = (state.asking is not None) + (state.pending is not None)
+        assert waits == (1 if state.status in (Status.RUNNING, Status.PAUSED) else 0)
+
+
+def a_live_run_has_a_timer_no_later_than_its_deadline(story: Story) -> None:
+    for place, moment in enumerate(story):
+        state = after(moment)
+        if state.status in (Status.QUEUED, Status.RUNNING):
+            assert state.due_at is not None
+            assert state.due_at <= granted(story, place).deadline_at
+        else:
+            assert state.due_at is None
+
+
+def a_paused_run_asks_for_nothing(story: Story) -> None:
+    for moment in story:
+        if after(moment).status is Status.PAUSED:
+            assert not questions_of(moment)
+            assert not requests_of(moment)
+
+
+def only_the_call_that_is_asked_is_made_and_calls_count_up(story: Story) -> None:
+    calls = []
+    for moment in story:
+        for question in questions_of(moment):
+            asking = after(moment).asking
+            assert asking is not None
+            assert (asking.call, asking.phase) == (question.call, question.phase)
+            calls.append(question.call)
+    assert calls == sorted(calls)
+    assert set(calls) <= set(range(1, after(story[-1]).calls + 1))
+
+
+def only_the_reply_that_is_waited_for_counts(story: Story) -> None:
+    for moment in entries(story):
+        if isinstance(moment.event, ModelReplied | ModelUnavailable):
+            assert moment.before is not None
+            assert moment.before.status is Status.RUNNING
+            assert moment.before.asking is not None
+            assert moment.before.asking.call == moment.event.call
+
+
+def a_run_is_framed_before_anything_else_is_asked(story: Story) -> None:
+    for moment in story:
+        asking = after(moment).asking
+        assert asking is None or asking.phase == "frame" or after(moment).framing is not None

@@ -1,0 +1,271 @@
+"""How a run ends: once, from any state, and with everything that people and programs are to know."""
+
+from collections.abc import Callable
+
+import pytest
+
+from agent_service.core.decide import outstanding
+from agent_service.core.effects import Publish
+from agent_service.core.state import Status
+from tests.core.cues import (
+    RUN_ID,
+    a_finished_run,
+    a_framing_run,
+    a_paused_run,
+    a_planning_run,
+    a_reflecting_run,
+    a_retrying_run,
+    a_run_paused_while_waiting,
+    a_waiting_run,
+    cancel,
+    due,
+    errs,
+    frames,
+    plans,
+    queued,
+    reflects,
+    resume,
+    returns,
+    signal,
+    started,
+    too_early,
+    unavailable,
+    wake,
+)
+from tests.core.script import (
+    NOTHING,
+    Cue,
+    Script,
+    abandons,
+    accepts,
+    announces,
+    asks,
+    cancels,
+    ignores,
+)
+
+# Cancel
+
+THINKING = [a_framing_run, a_planning_run, a_reflecting_run, a_paused_run]
+RESTING = [queued, a_waiting_run, a_retrying_run, a_run_paused_while_waiting]
+
+
+@pytest.mark.parametrize("so_far", THINKING)
+def test_a_cancel_ends_a_run_that_thinks_and_abandons_the_call(so_far: Callable[[], Script]) -> None:
+    run = so_far()
+    run >> cancel("no longer needed") << (abandons(), cancels())
+    assert run.state.status is Status.CANCELLED
+    assert run.sent("agent.cancelled")["reason"] == "no longer needed"
+
+
+@pytest.mark.parametrize("so_far", RESTING)
+def test_a_cancel_ends_a_run_that_rests(so_far: Callable[[], Script]) -> None:
+    run = so_far()
+    run >> cancel() << cancels()
+    assert run.state.status is Status.CANCELLED
+    assert run.state.due_at is None
+
+
+def test_a_cancel_ends_a_run_that_waits_for_the_model_to_come_back() -> None:
+    run = a_planning_run() >> unavailable("try_again")
+    run >> cancel() << (abandons(), cancels())
+
+
+def test_a_second_cancel_is_ignored() -> None:
+    run = a_waiting_run() >> cancel()
+    run >> cancel("again") << ignores("the run has ended (cancelled)")
+
+
+def test_a_cancelled_run_takes_no_notice_of_its_tool_but_records_the_result_once() -> None:
+    run = a_waiting_run() >> cancel()
+    run >> returns(attempt=1, step=1) << NOTHING
+    assert run.state.late == ((1, 1),)
+    assert run.state.completed == ()
+    run >> returns(attempt=1, step=1) << ignores("came after the run ended (cancelled)")
+
+
+def test_a_cancelled_run_takes_no_notice_of_its_model() -> None:
+    run = a_planning_run() >> cancel()
+    run >> plans() << ignores("the run has ended (cancelled)")
+
+
+# Final is final
+
+
+def endings() -> dict[str, Script]:
+    return {
+        "done": a_finished_run(),
+        "escalated": a_waiting_run() >> returns(tool="post"),
+        "failed": a_planning_run() >> unavailable("fail"),
+        "cancelled": a_waiting_run() >> cancel(),
+    }
+
+
+@pytest.mark.parametrize("status", ["done", "escalated", "failed", "cancelled"])
+@pytest.mark.parametrize(
+    "cue",
+    [started(), frames(), unavailable("pause"), cancel(), resume(), signal("message", message="hello"), too_early],
+    ids=["start", "reply", "no reply", "cancel", "resume", "message", "timer"],
+)
+def test_nothing_follows_a_final_status(status: str, cue: Cue) -> None:
+    run = endings()[status]
+    assert run.state.status == status
+    run >> cue << ignores(f"the run has ended ({status})")
+
+
+@pytest.mark.parametrize("status", ["done", "escalated", "failed", "cancelled"])
+def test_a_wake_that_names_the_run_again_does_not_revive_it(status: str) -> None:
+    endings()[status] >> wake() << ignores("accepted already")
+
+
+# What an ending says
+
+
+def test_every_ending_says_what_was_asked_why_it_ended_where_and_what_it_cost() -> None:
+    run = a_waiting_run() >> returns(tool="post")
+    assert run.sent("agent.escalated") == {
+        "run_id": RUN_ID,
+        "goal": "critique example.org",
+        "reason": "result of step 1 attempt 1 is from tool post, but fetch is pending",
+        "class": "protocol_violation",
+        "step": 1,
+        "usage": {"tokens": 200, "cost_usd": 0.02},
+        "resumable": False,
+    }
+
+
+def test_a_completion_says_how_each_item_was_met() -> None:
+    completed = a_finished_run().sent("agent.completed")
+    assert [(i["id"], i["done"], i["evidence"]) for i in completed["definition_of_done"]] == [
+        ("d1", True, ["step:1"]),
+        ("d2", True, ["step:1"]),
+        ("d3", True, ["step:1"]),
+    ]
+    assert completed["usage"] == {"tokens": 300, "cost_usd": pytest.approx(0.03)}
+    assert completed["started_at"] == completed["completed_at"] == "2026-11-21T12:00:00Z"
+
+
+def test_endings_are_published_under_the_keys_of_the_contract() -> None:
+    ends = {status: run.dedupe_keys[-1].removeprefix(f"agentic:run:{RUN_ID}:") for status, run in endings().items()}
+    assert ends == {"done": "completed", "escalated": "escalated:5", "failed": "failed", "cancelled": "cancelled"}
+
+
+def test_each_pause_says_so_under_a_key_of_its_own() -> None:
+    run = a_paused_run()
+    first = run.dedupe_keys
+    run >> resume() >> unavailable("pause")
+    assert not set(first) & set(run.dedupe_keys)
+
+
+# Progress
+
+
+def test_every_phase_and_step_is_told_in_a_line() -> None:
+    run = Script() >> wake(fused=False) >> started()
+    told = []
+    for cue in (frames(), plans("fetch"), returns(), reflects("continue"), plans("save"), errs("not_found")):
+        run = run >> cue
+        told += run.said
+    run >> reflects("done", {"d1": "step:1", "d2": "step:1"})
+    told += run.said
+    run >> reflects("done", {"d3": "step:1"})
+    told += run.said
+    assert told == [
+        "frame: framed: Write a critique of example.org.",
+        "act: step 1: fetch handle",
+        "act: step 1: fetch ok",
+        "reflect: looked at the result",
+        "act: step 2: save handle",
+        "act: step 2: save error",
+        "reflect: done was refused",
+        "end: looked at the result",
+    ]
+
+
+def test_progress_counts_the_items_that_are_met_and_what_is_spent() -> None:
+    run = a_reflecting_run(fused=False, max_steps=4) >> reflects("continue", {"d1": "step:1"})
+    progress = run.sent("agent.progress")
+    assert progress["definition_of_done"] == {"done": 1, "total": 3}
+    assert progress["seq"] == run.state.version
+    assert (progress["budget"]["steps"], progress["budget"]["max_steps"], progress["budget"]["tokens"]) == (1, 4, 300)
+
+
+def test_progress_may_be_lost_and_endings_may_not() -> None:
+    run = a_finished_run()
+    published = [effect for effect in run.story[-1].effects if isinstance(effect, Publish)]
+    assert [(effect.subject, effect.rebuildable) for effect in published] == [
+        ("agent.progress", True),
+        ("agent.completed", False),
+    ]
+
+
+def test_a_result_that_leads_to_a_pause_is_told_once() -> None:
+    run = a_planning_run(max_tokens=200, on_budget="pause") >> plans() >> returns()
+    assert run.state.status is Status.PAUSED
+    assert len(run.dedupe_keys) == len(set(run.dedupe_keys))
+
+
+# The first words
+
+
+def test_an_accepted_run_is_durable_before_it_is_announced() -> None:
+    run = Script()
+    run >> wake(announce=True) << (accepts(), announces())
+    assert run.state.status is Status.QUEUED
+    assert run.dedupe_keys == [f"agentic:run:{RUN_ID}:accepted", "agentic:start:wake-1"]
+    assert run.sent("agentic.start")["run_id"] == RUN_ID
+
+
+def test_a_run_that_came_by_the_bus_is_not_announced_there_again() -> None:
+    run = Script()
+    run >> wake(announce=False) << accepts()
+
+
+def test_a_wake_that_comes_twice_is_one_run() -> None:
+    queued() >> wake() << ignores("accepted already")
+
+
+def test_a_start_that_comes_twice_asks_once() -> None:
+    run = queued()
+    run >> started() << asks("frame")
+    run >> started() << ignores("started already")
+
+
+@pytest.mark.parametrize("cue", [started(), cancel(), resume(), due], ids=["start", "cancel", "resume", "timer"])
+def test_what_happens_to_an_unknown_run_is_ignored(cue: Cue) -> None:
+    event = (a_waiting_run() >> cue).story[-1].event
+    Script() >> event << ignores("no such run")
+
+
+# What the bus must know is said again in the same words
+
+
+@pytest.mark.parametrize(
+    "so_far", [a_waiting_run, a_finished_run, a_paused_run, *(lambda s=s: endings()[s] for s in endings())]
+)
+def test_what_is_said_again_is_what_was_said(so_far: Callable[[], Script]) -> None:
+    run = so_far()
+    assert set(outstanding(run.state)) <= set(run.story[-1].effects)
+    assert outstanding(run.state)
+
+
+def test_what_was_said_of_the_end_stays_the_same_after_a_late_result() -> None:
+    run = a_waiting_run() >> cancel()
+    said = outstanding(run.state)
+    run >> returns(step=1, attempt=1) << NOTHING
+    assert outstanding(run.state) == said
+
+
+def test_an_announcement_is_said_again_while_the_run_is_queued() -> None:
+    run = Script() >> wake(announce=True)
+    assert set(outstanding(run.state)) <= set(run.story[-1].effects)
+
+
+def test_a_request_in_flight_is_said_again_while_the_run_is_paused() -> None:
+    run = a_waiting_run(on_budget="pause", queue_wait_s=7200) >> due
+    assert [said.subject for said in outstanding(run.state)] == ["agent.escalated", "agentic.tool_request.jina-reader"]
+
+
+@pytest.mark.parametrize("so_far", [a_framing_run, a_planning_run, a_reflecting_run, a_retrying_run])
+def test_nothing_is_said_again_of_a_run_that_owes_the_bus_nothing(so_far: Callable[[], Script]) -> None:
+    assert outstanding(so_far().state) == ()

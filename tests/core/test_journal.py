@@ -1,0 +1,236 @@
+"""Entries of the journal: how they chain, what a flaw is called, and what a commit holds."""
+
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+
+from agent_service import journal
+from agent_service.core.decide import decide
+from agent_service.core.events import Event, ModelReplied, TimerFired
+from agent_service.core.phases import Framing, Plan, Reflection, Unusable
+from agent_service.journal import GENESIS, Commit, Entry, Run, commit_of, flaw_in_chain
+from tests.core.cues import a_finished_run, a_retrying_run, a_waiting_run, queued, returns, too_early, wake
+from tests.core.rules.reading import entries
+from tests.core.script import NOON, Script
+
+
+def commits(script: Script) -> list[Commit]:
+    run: Run | None = None
+    written = []
+    for moment in entries(script.story):
+        written.append(commit_of(run, moment.event, moment.transition))
+        run = Run(state=written[-1].state, head=written[-1].entry.hash)
+    return written
+
+
+def chain(script: Script) -> list[Entry]:
+    return [commit.entry for commit in commits(script)]
+
+
+# What a commit holds
+
+
+def test_an_entry_is_numbered_by_the_version_that_it_leads_to() -> None:
+    written = commits(a_finished_run())
+    assert [(commit.entry.seq, commit.state.version) for commit in written] == [(n, n) for n in range(1, 7)]
+
+
+def test_an_entry_names_its_event_and_holds_it_word_for_word() -> None:
+    run = a_finished_run()
+    assert [entry.kind for entry in chain(run)] == [
+        "WakeAccepted",
+        "RunStarted",
+        "ModelReplied",
+        "ModelReplied",
+        "ToolReturned",
+        "ModelReplied",
+    ]
+    assert [entry.decoded() for entry in chain(run)] == [moment.event for moment in run.story]
+
+
+def test_the_first_entry_continues_nothing_and_each_other_one_the_one_before() -> None:
+    written = chain(a_waiting_run())
+    assert [entry.previous for entry in written] == [GENESIS, *(entry.hash for entry in written[:-1])]
+
+
+def test_the_brief_is_written_only_when_it_changed() -> None:
+    assert [commit.brief is not None for commit in commits(a_waiting_run())] == [True, True, False, False]
+
+
+def test_a_commit_without_effects_leaves_nothing_to_be_done() -> None:
+    written = commits(a_waiting_run() >> returns(tool="post") >> returns(step=1, attempt=1))
+    assert [commit.effects is None for commit in written] == [False, False, False, False, False, True]
+
+
+def test_there_is_nothing_to_commit_of_an_ignored_event() -> None:
+    run = a_waiting_run()
+    before = Run(state=run.state, head=GENESIS)
+    event = TimerFired(at=NOON)
+    with pytest.raises(ValueError, match="nothing to commit: nothing is due"):
+        commit_of(before, event, decide(run.state, event))
+
+
+def test_there_is_nothing_to_commit_of_a_run_that_is_not_known() -> None:
+    event = TimerFired(at=NOON)
+    with pytest.raises(ValueError, match="nothing to commit: no such run"):
+        commit_of(None, event, decide(None, event))
+
+
+# The chain
+
+
+def test_a_whole_chain_has_no_flaw() -> None:
+    assert flaw_in_chain(chain(a_finished_run())) is None
+    assert flaw_in_chain([]) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"event": '{"at":"2026-11-21T12:00:00Z","skills":[]}'},
+        {"at": NOON.replace(second=1)},
+        {"kind": "TimerFired"},
+        {"effects_digest": "0" * 16},
+        {"run_id": "run_other"},
+        {"hash": "0" * 64},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_changed_entry_is_named(change: dict[str, str]) -> None:
+    written = chain(a_waiting_run())
+    written[1] = replace(written[1], **change)  # type: ignore[arg-type] # one field at a time, of its own type
+    assert flaw_in_chain(written) == "entry 2 was changed after it was written"
+
+
+def test_a_changed_entry_is_named_even_if_its_own_hash_was_made_to_fit() -> None:
+    written = chain(a_waiting_run())
+    forged = replace(written[1], event="{}")
+    written[1] = replace(forged, hash=forged.recomputed_hash())
+    assert flaw_in_chain(written) == "entry 3 does not continue entry 2"
+
+
+def test_a_missing_entry_is_named() -> None:
+    written = chain(a_waiting_run())
+    assert flaw_in_chain([*written[:1], *written[2:]]) == "entry 2 is missing: entry 3 stands in its place"
+    assert flaw_in_chain(written[1:]) == "entry 1 is missing: entry 2 stands in its place"
+
+
+def test_moved_entries_are_named_where_the_order_breaks() -> None:
+    first, second, third, fourth = chain(a_waiting_run())
+    assert flaw_in_chain([first, third, second, fourth]) == "entry 2 is missing: entry 3 stands in its place"
+
+
+def test_an_entry_of_another_run_is_named() -> None:
+    other = replace(wake(), run_id="run_other")
+    stranger = chain(Script() >> other)[0]
+    assert flaw_in_chain([stranger, *chain(a_waiting_run())[1:]]) == "entry 2 does not continue entry 1"
+
+
+def test_a_hash_depends_on_the_instant_and_not_on_the_zone_it_is_told_in() -> None:
+    (entry,) = chain(queued())
+    assert replace(entry, at=entry.at.astimezone()).recomputed_hash() == entry.hash
+
+
+# Reading
+
+
+def test_an_event_of_an_unknown_kind_asks_for_a_newer_version() -> None:
+    (entry,) = chain(queued())
+    with pytest.raises(
+        ValueError, match=rf"run {entry.run_id}: entry 1 is of unknown kind 'RunForked': use a newer version"
+    ):
+        replace(entry, kind="RunForked").decoded()
+
+
+def test_unreadable_content_of_a_known_kind_is_an_error_too() -> None:
+    (entry,) = chain(queued())
+    with pytest.raises(ValueError, match="WakeAccepted"):
+        replace(entry, event='{"at":"2026-11-21T12:00:00Z"}').decoded()
+
+
+FORMAT_1 = {
+    "WakeAccepted": '{"at":"2026-11-21T12:00:00Z","run_id":"r1","wake_id":"w1","goal":"g","announce":true,'
+    '"limits":{"deadline_at":"2026-11-21T13:00:00Z","max_steps":3}}',
+    "RunStarted": '{"at":"2026-11-21T12:00:00Z","skills":[{"name":"fetch","route":"jina-reader",'
+    '"commands":[{"name":"handle","tier":"read"}]}]}',
+    "ModelReplied": '{"at":"2026-11-21T12:00:00Z","call":1,"model":"m","usage":{"input_tokens":1,"output_tokens":2,'
+    '"cost_usd":null},"decision":{"verdict":"continue","summary":"s"},"plan":{"action":{"tool":"fetch",'
+    '"command":"handle","arguments":{"url":"u"}}}}',
+    "ModelUnavailable": '{"at":"2026-11-21T12:00:00Z","call":1,"remedy":"try_again","error_class":"c","message":"m"}',
+    "ToolReturned": '{"at":"2026-11-21T12:00:00Z","result":{"run_id":"r1","step":1,"tool":"fetch","status":"error",'
+    '"error":{"class":"c","message":"m"},"completed_at":"2026-11-21T12:00:00Z"}}',
+    "CancelRequested": '{"at":"2026-11-21T12:00:00Z","reason":"r"}',
+    "SignalReceived": '{"at":"2026-11-21T12:00:00Z","signal":{"run_id":"r1","signal_id":"s1","kind":"resume"}}',
+    "TimerFired": '{"at":"2026-11-21T12:00:00Z"}',
+}
+"""Events as version 1 of the format wrote them."""
+
+
+def test_every_kind_of_event_has_a_written_form_of_format_1() -> None:
+    assert set(FORMAT_1) == {kind.__name__ for kind in get_args(Event)}
+
+
+@pytest.mark.parametrize("kind", FORMAT_1)
+def test_what_format_1_wrote_stays_readable(kind: str) -> None:
+    (entry,) = chain(queued())
+    event = replace(entry, kind=kind, event=FORMAT_1[kind]).decoded()
+    assert type(event).__name__ == kind
+    assert event.at == NOON
+
+
+def test_a_hash_of_format_1_stays_valid() -> None:
+    hashed = "390ee327a818e40a303cf39dfd671895b293f1081125528a60412b7c6121df64"
+    entry = Entry(
+        run_id="r1",
+        seq=1,
+        at=NOON,
+        kind="TimerFired",
+        event=FORMAT_1["TimerFired"],
+        effects_digest="0123456789abcdef",
+        previous=GENESIS,
+        hash=hashed,
+    )
+    assert flaw_in_chain([entry]) is None
+
+
+@pytest.mark.parametrize(
+    ("decision", "kind"),
+    [
+        ('{"goal_statement":"g","definition_of_done":["a","b","c"]}', Framing),
+        ('{"action":{"tool":"fetch","command":"handle","arguments":{}}}', Plan),
+        ('{"verdict":"done","summary":"s","met":[{"item":"d1","evidence":"step:1"}]}', Reflection),
+        ('{"reason":"not JSON"}', Unusable),
+    ],
+)
+def test_a_decision_is_read_as_what_it_was(decision: str, kind: type[object]) -> None:
+    (entry,) = chain(queued())
+    reply = '{"at":"2026-11-21T12:00:00Z","call":1,"model":"m","usage":{},"decision":' + decision + "}"
+    event = replace(entry, kind="ModelReplied", event=reply).decoded()
+    assert isinstance(event, ModelReplied)
+    assert type(event.decision) is kind
+
+
+def test_a_state_is_written_without_its_brief_and_read_with_it() -> None:
+    state = a_retrying_run().state
+    text, brief = journal.encode_state(state), journal.encode_brief(state.brief)
+    assert "critique example.org" not in text
+    assert journal.decode_state(text, brief) == state
+
+
+def test_effects_are_written_by_name_and_read_back() -> None:
+    effects = (a_waiting_run() >> returns(tool="post")).story[-1].effects
+    text = journal.encode_effects(effects)
+    assert text.startswith('[["Publish",')
+    assert journal.decode_effects(text) == effects
+
+
+def test_a_rehearsal_gives_each_entry_with_what_it_led_to() -> None:
+    run = a_finished_run()
+    rehearsed = list(journal.rehearse(chain(run)))
+    assert [transition for _, transition in rehearsed] == [moment.transition for moment in run.story]
+
+
+def test_an_ignored_event_is_no_part_of_the_journal() -> None:
+    run = a_waiting_run()
+    assert chain(run) == chain(run >> too_early)

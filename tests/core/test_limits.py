@@ -1,0 +1,80 @@
+"""What a caller may ask a run to spend, and what the operator grants."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from agent_service.core.limits import LimitPolicy, LimitRefused, grant
+from agent_service.core.state import Limits
+from schemas.events import Constraints
+from tests.core.cues import limits
+from tests.core.script import NOON
+
+POLICY = LimitPolicy(defaults=limits(max_steps=10, max_reframes=2), wall_clock_s=600.0, cap_steps=20)
+
+
+def granted(policy: LimitPolicy = POLICY, context: dict[str, Any] | None = None, **constraints: Any) -> Limits:
+    return grant(policy, Constraints(**constraints), context=context or {}, at=NOON)
+
+
+def refused(policy: LimitPolicy = POLICY, context: dict[str, Any] | None = None, **constraints: Any) -> str:
+    with pytest.raises(LimitRefused) as refusal:
+        granted(policy, context, **constraints)
+    return refusal.value.field
+
+
+def test_who_asks_for_nothing_gets_the_defaults_and_a_deadline_from_acceptance_on() -> None:
+    assert granted() == replace(POLICY.defaults, deadline_at=NOON + timedelta(minutes=10))
+
+
+@pytest.mark.parametrize("name", ["max_loops", "max_steps"])
+def test_max_loops_and_max_steps_are_two_names_of_one_number(name: str) -> None:
+    assert grant(POLICY, Constraints.model_validate({name: 7}), context={}, at=NOON).max_steps == 7
+
+
+def test_max_steps_may_come_with_the_context_and_the_constraints_win() -> None:
+    assert granted(context={"max_steps": 6}).max_steps == 6
+    assert granted(context={"max_steps": 6}, max_steps=4).max_steps == 4
+
+
+@pytest.mark.parametrize("number", ["6", 0, -1, 2.5, True, [6]])
+def test_max_steps_of_the_context_must_be_a_whole_number(number: object) -> None:
+    assert refused(context={"max_steps": number}) == "context.max_steps"
+
+
+def test_every_number_is_granted_as_asked() -> None:
+    deadline = NOON + timedelta(days=2)
+    limits = granted(max_reframes=0, max_tokens=5, max_cost_usd=0.5, deadline_at=deadline)
+    assert (limits.max_reframes, limits.max_tokens, limits.max_cost_usd, limits.deadline_at) == (0, 5, 0.5, deadline)
+
+
+def test_the_hard_caps_may_be_reached_and_not_passed() -> None:
+    policy = replace(POLICY, cap_tokens=1000, cap_cost_usd=2.0)
+    assert granted(policy, max_loops=20, max_tokens=1000, max_cost_usd=2.0).max_steps == 20
+    assert refused(policy, max_loops=21) == "constraints.max_loops"
+    assert refused(policy, max_tokens=1001) == "constraints.max_tokens"
+    assert refused(policy, max_cost_usd=2.1) == "constraints.max_cost_usd"
+    assert refused(policy, max_reframes=11) == "constraints.max_reframes"
+
+
+def test_a_refusal_says_what_was_asked_and_what_is_granted() -> None:
+    with pytest.raises(LimitRefused, match=r"constraints\.max_loops: is 21, and this service grants at most 20"):
+        granted(max_loops=21)
+
+
+def test_a_deadline_must_be_in_the_future_and_not_too_far() -> None:
+    assert refused(deadline_at=NOON) == "constraints.deadline_at"
+    assert refused(deadline_at=NOON - timedelta(seconds=1)) == "constraints.deadline_at"
+    assert refused(deadline_at=NOON + timedelta(days=31)) == "constraints.deadline_at"
+
+
+def test_a_refusal_names_the_field_that_the_caller_used() -> None:
+    assert refused(max_steps=21) == "constraints.max_steps"
+    assert refused(context={"max_steps": 21}) == "context.max_steps"
+
+
+def test_a_hard_cap_holds_for_who_asks_for_nothing() -> None:
+    limits = granted(replace(POLICY, cap_tokens=1000, cap_cost_usd=2.0))
+    assert (limits.max_tokens, limits.max_cost_usd) == (1000, 2.0)

@@ -1,0 +1,202 @@
+"""What may be asked of a tool, and what a request carries."""
+
+import pytest
+
+from agent_service import journal
+from tests.core.cues import (
+    FETCH,
+    ITSELF,
+    RUN_ID,
+    TOOLS,
+    a_framing_run,
+    a_planning_run,
+    a_reflecting_run,
+    a_waiting_run,
+    due,
+    errs,
+    frames,
+    garbles,
+    goes_on,
+    plan,
+    plans,
+    queued,
+    reflection,
+    replies,
+    started,
+    tool,
+)
+from tests.core.script import Script, asks, escalates, requests
+
+RESERVED = ("run_id", "step", "tool", "tool_command", "attempt", "wake_id")
+
+
+def payload_of(run: Script) -> object:
+    return run.sent("agentic.tool_request")["tool_payload"]
+
+
+# What is pending is known before the request leaves
+
+
+def test_the_transition_that_sends_a_request_has_it_pending() -> None:
+    run = a_waiting_run()
+    assert run.outcomes == (requests("fetch", step=1),)
+    pending = run.story[-1].transition.state.pending if run.story[-1].transition.state else None
+    assert pending is not None
+    assert (pending.step, pending.action.tool, pending.attempt) == (1, "fetch", 1)
+
+
+def test_the_commit_of_a_request_holds_both_the_pending_attempt_and_the_request() -> None:
+    run = a_planning_run()
+    before = journal.Run(state=run.state, head=journal.GENESIS)
+    moment = (run >> plans("fetch")).story[-1]
+    commit = journal.commit_of(before, moment.event, moment.transition)
+    assert commit.state.pending is not None
+    assert commit.effects is not None
+    assert f"agentic:run:{RUN_ID}:step:1:request" in commit.effects
+
+
+def test_a_retry_is_pending_with_its_own_attempt_before_it_is_sent() -> None:
+    run = a_waiting_run() >> errs(retryable=True)
+    assert (run.pending.attempt, run.pending.retry_at is not None) == (2, True)
+    run >> due
+    assert (run.pending.attempt, run.pending.retry_at) == (2, None)
+
+
+# Reserved correlation keys
+
+
+@pytest.mark.parametrize("key", RESERVED)
+def test_a_reserved_key_of_the_arguments_does_not_reach_the_tool(key: str) -> None:
+    run = a_planning_run() >> plans("fetch", **{key: "forged", "url": "https://example.org"})
+    assert payload_of(run) == {"url": "https://example.org"}
+
+
+@pytest.mark.parametrize("key", ["RUN_ID", "Step", "tOOL", "ATTEMPT", "Wake_Id", "\u017ftep", "\u017fTEP"])
+def test_no_twin_in_case_of_a_reserved_key_reaches_the_tool(key: str) -> None:
+    """JSON readers that match keys without regard to case (Go's does) would take it for ours."""
+    run = a_planning_run() >> plans("fetch", **{key: "forged", "url": "https://example.org"})
+    assert payload_of(run) == {"url": "https://example.org"}
+
+
+def test_a_key_that_only_contains_a_reserved_one_is_the_tool_s_own() -> None:
+    run = a_planning_run() >> plans("fetch", steps=3, toolbox="x", my_run_id="y")
+    assert payload_of(run) == {"steps": 3, "toolbox": "x", "my_run_id": "y"}
+
+
+def test_a_reserved_key_inside_of_an_argument_is_content() -> None:
+    run = a_planning_run() >> plans("fetch", filter={"step": 4})
+    assert payload_of(run) == {"filter": {"step": 4}}
+
+
+def test_the_correlation_of_a_request_is_the_run_s_own_whatever_was_planned() -> None:
+    run = a_planning_run() >> plans("fetch", run_id="run_other", step=9, attempt=9, tool="post", tool_command="x")
+    request = run.sent("agentic.tool_request")
+    assert [request[key] for key in ("run_id", "step", "tool", "tool_command", "attempt")] == [
+        RUN_ID,
+        1,
+        "fetch",
+        "handle",
+        1,
+    ]
+
+
+# The allowlist, frozen at the start
+
+
+@pytest.mark.parametrize("name", ["curl", "", "FETCH", "fetch ", "fetch.>", "x" * 9999])
+def test_a_tool_that_is_not_on_offer_is_told_to_the_model(name: str) -> None:
+    run = a_planning_run()
+    run >> plans(name) << asks("plan")
+    (said,) = run.told()
+    assert "is not on offer; the tools are: fetch, post, save, helper" in said
+    assert len(said) < 300
+
+
+def test_a_command_that_the_tool_does_not_have_is_told_to_the_model() -> None:
+    run = a_planning_run()
+    run >> plans("fetch", "poll") << asks("plan")
+    assert run.told() == ("tool fetch has no command 'poll'; it has: handle",)
+
+
+def test_a_corrected_plan_is_carried_out() -> None:
+    run = a_planning_run() >> plans("curl")
+    run >> plans("fetch") << requests("fetch", step=1)
+
+
+def test_a_tool_that_stays_unknown_escalates_after_the_last_repair() -> None:
+    run = a_planning_run(max_repairs=2)
+    run >> plans("curl") << asks("plan")
+    run >> plans("curl") << asks("plan")
+    run >> plans("curl") << escalates("invalid_decision")
+    assert "no usable plan in 3 tries" in run.state.reason
+
+
+def test_repairs_of_a_plan_that_came_with_a_reflection_count_from_the_first_one() -> None:
+    run = a_reflecting_run(max_repairs=1)
+    run >> goes_on("curl") << asks("plan")
+    run >> plans("curl") << escalates("invalid_decision")
+
+
+def test_every_refusal_of_a_phase_is_told_and_none_of_another_phase() -> None:
+    run = a_planning_run() >> plans("curl") >> garbles("not JSON")
+    assert len(run.told()) == 2
+    run >> plans("fetch")
+    assert run.state.asking is None
+
+
+def test_the_tools_of_a_run_are_those_of_its_start() -> None:
+    run = queued() >> started([FETCH])
+    run >> started(TOOLS)
+    run >> frames() >> plans("post") << asks("plan")
+
+
+def test_no_tools_at_all_escalates_in_the_end() -> None:
+    run = queued(max_repairs=0) >> started([]) >> frames()
+    run >> plans("fetch") << escalates("invalid_decision")
+    assert "the tools are: none" in run.state.reason
+
+
+# An agent never calls itself
+
+
+@pytest.mark.parametrize("route", ["agentic-loop", "agentic-wake", "ductile-gateway"])
+def test_a_tool_that_leads_back_to_the_agent_is_refused(route: str) -> None:
+    run = queued() >> started([tool("helper", route=route)]) >> frames()
+    run >> plans("helper") << asks("plan")
+    assert "would start an agent from an agent" in run.told()[0]
+
+
+def test_an_agent_may_be_called_down_to_the_granted_depth() -> None:
+    queued(max_depth=1, depth=0) >> started([ITSELF]) >> frames() >> plans("helper") << requests("helper", step=1)
+    queued(max_depth=1, depth=1) >> started([ITSELF]) >> frames() >> plans("helper") << asks("plan")
+
+
+# Where a request goes
+
+
+def test_a_request_goes_to_the_route_that_serves_the_tool() -> None:
+    run = a_waiting_run("save")
+    assert run.sent("agentic.tool_request.notebook")["tool"] == "save"
+
+
+def test_a_plan_that_comes_with_a_reflection_is_dispatched_at_once() -> None:
+    run = a_reflecting_run()
+    run >> goes_on("save") << requests("save", step=2)
+
+
+def test_a_plan_is_asked_for_when_none_came_with_the_reflection() -> None:
+    run = a_reflecting_run(fused=False)
+    run >> replies(reflection("continue")) << asks("plan")
+    run >> plans("save") << requests("save", step=2)
+
+
+def test_a_plan_with_a_verdict_that_ends_or_turns_is_not_dispatched() -> None:
+    run = a_reflecting_run()
+    run >> replies(reflection("reframe"), plan=plan("post")) << asks("frame")
+    run = a_reflecting_run()
+    run >> replies(reflection("escalate"), plan=plan("post")) << escalates("model")
+
+
+def test_a_framing_brings_no_plan_along() -> None:
+    run = a_framing_run()
+    run >> replies(reflection("continue"), plan=plan("post")) << asks("frame")

@@ -1,0 +1,80 @@
+"""The agent on the bus: what it publishes, and the messages it consumes.
+
+Cancels and signals have a consumer of their own, so that turns that hold all slots of the loop delay none of them.
+"""
+
+import asyncio
+
+from agent_service.errors import Misconfigured, TryAgain
+from agent_service.intake import Arrival, Intake, Unreadable
+from groundwork import nats_errors
+from groundwork.delivery import Delivery
+from groundwork.nats_link import NatsLink
+from groundwork.pull_loop import PullLoop
+from groundwork.settling import DeadLetters, Settling
+from schemas import subjects
+
+IN_PROGRESS_S = 10.0
+"""A third of the consumers' ack_wait."""
+CONTROL_SLOTS = 16
+MAX_DELIVERIES = 5
+
+
+class NatsBus:
+    """Publishes through one link. Fills the port Bus."""
+
+    def __init__(self, link: NatsLink) -> None:
+        self._link = link
+
+    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
+        try:
+            await self._link.publish(subject, body, msg_id=key, headers=headers)
+        except nats_errors.BusError as error:
+            # Whatever it is, the outbox keeps the message: a person may mend the bus, and it is tried again.
+            raise TryAgain(str(error)) from error
+
+    async def tell(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
+        await self._link.tell(subject, body, msg_id=key, headers=headers)
+
+
+class NatsIntake:
+    """Feeds the intake from the agent's two consumers."""
+
+    def __init__(self, link: NatsLink, intake: Intake, *, slots: int) -> None:
+        self._intake = intake
+        self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loops = (
+            self._loop(link, subjects.DURABLE_LOOP, subjects.DEAD_LETTERS_LOOP, slots=slots),
+            self._loop(link, subjects.DURABLE_CONTROL, subjects.DEAD_LETTERS_CONTROL, slots=CONTROL_SLOTS),
+        )
+
+    @property
+    def trouble(self) -> str:
+        """Why no message can come at present; empty when all is well."""
+        return "; ".join(loop.trouble for loop in self._loops if loop.trouble)
+
+    async def run(self) -> None:
+        """Consume until cancelled. Raises Misconfigured when the agent itself is broken (a disk that fails)."""
+        async with asyncio.TaskGroup() as group:
+            for loop in self._loops:
+                group.create_task(loop.run())
+            await self._broken
+
+    def _loop(self, link: NatsLink, durable: str, dead_letters: str, *, slots: int) -> PullLoop:
+        buried = DeadLetters(dead_letters, max_deliveries=MAX_DELIVERIES)
+        settling = Settling(link, subjects.STREAM, durable, self._handle, buried)
+        return PullLoop(settling, slots=slots, in_progress_s=IN_PROGRESS_S)
+
+    async def _handle(self, delivery: Delivery) -> None:
+        arrival = Arrival(subject=delivery.subject, body=delivery.body, place=delivery.stream_seq)
+        try:
+            await self._intake.receive(arrival)
+        except Unreadable as error:
+            raise nats_errors.Poison(str(error)) from error
+        except TryAgain as error:
+            raise nats_errors.TryAgain(str(error), delay_s=error.delay_s) from error
+        except Misconfigured as error:
+            # Not the message's fault: it must never end among the dead letters. The process ends and is started again.
+            if not self._broken.done():
+                self._broken.set_exception(error)
+            raise nats_errors.TryAgain(str(error)) from error

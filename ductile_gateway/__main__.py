@@ -1,0 +1,103 @@
+"""The command line: `ductile-gateway serve`, and `ductile-gateway check`, which lists the tools and starts nothing.
+
+It ends with 0 after SIGTERM or SIGINT, 78 where the configuration has to be mended first, and 1 for any other trouble,
+after which a restart may help.
+"""
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import uvloop
+
+from ductile_gateway.app import find_tools, serve
+from ductile_gateway.errors import Broken, Misconfigured, TryAgain
+from ductile_gateway.settings import GatewaySettings, load
+from groundwork import json_log
+
+DEFAULT_CONFIG = Path("agentic.yaml")
+EX_CONFIG = 78
+
+log = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Raises SystemExit."""
+    asked = _arguments(argv)
+    try:
+        settings = load(asked.config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None))
+    except Misconfigured as error:
+        raise SystemExit(f"ductile-gateway: {error}") from None
+    if asked.command == "check":
+        json_log.set_up("WARNING", "text", redact=settings.secrets())
+        raise SystemExit(check(settings))
+    json_log.set_up(settings.log.level.upper(), settings.log.format, redact=settings.secrets())
+    raise SystemExit(run(settings))
+
+
+def run(settings: GatewaySettings) -> int:
+    """Serve until a signal comes; the exit code."""
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_until_told(settings))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        log.info("stopped")
+        return 0
+    except Exception as error:  # noqa: BLE001 - the last stop: what is told here is all that is told
+        return _told(error)
+    return 0
+
+
+def check(settings: GatewaySettings) -> int:
+    """List the tools and what is wrong with them; the exit code. What is wrong with plugins is in the log before."""
+    try:
+        tools = find_tools(settings)
+    except Misconfigured as error:
+        sys.stdout.write(f"{error}\n")
+        return EX_CONFIG
+    for offer in tools.catalog.tools:
+        commands = ", ".join(f"{command.name} ({command.tier})" for command in offer.commands)
+        sys.stdout.write(f"tool {offer.name}: plugin {offer.route}, {commands}, {offer.timeout_s:g} s\n")
+    for problem in tools.problems:
+        sys.stdout.write(f"problem: {problem}\n")
+    return EX_CONFIG if tools.problems or not tools.catalog.tools else 0
+
+
+async def _until_told(settings: GatewaySettings) -> None:
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await serve(settings)
+
+
+def _told(error: Exception) -> int:
+    causes = list(_causes(error))
+    for cause in causes:
+        if isinstance(cause, Broken | Misconfigured | TryAgain):
+            log.critical("%s", cause)
+        else:
+            log.critical("unexpected", exc_info=cause)
+    return EX_CONFIG if any(isinstance(cause, Misconfigured) for cause in causes) else 1
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _causes(one)
+    else:
+        yield error
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="ductile-gateway", description="Carries tool requests to their tools.")
+    parser.add_argument("command", choices=("serve", "check"))
+    parser.add_argument("--config", type=Path, help=f"default: {DEFAULT_CONFIG}, if it is there")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    main()

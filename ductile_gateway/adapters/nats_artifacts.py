@@ -1,0 +1,29 @@
+"""Artifacts in the bucket of the NATS object store, under `<run_id>/<name>`."""
+
+from ductile_gateway.adapters.nats_bus import remedy
+from ductile_gateway.ports import CannotKeep
+from groundwork.artifact_bucket import ArtifactBucket, NoSuchArtifact
+from groundwork.nats_errors import BusError, Refused
+
+
+class NatsArtifacts:
+    """Fills the port Artifacts."""
+
+    def __init__(self, bucket: ArtifactBucket) -> None:
+        self._bucket = bucket
+
+    async def put(self, run_id: str, name: str, content: bytes, content_type: str) -> None:
+        try:
+            await self._bucket.put(f"{run_id}/{name}", content, content_type)
+        except Refused as error:
+            raise CannotKeep(str(error)) from error
+        except BusError as error:
+            raise remedy(error) from error
+
+    async def get(self, run_id: str, name: str) -> bytes | None:
+        try:
+            return await self._bucket.get(f"{run_id}/{name}")
+        except (NoSuchArtifact, Refused):
+            return None
+        except BusError as error:
+            raise remedy(error) from error

@@ -1,0 +1,74 @@
+"""The gateway on the bus: results out, requests in.
+
+A message that can never be taken up goes to the dead letters; one that meets trouble of the gateway's own never does:
+that ends the process, which resumes after its restart.
+"""
+
+import asyncio
+
+from ductile_gateway.core.asked import Unacceptable, read_request
+from ductile_gateway.errors import Broken, Misconfigured, TryAgain
+from ductile_gateway.relay import Relay
+from groundwork import nats_errors
+from groundwork.delivery import Delivery
+from groundwork.nats_errors import BusError
+from groundwork.nats_link import NatsLink
+from groundwork.pull_loop import PullLoop
+from groundwork.settling import DeadLetters, Settling
+from schemas import subjects
+
+MOST_DOUBLINGS = 8
+
+
+class NatsBus:
+    """Publishes through one link. Fills the port Bus."""
+
+    def __init__(self, link: NatsLink) -> None:
+        self._link = link
+
+    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
+        try:
+            await self._link.publish(subject, body, msg_id=key, headers=headers)
+        except BusError as error:
+            raise remedy(error) from error
+
+
+class NatsRequests:
+    """Feeds the relay from the gateway's consumer."""
+
+    def __init__(self, link: NatsLink, relay: Relay, *, slots: int, in_progress_s: float, grace_s: float) -> None:
+        self._relay = relay
+        self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS)
+        settling = Settling(link, subjects.STREAM, subjects.DURABLE_TOOLS, self._handle, buried)
+        self._loop = PullLoop(settling, slots=slots, in_progress_s=in_progress_s, grace_s=grace_s)
+
+    async def run(self) -> None:
+        """Consume until cancelled; what is under way then has its grace to end. Raises Broken or Misconfigured."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._loop.run())
+            await self._trouble
+
+    async def _handle(self, delivery: Delivery) -> None:
+        try:
+            await self._relay.take(read_request(delivery.subject, delivery.body, delivery.headers))
+        except Unacceptable as error:
+            raise nats_errors.Poison(str(error)) from error
+        except TryAgain as error:
+            # What keeps coming back comes back ever later: or waiting for a slow tool would cost more than the tool.
+            delay = error.delay_s * 2 ** min(delivery.delivered - 1, MOST_DOUBLINGS)
+            raise nats_errors.TryAgain(str(error), delay_s=delay) from error
+        except (Broken, Misconfigured) as error:
+            if not self._trouble.done():
+                self._trouble.set_exception(error)
+            raise nats_errors.TryAgain(str(error)) from error
+
+
+def remedy(error: BusError) -> TryAgain | Broken | Misconfigured:
+    """An error of the bus, as the gateway names it."""
+    match error:
+        case nats_errors.TryAgain():
+            return TryAgain(str(error), error.delay_s)
+        case nats_errors.Unreachable():
+            return Broken(str(error))
+    return Misconfigured(str(error))

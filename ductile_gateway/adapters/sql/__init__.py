@@ -1,0 +1,1 @@
+"""The schema of the ledger's file, as numbered migrations."""

@@ -1,0 +1,58 @@
+"""From an outcome to a result on the bus: artifacts stored, answer durable, result published, in this order.
+
+Each step may be done twice: artifacts go under the same names, the ledger keeps the first answer, the bus drops a
+message with a known key.
+"""
+
+import logging
+
+from ductile_gateway.core import results
+from ductile_gateway.core.artifacts import candidates
+from ductile_gateway.core.asked import Asked
+from ductile_gateway.core.calls import ToolOutcome, failed
+from ductile_gateway.core.entries import Answer
+from ductile_gateway.core.results import Kept
+from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Clock, Ledger
+from schemas import keys, subjects
+
+log = logging.getLogger(__name__)
+
+
+class Answers:
+    """Writes answers down and publishes them."""
+
+    def __init__(self, ledger: Ledger, artifacts: Artifacts, bus: Bus, *, clock: Clock) -> None:
+        self._ledger = ledger
+        self._artifacts = artifacts
+        self._bus = bus
+        self._clock = clock
+
+    async def record(self, asked: Asked, outcome: ToolOutcome) -> Answer:
+        """The answer that follows from an outcome, durable."""
+        outcome = results.made_fit(outcome)
+        try:
+            kept = await self._keep(asked, outcome)
+        except CannotKeep as error:
+            message = f"the tool has run, but its artifacts cannot be kept: {error}"
+            outcome, kept = failed("bad_output", message, retryable=False), ()
+        answer = results.answer_to(asked, outcome, kept, at=self._clock.now())
+        await self._ledger.answer(answer)
+        log.info("answered", extra=asked.facts() | {"status": outcome.status, "error_class": outcome.error_class})
+        return answer
+
+    async def publish(self, answer: Answer) -> None:
+        """Put the result on the bus."""
+        key = keys.result(answer.run_id, answer.step, answer.attempt)
+        headers = results.headers_of(answer, key)
+        await self._bus.publish(subjects.TOOL_RESULT, answer.body, key=key, headers=headers)
+
+    async def _keep(self, asked: Asked, outcome: ToolOutcome) -> tuple[Kept, ...]:
+        if not outcome.artifacts:
+            return ()
+        run_id = asked.request.run_id
+        wanted = [candidates(artifact, asked, place=place) for place, artifact in enumerate(outcome.artifacts)]
+        names = await self._ledger.name_artifacts(run_id, asked.key, wanted)
+        kept = tuple(Kept(name, artifact) for name, artifact in zip(names, outcome.artifacts, strict=True))
+        for one in kept:
+            await self._artifacts.put(run_id, one.name, one.artifact.content, one.artifact.content_type)
+        return kept

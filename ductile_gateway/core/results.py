@@ -1,0 +1,172 @@
+"""From what a tool answered to the result on the bus. Pure.
+
+A result is small: large text and large output become artifacts beside those that the tool made, named in the result by
+path, type, size and hash, with an excerpt of the first readable one (RFC-103: the path, not the content).
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from pydantic import JsonValue
+
+from ductile_gateway.core.artifacts import path_of, text_of
+from ductile_gateway.core.asked import Asked
+from ductile_gateway.core.calls import ProducedArtifact, ToolOutcome, failed
+from ductile_gateway.core.entries import Answer
+from schemas import headers, keys, subjects
+from schemas.events import Envelope, ToolError, ToolOutput, ToolResult
+
+SOURCE = "/agentic-loop/ductile-gateway"
+MAX_OUTPUT_BYTES = 64 * 1024
+MAX_SUMMARY_BYTES = 4 * 1024
+MAX_MESSAGE_BYTES = 4 * 1024
+EXCERPT_BYTES = 2 * 1024
+MAX_ARTIFACTS = 100
+MAX_RESULT_BYTES = 512 * 1024
+"""More than the largest result that follows from the limits above."""
+
+_Message = Envelope[ToolResult]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An artifact under the name that it got in its run."""
+
+    name: str
+    artifact: ProducedArtifact
+
+
+def made_fit(outcome: ToolOutcome) -> ToolOutcome:
+    """The outcome as an event can carry it: texts that can be stored, and what is too large among the artifacts."""
+    if outcome.status == "error":
+        return outcome
+    if len(outcome.artifacts) > MAX_ARTIFACTS:
+        message = (
+            f"the tool has run and made {len(outcome.artifacts)} artifacts, of which at most {MAX_ARTIFACTS} are taken"
+        )
+        return failed("bad_output", message, retryable=False)
+    outcome = replace(outcome, text=_storable(outcome.text), output=_storable_object(outcome.output))
+    return _with_large_output(_with_large_text(outcome))
+
+
+def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: datetime) -> Answer:
+    """The answer to a request: what is written down and then published. `kept` are the outcome's artifacts."""
+    request = asked.request
+    result = ToolResult(
+        run_id=request.run_id,
+        step=request.step,
+        tool=request.tool,
+        attempt=request.attempt,
+        status=outcome.status,
+        result=_output(outcome, kept) if outcome.status == "ok" else None,
+        error=_error(outcome) if outcome.status == "error" else None,
+        completed_at=at,
+    )
+    key = keys.result(request.run_id, request.step, request.attempt)
+    message = _Message(type=subjects.TOOL_RESULT, payload=result, dedupe_key=key)
+    return Answer(
+        key=asked.key,
+        digest=asked.digest,
+        run_id=request.run_id,
+        step=request.step,
+        attempt=request.attempt,
+        trace_id=asked.trace_id,
+        body=message.body(),
+        completed_at=at,
+    )
+
+
+def headers_of(answer: Answer, dedupe_key: str) -> dict[str, str]:
+    """The headers of the result: the trace is the one that the request came with."""
+    return headers.of_event(
+        subjects.TOOL_RESULT,
+        dedupe_key=dedupe_key,
+        source=SOURCE,
+        at=answer.completed_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        run_id=answer.run_id,
+        trace_id=answer.trace_id,
+    )
+
+
+def _with_large_text(outcome: ToolOutcome) -> ToolOutcome:
+    text = outcome.text.encode()
+    if len(text) <= MAX_SUMMARY_BYTES:
+        return outcome
+    return replace(outcome, artifacts=(*outcome.artifacts, ProducedArtifact("output.txt", "text/plain", text)))
+
+
+def _with_large_output(outcome: ToolOutcome) -> ToolOutcome:
+    output = json.dumps(outcome.output, ensure_ascii=False).encode() if outcome.output else b""
+    if len(output) <= MAX_OUTPUT_BYTES:
+        return outcome
+    large = ProducedArtifact("output.json", "application/json", output)
+    return replace(outcome, artifacts=(*outcome.artifacts, large), output={})
+
+
+def _storable(text: str) -> str:
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")
+
+
+def _storable_json(value: JsonValue) -> JsonValue:
+    match value:
+        case str():
+            return _storable(value)
+        case list():
+            return [_storable_json(item) for item in value]
+        case dict():
+            return _storable_object(value)
+    return value
+
+
+def _storable_object(value: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    return {_storable(name): _storable_json(item) for name, item in value.items()}
+
+
+def _error(outcome: ToolOutcome) -> ToolError:
+    return ToolError(
+        error_class=outcome.error_class or "tool_error",
+        message=_cut(outcome.message or "the tool gave no reason", MAX_MESSAGE_BYTES),
+        retryable=outcome.retryable,
+    )
+
+
+def _output(outcome: ToolOutcome, kept: Sequence[Kept]) -> ToolOutput:
+    told: dict[str, JsonValue] = {"summary": _cut(outcome.text, MAX_SUMMARY_BYTES)}
+    if outcome.output:
+        told["output"] = dict(outcome.output)
+    if not kept:
+        return ToolOutput.model_validate(told)
+    readable = ((one, text) for one in kept if (text := text_of(one.artifact)) is not None)
+    first, text = next(readable, (kept[0], None))
+    return ToolOutput.model_validate(
+        told
+        | {
+            "artifact_path": path_of(first.name),
+            "content_type": first.artifact.content_type,
+            "excerpt": None if text is None else _cut(text, EXCERPT_BYTES, where=path_of(first.name)),
+            "artifacts": [_listed(one) for one in kept],
+        }
+    )
+
+
+def _listed(one: Kept) -> dict[str, JsonValue]:
+    return {
+        "path": path_of(one.name),
+        "content_type": one.artifact.content_type,
+        "size": len(one.artifact.content),
+        "sha256": hashlib.sha256(one.artifact.content).hexdigest(),
+    }
+
+
+def _cut(text: str, limit: int, *, where: str = "") -> str:
+    """At most `limit` bytes of UTF-8, cut between two characters, and what was left out."""
+    text = _storable(text)
+    encoded = text.encode()
+    if len(encoded) <= limit:
+        return text
+    head = encoded[:limit].decode(errors="ignore")
+    left = len(encoded) - len(head.encode())
+    return f"{head}\n[… {left} more bytes{f' in {where}' if where else ''}]"

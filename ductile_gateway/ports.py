@@ -1,0 +1,97 @@
+"""The seams of the gateway: what it needs of the world, in its own words. Adapters fill them, one library each.
+
+Every instant is UTC. Wherever a method may wait for disk or network it may also raise TryAgain (nothing is lost, the
+same again later), Broken or Misconfigured, all in `errors`.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from ductile_gateway.core.asked import Asked
+from ductile_gateway.core.calls import ToolCall, Verdict
+from ductile_gateway.core.entries import Answer, Intent, Past
+
+
+class Ledger(Protocol):
+    """The record of all calls, by key: intent, then answer, then published. One gateway at a time uses it."""
+
+    async def find(self, key: str) -> Past:
+        """What is known of the call. An intent written with `intend_soon` may not be found yet."""
+
+    async def intend(self, intent: Intent) -> None:
+        """Durable on return. A newer intent for the same key replaces the older one."""
+
+    def intend_soon(self, intent: Intent) -> None:
+        """Written with whatever is written next; a crash may lose it. Never after the answer of the same key."""
+
+    async def answer(self, answer: Answer) -> None:
+        """Durable on return, with or without an intent before. The first answer to a key is kept for ever."""
+
+    def published(self, key: str) -> None:
+        """The answer is on the bus. Written with whatever is written next; nothing waits for it."""
+
+    async def name_artifacts(self, run_id: str, key: str, candidates: Sequence[Sequence[str]]) -> tuple[str, ...]:
+        """For each artifact of the call the first candidate that no other artifact of the run has, durably its own.
+
+        The same call and candidates give the same names. Names that differ in case only are the same name.
+        """
+
+    async def open_intents(self) -> Sequence[Intent]:
+        """Intents without an answer, oldest first."""
+
+    async def answers_to_publish(self, since: datetime) -> Sequence[Answer]:
+        """Answers not known to be published, and all that were completed since then; oldest first."""
+
+    async def forget_before(self, instant: datetime) -> None:
+        """Drop published answers that were completed before."""
+
+
+class ToolRunner(Protocol):
+    """Carries out calls: plugin processes of our own, a Ductile, or a tool inside this process.
+
+    What it has to remember of a call under way it keeps itself, under the call's key, until it is told to forget it.
+    """
+
+    async def run(self, call: ToolCall) -> Verdict:
+        """Run the call. Raises AlreadyStarted for a key that was started and not forgotten. Cancelling leaves what
+        runs outside of this process running."""
+
+    async def resume(self, call: ToolCall) -> Verdict:
+        """The verdict on a call that may have been started before, waiting for it until its deadline if it still runs.
+        NeverStarted only if it never will run from that start."""
+
+    async def forget(self, key: str) -> None:
+        """The verdict is recorded. A key that is not known is fine."""
+
+
+class Artifacts(Protocol):
+    """Contents too large for a message, by run and name. The last content put under a name is the content."""
+
+    async def put(self, run_id: str, name: str, content: bytes, content_type: str) -> None:
+        """Stored on return. Raises CannotKeep for a run id or name that the store does not take."""
+
+    async def get(self, run_id: str, name: str) -> bytes | None:
+        """The content, or None when there is none."""
+
+
+class CannotKeep(Exception):
+    """The store will never take an artifact of this run id and name."""
+
+
+class Bus(Protocol):
+    """What leaves the gateway."""
+
+    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
+        """Durably, under Msg-Id `key`; a duplicate is a success."""
+
+
+class ArgumentCheck(Protocol):
+    """The JSON Schemas of all commands on offer."""
+
+    def flaw(self, asked: Asked) -> str | None:
+        """What is wrong with the arguments; None also where there is no schema to check against."""
+
+
+class Clock(Protocol):
+    def now(self) -> datetime: ...

@@ -1,0 +1,179 @@
+"""A tool request, from the bus to the tool and back.
+
+    request ─▶ ledger: known? ─▶ admit ─▶ intent durable ─▶ run ─▶ artifacts, answer durable ─▶ publish ─▶ (ack)
+
+Rules: a call that is answered is never run again, its answer is published again. An intent without an answer is looked
+for, never simply run. A crash leaves a call unknown (the request comes again), intended (resumed), answered (published
+at the next start) or published (dropped as a duplicate); the message is acknowledged after all of that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from functools import partial
+from weakref import WeakValueDictionary
+
+from pydantic import JsonValue
+
+from ductile_gateway.answers import Answers
+from ductile_gateway.core import policy
+from ductile_gateway.core.artifacts import artifact_arguments, content_type_of, name_in
+from ductile_gateway.core.asked import Asked, Unacceptable
+from ductile_gateway.core.calls import AlreadyStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.core.entries import Answer, Intent, Past
+from ductile_gateway.errors import Broken, Misconfigured, TryAgain
+from ductile_gateway.lanes import Lanes
+from ductile_gateway.ports import ArgumentCheck, Artifacts, Clock, Ledger, ToolRunner
+from schemas.catalog import Catalog
+
+PUBLISHED_AGAIN = timedelta(seconds=60)
+"""How far back results are published once more: a power cut may have cost the bus what it had acknowledged."""
+PUBLISHED_AT_ONCE = 32
+
+log = logging.getLogger(__name__)
+
+
+class Relay:
+    """Takes requests to their answers."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        arguments: ArgumentCheck,
+        *,
+        ledger: Ledger,
+        runner: ToolRunner,
+        artifacts: Artifacts,
+        answers: Answers,
+        lanes: Lanes,
+        clock: Clock,
+    ) -> None:
+        self._offers = {offer.name: offer for offer in catalog.tools}
+        self._arguments = arguments
+        self._ledger = ledger
+        self._runner = runner
+        self._artifacts = artifacts
+        self._answers = answers
+        self._lanes = lanes
+        self._clock = clock
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def take(self, asked: Asked) -> None:
+        """One request, until its result is published. Raises Unacceptable, TryAgain, Broken or Misconfigured."""
+        async with self._locks.setdefault(asked.key, asyncio.Lock()):
+            past = await self._ledger.find(asked.key)
+            answer = await self._answer(asked, past)
+            await self._publish(answer)
+
+    async def recover(self) -> None:
+        """Resume the calls that an earlier process began. Returns when they are answered."""
+        intents = await self._ledger.open_intents()
+        if intents:
+            log.info("recovering", extra={"to_resume": len(intents)})
+        async with asyncio.TaskGroup() as group:
+            for intent in intents:
+                group.create_task(self._insist(intent.asked.key, partial(self.take, intent.asked)))
+
+    async def say_again(self) -> None:
+        """Publish the answers that were not published, and those of late: the bus may have forgotten them."""
+        answers = await self._ledger.answers_to_publish(self._clock.now() - PUBLISHED_AGAIN)
+        if answers:
+            log.info("saying again", extra={"to_publish": len(answers)})
+        at_once = asyncio.Semaphore(PUBLISHED_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for answer in answers:
+                await at_once.acquire()
+                task = group.create_task(self._insist(answer.key, partial(self._publish, answer)))
+                task.add_done_callback(lambda _: at_once.release())
+
+    async def _insist(self, key: str, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                return await work()
+            except TryAgain as error:
+                log.warning("to be tried again", extra={"call": key, "why": str(error)})
+                await asyncio.sleep(error.delay_s)
+
+    async def _answer(self, asked: Asked, past: Past) -> Answer:
+        if past is None:
+            return await self._answers.record(asked, await self._first(asked))
+        match policy.recall(asked, past):
+            case policy.AlreadyAnswered(answer):
+                log.info("already answered", extra=asked.facts())
+                return answer
+            case policy.Resume(intent):
+                return await self._answers.record(asked, await self._resume(intent))
+            case policy.Conflict():
+                raise Unacceptable(f"protocol violation: another request was made before under the key {asked.key}")
+
+    async def _first(self, asked: Asked) -> ToolOutcome:
+        """Run the call, as far as it is known never to have run. It is admitted once there is a place for it."""
+        async with self._lanes.enter(asked.request.tool):
+            offer, flaw = self._offers.get(asked.request.tool), self._arguments.flaw(asked)
+            match policy.admit(asked, offer, flaw=flaw, now=self._clock.now()):
+                case policy.Run() as run:
+                    return await self._run(run)
+                case policy.Refuse(outcome):
+                    log.warning("refused", extra=asked.facts() | {"why": outcome.message})
+                    return outcome
+
+    async def _run(self, run: policy.Run) -> ToolOutcome:
+        payload = await self._with_contents(run)
+        if isinstance(payload, ToolOutcome):
+            return payload
+        if run.intent.may_repeat:
+            # If a crash takes it, the request is delivered again and the call, if it ran, is repeated: it may be.
+            self._ledger.intend_soon(run.intent)
+        else:
+            await self._ledger.intend(run.intent)
+        call = _call(run.intent, payload)
+        try:
+            verdict = await self._verdict(self._runner.run(call))
+        except AlreadyStarted:
+            verdict = await self._verdict(self._runner.resume(call))
+        return policy.after_run(verdict, run.intent)
+
+    async def _resume(self, intent: Intent) -> ToolOutcome:
+        log.info("resuming", extra=intent.asked.facts())
+        verdict = await self._verdict(self._runner.resume(_call(intent, intent.asked.request.tool_payload)))
+        outcome = policy.after_resume(verdict, intent)
+        if isinstance(outcome, ToolOutcome):
+            return outcome
+        await self._runner.forget(intent.asked.key)
+        return await self._first(intent.asked)
+
+    async def _verdict(self, running: Awaitable[Verdict]) -> Verdict:
+        try:
+            return await running
+        except (AlreadyStarted, TryAgain, Broken, Misconfigured):
+            raise
+        except Exception as error:  # whatever failed there, the tool may have run, and the agent has to hear of it
+            log.exception("the runner failed")
+            return Unknown(f"the gateway failed while it ran ({type(error).__name__})")
+
+    async def _with_contents(self, run: policy.Run) -> dict[str, JsonValue] | ToolOutcome:
+        """The arguments with the contents of artifacts in place of their paths, or why there are none."""
+        request = run.intent.asked.request
+        payload = dict(request.tool_payload)
+        for argument, path in artifact_arguments(run.command, payload).items():
+            name = name_in(path) or ""
+            content = await self._artifacts.get(request.run_id, name)
+            if content is None:
+                return failed("not_found", f"{argument}: this run has no artifact {path}", retryable=False)
+            try:
+                text = content.decode()
+            except UnicodeDecodeError:
+                return failed("invalid_arguments", f"{argument}: {path} is not text", retryable=False)
+            payload[argument] = {"path": path, "content_type": content_type_of(name), "text": text}
+        return payload
+
+    async def _publish(self, answer: Answer) -> None:
+        await self._answers.publish(answer)
+        await self._runner.forget(answer.key)
+        self._ledger.published(answer.key)
+
+
+def _call(intent: Intent, payload: dict[str, JsonValue]) -> ToolCall:
+    asked = intent.asked
+    return ToolCall(asked.key, asked.route, asked.request.tool_command, payload, intent.deadline_at)

@@ -1,0 +1,92 @@
+"""Settings of the gateway: the section `gateway:` of agentic.yaml; the environment (`GATEWAY_…`) has the last word.
+
+Every field says its unit and its default.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from ductile_gateway.core.catalog import ToolChoice
+from ductile_gateway.errors import Misconfigured
+from groundwork import config_file
+from groundwork.config_problems import Misconfigured as ConfigProblems
+from groundwork.nats_config import NatsSection
+from schemas.events import ToolName
+
+SECTION = "gateway"
+ENV_PREFIX = "GATEWAY_"
+OTHER_SECTIONS = ("agent",)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PluginSettings(_Section):
+    """Plugin folders that the gateway runs itself (Ductile plugin protocol v2)."""
+
+    folders: tuple[Path, ...] = ()
+    """Each holds one folder per plugin."""
+    config: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
+    """The configuration that a plugin is given with each call, by the plugin's name."""
+    environment: tuple[str, ...] = ()
+    """Variables that plugins may see, besides PATH, HOME, TMPDIR, TZ and the locale."""
+
+
+class LogSettings(_Section):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "text"] = "json"
+
+
+class GatewaySettings(_Section):
+    """Everything that the gateway can be told."""
+
+    nats: NatsSection = NatsSection()
+    store: Path = Path(".agentic/gateway")
+    """Folder of the ledger and of calls under way, on a local disk: one gateway at a time."""
+    runner: Literal["plugins", "in_process"] = "plugins"
+    """Who carries out the calls; `in_process` has an echo only, for benchmarks."""
+    plugins: PluginSettings = PluginSettings()
+    tools: dict[ToolName, ToolChoice | None] | tuple[ToolName, ...] | None = None
+    """The tools on offer, by name; without it every plugin with all of its commands."""
+    slots: Annotated[int, Field(ge=1)] = 32
+    """Requests in hand at the same time."""
+    concurrency: Annotated[int, Field(ge=1)] = 4
+    """Calls of one tool at the same time, unless the tool has a number of its own."""
+    timeout_s: Annotated[float, Field(gt=0)] = 60.0
+    """How long a call may take, in seconds, unless the tool has a number of its own."""
+    grace_s: Annotated[float, Field(ge=0)] = 5.0
+    """How long calls may still take when the gateway is stopped, in seconds; the next start resumes the others."""
+    ledger_days: Annotated[float, Field(ge=1)] = 30.0
+    """How long the ledger keeps answers: a request that comes again later than that is run again."""
+    log: LogSettings = LogSettings()
+
+    def choices(self) -> Mapping[str, ToolChoice] | None:
+        """The tools by name; None for all plugins."""
+        if isinstance(self.tools, dict):
+            return {name: choice or ToolChoice() for name, choice in self.tools.items()}
+        return None if self.tools is None else {name: ToolChoice() for name in self.tools}
+
+    def secrets(self) -> tuple[str, ...]:
+        """Values that no log may show: any text that a plugin is configured with may be one."""
+        configured = (value for config in self.plugins.config.values() for value in config.values())
+        return (*self.nats.secrets(), *(value for value in configured if isinstance(value, str)))
+
+
+def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> GatewaySettings:
+    """The settings of the gateway. Raises Misconfigured, with every problem and its place."""
+    try:
+        return config_file.load(
+            GatewaySettings,
+            path=path,
+            section=SECTION,
+            env_prefix=ENV_PREFIX,
+            environ=environ,
+            other_sections=OTHER_SECTIONS,
+        )
+    except ConfigProblems as error:
+        raise Misconfigured(str(error)) from error

@@ -1,0 +1,248 @@
+"""Builders and stand-ins for tests of the gateway: requests, a tool on offer, and a world in memory that can break."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ductile_gateway.adapters.argument_schemas import ArgumentSchemas
+from ductile_gateway.answers import Answers
+from ductile_gateway.core.asked import Asked, read_request
+from ductile_gateway.core.calls import AlreadyStarted, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict
+from ductile_gateway.core.entries import Answer, Intent, Past
+from ductile_gateway.errors import TryAgain
+from ductile_gateway.lanes import Lanes
+from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Ledger, ToolRunner
+from ductile_gateway.relay import Relay
+from schemas import headers, keys, subjects
+from schemas.catalog import Catalog, ToolCommand, ToolOffer
+from schemas.events import Envelope, ToolRequest, ToolResult
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+RUN = "run_01JZ8Q5T7W9X2Y4Z6A8B0C1D2E"
+TRACE = "0123456789abcdef0123456789abcdef"
+
+URL = {"type": "object", "properties": {"url": {"type": "string"}}, "required": ["url"]}
+DOCUMENT = {"type": "object", "properties": {"document": {"type": "string", "format": "artifact"}}}
+FETCH = ToolOffer(
+    name="fetch",
+    route="jina-reader",
+    commands=(
+        ToolCommand(name="handle", tier="read", input_schema=URL),
+        ToolCommand(name="save", tier="write"),
+        ToolCommand(name="tag", tier="write", idempotent=True),
+        ToolCommand(name="read", tier="read", input_schema=DOCUMENT),
+    ),
+    timeout_s=60,
+)
+CATALOG = Catalog(revision="sha256:1", tools=(FETCH,))
+
+
+def a_request(
+    command: str = "handle",
+    payload: Mapping[str, Any] | None = None,
+    *,
+    step: int = 1,
+    attempt: int = 1,
+    tool: str = "fetch",
+    run_id: str = RUN,
+    deadline_at: datetime | None = None,
+) -> ToolRequest:
+    return ToolRequest(
+        run_id=run_id,
+        step=step,
+        tool=tool,
+        tool_command=command,
+        tool_payload={"url": "http://example.org"} if payload is None else dict(payload),
+        requested_at=NOON,
+        attempt=attempt,
+        deadline_at=deadline_at,
+    )
+
+
+def message_of(request: ToolRequest, route: str = "jina-reader") -> tuple[str, bytes, dict[str, str]]:
+    """Subject, body and headers, as the agent sends them."""
+    key = keys.request(request.run_id, request.step, request.attempt)
+    subject = subjects.tool_request(route)
+    envelope = Envelope[ToolRequest](type=subject, payload=request, dedupe_key=key)
+    described = headers.of_event(
+        subject, dedupe_key=key, source="/test", at="2026-11-21T12:00:00Z", run_id=request.run_id, trace_id=TRACE
+    )
+    return subject, envelope.body(), described
+
+
+def asked_for(request: ToolRequest | None = None, route: str = "jina-reader") -> Asked:
+    """The request as the gateway reads it."""
+    return read_request(*message_of(request or a_request(), route))
+
+
+def result_in(body: bytes) -> ToolResult:
+    payload: ToolResult = Envelope[ToolResult].model_validate_json(body).payload
+    return payload
+
+
+class StoppedClock:
+    """Stands still until it is told to move."""
+
+    def __init__(self) -> None:
+        self.time = NOON
+
+    def now(self) -> datetime:
+        return self.time
+
+    def pass_by(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+
+
+class MemoryLedger:
+    """The ledger as plain as it can be: what the port says, and nothing durable."""
+
+    def __init__(self) -> None:
+        self.intents: dict[str, Intent] = {}
+        self.answers: dict[str, Answer] = {}
+        self.unpublished: set[str] = set()
+        self.names: dict[tuple[str, str], tuple[str, int]] = {}
+
+    async def find(self, key: str) -> Past:
+        return self.answers.get(key) or self.intents.get(key)
+
+    async def intend(self, intent: Intent) -> None:
+        self.intend_soon(intent)
+
+    def intend_soon(self, intent: Intent) -> None:
+        if intent.asked.key not in self.answers:
+            self.intents[intent.asked.key] = intent
+
+    async def answer(self, answer: Answer) -> None:
+        if answer.key not in self.answers:
+            self.answers[answer.key] = answer
+            self.unpublished.add(answer.key)
+        self.intents.pop(answer.key, None)
+
+    def published(self, key: str) -> None:
+        self.unpublished.discard(key)
+
+    async def name_artifacts(self, run_id: str, key: str, candidates: Sequence[Sequence[str]]) -> tuple[str, ...]:
+        return tuple(self._name(run_id, (key, place), names) for place, names in enumerate(candidates))
+
+    async def open_intents(self) -> Sequence[Intent]:
+        return list(self.intents.values())
+
+    async def answers_to_publish(self, since: datetime) -> Sequence[Answer]:
+        found = self.answers.items()
+        return [answer for key, answer in found if key in self.unpublished or answer.completed_at >= since]
+
+    async def forget_before(self, instant: datetime) -> None:
+        old = [key for key, answer in self.answers.items() if answer.completed_at < instant]
+        for key in set(old) - self.unpublished:
+            del self.answers[key]
+            self.names = {name: owner for name, owner in self.names.items() if owner[0] != key}
+
+    def _name(self, run_id: str, owner: tuple[str, int], names: Sequence[str]) -> str:
+        name = next(n for n in names if self.names.get((run_id, n.lower()), owner) == owner)
+        self.names[run_id, name.lower()] = owner
+        return name
+
+
+class FakeRunner:
+    """Answers with `verdict`, once `gate` is open. If it `remembers`, what was started is `left` to be resumed."""
+
+    def __init__(self, verdict: Verdict | None = None, *, remembers: bool = True) -> None:
+        self.verdict: Verdict = verdict or ToolOutcome("ok", text="done")
+        self.remembers = remembers
+        self.executed: list[ToolCall] = []
+        self.resumed: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.left: dict[str, Verdict] = {}
+
+    async def run(self, call: ToolCall) -> Verdict:
+        if call.key in self.left:
+            raise AlreadyStarted(call.key)
+        self.executed.append(call)
+        if self.remembers:
+            self.left[call.key] = self.verdict
+        await self.gate.wait()
+        return self.verdict
+
+    async def resume(self, call: ToolCall) -> Verdict:
+        self.resumed.append(call.key)
+        if not self.remembers:
+            return Unknown("the gateway ended while it ran")
+        await self.gate.wait()
+        return self.left.get(call.key, NeverStarted())
+
+    async def forget(self, key: str) -> None:
+        self.left.pop(key, None)
+
+
+class MemoryArtifacts:
+    """Keeps artifacts; while `down` it does not answer."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str], tuple[bytes, str]] = {}
+        self.down = False
+
+    async def put(self, run_id: str, name: str, content: bytes, content_type: str) -> None:
+        if self.down:
+            raise TryAgain("the bucket did not answer", 0.01)
+        if ":" in run_id:
+            raise CannotKeep(f"not a key: {run_id}/{name}")
+        self.kept[run_id, name] = content, content_type
+
+    async def get(self, run_id: str, name: str) -> bytes | None:
+        return self.kept.get((run_id, name), (None, ""))[0]
+
+
+class MemoryBus:
+    """Keeps what was published, every time; while `down` it takes nothing."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[str, str, bytes, dict[str, str]]] = []
+        self.down = False
+        self.refused = 0
+
+    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
+        if self.down:
+            self.refused += 1
+            raise TryAgain("not connected", 0.01)
+        self.messages.append((subject, key, body, headers))
+
+    @property
+    def results(self) -> list[ToolResult]:
+        return [result_in(body) for _, _, body, _ in self.messages]
+
+
+class World:
+    """What lies around a relay. A new relay over the same world is a gateway that was started again."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger | None = None,
+        runner: ToolRunner | None = None,
+        artifacts: Artifacts | None = None,
+        bus: Bus | None = None,
+    ) -> None:
+        self.ledger: Any = ledger or MemoryLedger()
+        self.runner: Any = runner or FakeRunner()
+        self.artifacts: Any = artifacts or MemoryArtifacts()
+        self.bus: Any = bus or MemoryBus()
+        self.clock = StoppedClock()
+
+    def relay(self, catalog: Catalog = CATALOG, *, width: int = 4, room: int = 16) -> Relay:
+        return Relay(
+            catalog,
+            ArgumentSchemas(catalog),
+            ledger=self.ledger,
+            runner=self.runner,
+            artifacts=self.artifacts,
+            answers=Answers(self.ledger, self.artifacts, self.bus, clock=self.clock),
+            lanes=Lanes({offer.name: width for offer in catalog.tools}, room=room),
+            clock=self.clock,
+        )
+
+
+def outcomes(world: World) -> list[str]:
+    """The status or error class of every message on the bus."""
+    return [result.error.error_class if result.error else result.status for result in world.bus.results]

@@ -1,0 +1,47 @@
+"""`python -m ductile_gateway` as a process of its own, with settings of a test."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+PLUGINS = ROOT / "tests" / "plugins"
+ENVIRONMENT = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+class Gateway:
+    """`python -m ductile_gateway` in a folder of its own."""
+
+    def __init__(self, folder: Path, nats_url: str, **settings: Any) -> None:
+        self.config = folder / "agentic.yaml"
+        gateway = {"store": str(folder / "store"), "plugins": {"folders": [str(PLUGINS)]}} | settings
+        self.config.write_text(json.dumps({"nats": {"urls": [nats_url]}, "gateway": gateway, "agent": {"turns": 1}}))
+        self.log = folder / "log"
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[subprocess.Popen[bytes]]:
+        """The process; killed in the end if it still lives."""
+        command = [sys.executable, "-m", "ductile_gateway", "serve", "--config", str(self.config)]
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(command, cwd=ROOT, stderr=log, env=ENVIRONMENT)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """The command line, run to its end."""
+        command = [sys.executable, "-m", "ductile_gateway", *arguments, "--config", str(self.config)]
+        return subprocess.run(
+            command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=30, check=False
+        )
+
+    def starts(self) -> int:
+        """How often the log says that it is ready."""
+        return self.log.read_text().count('"ready"') if self.log.exists() else 0

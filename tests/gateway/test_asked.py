@@ -1,0 +1,117 @@
+"""Reading a tool request: what is taken, what never is, and what makes two requests the same."""
+
+import json
+from typing import Any
+
+import pytest
+
+from ductile_gateway.core.asked import Unacceptable, read_again, read_request
+from schemas import subjects
+from schemas.generate import SAMPLES
+from tests.gateway.parts import RUN, TRACE, a_request, asked_for, message_of
+
+SUBJECT, BODY, HEADERS = message_of(a_request())
+
+
+def changed(**payload: Any) -> bytes:
+    message = json.loads(BODY)
+    return json.dumps(message | {"payload": message["payload"] | payload}).encode()
+
+
+def test_a_request_has_the_key_of_its_attempt_the_route_of_its_subject_and_the_trace_of_its_header() -> None:
+    asked = read_request(SUBJECT, BODY, HEADERS)
+    assert (asked.key, asked.route, asked.trace_id) == (f"{RUN}:1:fetch:1", "jina-reader", TRACE)
+
+
+@pytest.mark.parametrize("sample", sorted(SAMPLES.glob("agentic.tool_request.*.json")), ids=lambda path: path.stem)
+def test_every_sample_of_a_tool_request_can_be_read(sample: Any) -> None:
+    body = sample.read_bytes()
+    assert read_request(json.loads(body)["type"], body, {}).request.tool == "fetch"
+
+
+@pytest.mark.parametrize(
+    "traceparent",
+    ["", "00-zz", f"00-{'0' * 32}-0123456789abcdef-01", f"00-{TRACE}", f"00-{TRACE}-0123456789abcdef-01-x"],
+)
+def test_without_a_usable_trace_header_all_requests_of_a_run_share_a_trace(traceparent: str) -> None:
+    first, second = message_of(a_request()), message_of(a_request(step=2))
+    traces = {
+        read_request(subject, body, {"traceparent": traceparent}).trace_id for subject, body, _ in (first, second)
+    }
+    assert len(traces) == 1
+    assert traces != {TRACE}
+    assert len(traces.pop()) == 32
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "agentic.tool_request",
+        "agentic.tool_request.",
+        "agentic.tool_request.a.b",
+        "agentic.tool_request.A",
+        "agentic.x.y",
+    ],
+)
+def test_a_subject_that_names_no_route_is_never_taken(subject: str) -> None:
+    with pytest.raises(Unacceptable, match="subject"):
+        read_request(subject, BODY, HEADERS)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "body"),
+        (b"\xff\xfe", "body"),
+        (b"[1]", "body"),
+        (b"[" * 5000, "body"),
+        (b'{"type": "agentic.tool_request.jina-reader"}', "payload"),
+        (changed(run_id="../other"), "run_id"),
+        (changed(step=0), "step"),
+        (changed(step="1"), "step"),
+        (changed(attempt=True), "attempt"),
+        (changed(tool="../pipeline"), "tool"),
+        (changed(tool="x" * 5000), "tool"),
+        (changed(tool="\uff46etch"), "tool"),
+        (changed(tool_command="a?x"), "tool_command"),
+        (changed(tool_payload=[1]), "tool_payload"),
+        (BODY.replace(b'"http://example.org"', b"NaN"), "tool_payload"),
+        (BODY.replace(b'"http://example.org"', b'"\\ud800"'), "body"),
+        (changed(requested_at="yesterday"), "requested_at"),
+    ],
+)
+def test_a_body_that_breaks_the_contract_is_never_taken(body: bytes, why: str) -> None:
+    with pytest.raises(Unacceptable, match=why) as refusal:
+        read_request(SUBJECT, body, HEADERS)
+    assert len(str(refusal.value)) < 1500
+
+
+def test_a_message_whose_type_is_not_its_subject_is_never_taken() -> None:
+    with pytest.raises(Unacceptable, match="came on subject"):
+        read_request(subjects.tool_request("other"), BODY, HEADERS)
+
+
+def test_a_field_that_only_a_newer_agent_knows_is_tolerated() -> None:
+    assert read_request(SUBJECT, changed(priority="high"), HEADERS).digest == asked_for().digest
+
+
+def test_the_same_request_with_other_times_is_the_same_request() -> None:
+    later = changed(requested_at="2026-11-21T13:00:00Z", deadline_at="2026-11-21T14:00:00Z")
+    assert read_request(SUBJECT, later, HEADERS).digest == asked_for().digest
+
+
+def test_the_order_of_arguments_makes_no_other_request() -> None:
+    one, two = a_request(payload={"a": 1, "b": 2}), a_request(payload={"b": 2, "a": 1})
+    assert asked_for(one).digest == asked_for(two).digest
+
+
+@pytest.mark.parametrize(
+    "other", [a_request("save"), a_request(payload={"url": "http://example.net"}), a_request(tool="fetcher")]
+)
+def test_another_tool_command_or_argument_makes_another_request(other: Any) -> None:
+    assert asked_for(other).digest != asked_for().digest
+
+
+def test_a_request_that_was_kept_reads_as_it_came() -> None:
+    asked = asked_for()
+    assert read_again(asked.route, asked.body, trace_id=asked.trace_id) == asked

@@ -1,0 +1,222 @@
+"""The ledger, by one suite for every adapter: what is known of a call, and for how long."""
+
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from ductile_gateway.adapters.sqlite_ledger import ANSWERS_TO_PUBLISH, FILE, OPEN_INTENTS, SqliteLedger, open_ledger
+from ductile_gateway.core.calls import ToolOutcome
+from ductile_gateway.core.entries import Answer, Intent
+from ductile_gateway.core.results import answer_to
+from ductile_gateway.errors import Broken, Misconfigured, TryAgain
+from ductile_gateway.ports import Ledger
+from groundwork.group_commit import GroupCommit
+from groundwork.storage_errors import StorageBroken
+from tests.gateway.parts import NOON, RUN, MemoryLedger, a_request, asked_for
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledger]:
+    if request.param == "memory":
+        yield MemoryLedger()
+    else:
+        async with open_ledger(tmp_path) as opened:
+            yield opened
+
+
+def an_intent(step: int = 1, *, may_repeat: bool = False) -> Intent:
+    asked = asked_for(a_request("save", {"é": [1.5, None, {"a": "b"}]}, step=step))
+    return Intent(asked=asked, may_repeat=may_repeat, deadline_at=NOON + 60 * SECOND)
+
+
+def an_answer(step: int = 1, *, seconds: int = 0, text: str = "done") -> Answer:
+    at = NOON + seconds * SECOND
+    return answer_to(an_intent(step).asked, ToolOutcome("ok", text=text), (), at=at)
+
+
+async def test_nothing_is_known_of_a_call_that_was_never_asked_for(ledger: Ledger) -> None:
+    await ledger.intend(an_intent(1))
+    assert await ledger.find(an_intent(2).asked.key) is None
+
+
+async def test_an_intent_is_found_as_it_was_written(ledger: Ledger) -> None:
+    for intent in (an_intent(1), an_intent(2, may_repeat=True)):
+        await ledger.intend(intent)
+        assert await ledger.find(intent.asked.key) == intent
+
+
+async def test_an_intent_that_nobody_waited_for_is_there_after_the_next_write(ledger: Ledger) -> None:
+    ledger.intend_soon(an_intent(1))
+    await ledger.intend(an_intent(2))
+    assert await ledger.find(an_intent(1).asked.key) == an_intent(1)
+
+
+async def test_a_newer_intent_replaces_the_older_one(ledger: Ledger) -> None:
+    newer = replace(an_intent(), deadline_at=NOON + 90 * SECOND, may_repeat=True)
+    await ledger.intend(an_intent())
+    await ledger.intend(newer)
+    assert await ledger.open_intents() == [newer]
+
+
+async def test_an_answer_takes_the_place_of_its_intent(ledger: Ledger) -> None:
+    await ledger.intend(an_intent())
+    await ledger.answer(an_answer())
+    assert await ledger.find(an_answer().key) == an_answer()
+    assert await ledger.open_intents() == []
+
+
+async def test_a_call_may_be_answered_without_an_intent(ledger: Ledger) -> None:
+    await ledger.answer(an_answer())
+    assert await ledger.find(an_answer().key) == an_answer()
+
+
+async def test_the_first_answer_is_kept_for_ever(ledger: Ledger) -> None:
+    await ledger.answer(an_answer(text="first"))
+    await ledger.answer(an_answer(text="second", seconds=5))
+    await ledger.intend(an_intent())
+    assert await ledger.find(an_answer().key) == an_answer(text="first")
+
+
+async def test_open_intents_come_in_the_order_of_writing(ledger: Ledger) -> None:
+    for step in (3, 1, 2):
+        await ledger.intend(an_intent(step))
+    await ledger.answer(an_answer(1))
+    assert await ledger.open_intents() == [an_intent(3), an_intent(2)]
+
+
+async def test_an_answer_is_to_be_published_until_it_is_and_once_more_if_it_is_recent(ledger: Ledger) -> None:
+    for step, seconds in ((1, 0), (2, 10), (3, 70)):
+        await ledger.answer(an_answer(step, seconds=seconds))
+    ledger.published(an_answer(2).key)
+    ledger.published(an_answer(3).key)
+    await ledger.intend(an_intent(4))
+    since = NOON + 60 * SECOND
+    assert await ledger.answers_to_publish(since) == [an_answer(1), an_answer(3, seconds=70)]
+
+
+async def test_old_answers_are_forgotten_once_they_are_published(ledger: Ledger) -> None:
+    for step, seconds in ((1, 0), (2, 1), (3, 2)):
+        await ledger.answer(an_answer(step, seconds=seconds))
+    ledger.published(an_answer(1).key)
+    ledger.published(an_answer(3).key)
+    await ledger.intend(an_intent(4))
+    await ledger.forget_before(NOON + 2 * SECOND)
+    found = [await ledger.find(an_answer(step).key) for step in (1, 2, 3)]
+    assert found == [None, an_answer(2, seconds=1), an_answer(3, seconds=2)]
+    assert await ledger.open_intents() == [an_intent(4)]
+
+
+async def test_an_artifact_gets_the_first_name_that_no_other_of_the_run_has(ledger: Ledger) -> None:
+    candidates = [("a.md", "a-02.md", "a-x.md")]
+    assert await ledger.name_artifacts(RUN, "call-1", candidates) == ("a.md",)
+    assert await ledger.name_artifacts(RUN, "call-2", candidates) == ("a-02.md",)
+    assert await ledger.name_artifacts("other-run", "call-3", candidates) == ("a.md",)
+
+
+async def test_the_same_call_gets_the_same_names_again(ledger: Ledger) -> None:
+    candidates = [("a.md", "a-01.md", "a-x.md"), ("a.md", "a-01.md", "a-y.md"), ("b.md", "b-01.md", "b-z.md")]
+    names = await ledger.name_artifacts(RUN, "call-1", candidates)
+    assert names == ("a.md", "a-01.md", "b.md")
+    assert await ledger.name_artifacts(RUN, "call-1", candidates) == names
+
+
+async def test_names_that_differ_in_case_only_are_the_same(ledger: Ledger) -> None:
+    await ledger.name_artifacts(RUN, "call-1", [("Report.md", "x.md")])
+    assert await ledger.name_artifacts(RUN, "call-2", [("report.md", "y.md")]) == ("y.md",)
+
+
+async def test_names_are_free_again_once_their_call_is_forgotten(ledger: Ledger) -> None:
+    await ledger.answer(an_answer())
+    await ledger.name_artifacts(RUN, an_answer().key, [("a.md", "x.md")])
+    ledger.published(an_answer().key)
+    await ledger.intend(an_intent(2))
+    await ledger.forget_before(NOON + SECOND)
+    assert await ledger.name_artifacts(RUN, "call-2", [("a.md", "y.md")]) == ("a.md",)
+
+
+async def test_more_old_answers_than_are_forgotten_at_once_are_all_forgotten(tmp_path: Path) -> None:
+    async with open_ledger(tmp_path) as ledger:
+        for step in range(1, 1203):
+            ledger.intend_soon(an_intent(step))
+        await ledger.answer(an_answer())
+        with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
+            connection.execute("UPDATE calls SET answer = x'00', completed_at = 0, published = 1")
+            connection.commit()
+        await ledger.forget_before(NOON)
+        assert await ledger.find(an_intent(1202).asked.key) is None
+
+
+async def test_the_file_holds_everything_for_the_next_process(tmp_path: Path) -> None:
+    async with open_ledger(tmp_path) as ledger:
+        await ledger.intend(an_intent(1))
+        await ledger.answer(an_answer(2))
+        ledger.published(an_answer(2).key)
+        await ledger.name_artifacts(RUN, "call-1", [("a.md", "x.md")])
+    async with open_ledger(tmp_path) as ledger:
+        assert await ledger.open_intents() == [an_intent(1)]
+        assert await ledger.find(an_answer(2).key) == an_answer(2)
+        assert await ledger.answers_to_publish(NOON + SECOND) == []
+        assert await ledger.name_artifacts(RUN, "call-2", [("a.md", "y.md")]) == ("y.md",)
+
+
+@pytest.mark.parametrize("write", ["intend", "answer"])
+async def test_what_was_waited_for_is_in_the_file_at_once(tmp_path: Path, write: str) -> None:
+    async with open_ledger(tmp_path) as ledger:
+        await (ledger.intend(an_intent()) if write == "intend" else ledger.answer(an_answer()))
+        with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
+            assert connection.execute("SELECT count(*) FROM calls").fetchone() == (1,)
+
+
+async def test_a_start_looks_at_no_more_calls_than_it_has_to_finish(tmp_path: Path) -> None:
+    async with open_ledger(tmp_path):
+        with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
+            for statement, values in ((OPEN_INTENTS, ()), (ANSWERS_TO_PUBLISH, (5,))):
+                plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
+                assert not [step for *_, step in plan if step.startswith("SCAN calls")]
+
+
+async def test_a_ledger_of_a_newer_program_is_left_alone(tmp_path: Path) -> None:
+    async with open_ledger(tmp_path):
+        pass
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(Misconfigured, match="newer"):
+        async with open_ledger(tmp_path):
+            pass
+
+
+async def test_a_file_that_is_no_ledger_is_reported_with_its_path(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"no database" * 100)
+    with pytest.raises(Misconfigured, match=FILE):
+        async with open_ledger(tmp_path):
+            pass
+
+
+async def test_a_ledger_that_is_closing_takes_nothing_and_says_that_it_may_be_tried_again(tmp_path: Path) -> None:
+    async with open_ledger(tmp_path) as ledger:
+        pass
+    with pytest.raises(TryAgain):
+        await ledger.answer(an_answer())
+    ledger.published(an_answer().key)
+
+
+class FailedDisk:
+    """A writer whose disk has failed."""
+
+    async def write(self, _: object) -> None:
+        raise StorageBroken("the disk failed")
+
+
+async def test_a_disk_that_failed_ends_the_process(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(":memory:")) as reader:
+        ledger = SqliteLedger(tmp_path / FILE, cast("GroupCommit", FailedDisk()), reader=reader)
+        with pytest.raises(Broken, match="the disk failed"):
+            await ledger.answer(an_answer())

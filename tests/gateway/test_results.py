@@ -1,0 +1,150 @@
+"""From an outcome to the message on the bus: small, complete, and the same however often it is made."""
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+from ductile_gateway.core.calls import ProducedArtifact, ToolOutcome, failed
+from ductile_gateway.core.entries import Answer
+from ductile_gateway.core.results import MAX_ARTIFACTS, MAX_RESULT_BYTES, Kept, answer_to, headers_of, made_fit
+from schemas import keys
+from schemas.events import Envelope, ToolResult
+from tests.gateway.parts import NOON, RUN, TRACE, a_request, asked_for, result_in
+
+PAGE = ProducedArtifact("page.html", "text/html", b"<h1>Example</h1>")
+PICTURE = ProducedArtifact("logo.png", "image/png", b"\x89PNG")
+
+
+def answered(outcome: ToolOutcome, *kept: Kept) -> Answer:
+    return answer_to(asked_for(), outcome, kept, at=NOON)
+
+
+def output(outcome: ToolOutcome, *kept: Kept) -> dict[str, Any]:
+    result = result_in(answered(outcome, *kept).body).result
+    assert result is not None
+    return result.model_dump(exclude_none=True)
+
+
+def test_a_result_names_its_run_step_tool_and_attempt_and_carries_the_key_of_the_result() -> None:
+    asked = asked_for(a_request(step=3, attempt=2))
+    envelope = Envelope[ToolResult].model_validate_json(answer_to(asked, ToolOutcome("ok"), (), at=NOON).body)
+    result = envelope.payload
+    assert (result.run_id, result.step, result.tool, result.attempt) == (RUN, 3, "fetch", 2)
+    assert envelope.dedupe_key == keys.result(RUN, 3, 2)
+    assert result.completed_at == NOON
+
+
+def test_text_and_output_of_a_tool_are_told_apart() -> None:
+    told = output(ToolOutcome("ok", text="Fetched it", output={"summary": "mine", "status": 200}))
+    assert told == {"summary": "Fetched it", "output": {"summary": "mine", "status": 200}}
+
+
+def test_an_artifact_is_named_by_path_type_size_and_hash_with_an_excerpt() -> None:
+    assert output(ToolOutcome("ok", text="Fetched it"), Kept("fetch-01.html", PAGE)) == {
+        "summary": "Fetched it",
+        "artifact_path": "artifacts/fetch-01.html",
+        "content_type": "text/html",
+        "excerpt": "<h1>Example</h1>",
+        "artifacts": [
+            {
+                "path": "artifacts/fetch-01.html",
+                "content_type": "text/html",
+                "size": 16,
+                "sha256": hashlib.sha256(PAGE.content).hexdigest(),
+            }
+        ],
+    }
+
+
+def test_the_excerpt_is_of_the_first_artifact_that_can_be_read() -> None:
+    told = output(ToolOutcome("ok"), Kept("logo.png", PICTURE), Kept("fetch-01.html", PAGE))
+    assert (told["artifact_path"], told["excerpt"]) == ("artifacts/fetch-01.html", "<h1>Example</h1>")
+    assert [one["path"] for one in told["artifacts"]] == ["artifacts/logo.png", "artifacts/fetch-01.html"]
+
+
+def test_without_anything_to_read_there_is_no_excerpt() -> None:
+    told = output(ToolOutcome("ok"), Kept("logo.png", PICTURE))
+    assert told["artifact_path"] == "artifacts/logo.png"
+    assert "excerpt" not in told
+
+
+def test_a_long_text_is_cut_between_two_characters_and_says_how_much_is_left_out_and_where_it_is() -> None:
+    text = "a" + "é" * 2000
+    told = output(ToolOutcome("ok"), Kept("fetch-01.txt", ProducedArtifact("page", "text/plain", text.encode())))
+    head, _, note = told["excerpt"].partition("\n")
+    assert text.startswith(head)
+    assert len(head.encode()) == 2047
+    assert note == "[… 1954 more bytes in artifacts/fetch-01.txt]"
+
+
+def test_characters_that_cannot_be_stored_never_reach_the_bus() -> None:
+    page = Kept("a.txt", ProducedArtifact("a.txt", "text/plain", b"a\0b"))
+    bad = "x\0\ud800y"
+    fit = made_fit(ToolOutcome("ok", text=bad, output={bad: [{"deep": bad}, 1.5, None]}))
+    told = output(fit, page)
+    assert told["output"] == {"x\ufffd?y": [{"deep": "x\ufffd?y"}, 1.5, None]}
+    assert (told["summary"], told["excerpt"]) == ("x\ufffd?y", "a\ufffdb")
+    error = result_in(answered(failed("tool_error", "x\0y", retryable=False)).body).error
+    assert error is not None
+    assert error.message == "x\ufffdy"
+
+
+def test_an_error_is_told_with_its_class_and_whether_another_attempt_can_help() -> None:
+    result = result_in(answered(failed("transient", "try later", retryable=True)).body)
+    assert result.status == "error"
+    assert result.result is None
+    assert result.error is not None
+    assert (result.error.error_class, result.error.message, result.error.retryable) == ("transient", "try later", True)
+
+
+def test_the_message_of_an_error_is_never_long() -> None:
+    error = result_in(answered(failed("tool_error", "é" * 100_000, retryable=False)).body).error
+    assert error is not None
+    assert len(error.message.encode()) < 4200
+
+
+def test_large_text_and_large_output_become_artifacts() -> None:
+    text = "word " * 1000
+    numbers: dict[str, JsonValue] = {"numbers": list(range(20_000))}
+    small = made_fit(ToolOutcome("ok", text=text, output=numbers, artifacts=(PAGE,)))
+    assert [artifact.name for artifact in small.artifacts] == ["page.html", "output.txt", "output.json"]
+    assert small.artifacts[1].content.decode() == text
+    assert json.loads(small.artifacts[2].content) == numbers
+    assert small.output == {}
+
+
+def test_what_is_small_stays_as_it_is() -> None:
+    outcome = ToolOutcome("ok", text="x" * 4096, output={"a": "x" * 60_000}, artifacts=(PAGE,))
+    assert made_fit(outcome) == outcome
+    refusal = failed("not_found", "no such page", retryable=False)
+    assert made_fit(refusal) == refusal
+
+
+def test_the_largest_result_fits_into_a_message_of_the_bus() -> None:
+    many = tuple(ProducedArtifact(f"{n:03d}{'n' * 90}", "text/plain", b"x" * 3000) for n in range(MAX_ARTIFACTS - 2))
+    small = made_fit(ToolOutcome("ok", text="é" * 9000, output={"a": "\1" * 10_000}, artifacts=many))
+    kept = (Kept(artifact.name, artifact) for artifact in small.artifacts)
+    assert len(answered(small, *kept).body) < MAX_RESULT_BYTES - 4096
+
+
+def test_a_tool_that_floods_the_run_with_artifacts_has_failed() -> None:
+    small = made_fit(ToolOutcome("ok", artifacts=(PAGE,) * (MAX_ARTIFACTS + 1)))
+    assert (small.status, small.error_class, small.retryable) == ("error", "bad_output", False)
+
+
+def test_the_headers_carry_the_trace_of_the_request_and_the_time_of_the_result() -> None:
+    answer = answered(ToolOutcome("ok"))
+    headers = headers_of(answer, "key")
+    assert headers["traceparent"].startswith(f"00-{TRACE}-")
+    assert headers["Agentic-Run-Id"] == RUN
+    assert headers["ce-time"] == "2026-11-21T12:00:00Z"
+    assert headers == headers_of(answer, "key")
+
+
+@pytest.mark.parametrize("content_type", ["text/html", "image/png"])
+def test_the_same_outcome_makes_the_same_message(content_type: str) -> None:
+    kept = Kept("a", ProducedArtifact("a", content_type, b"x" * 5000))
+    assert answered(ToolOutcome("ok", text="a"), kept) == answered(ToolOutcome("ok", text="a"), kept)

@@ -1,0 +1,173 @@
+"""The gateway as a process: started by its command line, killed, stopped, and told apart from a misconfigured one."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groundwork.embedded_nats import EmbeddedNats
+from groundwork.nats_link import NatsLink
+from schemas import subjects
+from schemas.catalog import Catalog
+from schemas.events import ToolResult
+from tests.gateway.on_nats import a_bus, all_acknowledged, results, send
+from tests.gateway.parts import a_request
+from tests.gateway.served import Gateway
+from tests.nats_server import until
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path, link: NatsLink, nats_server: EmbeddedNats) -> Gateway:
+    await a_bus(link, ack_wait=2)
+    return Gateway(tmp_path, nats_server.url)
+
+
+def a_record(tmp_path: Path, *, step: int = 1) -> Any:
+    payload = {"file": str(tmp_path / "ran"), "wait_for": str(tmp_path / "go")}
+    return a_request("record", payload, tool="probe", step=step)
+
+
+def runs(tmp_path: Path) -> int:
+    return len((tmp_path / "ran").read_text().splitlines()) if (tmp_path / "ran").exists() else 0
+
+
+async def the_result(link: NatsLink) -> ToolResult:
+    await until(lambda: all_acknowledged(link), within_s=30)
+    (result,) = await results(link)
+    return result
+
+
+async def test_a_gateway_that_is_killed_finishes_the_call_after_its_restart_and_runs_it_once(
+    gateway: Gateway, link: NatsLink, tmp_path: Path
+) -> None:
+    await send(link, a_record(tmp_path), "probe")
+    with gateway.serving() as process:
+        await until(lambda: runs(tmp_path) == 1, within_s=30)
+        process.kill()
+        process.wait()
+    with gateway.serving():
+        await until(lambda: gateway.starts() == 2, within_s=30)
+        (tmp_path / "go").touch()
+        result = await the_result(link)
+    assert (result.status, runs(tmp_path)) == ("ok", 1)
+
+
+async def test_a_call_that_ended_while_no_gateway_lived_is_answered_by_the_next(
+    gateway: Gateway, link: NatsLink, tmp_path: Path
+) -> None:
+    await send(link, a_record(tmp_path), "probe")
+    with gateway.serving() as process:
+        await until(lambda: runs(tmp_path) == 1, within_s=30)
+        process.kill()
+        process.wait()
+    (tmp_path / "go").touch()
+    with gateway.serving():
+        result = await the_result(link)
+    assert (result.status, runs(tmp_path)) == ("ok", 1)
+
+
+async def test_told_to_stop_it_lets_a_call_end_that_does_so_within_its_grace(
+    gateway: Gateway, link: NatsLink, tmp_path: Path
+) -> None:
+    await send(link, a_record(tmp_path), "probe")
+    with gateway.serving() as process:
+        await until(lambda: runs(tmp_path) == 1, within_s=30)
+        process.send_signal(signal.SIGTERM)
+        (tmp_path / "go").touch()
+        assert await asyncio.to_thread(process.wait, 10) == 0
+        assert (await the_result(link)).status == "ok"
+
+
+async def test_told_to_stop_it_leaves_a_long_call_to_the_next_start(
+    gateway: Gateway, link: NatsLink, tmp_path: Path, nats_server: EmbeddedNats
+) -> None:
+    brief = Gateway(tmp_path, nats_server.url, grace_s=0.2)
+    await send(link, a_record(tmp_path), "probe")
+    with brief.serving() as process:
+        await until(lambda: runs(tmp_path) == 1, within_s=30)
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait, 10) == 0
+    (tmp_path / "go").touch()
+    with gateway.serving() as process:
+        assert (await the_result(link)).status == "ok"
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait, 10) == 0
+    assert runs(tmp_path) == 1
+
+
+async def test_after_a_kill_of_the_gateway_and_its_plugin_a_write_is_in_doubt(
+    gateway: Gateway, link: NatsLink, tmp_path: Path
+) -> None:
+    await send(link, a_record(tmp_path), "probe")
+    with gateway.serving() as process:
+        await until(lambda: runs(tmp_path) == 1, within_s=30)
+        process.kill()
+        process.wait()
+    (began,) = (tmp_path / "store").glob("calls/*/began")
+    os.killpg(int(began.read_text()), signal.SIGKILL)
+    with gateway.serving():
+        result = await the_result(link)
+    assert result.error is not None
+    assert (result.error.error_class, result.error.retryable) == ("in_doubt", False)
+    assert runs(tmp_path) == 1
+
+
+async def test_it_tells_the_tools_that_it_found(gateway: Gateway, link: NatsLink) -> None:
+    with gateway.serving():
+        await until(lambda: gateway.starts() == 1, within_s=30)
+        catalog = Catalog.model_validate_json(await link.request(subjects.CATALOG, b""))
+    assert [(tool.name, tool.route) for tool in catalog.tools] == [("probe", "probe")]
+
+
+async def test_the_tools_inside_the_process_serve_for_benchmarks(
+    link: NatsLink, tmp_path: Path, nats_server: EmbeddedNats
+) -> None:
+    await a_bus(link)
+    inside = Gateway(tmp_path, nats_server.url, runner="in_process")
+    await send(link, a_request(tool="echo", payload={"a": 1}), "echo")
+    with inside.serving():
+        result = await the_result(link)
+    assert result.result is not None
+    assert result.result.model_dump()["output"] == {"a": 1}
+
+
+async def test_two_gateways_never_share_a_store(gateway: Gateway) -> None:
+    with gateway.serving() as first:
+        await until(lambda: gateway.starts() == 1, within_s=30)
+        second = await asyncio.to_thread(gateway.run, "serve")
+    assert second.returncode == 78
+    assert f"process {first.pid}" in second.stderr
+
+
+async def test_without_streams_it_ends_and_says_what_to_run(tmp_path: Path, nats_server: EmbeddedNats) -> None:
+    ended = await asyncio.to_thread(Gateway(tmp_path, nats_server.url).run, "serve")
+    assert ended.returncode == 78
+    assert "agentic setup" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_the_check_lists_tools_and_starts_nothing(tmp_path: Path) -> None:
+    checked = Gateway(tmp_path, "nats://127.0.0.1:1").run("check")
+    assert checked.returncode == 0
+    assert "tool probe: plugin probe, handle (read), misbehave (read), record (write), show (read)" in checked.stdout
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"tools": {"fetch": None}}, "there is no plugin fetch"),
+        ({"tools": ["probe", "agentic-wake"]}, "start an agent"),
+        ({"plugins": {"folders": []}}, "gateway.plugins.folders"),
+        ({"plugins": {"folders": ["/nowhere"]}}, "/nowhere"),
+        ({"slot": 3}, "did you mean slots"),
+        ({"tools": {"probe": {"timeout": 3}}}, "timeout_s"),
+    ],
+)
+def test_the_check_fails_and_names_what_is_wrong(tmp_path: Path, settings: dict[str, Any], told: str) -> None:
+    checked = Gateway(tmp_path, "nats://127.0.0.1:1", **settings).run("check")
+    assert checked.returncode != 0
+    assert told in checked.stdout + checked.stderr

@@ -1,0 +1,69 @@
+"""Settings of the gateway: what may be written, and what it then means."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ductile_gateway.core.catalog import ToolChoice
+from ductile_gateway.errors import Misconfigured
+from ductile_gateway.settings import GatewaySettings, load
+
+
+def loaded(tmp_path: Path, gateway: Any, environ: dict[str, str] | None = None) -> GatewaySettings:
+    path = tmp_path / "agentic.yaml"
+    path.write_text(yaml.safe_dump({"gateway": gateway, "agent": {"anything": 1}}))
+    return load(path, environ or {})
+
+
+def test_without_a_file_everything_has_a_default() -> None:
+    settings = load(None, {})
+    assert (settings.slots, settings.concurrency, settings.runner) == (32, 4, "plugins")
+    assert settings.choices() is None
+
+
+@pytest.mark.parametrize(
+    ("tools", "choices"),
+    [
+        (None, None),
+        (["echo", "fetch"], {"echo": ToolChoice(), "fetch": ToolChoice()}),
+        ({"echo": None}, {"echo": ToolChoice()}),
+        (
+            {"fetch": {"plugin": "jina-reader", "commands": ["handle"], "concurrency": 2}},
+            {"fetch": ToolChoice(plugin="jina-reader", commands=frozenset({"handle"}), concurrency=2)},
+        ),
+        ([], {}),
+    ],
+)
+def test_tools_may_be_listed_or_described(tmp_path: Path, tools: Any, choices: Any) -> None:
+    assert loaded(tmp_path, {"tools": tools}).choices() == choices
+
+
+def test_the_environment_has_the_last_word(tmp_path: Path) -> None:
+    settings = loaded(tmp_path, {"slots": 8}, {"GATEWAY_SLOTS": "16", "GATEWAY_TOOLS": '["echo"]'})
+    assert settings.slots == 16
+    assert list(settings.choices() or {}) == ["echo"]
+
+
+def test_texts_that_plugins_are_configured_with_are_secrets(tmp_path: Path) -> None:
+    config = {"fetch": {"api_key": "${KEY}", "retries": 3}}
+    settings = loaded(tmp_path, {"plugins": {"config": config}}, {"KEY": "hunter2-secret"})
+    assert settings.plugins.config == {"fetch": {"api_key": "hunter2-secret", "retries": 3}}
+    assert settings.secrets() == ("hunter2-secret",)
+
+
+@pytest.mark.parametrize(
+    ("gateway", "told"),
+    [
+        ({"slots": 0}, "gateway.slots"),
+        ({"tools": {"Fetch": {}}}, "gateway.tools"),
+        ({"tools": {"fetch": {"plugin": "../x"}}}, "gateway.tools"),
+        ({"tools": {"fetch": {"plugn": "x"}}}, "plugin"),
+        ({"runner": "ductile"}, "gateway.runner"),
+        ({"timeout_s": -1}, "gateway.timeout_s"),
+    ],
+)
+def test_what_makes_no_sense_is_named_with_its_place(tmp_path: Path, gateway: Any, told: str) -> None:
+    with pytest.raises(Misconfigured, match=told):
+        loaded(tmp_path, gateway)

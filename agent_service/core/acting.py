@@ -7,7 +7,6 @@ doubt: it is handed to a person, never sent again.
 
 import hashlib
 import json
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from pydantic import JsonValue
@@ -15,6 +14,7 @@ from pydantic import JsonValue
 from agent_service.core import endings
 from agent_service.core.effects import Publish, Transition, publish
 from agent_service.core.phases import Action
+from agent_service.core.replacing import replace
 from agent_service.core.state import Brief, LastResult, Pending, RunState, StepRecord
 from schemas import keys, subjects
 from schemas.catalog import ToolCommand

@@ -11,7 +11,6 @@ What the phases mean is in `thinking`, tools are in `acting`, results are judged
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
@@ -30,6 +29,7 @@ from agent_service.core.events import (
     WakeAccepted,
 )
 from agent_service.core.phases import Phase
+from agent_service.core.replacing import replace
 from agent_service.core.state import Brief, Limits, RunState, Status
 from schemas import events as wire
 from schemas import keys, subjects

@@ -1,11 +1,11 @@
 """How a run ends or pauses: exactly one final status, and the events that say so."""
 
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
 from agent_service.core.effects import AbandonCall, Effect, Publish, Transition, publish
 from agent_service.core.limits import budget_use
+from agent_service.core.replacing import replace
 from agent_service.core.state import Asking, RunState, Status
 from schemas import keys, subjects
 from schemas.events import Cancelled, Completed, DoneItem, Escalated, Failed, Progress, Tally, Usage

@@ -155,9 +155,12 @@ class Spent:
         return self.input_tokens + self.output_tokens
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RunState:
-    """One run. `version` is the sequence number of the last journal entry."""
+    """One run. `version` is the sequence number of the last journal entry.
+
+    Without slots, so that a changed copy is one copy of a dict (see `replacing`).
+    """
 
     run_id: str
     wake_id: str

@@ -4,7 +4,6 @@ Rules: ending is decided by criteria, never by what the model left out. `done` i
 evidence does not exist. A decision that cannot be used is told to the model and asked for again, so often and no more.
 """
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from agent_service.core import endings, limits
@@ -12,6 +11,7 @@ from agent_service.core.acting import dispatch, flaws_of_action, is_stuck
 from agent_service.core.effects import AskModel, Transition
 from agent_service.core.events import ModelReplied, ModelUnavailable
 from agent_service.core.phases import Framing, Met, Phase, Plan, Reflection, Unusable, Verdict
+from agent_service.core.replacing import replace
 from agent_service.core.state import Asking, DoneItem, RunState, Spent, Status
 
 MAX_FACTS = 100

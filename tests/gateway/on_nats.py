@@ -42,7 +42,7 @@ async def consuming(link: NatsLink, relay: Relay) -> AsyncIterator[None]:
     """The relay at work, as after a start."""
     requests = NatsRequests(link, relay, slots=8, in_progress_s=0.5, grace_s=1)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(relay.recover()), group.create_task(requests.run())]
+        tasks = [group.create_task(work) for work in (relay.recover(), relay.say_again(), requests.run())]
         yield
         for task in tasks:
             task.cancel()

@@ -139,7 +139,7 @@ async def test_while_the_bus_is_away_the_answer_waits_in_the_ledger() -> None:
     with pytest.raises(TryAgain):
         await world.relay().take(asked_for())
     world.bus.down = False
-    await world.relay().recover()
+    await world.relay().say_again()
     assert len(executed(world)) == 1
     assert outcomes(world) == ["ok"]
 
@@ -149,7 +149,7 @@ async def test_a_start_insists_until_the_bus_takes_what_was_left() -> None:
     world.bus.down = True
     with pytest.raises(TryAgain):
         await world.relay().take(asked_for())
-    recovering = asyncio.create_task(world.relay().recover())
+    recovering = asyncio.create_task(world.relay().say_again())
     await until(lambda: world.bus.refused >= 3)
     assert not recovering.done()
     world.bus.down = False
@@ -165,7 +165,7 @@ async def test_recent_results_are_published_again_at_a_start_and_older_ones_are_
     await relay.take(asked_for(a_request(step=2)))
     world.clock.pass_by(59)
     world.bus.messages.clear()
-    await world.relay().recover()
+    await world.relay().say_again()
     assert [result.step for result in world.bus.results] == [2]
 
 
@@ -176,7 +176,7 @@ async def test_what_the_runner_remembers_is_forgotten_once_the_result_is_on_the_
         await world.relay().take(asked_for())
     assert set(world.runner.left) == {asked_for().key}
     world.bus.down = False
-    await world.relay().recover()
+    await world.relay().say_again()
     assert world.runner.left == {}
 
 

@@ -41,7 +41,7 @@ async def test_after_a_crash_anywhere_the_call_is_answered_once_and_a_write_neve
         await mortal_relay(world, death, forgetful=forgetful).take(asked)
     assert death.came.is_set()
     alive = world.relay()
-    await asyncio.gather(alive.recover(), alive.take(asked))
+    await asyncio.gather(alive.recover(), alive.say_again(), alive.take(asked))
     answers = {result.status if result.error is None else result.error.error_class for result in world.bus.results}
     assert len(answers) == 1
     assert {key for _, key, _, _ in world.bus.messages} == {keys.result(RUN, 1, 1)}

@@ -1,0 +1,92 @@
+"""Moments: the journal told again, each entry with the run as it was before and after. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from agent_service.core.decide import decide
+from agent_service.core.events import Event
+from agent_service.core.state import Asking, Pending, RunState, Status
+from agent_service.journal import Entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """One entry of a journal, and what it changed. `before` is None for the first."""
+
+    entry: Entry
+    event: Event
+    before: RunState | None
+    after: RunState
+
+    @property
+    def ended(self) -> bool:
+        return self.after.final and not (self.before and self.before.final)
+
+    @property
+    def paused(self) -> bool:
+        return self.after.status is Status.PAUSED and self._status_before is not Status.PAUSED
+
+    @property
+    def resumed(self) -> bool:
+        return self.after.status is Status.RUNNING and self._status_before is Status.PAUSED
+
+    @property
+    def sent(self) -> Pending | None:
+        """The attempt that left for its tool."""
+        pending = self._new_pending
+        return pending if pending and pending.retry_at is None else None
+
+    @property
+    def retry(self) -> Pending | None:
+        """The attempt that waits to be sent, after a failed one."""
+        pending = self._new_pending
+        return pending if pending and pending.retry_at else None
+
+    @property
+    def asked(self) -> Asking | None:
+        """The model call that was made."""
+        asking = self.after.asking
+        if asking is None or asking.retry_at or self.after.status is not Status.RUNNING:
+            return None
+        return asking if self.resumed or self.before is None or asking != self.before.asking else None
+
+    @property
+    def put_off(self) -> Asking | None:
+        """The model call that is made again later."""
+        asking = self.after.asking
+        return asking if asking and asking.retry_at and self.before and asking != self.before.asking else None
+
+    @property
+    def _status_before(self) -> Status | None:
+        return self.before.status if self.before else None
+
+    @property
+    def _new_pending(self) -> Pending | None:
+        pending = self.after.pending
+        return pending if self.before is None or pending != self.before.pending else None
+
+
+def tell(before: RunState | None, entry: Entry) -> Moment:
+    """The moment of the entry that follows `before`. Raises ValueError for an entry that cannot follow it."""
+    event = entry.decoded()
+    transition = decide(before, event)
+    if transition.state is None or transition.ignored:
+        raise ValueError(f"run {entry.run_id}: entry {entry.seq} changes nothing ({transition.ignored})")
+    return Moment(entry=entry, event=event, before=before, after=transition.state)
+
+
+def retell(entries: Iterable[Entry]) -> Iterator[Moment]:
+    """The moments of a journal from its first entry on. Raises ValueError as `tell` does."""
+    before: RunState | None = None
+    for entry in entries:
+        moment = tell(before, entry)
+        before = moment.after
+        yield moment
+
+
+def recall(known: Iterable[tuple[Entry, RunState]]) -> Iterator[Moment]:
+    """The same, where the state after each entry is known already: nothing is decided again."""
+    before: RunState | None = None
+    for entry, after in known:
+        yield Moment(entry=entry, event=entry.decoded(), before=before, after=after)
+        before = after

@@ -1,0 +1,21 @@
+"""The step that a run left unfinished when it ended: sent, and never completed. Pure."""
+
+from dataclasses import dataclass
+
+from agent_service.core.phases import Action
+from agent_service.core.state import RunState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfinished:
+    step: int
+    attempt: int
+    action: Action
+
+
+def unfinished(run: RunState) -> Unfinished | None:
+    """The step that was under way when the run ended; None while it goes on, and when all were finished."""
+    if not run.final or run.plan is None or run.step == 0 or run.has_finished(run.step):
+        return None
+    attempts = run.attempts - sum(record.attempt for record in run.completed)
+    return Unfinished(step=run.step, attempt=attempts, action=run.plan.action)

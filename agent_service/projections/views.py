@@ -1,0 +1,234 @@
+"""Runs and entries as the API shows them: frozen pydantic models, made from states and moments. Pure.
+
+Texts of models and tools are shown as they are: JSON carries them, and who shows them to people makes them fit.
+`summary` of an entry is such a text made fit already.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agent_service.core.events import ModelReplied
+from agent_service.core.limits import budget_use
+from agent_service.core.phases import Phase
+from agent_service.core.state import Pending, RunState, Status
+from agent_service.journal import Entry
+from agent_service.ports import RunLine
+from agent_service.projections.moments import Moment, retell
+from agent_service.projections.sayings import say
+from agent_service.projections.steps import Unfinished, unfinished
+from agent_service.trace import trace_id
+from schemas.events import BudgetUse, DoneItem, Instant
+
+StepStatus = Literal["ok", "error", "pending", "waiting", "unfinished"]
+"""`waiting`: a retry waits to be sent. `unfinished`: under way when the run ended."""
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class StepView(_View):
+    step: int
+    tool: str
+    command: str
+    attempt: int
+    status: StepStatus
+    summary: str = ""
+
+
+class PendingView(_View):
+    """The attempt whose result the run waits for; with `retry_at`, the attempt that is sent then."""
+
+    step: int
+    tool: str
+    command: str
+    attempt: int
+    deadline_at: Instant
+    retry_at: Instant | None
+
+
+class AskingView(_View):
+    """The model call that the run waits for; with `retry_at`, the call that is made then."""
+
+    call: int
+    phase: Phase
+    retry_at: Instant | None
+
+
+class UsageView(_View):
+    """What the run's model calls cost; `cost_usd` is null when a price is not known."""
+
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    tokens: int
+    cost_usd: float | None
+
+
+class RunView(_View):
+    """One run. `state` is its status; `class` names its ending or why it pauses; `steps` has the pending one too.
+
+    `models` are those that replied, as they name themselves; null where the journal was not asked.
+    """
+
+    run_id: str
+    wake_id: str
+    state: Status
+    accepted_at: Instant
+    started_at: Instant | None
+    updated_at: Instant
+    ended_at: Instant | None
+    goal: str
+    summary: str
+    outcome: str
+    reason: str
+    ending_class: str = Field(alias="class")
+    steps: tuple[StepView, ...]
+    definition_of_done: tuple[DoneItem, ...]
+    budget: BudgetUse
+    usage: UsageView
+    pending: PendingView | None
+    asking: AskingView | None
+    artifacts: tuple[str, ...]
+    models: tuple[str, ...] | None
+    trace_id: str
+    trace_url: str | None
+
+
+class RunLineView(_View):
+    """A run in a list."""
+
+    run_id: str
+    wake_id: str
+    state: Status
+    goal: str
+    summary: str
+    accepted_at: Instant
+    updated_at: Instant
+
+
+class EntryView(_View):
+    """An entry of the journal. `status` and `pending_step` are the run's after it, `event` is what happened."""
+
+    seq: int
+    at: Instant
+    kind: str
+    summary: str
+    status: Status
+    pending_step: int | None
+    event: dict[str, Any]
+    hash: str
+
+
+def run_view(run: RunState, entries: Sequence[Entry] | None = None, *, trace_url: str | None = None) -> RunView:
+    """The run. `trace_url` is where a trace is shown, with `{trace_id}` in its place."""
+    trace = trace_id(run.run_id)
+    return RunView(
+        run_id=run.run_id,
+        wake_id=run.wake_id,
+        state=run.status,
+        accepted_at=run.accepted_at,
+        started_at=run.started_at,
+        updated_at=run.updated_at,
+        ended_at=run.ended_at,
+        goal=run.brief.goal,
+        summary=run.summary,
+        outcome=run.outcome,
+        reason=run.reason,
+        ending_class=run.ending_class,
+        steps=tuple(_steps(run)),
+        definition_of_done=tuple(
+            DoneItem(id=i.id, text=i.text, done=i.done, evidence=i.evidence) for i in run.done_items
+        ),
+        budget=budget_use(run),
+        usage=_usage(run),
+        pending=_pending(run.pending) if run.pending else None,
+        asking=_asking(run),
+        artifacts=run.artifacts,
+        models=_models(entries) if entries is not None else None,
+        trace_id=trace,
+        trace_url=trace_url.replace("{trace_id}", trace) if trace_url else None,
+    )
+
+
+def line_view(line: RunLine) -> RunLineView:
+    return RunLineView(
+        run_id=line.run_id,
+        wake_id=line.wake_id,
+        state=line.status,
+        goal=line.goal,
+        summary=line.summary,
+        accepted_at=line.accepted_at,
+        updated_at=line.updated_at,
+    )
+
+
+def entry_view(moment: Moment) -> EntryView:
+    entry, pending = moment.entry, moment.after.pending
+    return EntryView(
+        seq=entry.seq,
+        at=entry.at,
+        kind=entry.kind,
+        summary=say(moment),
+        status=moment.after.status,
+        pending_step=pending.step if pending else None,
+        event=json.loads(entry.event),
+        hash=entry.hash,
+    )
+
+
+def entry_views(entries: Iterable[Entry], after: int = 0) -> Iterator[EntryView]:
+    """The entries after number `after`, of a journal from its first entry on."""
+    return (entry_view(moment) for moment in retell(entries) if moment.entry.seq > after)
+
+
+def _models(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """Each model once, in the order of its first reply."""
+    replies = (entry.decoded() for entry in entries if entry.kind == ModelReplied.__name__)
+    return tuple(dict.fromkeys(reply.model for reply in replies if isinstance(reply, ModelReplied)))
+
+
+def _steps(run: RunState) -> Iterator[StepView]:
+    for r in run.completed:
+        yield StepView(
+            step=r.step, tool=r.tool, command=r.command, attempt=r.attempt, status=r.status, summary=r.summary
+        )
+    under_way, left = run.pending, unfinished(run)
+    if under_way:
+        yield _step(under_way, "waiting" if under_way.retry_at else "pending")
+    if left:
+        yield _step(left, "unfinished")
+
+
+def _step(of: Pending | Unfinished, status: StepStatus) -> StepView:
+    return StepView(step=of.step, tool=of.action.tool, command=of.action.command, attempt=of.attempt, status=status)
+
+
+def _usage(run: RunState) -> UsageView:
+    spent = run.spent
+    return UsageView(
+        calls=spent.calls,
+        input_tokens=spent.input_tokens,
+        output_tokens=spent.output_tokens,
+        tokens=spent.tokens,
+        cost_usd=spent.cost_usd,
+    )
+
+
+def _pending(pending: Pending) -> PendingView:
+    return PendingView(
+        step=pending.step,
+        tool=pending.action.tool,
+        command=pending.action.command,
+        attempt=pending.attempt,
+        deadline_at=pending.deadline_at,
+        retry_at=pending.retry_at,
+    )
+
+
+def _asking(run: RunState) -> AskingView | None:
+    asking = run.asking
+    return AskingView(call=asking.call, phase=asking.phase, retry_at=asking.retry_at) if asking else None

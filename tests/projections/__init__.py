@@ -1,0 +1,1 @@
+"""Tests of what people see of a run: its trail, its folder, its views."""

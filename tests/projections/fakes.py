@@ -1,0 +1,54 @@
+"""What the projector reads from, filled by hand; each counts its reads and can be made to fail or to wait."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+
+from agent_service.core.state import Status
+from agent_service.journal import Entry
+from agent_service.ports import RunLine
+
+
+class Journals:
+    """Fills the port Archive, of which only `entries` is asked for here."""
+
+    def __init__(self, *journals: Sequence[Entry]) -> None:
+        self.journals = {journal[0].run_id: list(journal) for journal in journals}
+        self.reads: list[str] = []
+        self.failure: Exception | None = None
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
+        self.reads.append(run_id)
+        await self.open.wait()
+        if self.failure:
+            raise self.failure
+        return [entry for entry in self.journals.get(run_id, []) if entry.seq > after][:limit]
+
+    async def runs(self, *, status: Status | None, limit: int, before: str | None) -> Sequence[RunLine]:
+        raise NotImplementedError
+
+    async def run_of(self, wake_id: str) -> str | None:
+        raise NotImplementedError
+
+    async def unsettled(self, since: datetime) -> Sequence[str]:
+        raise NotImplementedError
+
+    async def counts(self) -> dict[Status, int]:
+        raise NotImplementedError
+
+
+class Shelf:
+    """Fills the port Artifacts, for one run."""
+
+    def __init__(self, contents: dict[str, bytes] | None = None) -> None:
+        self.contents = contents or {}
+        self.reads: list[str] = []
+        self.failure: Exception | None = None
+
+    async def get(self, run_id: str, path: str) -> bytes | None:  # noqa: ARG002 - it holds one run's contents
+        self.reads.append(path)
+        if self.failure:
+            raise self.failure
+        return self.contents.get(path)

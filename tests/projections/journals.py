@@ -1,0 +1,186 @@
+"""Journals for tests: stories of a run, decided by the core and written down as commits."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from agent_service.core.events import ModelReplied, ModelUsage, ToolReturned, WakeAccepted
+from agent_service.core.phases import Action, Framing, Met, Plan, Reflection, Unusable, Verdict
+from agent_service.journal import Commit, Entry, Run, commit_of
+from schemas.catalog import ToolCommand, ToolOffer
+from schemas.events import ToolOutput, ToolResult
+from tests.core.cues import RUN_ID, limits, started
+from tests.core.script import NOON, Cue, Script
+
+MODEL = "claude-sonnet-4-5"
+SCRIPTED = "scripted:critique"
+PAGE = b"<html><h1>Matt Joyce</h1></html>"
+CRITIQUE = b"The page is plain.\n\nIt could say more.\n"
+
+FETCH = ToolOffer(
+    name="fetch",
+    route="jina-reader",
+    description="Reads web pages.",
+    timeout_s=30.0,
+    commands=(
+        ToolCommand(
+            name="handle",
+            description="Fetch one page.",
+            tier="read",
+            input_schema={
+                "type": "object",
+                "properties": {
+                    "url": {"type": "string", "description": "Where the page is."},
+                    "depth": {"type": "integer"},
+                },
+                "required": ["url"],
+            },
+        ),
+    ),
+)
+REPORT = ToolOffer(
+    name="text-report",
+    route="fabric",
+    description="Writes texts.",
+    commands=(ToolCommand(name="handle", description="Write a text.", tier="write", idempotent=True),),
+)
+
+
+def commits_of(script: Script) -> list[Commit]:
+    """The story as it stands in the store: one commit per event that changed the run."""
+    commits: list[Commit] = []
+    run: Run | None = None
+    for moment in script.story:
+        if not moment.transition.ignored:
+            commits.append(commit_of(run, moment.event, moment.transition))
+            run = Run(state=commits[-1].state, head=commits[-1].entry.hash)
+    return commits
+
+
+def entries_of(script: Script) -> list[Entry]:
+    return [commit.entry for commit in commits_of(script)]
+
+
+def second_by_second(*cues: Cue) -> Script:
+    """A story in which a second passes before each event."""
+    script = Script()
+    for cue in cues:
+        script = script.wait(seconds=1) >> cue
+    return script
+
+
+def asked_for(goal: str, *, run_id: str = RUN_ID, **context: Any) -> WakeAccepted:
+    return WakeAccepted(
+        at=NOON, run_id=run_id, wake_id="wake-1", goal=goal, limits=limits(), announce=True, context=context
+    )
+
+
+def thinks(
+    decision: Framing | Plan | Reflection | Unusable, plan: Plan | Unusable | None = None, *, model: str = MODEL
+) -> Cue:
+    """The model answers what it was asked."""
+    usage = ModelUsage(input_tokens=800, output_tokens=120, cost_usd=0.0042)
+
+    def cue(script: Script) -> ModelReplied:
+        asking = script.state.asking
+        assert asking is not None, "nothing is asked"
+        return ModelReplied(at=script.now, call=asking.call, model=model, usage=usage, decision=decision, plan=plan)
+
+    return cue
+
+
+def brings(**output: Any) -> Cue:
+    """The pending tool returns this result."""
+
+    def cue(script: Script) -> ToolReturned:
+        pending = script.pending
+        result = ToolResult(
+            run_id=script.state.run_id,
+            step=pending.step,
+            tool=pending.action.tool,
+            attempt=pending.attempt,
+            status="ok",
+            result=ToolOutput.model_validate(output),
+            completed_at=script.now,
+        )
+        return ToolReturned(at=script.now, result=result)
+
+    return cue
+
+
+def artifact(path: str, content: bytes, content_type: str = "text/plain") -> dict[str, Any]:
+    """An artifact as a tool result describes it."""
+    digest = hashlib.sha256(content).hexdigest()
+    return {"path": path, "content_type": content_type, "size": len(content), "sha256": digest}
+
+
+FRAMING = Framing(
+    goal_statement="A two-paragraph critique of mattjoyce.ai exists.",
+    definition_of_done=("the page is fetched", "the critique is written", "it has two paragraphs"),
+    constraints=("be constructive",),
+    assumptions=("the page is public",),
+    hypothesis="one fetch is enough",
+)
+FETCHING = Plan(
+    action=Action(tool="fetch", command="handle", arguments={"url": "http://mattjoyce.ai"}),
+    outline=("fetch the page", "write the critique"),
+    expected_outcome="the page's text",
+    risk="none",
+    rationale="nothing can be said about a page unseen",
+)
+WRITING = Plan(
+    action=Action(tool="text-report", command="handle", arguments={"from": "artifacts/fetch-01.html"}),
+    outline=("write the critique",),
+    expected_outcome="two paragraphs",
+    risk="the text may be too long",
+    rationale="the page is known now",
+)
+SEEN = Reflection(
+    verdict=Verdict.CONTINUE,
+    summary="the page is there",
+    met=(Met(item="d1", evidence="step:1"),),
+    facts=("the page has one heading",),
+)
+WRITTEN = Reflection(
+    verdict=Verdict.DONE,
+    summary="both paragraphs are written",
+    met=(Met(item="d2", evidence="artifacts/critique.md"), Met(item="d3", evidence="step:2")),
+    outcome="Two paragraph critique generated in artifacts/critique.md",
+)
+GOAL = "fetch web http://mattjoyce.ai and produce a 2 para critique"
+
+
+def worked_example(*, model: str = MODEL, run_id: str = RUN_ID) -> Script:
+    """RFC-103's example: fetch a page, write a critique of it."""
+    page, critique = artifact("artifacts/fetch-01.html", PAGE, "text/html"), artifact("artifacts/critique.md", CRITIQUE)
+    return second_by_second(
+        asked_for(GOAL, run_id=run_id, tone="constructive", max_steps=6),
+        started((FETCH, REPORT)),
+        thinks(FRAMING, model=model),
+        thinks(FETCHING, model=model),
+        brings(artifact_path=page["path"], content_type="text/html", excerpt="Matt Joyce", artifacts=[page]),
+        thinks(SEEN, WRITING, model=model),
+        brings(artifacts=[critique], summary="wrote 2 paragraphs"),
+        thinks(WRITTEN, model=model),
+    )
+
+
+def five_steps(run_id: str = RUN_ID) -> Script:
+    """A finished run of five steps, for measures."""
+    done = Reflection(
+        verdict=Verdict.DONE,
+        summary="all is written",
+        met=tuple(Met(item=f"d{number}", evidence="step:1") for number in (1, 2, 3)),
+    )
+    middle: Sequence[Cue] = [
+        cue for step in range(1, 5) for cue in (brings(summary=f"page {step}"), thinks(SEEN, FETCHING))
+    ]
+    return second_by_second(
+        asked_for(GOAL, run_id=run_id),
+        started((FETCH, REPORT)),
+        thinks(FRAMING),
+        thinks(FETCHING),
+        *middle,
+        brings(summary="page 5"),
+        thinks(done),
+    )

@@ -1,0 +1,58 @@
+"""Whatever happens to a run, it can be told: random stories of the core, rendered at their end and on the way."""
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent_service.projections.moments import recall, retell
+from agent_service.projections.trace import broken_line
+from agent_service.projections.trail import pages_of, trail
+from agent_service.projections.views import entry_views, run_view
+from tests.core.script import Script
+from tests.core.stories import STORIES
+from tests.projections.journals import commits_of
+
+ANY_STORY = settings(
+    max_examples=120, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
+
+
+@ANY_STORY
+@given(STORIES, st.data())
+def test_every_journal_has_a_trail_and_so_has_each_of_its_beginnings(story: Script, data: st.DataObject) -> None:
+    commits = commits_of(story)
+    entries = [commit.entry for commit in commits]
+    seen = data.draw(st.integers(1, len(entries)))
+    now, then = trail(entries), trail(entries[:seen])
+    assert now["plan.md"].count("\n## Next action\n") == 1
+    assert now["decisions.md"].count("\n## ") == len(entries)
+    assert now["trace.jsonl"].startswith(then["trace.jsonl"])
+    assert broken_line(now["trace.jsonl"]) is None
+
+
+@ANY_STORY
+@given(STORIES)
+def test_a_trail_from_what_is_remembered_is_the_trail_from_the_journal(story: Script) -> None:
+    commits = commits_of(story)
+    remembered = tuple(recall([(commit.entry, commit.state) for commit in commits]))
+    assert dict(pages_of(remembered)) == trail([commit.entry for commit in commits])
+
+
+@ANY_STORY
+@given(STORIES)
+def test_every_run_and_every_entry_has_a_view(story: Script) -> None:
+    commits = commits_of(story)
+    entries = [commit.entry for commit in commits]
+    view = run_view(commits[-1].state, entries)
+    assert view.model_validate_json(view.model_dump_json(by_alias=True)) == view
+    assert [view.seq for view in entry_views(entries)] == list(range(1, len(entries) + 1))
+    assert [view.status for view in entry_views(entries)] == [commit.state.status for commit in commits]
+
+
+@ANY_STORY
+@given(STORIES)
+def test_every_model_call_is_one_line_and_one_more_for_a_plan_that_came_with_it(story: Script) -> None:
+    for moment in retell(commit.entry for commit in commits_of(story)):
+        phases = {"ModelReplied": 1 + (getattr(moment.event, "plan", None) is not None), "ModelUnavailable": 1}
+        before = len(dict(pages_of([moment]))["trace.jsonl"].splitlines())
+        if moment.entry.kind in phases:
+            assert before == phases[moment.entry.kind]

@@ -1,0 +1,196 @@
+"""Texts of tools, models and callers cannot forge the structure of a page, hide, or steer a terminal.
+
+A page is read by an independent Markdown parser: with a hostile text in every place where others may write, it must
+have the very structure that it has with a harmless one.
+"""
+
+import json
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from agent_service.core.events import CancelRequested, RunStarted, SignalReceived
+from agent_service.core.phases import Action, Framing, Met, Plan, Reflection, Unusable, Verdict
+from agent_service.projections.markdown import inline
+from agent_service.projections.plain import clipped, json_visible, one_line, visible
+from agent_service.projections.trail import FILES, trail
+from agent_service.projections.views import entry_views
+from schemas.catalog import ToolCommand, ToolOffer
+from schemas.events import Signal, ToolError
+from tests.core.cues import RUN_ID, due, errs, unavailable
+from tests.core.script import Script
+from tests.projections.journals import asked_for, brings, entries_of, second_by_second, thinks
+
+PAGES = [name for name in FILES if name.endswith(".md")]
+
+HOSTILE = {
+    "heading": "# Decisions\n\n## 9. Approved",
+    "heading after words": "fine\n## Next action\n\n**Step 9: `rm -rf`**",
+    "tick": "- [x] d1: everything is done",
+    "tick on one line": "[x] done",
+    "underlined heading": "Approved\n========",
+    "line": "---",
+    "fence": "```\n# out of the fence\n```",
+    "long fence": "``````````\n# out of the fence\n``````````",
+    "tilde fence": "~~~\n# out",
+    "info string": "```json\n{}",
+    "image": "![pixel](https://evil.example/?leak)",
+    "link": "[click](javascript:alert(1)) <https://evil.example>",
+    "reference": "[a]\n\n[a]: https://evil.example",
+    "html": "<img src=x onerror=alert(1)><script>alert(1)</script><!--",
+    "entity": "&lt;b&gt; &#35; heading &nbsp;",
+    "quote": "> # quoted",
+    "number": "1. first\n2) second",
+    "table": "| a | b |\n|---|---|\n| 1 | 2 |",
+    "emphasis": "**bold** _slanted_ ~~struck~~ __strong__ *a*",
+    "backslash": "\\# \\\\`code\\`",
+    "indented": "        # code\n\t- [x] list",
+    "ansi": "\x1b[2J\x1b[31mred\x1b]0;title\x07",
+    "carriage return": "good\rbad",
+    "bidi": "safe\u202eevil\u2066\u200f",
+    "zero width": "a\u200bb\ufeffc\u2060d",
+    "tags": "hi\U000e0041\U000e0042",
+    "line separators": "a\u2028# b\u2029## c\x85# d\x0b# e\x0c# f",
+    "delete and C1": "a\x7fb\x9b31mc",
+    "blank": " \n\t ",
+    "empty": "",
+}
+
+
+def story(text: str) -> Script:
+    """A run in which `text` stands in every place that others may fill."""
+    schema = {"properties": {text: {"type": text, "description": text}}, "required": [text]}
+    tool = ToolOffer(
+        name="fetch",
+        route="jina-reader",
+        description=text,
+        commands=(ToolCommand(name="handle", description=text, tier="read", input_schema=schema),),
+    )
+    framing = Framing(
+        goal_statement=f"do {text}",
+        definition_of_done=(f"a{text}", f"b{text}", f"c{text}"),
+        constraints=(text,),
+        assumptions=(text,),
+        hypothesis=f"h{text}",
+    )
+    plan = Plan(
+        action=Action(tool="fetch", command="handle", arguments={"a": text, "b": [text]}),
+        outline=(text, text),
+        expected_outcome=text,
+        risk=text,
+        rationale=text,
+    )
+    seen = Reflection(
+        verdict=Verdict.CONTINUE,
+        summary=text,
+        met=(Met(item="d1", evidence="step:1"), Met(item=text, evidence=text)),
+        facts=(text,),
+        outline=(text,),
+        outcome=f"o{text}",
+    )
+    message = Signal(run_id=RUN_ID, signal_id="s1", kind="message", message=f"m{text}")
+    artifact = {"path": f"artifacts/{text}", "content_type": f"t{text}", "size": 3}
+    failing = ToolError(error_class=f"e{text}"[:64], message=text)
+    return second_by_second(
+        asked_for(f"goal {text}", note=text),
+        lambda script: RunStarted(at=script.now, skills=(tool,)),
+        thinks(framing, model=f"script {text}"),
+        thinks(Unusable(reason=text, raw=f"raw {text}")),
+        thinks(plan),
+        lambda script: SignalReceived(at=script.now, signal=message),
+        brings(excerpt=f"x{text}", artifacts=[artifact]),
+        thinks(seen, plan),
+        errs(failing.error_class, retryable=True),
+        due,
+        errs("not_found"),
+        unavailable("try_again", message=text),
+        lambda script: CancelRequested(at=script.now, reason=text),
+    )
+
+
+def structure(markdown: str) -> list[str]:
+    """The kinds of blocks in order; of the ones that are ours alone, and of tick boxes, also their text."""
+    blocks, ours = [], False
+    for token in MarkdownIt("commonmark").enable("strikethrough").enable("table").parse(markdown):
+        inner = [child.type for child in token.children or [] if child.type not in {"text", "softbreak"}]
+        boxes = token.content[:3] if token.type == "inline" and token.content[:3] in {"[ ]", "[x]"} else ""
+        heading = token.content if ours and "`" not in token.content else ""
+        blocks.append(" ".join((token.type, token.info, *inner, boxes, heading)).strip())
+        ours = token.type == "heading_open"
+    return blocks
+
+
+HARMLESS = trail(entries_of(story("word")))
+
+
+def assert_harmless(text: str) -> None:
+    pages = trail(entries_of(story(text)))
+    for name in PAGES:
+        assert structure(pages[name]) == structure(HARMLESS[name]), name
+    for name in FILES:
+        unseen = {char for char in pages[name] if unicodedata.category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp"}}
+        assert unseen <= {"\n", "\t"}, name
+        assert len(pages["trace.jsonl"].splitlines()) == len(HARMLESS["trace.jsonl"].splitlines())
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_no_text_changes_the_structure_of_a_page(text: str) -> None:
+    if text.strip():
+        assert_harmless(text)
+    else:
+        trail(entries_of(story(text)))
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@given(st.text(alphabet="#-[]x`~*_<>!()\\|=+&;:1.a \n\t\r\x1b\u202e", min_size=1, max_size=12).filter(str.strip))
+def test_no_mix_of_markup_changes_the_structure_of_a_page(text: str) -> None:
+    assert_harmless(text)
+
+
+def test_the_check_itself_sees_a_forged_heading_and_a_forged_tick() -> None:
+    assert structure("# a\n\nword") != structure("# a\n\n# word")
+    assert structure("- word") != structure("- [x] word")
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_the_summary_of_an_entry_is_one_line_without_unseen_characters(text: str) -> None:
+    for view in entry_views(entries_of(story(text))):
+        assert view.summary.isprintable()
+        assert 0 < len(view.summary) < 600
+
+
+@pytest.mark.parametrize("text", [text for text in HOSTILE.values() if text.strip()])
+def test_a_reader_of_the_page_sees_the_very_characters_that_were_written(text: str) -> None:
+    (_, paragraph, _) = MarkdownIt("commonmark").parse(inline(text))
+    assert "".join(child.content for child in paragraph.children or []) == one_line(text)
+
+
+def test_the_words_of_a_text_stay_readable() -> None:
+    pages = trail(entries_of(story("it costs 3 * 4 [net] in snake_case & more")))
+    assert "it costs 3 \\* 4 \\[net\\] in snake_case & more" in pages["plan.md"]
+
+
+def test_unseen_characters_are_shown_by_a_sign() -> None:
+    assert visible("a\x1b[31m\x00\x7f\u202e\u200b\U000e0041\ud800") == ("a␛[31m␀␡⟨U+202E⟩⟨U+200B⟩⟨U+E0041⟩⟨U+D800⟩")
+    assert visible("one\r\ntwo\tthree") == "one\ntwo\tthree"
+
+
+def test_ordinary_letters_of_any_script_stay_as_they_are() -> None:
+    words = "naïve café 日本語 عربي עברית 🎉 ✔\ufe0f"
+    assert visible(words) == words
+
+
+def test_json_with_escaped_characters_is_the_same_json() -> None:
+    value = {"a": "\x7f\u202e\U000e0041 é\u2028"}
+    written = json_visible(json.dumps(value, ensure_ascii=False))
+    assert json.loads(written) == value
+    assert written.isascii() is False
+    assert "\u202e" not in written
+
+
+def test_a_long_text_says_how_much_of_it_is_left_out() -> None:
+    assert clipped("abcdef", 4) == "abcd… (2 more characters)"
+    assert one_line("a\n b\tc") == "a b c"

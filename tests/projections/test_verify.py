@@ -1,0 +1,283 @@
+"""Every change to a journal or a folder is found, and the first place of it is named."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from agent_service.journal import GENESIS, Entry
+from agent_service.projections.moments import retell
+from agent_service.projections.outputs import is_artifact_path, named_artifacts
+from agent_service.projections.places import IllegalName
+from agent_service.projections.trail import FILES, trail
+from agent_service.projections.verify import Flaw, verify
+from agent_service.projections.workspace import Workspace
+from tests.core.cues import RUN_ID, a_retrying_run
+from tests.core.script import Script
+from tests.projections.journals import CRITIQUE, PAGE, SCRIPTED, brings, entries_of, five_steps, worked_example
+
+ARTIFACTS = {"artifacts/fetch-01.html": PAGE, "artifacts/critique.md": CRITIQUE}
+
+
+def files_of(entries: Sequence[Entry]) -> dict[str, bytes]:
+    return {name: text.encode() for name, text in trail(entries).items()}
+
+
+@pytest.fixture
+def entries() -> list[Entry]:
+    return entries_of(worked_example())
+
+
+@pytest.fixture
+def folder(root: Path, workspace: Workspace, entries: list[Entry]) -> Path:
+    """The whole folder of the worked example."""
+    assert workspace.write([(RUN_ID, files_of(entries) | ARTIFACTS)]) == {}
+    return root / RUN_ID
+
+
+def the_flaw(flaws: list[Flaw]) -> Flaw:
+    (flaw,) = flaws
+    return flaw
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_was_written_and_not_touched_has_no_flaw(entries: list[Entry], workspace: Workspace) -> None:
+    assert verify(entries, workspace, RUN_ID) == []
+
+
+def test_a_folder_deleted_and_written_again_is_the_same_to_the_byte(
+    folder: Path, entries: list[Entry], workspace: Workspace
+) -> None:
+    before = {file.name: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    workspace.remove(RUN_ID)
+    workspace.write([(RUN_ID, files_of(entries) | ARTIFACTS)])
+    assert {file.name: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+    assert verify(entries, workspace, RUN_ID) == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_character_changed_anywhere_in_a_page_is_found_in_its_line(
+    name: str, folder: Path, entries: list[Entry], workspace: Workspace
+) -> None:
+    content = (folder / name).read_bytes()
+    for place in range(3, len(content), len(content) // 25):
+        old = content[place]
+        new = 0x58 if old != 0x58 else 0x59
+        (folder / name).write_bytes(content[:place] + bytes([new]) + content[place + 1 :])
+        flaw = the_flaw(verify(entries, workspace, RUN_ID))
+        line = len(content[:place].splitlines()) + (place == 0 or content[place - 1] == 0x0A)
+        assert (flaw.kind, flaw.place, flaw.line) == ("changed", name, line)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_line_taken_out_or_put_in_is_found(
+    name: str, folder: Path, entries: list[Entry], workspace: Workspace
+) -> None:
+    lines = (folder / name).read_bytes().splitlines(keepends=True)
+    for changed, line in (
+        (lines[:2] + lines[3:], 3),
+        ([*lines[:1], b"- [x] forged\n", *lines[1:]], 2),
+        ([*lines, b"forged\n"], len(lines) + 1),
+        ([*lines[:-1], b"\n", lines[-1]], len(lines)),
+    ):
+        (folder / name).write_bytes(b"".join(changed))
+        flaw = the_flaw(verify(entries, workspace, RUN_ID))
+        assert (flaw.place, flaw.line) == (name, line)
+
+
+@pytest.mark.parametrize("name", [*FILES, *ARTIFACTS])
+def test_a_missing_file_is_named(name: str, folder: Path, entries: list[Entry], workspace: Workspace) -> None:
+    (folder / name).unlink()
+    flaw = the_flaw(verify(entries, workspace, RUN_ID))
+    assert (flaw.kind, flaw.place) == ("missing", name)
+
+
+@pytest.mark.parametrize("name", ["notes.md", "artifacts/more.txt", "artifacts/.hidden", "plan.md.bak"])
+def test_a_file_of_nobody_is_named(name: str, folder: Path, entries: list[Entry], workspace: Workspace) -> None:
+    (folder / name).write_text("by hand")
+    flaw = the_flaw(verify(entries, workspace, RUN_ID))
+    assert (flaw.kind, flaw.place) == ("extra", name)
+
+
+def test_a_page_emptied_or_replaced_by_a_link_is_named(
+    folder: Path, entries: list[Entry], workspace: Workspace
+) -> None:
+    copy = folder.parent / "copy"
+    (folder / "plan.md").rename(copy)
+    (folder / "plan.md").symlink_to(copy)
+    (folder / "memory.md").write_bytes(b"")
+    flaws = verify(entries, workspace, RUN_ID)
+    assert [(flaw.kind, flaw.place, flaw.line) for flaw in flaws] == [
+        ("changed", "memory.md", 1),
+        ("changed", "plan.md", None),
+    ]
+
+
+def test_a_missing_folder_is_one_flaw(entries: list[Entry], workspace: Workspace) -> None:
+    assert the_flaw(verify(entries, workspace, RUN_ID)).place == "."
+
+
+def test_a_page_as_of_an_earlier_entry_is_behind_and_not_forged(
+    folder: Path, entries: list[Entry], workspace: Workspace
+) -> None:
+    (folder / "plan.md").write_bytes(files_of(entries[:6])["plan.md"])
+    flaw = the_flaw(verify(entries, workspace, RUN_ID))
+    assert (flaw.kind, flaw.place) == ("behind", "plan.md")
+    assert "entry 6 of 8" in flaw.text
+
+
+def test_a_trace_written_anew_with_all_its_hashes_is_found(
+    folder: Path, entries: list[Entry], workspace: Workspace
+) -> None:
+    other = files_of(entries_of(worked_example(model=SCRIPTED)))["trace.jsonl"]
+    (folder / "trace.jsonl").write_bytes(other)
+    flaw = the_flaw(verify(entries, workspace, RUN_ID))
+    assert (flaw.place, flaw.line) == ("trace.jsonl", 1)
+    assert "chain of hashes was made anew" in flaw.text
+
+
+def test_a_changed_trace_line_is_told_with_the_break_of_its_chain(
+    folder: Path, entries: list[Entry], workspace: Workspace
+) -> None:
+    trace = folder / "trace.jsonl"
+    trace.write_text(trace.read_text().replace('"step":2', '"step":9', 1))
+    flaw = the_flaw(verify(entries, workspace, RUN_ID))
+    assert str(flaw) == "trace.jsonl:5: the line is not what the journal says; line 5 breaks the chain of hashes"
+
+
+@pytest.mark.parametrize("name", ARTIFACTS)
+def test_a_changed_artifact_is_found_by_its_hash(
+    name: str, folder: Path, entries: list[Entry], workspace: Workspace
+) -> None:
+    for place in range(len(ARTIFACTS[name])):
+        changed = bytearray(ARTIFACTS[name])
+        changed[place] ^= 1
+        (folder / name).write_bytes(changed)
+        flaw = the_flaw(verify(entries, workspace, RUN_ID))
+        assert (flaw.kind, flaw.place) == ("changed", name)
+
+
+def test_an_artifact_without_a_hash_in_the_journal_is_compared_with_the_store(root: Path, workspace: Workspace) -> None:
+    entries = entries_of(_cut(worked_example(), 4) >> brings(artifact_path="artifacts/page.html"))
+    workspace.write([(RUN_ID, files_of(entries) | {"artifacts/page.html": b"forged"})])
+    assert verify(entries, workspace, RUN_ID) == []
+    flaws = verify(entries, workspace, RUN_ID, stored={"artifacts/page.html": PAGE})
+    assert the_flaw(flaws).place == "artifacts/page.html"
+    assert (root / RUN_ID / "artifacts" / "page.html").read_bytes() == b"forged"
+
+
+def test_an_artifact_with_an_unlawful_name_has_no_file_and_no_flaw(workspace: Workspace) -> None:
+    entries = entries_of(_cut(worked_example(), 4) >> brings(artifact_path="../../etc/passwd"))
+    (artifact,) = named_artifacts(retell(entries))
+    assert not is_artifact_path(artifact.path)
+    workspace.write([(RUN_ID, files_of(entries))])
+    assert verify(entries, workspace, RUN_ID) == []
+    assert "no name for a file" in trail(entries)["memory.md"]
+
+
+def _cut(script: Script, events: int) -> Script:
+    shorter = Script()
+    for moment in script.story[:events]:
+        shorter = shorter >> moment.event
+    return shorter
+
+
+TAMPERED = {
+    "run_id": lambda entry: replace(entry, run_id=entry.run_id[:-1] + "Z"),
+    "seq": lambda entry: replace(entry, seq=entry.seq + 1),
+    "at": lambda entry: replace(entry, at=entry.at + timedelta(microseconds=1)),
+    "kind": lambda entry: replace(entry, kind=entry.kind + "X"),
+    "effects_digest": lambda entry: replace(entry, effects_digest="0" * 16),
+    "previous": lambda entry: replace(entry, previous="1" * 64),
+    "hash": lambda entry: replace(entry, hash="1" * 64),
+}
+
+
+@pytest.mark.parametrize("field", TAMPERED)
+@pytest.mark.parametrize("number", range(1, 9))
+@pytest.mark.usefixtures("folder")
+def test_a_changed_field_of_an_entry_is_found_and_the_entry_named(
+    field: str, number: int, entries: list[Entry], workspace: Workspace
+) -> None:
+    entries[number - 1] = TAMPERED[field](entries[number - 1])
+    flaw = the_flaw(verify(entries, workspace, RUN_ID))
+    assert flaw.place == "journal"
+    assert f"entry {number} " in flaw.text
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_character_changed_anywhere_in_an_event_is_found(entries: list[Entry], workspace: Workspace) -> None:
+    for index, entry in enumerate(entries):
+        for place in range(1, len(entry.event), len(entry.event) // 10):
+            new = "X" if entry.event[place] != "X" else "Y"
+            changed = replace(entry, event=entry.event[:place] + new + entry.event[place + 1 :])
+            flaws = verify([*entries[:index], changed, *entries[index + 1 :]], workspace, RUN_ID)
+            assert the_flaw(flaws).text.startswith(f"entry {entry.seq} was changed")
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_entry_that_is_missing_moved_or_doubled_is_found(entries: list[Entry], workspace: Workspace) -> None:
+    for broken in (
+        [*entries[:3], *entries[4:]],
+        [*entries[:3], entries[4], entries[3], *entries[5:]],
+        [*entries[:4], *entries[3:]],
+        entries[1:],
+        [],
+    ):
+        assert the_flaw(verify(broken, workspace, RUN_ID)).place == "journal"
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_journal_that_lost_its_end_shows_in_the_files(entries: list[Entry], workspace: Workspace) -> None:
+    flaws = verify(entries[:-1], workspace, RUN_ID)
+    assert {flaw.place for flaw in flaws} == {"memory.md", "plan.md", "decisions.md", "trace.jsonl"}
+
+
+def rechained(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries with all their hashes made to fit."""
+    previous, fitting = GENESIS, []
+    for entry in entries:
+        moved = replace(entry, previous=previous)
+        fitting.append(replace(moved, hash=moved.recomputed_hash()))
+        previous = fitting[-1].hash
+    return fitting
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_journal_written_anew_shows_in_its_effects_or_in_the_files(
+    entries: list[Entry], workspace: Workspace
+) -> None:
+    goal = replace(entries[0], event=entries[0].event.replace("critique", "eulogy"))
+    flaw = the_flaw(verify(rechained([goal, *entries[1:]]), workspace, RUN_ID))
+    assert "entry 1 leads to other effects" in flaw.text
+    why = replace(entries[3], event=entries[3].event.replace("unseen", "unread"))
+    flaws = verify(rechained([*entries[:3], why, *entries[4:]]), workspace, RUN_ID)
+    assert [flaw.place for flaw in flaws] == ["decisions.md", "trace.jsonl"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_entry_that_no_version_can_follow_is_named(entries: list[Entry], workspace: Workspace) -> None:
+    unknown = rechained([*entries[:2], replace(entries[2], kind="FutureEvent"), *entries[3:]])
+    assert "entry 3 cannot be followed" in the_flaw(verify(unknown, workspace, RUN_ID)).text
+    idle = rechained([*entries[:2], replace(entries[1], seq=3), *(replace(e, seq=e.seq + 1) for e in entries[2:])])
+    assert "entry 3 changes nothing" in the_flaw(verify(idle, workspace, RUN_ID)).text
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_journal_of_another_run_is_not_this_runs(workspace: Workspace) -> None:
+    other = entries_of(worked_example(run_id="run_01JD7Z0000000000000000000B"))
+    assert "belongs to run run_01JD7Z0000000000000000000B" in the_flaw(verify(other, workspace, RUN_ID)).text
+
+
+def test_a_run_without_a_lawful_id_has_no_folder_to_verify(workspace: Workspace) -> None:
+    entries = entries_of(five_steps(run_id="R1"))
+    with pytest.raises(IllegalName):
+        verify(entries, workspace, "R1")
+
+
+def test_a_run_that_goes_on_is_verified_as_it_stands(workspace: Workspace) -> None:
+    entries = entries_of(a_retrying_run())
+    workspace.write([(RUN_ID, files_of(entries))])
+    assert verify(entries, workspace, RUN_ID) == []

@@ -1,0 +1,169 @@
+"""What the API shows of runs and entries."""
+
+import json
+
+from agent_service.core.state import Status
+from agent_service.ports import RunLine
+from agent_service.projections.moments import retell, tell
+from agent_service.projections.views import entry_view, entry_views, line_view, run_view
+from agent_service.trace import trace_id
+from tests.core.cues import (
+    RUN_ID,
+    a_framing_run,
+    a_reflecting_run,
+    a_retrying_run,
+    a_waiting_run,
+    cancel,
+    due,
+    errs,
+    replies,
+    unavailable,
+)
+from tests.core.cues import reflection as reflecting
+from tests.core.script import NOON
+from tests.projections.journals import MODEL, entries_of, worked_example
+
+
+def test_a_finished_run_is_shown_with_its_steps_its_items_and_its_cost() -> None:
+    script = worked_example()
+    shown = json.loads(run_view(script.state, entries_of(script)).model_dump_json(by_alias=True))
+    assert shown["run_id"] == RUN_ID
+    assert (shown["state"], shown["class"], shown["wake_id"]) == ("done", "completed", "wake-1")
+    assert shown["outcome"] == "Two paragraph critique generated in artifacts/critique.md"
+    assert shown["accepted_at"] == "2026-11-21T12:00:00Z"
+    assert (shown["started_at"], shown["ended_at"]) == ("2026-11-21T12:00:02Z", "2026-11-21T12:00:08Z")
+    assert shown["steps"] == [
+        {"step": 1, "tool": "fetch", "command": "handle", "attempt": 1, "status": "ok", "summary": "Matt Joyce"},
+        {
+            "step": 2,
+            "tool": "text-report",
+            "command": "handle",
+            "attempt": 1,
+            "status": "ok",
+            "summary": "wrote 2 paragraphs",
+        },
+    ]
+    assert [item["done"] for item in shown["definition_of_done"]] == [True, True, True]
+    assert shown["usage"] == {
+        "calls": 4,
+        "input_tokens": 3200,
+        "output_tokens": 480,
+        "tokens": 3680,
+        "cost_usd": 0.0168,
+    }
+    assert shown["budget"]["max_steps"] == 10
+    assert shown["artifacts"] == ["artifacts/fetch-01.html", "artifacts/critique.md"]
+    assert shown["models"] == [MODEL]
+    assert (shown["pending"], shown["asking"], shown["trace_url"]) == (None, None, None)
+
+
+def test_the_pending_step_is_shown_as_pending() -> None:
+    view = run_view(a_waiting_run().state)
+    assert [(step.step, step.status) for step in view.steps] == [(1, "pending")]
+    assert view.pending is not None
+    assert (view.pending.step, view.pending.tool, view.pending.attempt) == (1, "fetch", 1)
+    assert view.models is None
+
+
+def test_a_step_that_waits_for_its_retry_is_shown_with_the_time() -> None:
+    view = run_view(a_retrying_run().state)
+    assert [(step.attempt, step.status) for step in view.steps] == [(2, "waiting")]
+    assert view.pending is not None
+    assert view.pending.retry_at is not None
+
+
+def test_a_step_under_way_when_the_run_ended_is_unfinished_and_counts_its_attempts() -> None:
+    view = run_view((a_retrying_run() >> due >> cancel()).state)
+    assert [(step.step, step.attempt, step.status) for step in view.steps] == [(1, 2, "unfinished")]
+    assert view.pending is None
+
+
+def test_a_step_that_failed_is_shown_as_an_error() -> None:
+    view = run_view((a_waiting_run() >> errs("not_found")).state)
+    assert [(step.status, step.summary) for step in view.steps] == [("error", "it broke")]
+
+
+def test_the_model_call_that_is_waited_for_is_shown() -> None:
+    view = run_view(a_framing_run().state)
+    assert view.asking is not None
+    assert (view.asking.call, view.asking.phase, view.asking.retry_at) == (1, "frame", None)
+    assert view.steps == ()
+
+
+def test_a_trace_url_holds_the_bits_of_the_run_id() -> None:
+    view = run_view(a_waiting_run().state, trace_url="http://jaeger/trace/{trace_id}?x={y}")
+    assert view.trace_id == trace_id(RUN_ID)
+    assert view.trace_url == f"http://jaeger/trace/{trace_id(RUN_ID)}?x={{y}}"
+
+
+def test_an_unknown_price_is_null() -> None:
+    script = a_reflecting_run() >> replies(reflecting("continue"), cost=None)
+    assert run_view(script.state).usage.cost_usd is None
+
+
+def test_a_line_of_a_list_names_the_state() -> None:
+    line = RunLine(
+        run_id=RUN_ID, wake_id="w", status=Status.DONE, goal="g", summary="s", accepted_at=NOON, updated_at=NOON
+    )
+    assert json.loads(line_view(line).model_dump_json())["state"] == "done"
+
+
+def test_an_entry_is_shown_with_its_event_its_hash_and_the_run_after_it() -> None:
+    entries = entries_of(worked_example())
+    views = list(entry_views(entries))
+    assert [view.hash for view in views] == [entry.hash for entry in entries]
+    assert [view.status for view in views] == ["queued", *["running"] * 6, "done"]
+    assert [view.pending_step for view in views] == [None, None, None, 1, None, 2, None, None]
+    assert views[4].event["result"]["result"]["excerpt"] == "Matt Joyce"
+
+
+def test_entries_after_a_number_are_the_rest() -> None:
+    entries = entries_of(worked_example())
+    assert list(entry_views(entries, after=6)) == list(entry_views(entries))[6:]
+
+
+def test_a_journal_can_be_told_entry_by_entry_as_it_grows() -> None:
+    entries = entries_of(worked_example())
+    before, views = None, []
+    for entry in entries:
+        moment = tell(before, entry)
+        before = moment.after
+        views.append(entry_view(moment))
+    assert views == list(entry_views(entries))
+
+
+PLANNED = (
+    f"planned: fetch handle: nothing can be said about a page unseen (by {MODEL}); "
+    "sent step 1 (fetch handle), attempt 1, answer due by 2026-11-21 12:04:44Z"
+)
+
+
+def test_each_kind_of_entry_is_said_in_one_line() -> None:
+    assert [view.summary for view in entry_views(entries_of(worked_example()))][:5] == [
+        "accepted: fetch web http://mattjoyce.ai and produce a 2 para critique",
+        "started with 2 tools: fetch, text-report; asked the model to frame (call 1)",
+        f"framed: A two-paragraph critique of mattjoyce.ai exists. (by {MODEL}); asked the model to plan (call 2)",
+        PLANNED,
+        "step 1: fetch ok: Matt Joyce; asked the model to reflect (call 3)",
+    ]
+
+
+def test_failures_are_said_with_what_follows() -> None:
+    retried = [view.summary for view in entry_views(entries_of(a_retrying_run()))][-1]
+    assert retried.startswith("step 1: fetch failed: it broke; step 1 (fetch handle), attempt 2 follows at 2026-11-21")
+    later = a_reflecting_run() >> unavailable("try_again", retry_after_s=5.0)
+    assert [view.summary for view in entry_views(entries_of(later))][-1] == (
+        "the model gave no answer (overloaded): 529; the model is asked again at 2026-11-21 12:00:05Z"
+    )
+
+
+def test_a_script_is_called_a_script() -> None:
+    summaries = [view.summary for view in entry_views(entries_of(worked_example(model="scripted")))]
+    assert all("the script scripted (no language model)" in summaries[index] for index in (2, 3, 5, 7))
+
+
+def test_moments_say_what_was_sent_and_asked() -> None:
+    moments = list(retell(entries_of(worked_example())))
+    assert [bool(moment.sent) for moment in moments] == [False, False, False, True, False, True, False, False]
+    assert [bool(moment.asked) for moment in moments] == [False, True, True, False, True, False, True, False]
+    assert [moment.ended for moment in moments] == [False] * 7 + [True]

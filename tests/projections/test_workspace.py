@@ -1,0 +1,221 @@
+"""The workspace on a real file system: whole files or none, lawful names only, no link followed."""
+
+import errno
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from agent_service.projections.disk import TooLarge, Unsafe
+from agent_service.projections.places import IllegalName
+from agent_service.projections.workspace import MAX_BYTES, MAX_LISTED, Workspace
+
+RUN = "run_01JD7Z0000000000000000000A"
+OTHER = "run_01JD7Z0000000000000000000B"
+SECRET = b"the secret of another"
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_bytes(SECRET)
+    return path
+
+
+@pytest.fixture
+def folder(root: Path, workspace: Workspace) -> Path:
+    """A run's folder with one page and one artifact."""
+    assert workspace.write([(RUN, {"plan.md": b"old", "artifacts/a.txt": b"a"})]) == {}
+    return root / RUN
+
+
+def names(path: Path) -> list[str]:
+    return sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
+
+
+def test_what_is_written_can_be_read(workspace: Workspace) -> None:
+    files = {"plan.md": b"plan", "trace.jsonl": b"{}\n", "artifacts/report.md": b"\x00\xff"}
+    assert workspace.write([(RUN, files), (OTHER, {"plan.md": b"other"})]) == {}
+    assert {path: workspace.read(RUN, path) for path in files} == files
+    assert workspace.read(OTHER, "plan.md") == b"other"
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_is_not_there_is_none(workspace: Workspace) -> None:
+    assert workspace.read(RUN, "memory.md") is None
+    assert workspace.read(RUN, "artifacts/b.txt") is None
+    assert workspace.read(OTHER, "plan.md") is None
+    assert workspace.files(OTHER) is None
+
+
+def test_a_workspace_that_was_never_written_is_empty_and_makes_no_folder(root: Path, workspace: Workspace) -> None:
+    assert workspace.read(RUN, "plan.md") is None
+    assert workspace.files(RUN) is None
+    with pytest.raises(IllegalName):
+        workspace.files("R1")
+    assert not root.exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_workspace_whose_folder_was_deleted_is_made_again(root: Path, workspace: Workspace) -> None:
+    subprocess.run(["rm", "-r", root], check=True)
+    assert workspace.write([(RUN, {"plan.md": b"again"})]) == {}
+    assert workspace.read(RUN, "plan.md") == b"again"
+
+
+@pytest.mark.usefixtures("folder")
+def test_nothing_but_the_files_of_the_run_lies_in_its_folder(workspace: Workspace, root: Path) -> None:
+    workspace.write([(RUN, {"plan.md": b"new"})])
+    assert names(root) == [f"{RUN}/artifacts/a.txt", f"{RUN}/plan.md"]
+
+
+def test_a_file_whose_content_is_there_already_is_left_alone(folder: Path, workspace: Workspace) -> None:
+    before = (folder / "plan.md").stat()
+    workspace.write([(RUN, {"plan.md": b"old", "memory.md": b"new"})])
+    after = (folder / "plan.md").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_a_file_is_replaced_and_never_written_into(folder: Path, workspace: Workspace) -> None:
+    with (folder / "plan.md").open("rb") as reader:
+        workspace.write([(RUN, {"plan.md": b"new"})])
+        assert reader.read() == b"old"
+    assert workspace.read(RUN, "plan.md") == b"new"
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_list_has_paths_sizes_and_hashes_in_order(workspace: Workspace) -> None:
+    listing = workspace.files(RUN)
+    assert listing is not None
+    assert [(file.path, file.size, file.sha256) for file in listing.files] == [
+        ("artifacts/a.txt", 1, hashlib.sha256(b"a").hexdigest()),
+        ("plan.md", 3, hashlib.sha256(b"old").hexdigest()),
+    ]
+    assert listing.foreign == ()
+
+
+def test_a_list_names_what_is_no_file_of_ours(folder: Path, workspace: Workspace, secret: Path) -> None:
+    (folder / "notes.txt").write_text("by hand")
+    (folder / "artifacts" / ".hidden").write_text("x")
+    (folder / "memory.md").symlink_to(secret)
+    (folder / "artifacts" / "new\nline\x1b\udcff").write_text("x")
+    listing = workspace.files(RUN)
+    assert listing is not None
+    assert [file.path for file in listing.files] == ["artifacts/a.txt", "plan.md"]
+    assert sorted(listing.foreign) == [
+        "artifacts/.hidden",
+        "artifacts/new line␛⟨U+DCFF⟩",
+        "memory.md",
+        "notes.txt",
+    ]
+
+
+def test_a_list_of_a_million_files_would_have_an_end(folder: Path, workspace: Workspace) -> None:
+    for number in range(MAX_LISTED + 100):
+        (folder / "artifacts" / f"{number}.txt").touch()
+    listing = workspace.files(RUN)
+    assert listing is not None
+    assert len(listing.files) == MAX_LISTED + 1
+
+
+def test_a_file_too_large_to_be_read_is_listed_without_a_hash(folder: Path, workspace: Workspace) -> None:
+    os.truncate(folder / "artifacts" / "a.txt", MAX_BYTES + 1)
+    listing = workspace.files(RUN)
+    assert listing is not None
+    assert (listing.files[0].size, listing.files[0].sha256) == (MAX_BYTES + 1, None)
+    with pytest.raises(TooLarge):
+        workspace.read(RUN, "artifacts/a.txt")
+
+
+@pytest.mark.usefixtures("folder")
+def test_one_run_that_cannot_be_written_does_not_keep_back_another(workspace: Workspace, root: Path) -> None:
+    (root / OTHER).write_text("a file where a folder should be")
+    failed = workspace.write([(OTHER, {"plan.md": b"x"}), (RUN, {"plan.md": b"new"})])
+    assert list(failed) == [OTHER]
+    assert isinstance(failed[OTHER], Unsafe)
+    assert workspace.read(RUN, "plan.md") == b"new"
+
+
+def test_a_folder_where_a_file_should_be_fails_its_run_only(folder: Path, workspace: Workspace) -> None:
+    (folder / "memory.md").mkdir()
+    failed = workspace.write([(RUN, {"memory.md": b"x"}), (OTHER, {"plan.md": b"x"})])
+    assert list(failed) == [RUN]
+    assert workspace.read(OTHER, "plan.md") == b"x"
+
+
+def test_two_writers_at_once_leave_whole_files(root: Path) -> None:
+    contents = [b"a" * 50_000, b"b" * 60_000]
+
+    def write(content: bytes) -> None:
+        for _ in range(30):
+            assert Workspace(root).write([(RUN, {"plan.md": content, "memory.md": content})]) == {}
+
+    writers = [threading.Thread(target=write, args=(content,)) for content in contents]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        assert Workspace(root).read(RUN, "plan.md") in [None, *contents]
+    for writer in writers:
+        writer.join()
+    assert Workspace(root).read(RUN, "plan.md") in contents
+    assert names(root) == [f"{RUN}/memory.md", f"{RUN}/plan.md"]
+
+
+CRASH = """
+import os, signal, sys
+from pathlib import Path
+from agent_service.projections.places import IllegalName
+from agent_service.projections.workspace import Workspace
+
+def trails():
+    yield sys.argv[2], {"plan.md": b"new", "memory.md": b"new"}
+    os.kill(os.getpid(), signal.SIGKILL)
+
+Workspace(Path(sys.argv[1])).write(trails())
+"""
+
+
+def test_a_crash_before_the_rename_leaves_the_old_content_and_the_next_write_sweeps_up(
+    folder: Path, workspace: Workspace, root: Path
+) -> None:
+    crashed = subprocess.run([sys.executable, "-c", CRASH, root, RUN], check=False)
+    assert crashed.returncode == -signal.SIGKILL
+    assert names(folder) == ["artifacts/a.txt", "plan.md"]
+    assert workspace.read(RUN, "plan.md") == b"old"
+    assert names(root / ".staging") == ["0", "1"]
+    workspace.write([(RUN, {"plan.md": b"newest"})])
+    assert workspace.read(RUN, "plan.md") == b"newest"
+    assert names(root / ".staging") == []
+
+
+def test_a_crash_before_a_runs_first_folder_has_its_place_leaves_no_folder_at_all(
+    workspace: Workspace, root: Path
+) -> None:
+    subprocess.run([sys.executable, "-c", CRASH, root, RUN], check=False)
+    assert workspace.files(RUN) is None
+    assert names(root) == [".staging/0/memory.md", ".staging/0/plan.md"]
+    assert workspace.write([(RUN, {"plan.md": b"new"})]) == {}
+    assert names(root) == [f"{RUN}/plan.md"]
+
+
+def test_a_full_disk_leaves_every_old_file_whole_and_writes_again_once_there_is_room(small_disk: Path) -> None:
+    workspace = Workspace(small_disk / "workspaces")
+    assert workspace.write([(RUN, {"plan.md": b"old", "memory.md": b"old"})]) == {}
+    hog = small_disk / "hog"
+    hog.write_bytes(b"x" * 150_000)
+    failed = workspace.write([(RUN, {"plan.md": b"new", "memory.md": b"m" * 200_000}), (OTHER, {"plan.md": b"small"})])
+    assert [(run_id, getattr(error, "errno", None)) for run_id, error in failed.items()] in (
+        [(RUN, errno.ENOSPC)],
+        [(RUN, errno.ENOSPC), (OTHER, errno.ENOSPC)],
+    )
+    assert workspace.read(RUN, "plan.md") == b"old"
+    assert workspace.read(RUN, "memory.md") == b"old"
+    hog.unlink()
+    assert workspace.write([(RUN, {"plan.md": b"new"}), (OTHER, {"plan.md": b"small"})]) == {}
+    assert workspace.read(RUN, "plan.md") == b"new"
+    assert names(small_disk / "workspaces" / ".staging") == []

@@ -1,0 +1,246 @@
+"""Attacks on the workspace: names that lead elsewhere, and links, pipes and mounts where files should be."""
+
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent_service.projections.disk import Unsafe
+from agent_service.projections.places import IllegalName, checked
+from agent_service.projections.workspace import Workspace
+
+RUN = "run_01JD7Z0000000000000000000A"
+OTHER = "run_01JD7Z0000000000000000000B"
+SECRET = b"the secret of another"
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_bytes(SECRET)
+    return path
+
+
+@pytest.fixture
+def folder(root: Path, workspace: Workspace) -> Path:
+    """A run's folder with one page and one artifact."""
+    assert workspace.write([(RUN, {"plan.md": b"old", "artifacts/a.txt": b"a"})]) == {}
+    return root / RUN
+
+
+def names(path: Path) -> list[str]:
+    return sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
+
+
+HOSTILE_PATHS = [
+    "", ".", "..", "/", "../x", "a/../../x", "/etc/passwd", "artifacts", "artifacts/", "artifacts/..", "artifacts/.",
+    "artifacts/../../../etc/passwd", "artifacts/../plan.md", "artifacts//a.txt", "artifacts/a/b", "./plan.md",
+    "plan.md/", "PLAN.MD", "plan.md\n", "artifacts/a.txt\n", "artifacts/a\0b", "plan.md\0", "artifacts/.hidden",
+    "artifacts/-rf", "artifacts/a b", "artifacts/a\u202eb", "artifacts/\u00e9", "artifacts/" + "a" * 101,
+    "artifacts/a\x1b[31m", "artifacts\\a.txt", f"../{OTHER}/plan.md", f"{OTHER}/plan.md", ".staging/0", "%2e%2e/x",
+    "/proc/self/environ", "artifacts/~", "\ud800",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", HOSTILE_PATHS)
+@pytest.mark.usefixtures("folder")
+def test_a_path_that_is_no_file_of_a_run_is_refused_for_reading_and_writing(
+    path: str, workspace: Workspace, root: Path
+) -> None:
+    before = names(root)
+    with pytest.raises(IllegalName):
+        workspace.read(RUN, path)
+    assert isinstance(workspace.write([(RUN, {"memory.md": b"x", path: b"x"})])[RUN], IllegalName)
+    assert names(root) == before
+
+
+HOSTILE_RUNS = [
+    "", ".", "..", "run_", "../run_01JD7Z0000000000000000000A", ".staging", "run_01JD7Z0000000000000000000A/",
+    "run_01jd7z0000000000000000000a", "run_01JD7Z0000000000000000000U", "run_01JD7Z0000000000000000000A\n", "R1",
+    "run_01JD7Z0000000000000000000AA", "run_01JD7Z000000000000000000\0A", "/etc", "run_../../../../../../etc/passwd",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("run_id", HOSTILE_RUNS)
+@pytest.mark.usefixtures("folder")
+def test_a_run_id_that_is_none_of_ours_has_no_folder(run_id: str, workspace: Workspace) -> None:
+    for touch in (lambda: workspace.read(run_id, "plan.md"), lambda: workspace.files(run_id)):
+        with pytest.raises(IllegalName):
+            touch()
+    with pytest.raises(IllegalName):
+        workspace.remove(run_id)
+    assert isinstance(workspace.write([(run_id, {"plan.md": b"x"})])[run_id], IllegalName)
+    assert checked(RUN) == RUN
+
+
+Attack = Callable[[Path, Path], None]
+
+
+def a_symbolic_link(at: Path, secret: Path) -> None:
+    at.symlink_to(secret)
+
+
+def a_hard_link(at: Path, secret: Path) -> None:
+    at.hardlink_to(secret)
+
+
+def a_pipe(at: Path, _: Path) -> None:
+    os.mkfifo(at)
+
+
+def a_socket(at: Path, _: Path) -> None:
+    where = Path.cwd()
+    os.chdir(at.parent)  # the path of a socket is at most 108 bytes long
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(at.name)
+    finally:
+        os.chdir(where)
+
+
+def a_link_into_proc(at: Path, _: Path) -> None:
+    at.symlink_to("/proc/self/environ")
+
+
+def a_link_to_zeros(at: Path, _: Path) -> None:
+    at.symlink_to("/dev/zero")
+
+
+def a_folder(at: Path, _: Path) -> None:
+    at.mkdir()
+
+
+ATTACKS = [a_symbolic_link, a_hard_link, a_pipe, a_socket, a_link_into_proc, a_link_to_zeros]
+
+
+@pytest.mark.parametrize("attack", [*ATTACKS, a_folder])
+@pytest.mark.parametrize("path", ["plan.md", "artifacts/a.txt"])
+def test_what_is_no_plain_file_is_neither_read_nor_listed(
+    attack: Attack, path: str, folder: Path, workspace: Workspace, secret: Path
+) -> None:
+    (folder / path).unlink()
+    attack(folder / path, secret)
+    with pytest.raises(Unsafe):
+        workspace.read(RUN, path)
+    listing = workspace.files(RUN)
+    assert listing is not None
+    assert path in listing.foreign
+    assert path not in [file.path for file in listing.files]
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_what_stands_in_a_files_place_is_replaced_and_what_it_points_to_stays(
+    attack: Attack, folder: Path, workspace: Workspace, secret: Path
+) -> None:
+    (folder / "plan.md").unlink()
+    attack(folder / "plan.md", secret)
+    assert workspace.write([(RUN, {"plan.md": b"new"})]) == {}
+    assert workspace.read(RUN, "plan.md") == b"new"
+    assert secret.read_bytes() == SECRET
+
+
+@pytest.mark.parametrize("content", [b"old", SECRET])
+def test_a_link_to_the_very_content_is_replaced_too(
+    content: bytes, folder: Path, workspace: Workspace, secret: Path
+) -> None:
+    secret.write_bytes(content)
+    (folder / "plan.md").unlink()
+    (folder / "plan.md").symlink_to(secret)
+    workspace.write([(RUN, {"plan.md": content})])
+    assert not (folder / "plan.md").is_symlink()
+
+
+@pytest.mark.parametrize("place", [RUN, f"{RUN}/artifacts"])
+@pytest.mark.usefixtures("folder")
+def test_a_link_in_a_folders_place_is_not_followed(
+    place: str, workspace: Workspace, root: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "plan.md").write_bytes(SECRET)
+    (outside / "a.txt").write_bytes(SECRET)
+    subprocess.run(["rm", "-r", root / place], check=True)
+    (root / place).symlink_to(outside)
+    with pytest.raises(Unsafe):
+        workspace.read(RUN, "artifacts/a.txt")
+    failed = workspace.write([(RUN, {"artifacts/a.txt": b"x", "artifacts/b.txt": b"x"})])
+    assert isinstance(failed[RUN], Unsafe)
+    assert names(outside) == ["a.txt", "plan.md"]
+    assert (outside / "a.txt").read_bytes() == SECRET
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_link_in_the_place_of_the_staging_folder_stops_all_writing(
+    workspace: Workspace, root: Path, tmp_path: Path, secret: Path
+) -> None:
+    (root / ".staging").rmdir()
+    (root / ".staging").symlink_to(tmp_path)
+    with pytest.raises(Unsafe):
+        workspace.write([(RUN, {"plan.md": b"x"})])
+    assert secret.read_bytes() == SECRET
+
+
+def by_symbolic_links(folder: Path, secret: Path) -> None:
+    (folder / "link").symlink_to(secret)
+    (folder / "link").rename(folder / "plan.md")
+
+
+def by_hard_links(folder: Path, secret: Path) -> None:
+    (folder / "plan.md").unlink()
+    (folder / "plan.md").hardlink_to(secret)
+    (folder / "plan.md").unlink()
+
+
+@pytest.mark.parametrize("swap", [by_symbolic_links, by_hard_links])
+def test_a_file_swapped_for_a_link_again_and_again_never_lets_a_secret_out(
+    swap: Callable[[Path, Path], None], folder: Path, workspace: Workspace, secret: Path
+) -> None:
+    over = threading.Event()
+
+    def keep_swapping() -> None:
+        while not over.is_set():
+            swap(folder, secret)
+            (folder / "plain").write_bytes(b"old")
+            (folder / "plain").rename(folder / "plan.md")
+
+    swapper = threading.Thread(target=keep_swapping)
+    swapper.start()
+    seen: set[bytes | type[Unsafe] | None] = set()
+    try:
+        for _ in range(5_000):
+            try:
+                seen.add(workspace.read(RUN, "plan.md"))
+            except Unsafe:
+                seen.add(Unsafe)
+    finally:
+        over.set()
+        swapper.join()
+    assert b"old" in seen
+    assert seen <= {b"old", None, Unsafe}
+
+
+def test_removing_a_run_leaves_what_its_links_point_to(folder: Path, workspace: Workspace, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_bytes(SECRET)
+    (folder / "artifacts" / "link").symlink_to(outside)
+    workspace.remove(RUN)
+    workspace.remove(RUN)
+    assert not folder.exists()
+    assert names(outside) == ["kept"]
+
+
+def test_a_mount_in_a_files_place_is_refused(folder: Path, workspace: Workspace, small_disk: Path) -> None:
+    source = small_disk / "other"
+    source.write_bytes(SECRET)
+    if subprocess.run(["mount", "--bind", source, folder / "plan.md"], check=False).returncode:
+        pytest.skip("mounting a file needs root")
+    try:
+        with pytest.raises(Unsafe):
+            workspace.read(RUN, "plan.md")
+    finally:
+        subprocess.run(["umount", "-l", folder / "plan.md"], check=True)

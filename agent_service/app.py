@@ -17,6 +17,7 @@ import uvicorn
 
 from agent_service.adapters.argument_schemas import ArgumentSchemas
 from agent_service.adapters.http_api import create_app
+from agent_service.adapters.http_protocol import BoundedProtocol
 from agent_service.adapters.nats_artifacts import NatsArtifacts
 from agent_service.adapters.nats_bus import NatsBus, NatsIntake
 from agent_service.adapters.nats_service import serve_on_bus
@@ -46,6 +47,7 @@ from schemas import subjects
 
 RECONNECT_LOOK_S = 0.5
 CONNECT_WITHIN_S = 10.0
+MOST_CONNECTIONS = 1000
 
 log = logging.getLogger(__name__)
 
@@ -188,14 +190,16 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     config = uvicorn.Config(
         http,
         loop="none",
-        http="httptools",
+        http=BoundedProtocol,
         lifespan="off",
         log_config=None,
         access_log=False,
+        server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=3,
     )
     group.create_task(_Server(config).serve(sockets=[listener]), name="http")
-    await serve_on_bus(agent.link, agent.runs)
+    await serve_on_bus(agent.link, agent.runs, trace_url=agent.settings.trace_url)
     left = await agent.recovery.resume_all()
     since = agent.clock.now() - FORGETTABLE
     agent.projector.catch_up(await agent.store.unsettled(since))

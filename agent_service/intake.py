@@ -20,7 +20,7 @@ from agent_service.errors import WakeConflict
 from agent_service.ports import Clock, Skills, Wake
 from agent_service.turn import Turns
 from schemas import keys
-from schemas.events import INBOUND, AgenticStart, Cancel, Constraints, Envelope, Id, Signal, ToolResult
+from schemas.events import INBOUND, AgenticStart, Cancel, Envelope, Id, Signal, ToolResult
 
 _ID: TypeAdapter[str] = TypeAdapter(Id)
 START_PREFIX = keys.start("")
@@ -64,15 +64,14 @@ class Intake:
             case Signal() as signal:
                 await self._on_signal(signal)
 
-    async def wake(
-        self, *, wake_id: str, goal: str, context: dict[str, Any], constraints: Constraints, callback: str | None
-    ) -> tuple[str, Transition | None]:
+    async def wake(self, wake_id: str, start: AgenticStart, *, known: bool) -> tuple[str, Transition | None]:
         """A run for a caller's wake, durable: its id, and what is to be performed for it.
 
+        `known`: the wake names a run already, whose limits were granted then (its deadline may have passed since).
         Raises LimitRefused, WakeConflict and TryAgain; nothing is stored then.
         """
-        start = AgenticStart(goal=goal, context=context, constraints=constraints, callback=callback)
-        return await self._turns.accept(_wake(wake_id, start), self._accepted(wake_id, start, announce=True))
+        event = self._accepted(wake_id, start, announce=True, granted=self._policy.defaults if known else None)
+        return await self._turns.accept(_wake(wake_id, start), event)
 
     async def cancel(self, run_id: str, reason: str | None) -> Transition:
         """Cancel a run, durably; the caller follows up. `ignored` says why there was nothing to cancel."""
@@ -111,9 +110,11 @@ class Intake:
         skills = (await self._skills.catalog()).tools
         return await self._turns.take(run_id, RunStarted(at=self._clock.now(), skills=skills))
 
-    def _accepted(self, wake_id: str, start: AgenticStart, *, announce: bool) -> WakeAccepted:
+    def _accepted(
+        self, wake_id: str, start: AgenticStart, *, announce: bool, granted: Limits | None = None
+    ) -> WakeAccepted:
         at = self._clock.now()
-        limits: Limits = grant(self._policy, start.constraints, context=start.context, at=at)
+        limits = granted or grant(self._policy, start.constraints, context=start.context, at=at)
         depth = start.context.get(DEPTH, 0)
         return WakeAccepted(
             at=at,

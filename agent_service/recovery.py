@@ -16,7 +16,7 @@ from agent_service.outbox import Outbox
 from agent_service.ports import Archive, Clock, RunStore, Unperformed
 from agent_service.turn import Turns
 
-DUE_EVERY_S = 0.2
+DUE_EVERY_S = 0.5
 DUE_AT_ONCE = 200
 LEFT_EVERY_S = 2.0
 SAID_AT_ONCE = 64

@@ -1,7 +1,7 @@
 """What callers may ask of the agent, whatever they ask over: wake, look, follow, cancel, signal."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from agent_service.feed import Feed
 from agent_service.intake import Intake
 from agent_service.journal import Entry
 from agent_service.ports import Archive, RunLine, RunStore
-from schemas.events import Constraints, Signal
+from schemas.events import AgenticStart, Constraints, Signal
 
 LOOK_AGAIN_S = 1.0
 """How often a follower looks by itself, for entries that another process wrote."""
@@ -48,15 +48,13 @@ class Runs:
 
         Raises LimitRefused, WakeConflict, and TryAgain with nothing stored when too many runs wait.
         """
-        if await self._archive.run_of(order.wake_id) is None and await self._queued() >= self._max_queued:
+        known = await self._archive.run_of(order.wake_id) is not None
+        if not known and await self._queued() >= self._max_queued:
             raise TryAgain(f"{self._max_queued} runs wait to begin already", delay_s=5.0)
-        run_id, accepted = await self._intake.wake(
-            wake_id=order.wake_id,
-            goal=order.goal,
-            context=order.context,
-            constraints=order.constraints,
-            callback=order.callback,
+        start = AgenticStart(
+            goal=order.goal, context=order.context, constraints=order.constraints, callback=order.callback
         )
+        run_id, accepted = await self._intake.wake(order.wake_id, start, known=known)
         self._background.start(self._intake.follow(accepted))
         return run_id
 
@@ -73,7 +71,7 @@ class Runs:
         """The run's journal from after entry `after` on."""
         return await self._archive.entries(run_id, after, limit)
 
-    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Entry]:
+    async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Entry, None]:
         """Every entry after `after`, each once and in order, as they come; ends after the one that ends the run."""
         with self._feed.follow(run_id) as news:
             while True:

@@ -90,6 +90,11 @@ class NatsLink:
         return self._watch.violation
 
     @property
+    def client(self) -> Client:
+        """The client itself, for what builds on it (NATS micro services)."""
+        return self._client
+
+    @property
     def jetstream(self) -> JetStreamContext:
         """The client's own calls for streams, consumers and buckets."""
         return self._client.jetstream()

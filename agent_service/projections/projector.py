@@ -6,6 +6,7 @@ Ended runs are written soon, runs that go on at most once per second each. The m
 
 import asyncio
 import logging
+import time
 from collections.abc import Collection, Iterable
 
 from agent_service.journal import Commit
@@ -16,7 +17,8 @@ from agent_service.projections.workspace import Workspace
 from agent_service.projections.writer import Failures, TrailWriter
 
 MAX_BATCH = 32
-MAX_REMEMBERED = 64 << 20
+RESTS_PER_WORK = 3
+MAX_REMEMBERED = 16 << 20
 """Bytes of entries kept in memory, so that live runs need not be read again."""
 
 log = logging.getLogger(__name__)
@@ -51,13 +53,15 @@ class Projector:
             self.touched(run_id, ended=True)
 
     async def run(self) -> None:
-        """Write what is due, until cancelled."""
+        """Write what is due, until cancelled. Runs come first: at most a quarter of the time goes into writing."""
         while True:
             await self._marks.wait()
             await asyncio.sleep(self._soon_s)
-            async with self._turn:
-                while due := self._marks.take(MAX_BATCH):
+            while due := self._marks.take(MAX_BATCH):
+                began = time.monotonic()
+                async with self._turn:
                     await self._write(due)
+                await asyncio.sleep((time.monotonic() - began) * RESTS_PER_WORK)
 
     async def flush(self) -> None:
         """Write all that is marked now, once. What fails stays marked."""

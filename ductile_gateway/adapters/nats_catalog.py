@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import AsyncIterator
 from importlib.metadata import PackageNotFoundError, version
 
-from nats.aio.client import Client
 from nats.micro import add_service
 from nats.micro.request import Request
 
@@ -24,7 +23,7 @@ async def serve_catalog(link: NatsLink, catalog: Catalog) -> AsyncIterator[None]
         await request.respond(body)
 
     service = await add_service(
-        _client(link),
+        link.client,
         name=subjects.SERVICE_GATEWAY,
         version=_version(),
         description="Carries tool requests of agents to their tools.",
@@ -35,11 +34,6 @@ async def serve_catalog(link: NatsLink, catalog: Catalog) -> AsyncIterator[None]
         yield
     finally:
         await service.stop()
-
-
-def _client(link: NatsLink) -> Client:
-    # The library makes a service from its own client only, and the link has no public name for it yet.
-    return link.jetstream._nc
 
 
 def _version() -> str:

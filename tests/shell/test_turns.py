@@ -1,16 +1,18 @@
 """Turns beyond the straight way: cancels in the middle, outages, two processes, a bus that is away."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
 from agent_service.background import Background
 from agent_service.core.events import CancelRequested
+from agent_service.core.limits import LimitRefused
 from agent_service.core.state import Status
 from agent_service.errors import ModelError, WakeConflict
 from agent_service.intake import Arrival, Unreadable
 from schemas import subjects
-from schemas.events import Constraints
+from schemas.events import AgenticStart, Constraints
 from tests.shell.world import FOR_THE_AGENT, World
 
 
@@ -70,9 +72,7 @@ async def test_a_model_outage_is_waited_for_in_the_store_and_charges_no_attempt(
 async def test_what_the_bus_does_not_take_is_kept_and_said_later() -> None:
     world = World()
     world.bus.away = True
-    run_id, accepted = await world.intake.wake(
-        wake_id="w", goal="append", context={}, constraints=Constraints(), callback=None
-    )
+    run_id, accepted = await world.intake.wake("w", AgenticStart(goal="append"), known=False)
     await world.intake.follow(accepted)
     assert world.bus.published == {}
     world.bus.away = False
@@ -156,11 +156,22 @@ async def test_a_message_that_cannot_be_taken_up_says_why_and_stores_nothing(
 
 async def test_a_wake_id_for_another_goal_is_a_conflict_and_for_the_same_goal_the_same_run() -> None:
     world = World()
-    first, _ = await world.intake.wake(wake_id="w", goal="a", context={}, constraints=Constraints(), callback=None)
-    again, todo = await world.intake.wake(wake_id="w", goal="a", context={}, constraints=Constraints(), callback=None)
+    first, _ = await world.intake.wake("w", AgenticStart(goal="a"), known=False)
+    again, todo = await world.intake.wake("w", AgenticStart(goal="a"), known=False)
     assert (again, todo) == (first, None)
     with pytest.raises(WakeConflict, match=first):
-        await world.intake.wake(wake_id="w", goal="b", context={}, constraints=Constraints(), callback=None)
+        await world.intake.wake("w", AgenticStart(goal="b"), known=True)
+
+
+async def test_a_wake_that_is_repeated_after_its_deadline_still_names_its_run() -> None:
+    world = World()
+    deadline = world.clock.now() + timedelta(seconds=10)
+    start = AgenticStart(goal="a", constraints=Constraints(deadline_at=deadline))
+    first, _ = await world.intake.wake("w", start, known=False)
+    world.clock.advance(11)
+    assert await world.intake.wake("w", start, known=True) == (first, None)
+    with pytest.raises(LimitRefused, match="has passed"):
+        await world.intake.wake("other", start, known=False)
 
 
 async def test_a_start_without_a_name_is_named_by_its_place_in_the_stream() -> None:

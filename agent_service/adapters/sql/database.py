@@ -1,7 +1,7 @@
 """The database file: opened, checked, migrated; one connection that writes and one that only reads.
 
 Rules: writes go through the group commit, so that all that wait at a moment share one fsync. Reads see everything
-that was acknowledged. One process at a time has the file open: that is the caller's lock to hold.
+that was acknowledged. One process at a time writes, which is the caller's lock to hold; others may read meanwhile.
 """
 
 import asyncio
@@ -27,9 +27,12 @@ T = TypeVar("T")
 
 
 class Database:
-    """An open database. `sql` holds its statements by name; once it is `closing` nothing is read any more."""
+    """An open database. `sql` holds its statements by name; once it is `closing` nothing is read any more.
 
-    def __init__(self, path: Path, writer: GroupCommit, *, reader: aiosqlite.Connection) -> None:
+    Without a writer it takes no writes (Misconfigured).
+    """
+
+    def __init__(self, path: Path, writer: GroupCommit | None, *, reader: aiosqlite.Connection) -> None:
         self.path = path
         self.sql = load_queries()
         self.closing = False
@@ -38,6 +41,8 @@ class Database:
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """What `work` returns, once it is durable. Raises what `work` raises, TryAgain, or Misconfigured."""
+        if self._writer is None:
+            raise Misconfigured(f"{self.path} was opened to be read only")
         try:
             return await self._writer.write(work)
         except StorageError as error:
@@ -46,7 +51,8 @@ class Database:
     def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
         """Write with the next group, or never: what is lost in a crash may as well be lost while closing."""
         with contextlib.suppress(StorageClosed):
-            self._writer.later(work)
+            if self._writer is not None:
+                self._writer.later(work)
 
     async def read(self, name: str, parameters: tuple[Any, ...] = ()) -> Sequence[tuple[Any, ...]]:
         """The rows of statement `name`. Raises TryAgain, also while the database is closing, or Misconfigured."""
@@ -70,7 +76,7 @@ async def open_database(folder: Path) -> AsyncIterator[Database]:
     path = folder / FILE
     writer = await asyncio.to_thread(_open_writer, path)
     try:
-        async with aiosqlite.connect(f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None) as reader:
+        async with _reader(path) as reader:
             database = Database(path, writer, reader=reader)
             try:
                 yield database
@@ -78,6 +84,33 @@ async def open_database(folder: Path) -> AsyncIterator[Database]:
                 database.closing = True
     finally:
         await writer.close()
+
+
+@contextlib.asynccontextmanager
+async def open_for_reading(folder: Path) -> AsyncIterator[Database]:
+    """The database in `folder`, also while another process has it open. It is neither made, migrated nor written.
+
+    Raises Misconfigured where there is none that this version of the program can read.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        raise Misconfigured(f"there is no database {path}: name the configuration of the agent that wrote it")
+    newest = sum(script.name.endswith(".sql") for script in (files(__package__) / "migrations").iterdir())
+    try:
+        async with _reader(path) as reader:
+            ((version,),) = await reader.execute_fetchall("PRAGMA user_version")
+            if version != newest:
+                raise Misconfigured(
+                    f"{path} has schema version {version}, and this program reads version {newest}: use the version "
+                    "that wrote it, or start this version's agent once, which brings an older database up to date"
+                )
+            yield Database(path, None, reader=reader)
+    except sqlite3.Error as error:
+        raise _remedy(storage_error(error, path)) from error
+
+
+def _reader(path: Path) -> aiosqlite.Connection:
+    return aiosqlite.connect(f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None)
 
 
 def _open_writer(path: Path) -> GroupCommit:

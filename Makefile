@@ -1,0 +1,40 @@
+# Two commands for a newcomer: `make demo` runs it, `make test` tests it. Each does the set-up that it needs.
+# Needed beforehand: Python 3.11 or newer with venv, make and git.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+READY := $(VENV)/ready
+
+.PHONY: demo chaos test check bench setup clean
+
+demo: $(READY)
+	$(RUN) -m agent_service demo
+
+chaos: $(READY)
+	$(RUN) -m agent_service demo --chaos
+
+test: $(READY)
+	$(RUN) -m pytest -n auto --dist loadfile
+
+check: $(READY)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+	$(RUN) -m schemas.generate --check
+
+bench: $(READY)
+	@$(RUN) -m agent_service bench
+
+setup: $(READY)
+
+# The lock names every version and hash. The project itself is installed in place, built by the locked hatchling.
+$(READY): requirements.lock pyproject.toml
+	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) .agentic .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

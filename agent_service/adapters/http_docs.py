@@ -1,0 +1,63 @@
+"""The page at /docs: the OpenAPI document for people, without scripts and without anything from another host."""
+
+import html
+import json
+from collections.abc import Iterator
+from typing import Any
+
+Json = dict[str, Any]
+
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+pre { background: #8881; padding: .75rem; overflow-x: auto; } code, pre { font: 14px/1.4 ui-monospace, monospace; }
+h2 { border-top: 1px solid #8884; padding-top: 1rem; } th, td { text-align: left; padding: 0 1rem 0 0; }
+p { white-space: pre-line; } :root { color-scheme: light dark; }
+"""
+
+
+def page(document: Json) -> str:
+    """The whole document as HTML."""
+    about = document["info"]
+    calls = [
+        _call(method, path, call) for path, methods in document["paths"].items() for method, call in methods.items()
+    ]
+    schemas = [_schema(name, schema) for name, schema in document["components"]["schemas"].items()]
+    body = [_tag("h1", f"{about['title']} {about['version']}"), _tag("p", about["description"]), *calls]
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(about["title"])}</title>'
+        f"<style>{STYLE}</style>{''.join(body)}<h2>Schemas</h2>{''.join(schemas)}<p>For programs: "
+        '<a href="openapi.json">openapi.json</a></p></html>'
+    )
+
+
+def _call(method: str, path: str, call: Json) -> str:
+    needs = [scope for scheme in call.get("security", []) for scopes in scheme.values() for scope in scopes]
+    return "".join(
+        (
+            _tag("h2", f"{method.upper()} {path}", "code"),
+            _tag("p", call.get("description", "")),
+            _tag("p", f"Needs a token with scope: {', '.join(needs)}." if needs else "Open to everybody."),
+            _table(_parameter(p) for p in call.get("parameters", [])),
+            *(_schema("Body", media["schema"]) for media in call.get("requestBody", {}).get("content", {}).values()),
+            _table((status, answer["description"]) for status, answer in call["responses"].items()),
+        )
+    )
+
+
+def _parameter(parameter: Json) -> tuple[str, str]:
+    return f"{parameter['name']} ({parameter['in']})", parameter.get("description", "")
+
+
+def _schema(name: str, schema: Json) -> str:
+    shown = json.dumps(schema, indent=2, ensure_ascii=False)
+    return f"<details><summary>{html.escape(name)}</summary>{_tag('pre', shown)}</details>"
+
+
+def _table(rows: Iterator[tuple[str, str]]) -> str:
+    cells = "".join(f"<tr>{_tag('th', left, 'code')}{_tag('td', right)}</tr>" for left, right in rows)
+    return f"<table>{cells}</table>" if cells else ""
+
+
+def _tag(name: str, text: str, within: str = "") -> str:
+    inner = html.escape(text)
+    return f"<{name}><{within}>{inner}</{within}></{name}>" if within else f"<{name}>{inner}</{name}>"

@@ -1,0 +1,118 @@
+"""The agent on the bus as a NATS micro service (NATS ADR-32): it is listed, and answers at `agentic-loop.<endpoint>`.
+
+Requests and answers are the JSON of the HTTP API; an error carries the same number as there. Who may ask is decided by
+the permissions of the bus. Every endpoint takes one request at a time, so a request has to be answered soon.
+"""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from nats.micro import add_service
+from nats.micro.request import Handler, Request, ServiceError
+from nats.micro.service import Service
+from pydantic import BaseModel
+
+from agent_service import requests
+from agent_service.desk import Desk
+from agent_service.projections.views import RunView
+from agent_service.refusals import REFUSED, refusal_of
+from agent_service.requests import CancelAnswer, CancelRequest, WakeAnswer, WakeRequest
+from agent_service.runs import Runs
+from groundwork.nats_link import NatsLink
+from schemas import subjects
+from schemas.events import Id
+
+DISTRIBUTION = "agentic-loop"
+
+log = logging.getLogger(__name__)
+
+
+class StatusCall(BaseModel):
+    """Where does the run stand?"""
+
+    run_id: Id
+
+
+class CancelCall(CancelRequest):
+    """Cancel the run."""
+
+    run_id: Id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Endpoint:
+    name: str
+    asked: type[BaseModel]
+    answered: type[BaseModel]
+    handler: Handler
+
+
+async def serve_on_bus(link: NatsLink, runs: Runs, *, trace_url: str | None = None) -> Service:
+    """Answer on the bus until the returned service is stopped, or the link closed."""
+    service = await add_service(
+        link.client,
+        name=subjects.SERVICE_AGENT,
+        version=_version(),
+        description="A durable agent loop: accepts goals, and tells where runs stand.",
+    )
+    for endpoint in _endpoints(Desk(runs, trace_url=trace_url)):
+        await service.add_endpoint(
+            name=endpoint.name,
+            subject=f"{subjects.SERVICE_AGENT}.{endpoint.name}",
+            handler=endpoint.handler,
+            metadata={
+                "format": "application/json",
+                "request": _hint(endpoint.asked),
+                "answer": _hint(endpoint.answered),
+            },
+        )
+    return service
+
+
+def _endpoints(desk: Desk) -> tuple[_Endpoint, ...]:
+    async def wake(body: bytes) -> BaseModel:
+        return await desk.wake(requests.read(WakeRequest, body))
+
+    async def status(body: bytes) -> BaseModel:
+        return await desk.status(requests.read(StatusCall, body).run_id)
+
+    async def cancel(body: bytes) -> BaseModel:
+        call = requests.read(CancelCall, body)
+        return await desk.cancel(call.run_id, call)
+
+    return (
+        _Endpoint(name="wake", asked=WakeRequest, answered=WakeAnswer, handler=_answering(wake)),
+        _Endpoint(name="status", asked=StatusCall, answered=RunView, handler=_answering(status)),
+        _Endpoint(name="cancel", asked=CancelCall, answered=CancelAnswer, handler=_answering(cancel)),
+    )
+
+
+def _answering(ask: Callable[[bytes], Awaitable[BaseModel]]) -> Handler:
+    """Raises ServiceError for what is not served: only what is raised counts as an error in the statistics."""
+
+    async def handler(request: Request) -> None:
+        try:
+            answer = await ask(request.data)
+        except REFUSED as error:
+            refusal = refusal_of(error)
+            raise ServiceError(str(refusal.status), str(refusal)) from error
+        except Exception as error:
+            log.exception("a request on the bus failed", extra={"subject": request.subject})
+            raise ServiceError("500", "the agent failed at this request; its log says how") from error
+        await request.respond(answer.model_dump_json(by_alias=True).encode())
+
+    return handler
+
+
+def _hint(model: type[BaseModel]) -> str:
+    return json.dumps(model.model_json_schema(), separators=(",", ":"))
+
+
+def _version() -> str:
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:  # run from a checkout
+        return "0.0.0"

@@ -1,0 +1,177 @@
+"""A model that follows a script: for demos, tests and benchmarks. It names itself a script wherever its output shows.
+
+A script is YAML: a name and rules. The first rule whose `phase` and conditions fit the question answers it, after its
+`wait_s`. It has no memory: the same question gets the same answer, also after a restart. Texts may hold `$name` for the
+named groups of the goal's pattern and for `$goal`, `$step`, `$tool` and `$artifact` (of the newest result).
+"""
+
+import asyncio
+import json
+import re
+from functools import cached_property
+from pathlib import Path
+from string import Template
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from agent_service.core.events import ModelUsage
+from agent_service.core.phases import Framing, Phase, Plan, Reflection, Unusable
+from agent_service.errors import Misconfigured, ModelError, Remedy
+from agent_service.ports import Answer, Question
+
+_FRAMING, _PLAN, _REFLECTION = TypeAdapter(Framing), TypeAdapter(Plan), TypeAdapter(Reflection)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Condition(_Strict):
+    """All that is given must hold. Patterns are searched for; numbers are compared as they are."""
+
+    goal: str | None = None
+    steps: int | None = None
+    """How many steps are finished."""
+    tool: str | None = None
+    """The tool of the newest finished step."""
+    status: Literal["ok", "error"] | None = None
+    result: str | None = None
+    """A pattern in the newest result, as JSON."""
+    feedback: str | None = None
+    """A pattern in what the model is told of its last decision."""
+    repairs: int | None = None
+    tries: int | None = None
+    reframes: int | None = None
+
+
+class Fault(_Strict):
+    """A call that brings no answer."""
+
+    remedy: Remedy
+    error_class: str
+    message: str
+    retry_after_s: float | None = None
+
+
+class Rule(_Strict):
+    """An answer, and when it is given. Exactly one of `frame`, `plan`, `reflect`, `unusable` and `fault`.
+
+    A reflection may have a `plan` beside it, for a run whose reflections bring their plan along.
+    """
+
+    phase: Phase
+    when: Condition = Condition()
+    wait_s: Annotated[float, Field(ge=0)] = 0.0
+    usage: ModelUsage = ModelUsage(cost_usd=0.0)
+    frame: dict[str, Any] | None = None
+    plan: dict[str, Any] | None = None
+    reflect: dict[str, Any] | None = None
+    unusable: str | None = None
+    fault: Fault | None = None
+
+    @model_validator(mode="after")
+    def _one_answer(self) -> "Rule":
+        answers = [n for n in ("frame", "plan", "reflect", "unusable", "fault") if getattr(self, n) is not None]
+        if answers not in (["frame"], ["plan"], ["reflect"], ["plan", "reflect"], ["unusable"], ["fault"]):
+            raise ValueError("needs exactly one of frame, plan, reflect (with or without a plan), unusable, fault")
+        return self
+
+    @cached_property
+    def goal_pattern(self) -> re.Pattern[str] | None:
+        return re.compile(self.when.goal) if self.when.goal is not None else None
+
+
+class Script(_Strict):
+    """A named list of rules, tried in order."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+    rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
+
+
+def read_script(path: Path) -> Script:
+    """The script in `path`. Raises Misconfigured with the file, the rule and what is wrong with it."""
+    try:
+        return Script.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise Misconfigured(f"script {path} cannot be read: {error}") from error
+    except ValidationError as error:
+        flaws = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
+        raise Misconfigured(f"script {path}: {flaws}") from error
+
+
+class ScriptedModel:
+    """Answers by a script. Fills the port Model."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._name = f"script:{script.name}"
+
+    async def decide(self, question: Question) -> Answer:
+        for rule in self._script.rules:
+            names = _fit(rule, question)
+            if names is not None:
+                if rule.wait_s:
+                    await asyncio.sleep(rule.wait_s)
+                return self._answer(rule, question, names)
+        message = f"{self._name} has no rule for {question.phase} after {len(question.state.completed)} steps"
+        raise ModelError("fail", "script_ends", f"{message}: add one")
+
+    def _answer(self, rule: Rule, question: Question, names: dict[str, str]) -> Answer:
+        if rule.fault:
+            fault = rule.fault
+            raise ModelError(fault.remedy, fault.error_class, fault.message, fault.retry_after_s)
+        plan = _PLAN.validate_python(_filled(rule.plan, names)) if rule.plan else None
+        if rule.unusable is not None:
+            return Answer(decision=Unusable(reason=rule.unusable), usage=rule.usage, model=self._name)
+        if rule.frame is not None:
+            framing = _FRAMING.validate_python(_filled(rule.frame, names))
+            return Answer(decision=framing, usage=rule.usage, model=self._name)
+        if rule.reflect is not None:
+            reflection = _REFLECTION.validate_python(_filled(rule.reflect, names))
+            along = plan if question.with_plan else None
+            return Answer(decision=reflection, plan=along, usage=rule.usage, model=self._name)
+        assert plan is not None  # noqa: S101 # the rule has exactly one answer
+        return Answer(decision=plan, usage=rule.usage, model=self._name)
+
+
+def _fit(rule: Rule, question: Question) -> dict[str, str] | None:
+    """The names that the rule's texts may use, or None when it does not fit."""
+    state, when = question.state, rule.when
+    asking, newest = state.asking, state.completed[-1] if state.completed else None
+    wanted = (
+        (rule.phase, question.phase),
+        (when.steps, len(state.completed)),
+        (when.tool, newest and newest.tool),
+        (when.status, newest and newest.status),
+        (when.repairs, asking and asking.repairs),
+        (when.tries, asking and asking.tries),
+        (when.reframes, state.reframes),
+    )
+    if any(expected is not None and expected != actual for expected, actual in wanted):
+        return None
+    output = state.last_result.output if state.last_result else {}
+    if when.result is not None and not re.search(when.result, json.dumps(output)):
+        return None
+    if when.feedback is not None and not re.search(when.feedback, "\n".join(asking.feedback if asking else ())):
+        return None
+    found = rule.goal_pattern.search(state.brief.goal) if rule.goal_pattern else None
+    if rule.goal_pattern and not found:
+        return None
+    return {
+        "goal": state.brief.goal,
+        "step": str(state.step),
+        "tool": newest.tool if newest else "",
+        "artifact": str(output.get("artifact_path", "")),
+        **(found.groupdict(default="") if found else {}),
+    }
+
+
+def _filled(node: Any, names: dict[str, str]) -> Any:
+    """`node` with the names put into its texts."""
+    if isinstance(node, str):
+        return Template(node).safe_substitute(names) if "$" in node else node
+    if isinstance(node, dict):
+        return {key: _filled(value, names) for key, value in node.items()}
+    return [_filled(value, names) for value in node] if isinstance(node, list) else node

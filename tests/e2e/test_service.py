@@ -1,0 +1,180 @@
+"""What the service promises from outside: the worked example, one run per wake, one agent per store, quick starts."""
+
+import asyncio
+import hashlib
+import json
+import os
+import shutil
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import httpx2
+import pytest
+
+from agent_service import journal
+from agent_service.adapters.sqlite_store import SqliteStore
+from agent_service.core.decide import decide
+from agent_service.core.events import WakeAccepted
+from agent_service.core.state import Limits
+from agent_service.dev import DevOptions, DevStack, stack
+from agent_service.ports import Wake
+from schemas import subjects
+from tests.e2e.bodies import on_the_bus, recording, running, to_the_end, wake
+from tests.nats_server import until
+
+SCRIPTS = Path(str(resources.files("agent_service"))) / "scripts"
+FILES = {"context.md", "memory.md", "skills.md", "plan.md", "decisions.md", "trace.jsonl"}
+
+
+class QuietPages(SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        return
+
+
+@pytest.fixture
+def page() -> Any:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietPages, directory=str(SCRIPTS)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/page.html"
+    server.shutdown()
+    server.server_close()
+
+
+async def test_the_worked_example_ends_with_a_critique_and_a_paper_trail(tmp_path: Path, page: str) -> None:
+    options = DevOptions(folder=tmp_path, plugin_config={"fetch": {"allow_private": True}}, sync_interval="1s")
+    async with stack(options) as made:
+        run_id = await wake(made, f"fetch web {page} and produce a 2 para critique")
+        ended = await to_the_end(made, run_id)
+        completed = await on_the_bus(made, subjects.COMPLETED)
+        folder = made.workspaces / run_id
+        await until((folder / "artifacts" / "critique.md").exists)
+    assert ended["state"] == "done", ended
+    assert [(s["step"], s["tool"], s["status"]) for s in ended["steps"]] == [
+        (1, "fetch", "ok"),
+        (2, "text-report", "ok"),
+    ]
+    assert completed[0]["artifacts"] == ["artifacts/fetch-01.html", "artifacts/critique.md"]
+    assert all(item["done"] for item in completed[0]["definition_of_done"])
+    assert {path.name for path in folder.iterdir()} >= FILES
+    critique = (folder / "artifacts" / "critique.md").read_text()
+    assert len(critique.strip().split("\n\n")) == 2
+    assert "script:demo" in (folder / "decisions.md").read_text()
+
+
+async def test_a_hundred_wakes_of_one_name_are_one_run(tmp_path: Path) -> None:
+    async with running(tmp_path / "stack", recording(tmp_path / "lines")) as made:
+        async with httpx2.AsyncClient(base_url=made.url, trust_env=False, timeout=30) as client:
+            posts = (client.post("/v1/wake", json={"goal": "record", "wake_id": "the-same"}) for _ in range(100))
+            answers = await asyncio.gather(*posts)
+        assert {answer.status_code for answer in answers} == {202}
+        ids = [answer.json()["run_id"] for answer in answers]
+        await to_the_end(made, ids[0])
+        started = await on_the_bus(made, subjects.START)
+    assert len(set(ids)) == 1
+    assert [start["wake_id"] for start in started] == ["the-same"]
+
+
+async def test_a_second_agent_on_the_same_store_refuses_to_start(tmp_path: Path) -> None:
+    async with running(tmp_path / "stack", recording(tmp_path / "lines")) as made:
+        environment = os.environ | {"AGENT_HTTP__PORT": "0"}
+        second = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "agent_service", "serve", "--config", str(made.config)),
+            stderr=asyncio.subprocess.PIPE,
+            env=environment,
+        )
+        _, complaint = await asyncio.wait_for(second.communicate(), 20)
+        assert second.returncode == 78
+        assert f"process {made.agent.pid}" in complaint.decode()
+        assert "Traceback" not in complaint.decode()
+        run_id = await wake(made)
+        assert (await to_the_end(made, run_id))["state"] == "done"
+
+
+async def test_a_cancel_ends_a_run_within_two_seconds_while_a_tool_runs(tmp_path: Path) -> None:
+    file, go = tmp_path / "lines", tmp_path / "go"
+    async with running(tmp_path / "stack", recording(file, go=go)) as made:
+        run_id = await wake(made)
+        await until(file.exists)
+        began = time.monotonic()
+        async with httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
+            answer = await client.post(f"/v1/runs/{run_id}/cancel", json={"reason": "enough"})
+            assert answer.status_code == 202
+        ended = await to_the_end(made, run_id)
+        took = time.monotonic() - began
+        (tmp_path / "go1").touch()
+        await until(partial(_has_late_result, made, run_id))
+    assert ended["state"] == "cancelled"
+    assert took < 2
+
+
+async def _has_late_result(made: DevStack, run_id: str) -> bool:
+    async with httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
+        entries = (await client.get(f"/v1/runs/{run_id}/entries")).json()["entries"]
+        return bool(entries[-1]["kind"] == "ToolReturned")
+
+
+async def test_an_agent_with_a_thousand_queued_runs_answers_within_two_seconds(tmp_path: Path) -> None:
+    folder = tmp_path / "stack"
+    await _queue(folder / "agent", 1000)
+    async with running(folder, recording(tmp_path / "lines", steps=1)) as made:
+        made.agent.kill()
+        await until(lambda: made.agent.starts == 2)
+        began = time.monotonic()
+        await until(partial(_alive, made))
+        took = time.monotonic() - began
+        async with httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
+            queued = (await client.get("/v1/runs", params={"state": "queued"})).json()["runs"]
+        assert took < 2
+        assert queued
+
+
+async def _alive(made: DevStack) -> bool:
+    async with httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
+        try:
+            return bool((await client.get("/healthz")).is_success)
+        except httpx2.TransportError:
+            return False
+
+
+async def _queue(folder: Path, number: int) -> None:
+    """Runs that were accepted by the wake API and not begun."""
+    at = datetime.now(UTC)
+    limits = Limits(deadline_at=at + timedelta(hours=1))
+    async with SqliteStore.open(folder) as store:
+        for n in range(number):
+            run_id = f"run_{n:026d}"
+            event = WakeAccepted(at=at, run_id=run_id, wake_id=f"w{n}", goal="record", limits=limits, announce=True)
+            commit = journal.commit_of(None, event, decide(None, event))
+            await store.accept(Wake(wake_id=f"w{n}", digest=hashlib.sha256(b"").hexdigest()), commit)
+
+
+@pytest.mark.natscli
+@pytest.mark.skipif(
+    not (os.environ.get("NATS_CLI") or shutil.which("nats")),
+    reason="no nats command line tool: install it, or name it with NATS_CLI",
+)
+async def test_the_nats_tool_shows_the_events_of_a_run_and_the_service(tmp_path: Path) -> None:
+    tool = os.environ.get("NATS_CLI") or "nats"
+    async with running(tmp_path / "stack", recording(tmp_path / "lines")) as made:
+        run_id = await wake(made)
+        await to_the_end(made, run_id)
+        shown = await _output(tool, "--server", made.nats.url, "sub", ">", "--stream", "AGENTIC", "--all", "-T")
+        services = await _output(tool, "--server", made.nats.url, "micro", "ls", "--json")
+    assert f'"run_id":"{run_id}"' in shown
+    assert "agent.completed" in shown
+    assert {"agentic-loop", "ductile-gateway"} <= {service["name"] for service in json.loads(services)}
+
+
+async def _output(*command: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), 20)
+    return out.decode()

@@ -1,0 +1,1 @@
+"""The agent's API over HTTP and over the bus, on a real store."""

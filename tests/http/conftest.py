@@ -1,0 +1,39 @@
+"""Fixtures of these tests, by name."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.http.house import House, bearer, open_house, serving
+from tests.nats_server import link as link
+from tests.nats_server import nats_server as nats_server
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with open_house(tmp_path) as house:
+        yield house
+
+
+@pytest.fixture
+async def client(house: House) -> AsyncIterator[httpx2.AsyncClient]:
+    """A caller in process who may do everything."""
+    async with house.client() as client:
+        yield client
+
+
+@pytest.fixture
+async def port(house: House) -> AsyncIterator[int]:
+    """Where the house answers over a real socket."""
+    async with serving(house.app) as port:
+        yield port
+
+
+@pytest.fixture
+async def over_http(port: int) -> AsyncIterator[httpx2.AsyncClient]:
+    """A caller over a real socket who may do everything."""
+    url = f"http://127.0.0.1:{port}"
+    async with httpx2.AsyncClient(base_url=url, headers=bearer("admin"), trust_env=False) as client:
+        yield client

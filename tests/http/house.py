@@ -1,0 +1,212 @@
+"""An agent behind its API: a real store and the real desk; the bus only remembers, so that an accepted run rests."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import uvicorn
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from pydantic import SecretStr
+from starlette.types import ASGIApp
+
+from agent_service.adapters.http_api import create_app
+from agent_service.adapters.http_protocol import BoundedProtocol
+from agent_service.adapters.sqlite_store import SqliteStore
+from agent_service.background import Background
+from agent_service.core.limits import LimitPolicy
+from agent_service.core.state import Limits, RunState, Status
+from agent_service.errors import TryAgain
+from agent_service.feed import Feed
+from agent_service.intake import Intake
+from agent_service.journal import Commit, Entry
+from agent_service.outbox import Outbox
+from agent_service.ports import Answer, Archive, Question, RunLine
+from agent_service.projections.workspace import Workspace
+from agent_service.runs import Runs
+from agent_service.settings import AgentSettings, HttpSettings, Scope, TokenSettings
+from agent_service.thinker import Thinker
+from agent_service.turn import Turns
+from schemas.catalog import Catalog
+from tests.fakes import FakeClock
+from tests.runs import NOON, wake_of
+
+HOST = "127.0.0.1:8700"
+TOKENS: Mapping[str, frozenset[Scope]] = {
+    "waker": frozenset({"wake"}),
+    "reader": frozenset({"read"}),
+    "controller": frozenset({"control"}),
+    "admin": frozenset({"wake", "read", "control"}),
+}
+
+
+class SilentBus:
+    """Fills the port Bus."""
+
+    def __init__(self) -> None:
+        self.published: list[str] = []
+        self.told: list[str] = []
+
+    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
+        del subject, body, headers
+        self.published.append(key)
+
+    async def tell(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
+        del subject, body, headers
+        self.told.append(key)
+
+
+class _NoModel:
+    async def decide(self, question: Question) -> Answer:
+        raise AssertionError(question)
+
+
+class _NoSchemas:
+    def flaws(self, *_: object) -> tuple[str, ...]:
+        return ()
+
+
+class _NoSkills:
+    async def catalog(self) -> Catalog:
+        raise TryAgain("the gateway is away")
+
+
+class MoodyArchive:
+    """The store's archive, which can be away. Fills the port Archive."""
+
+    def __init__(self, archive: Archive) -> None:
+        self.away = False
+        self._archive = archive
+
+    @property
+    def _there(self) -> Archive:
+        if self.away:
+            raise TryAgain("the archive is away", delay_s=7.4)
+        return self._archive
+
+    async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
+        return await self._there.entries(run_id, after, limit)
+
+    async def runs(self, *, status: Status | None, limit: int, before: str | None) -> Sequence[RunLine]:
+        return await self._there.runs(status=status, limit=limit, before=before)
+
+    async def run_of(self, wake_id: str) -> str | None:
+        return await self._there.run_of(wake_id)
+
+    async def unsettled(self, since: datetime) -> Sequence[str]:
+        return await self._there.unsettled(since)
+
+    async def counts(self) -> dict[Status, int]:
+        return await self._there.counts()
+
+
+@dataclass(slots=True)
+class House:
+    """`wrong` is what /readyz finds."""
+
+    app: FastAPI
+    runs: Runs
+    store: SqliteStore
+    archive: MoodyArchive
+    feed: Feed
+    bus: SilentBus
+    clock: FakeClock
+    workspace: Workspace
+    wrong: dict[str, str] = field(default_factory=dict)
+
+    def client(self, who: str | None = "admin", **more: Any) -> httpx2.AsyncClient:
+        """A caller in process."""
+        transport = httpx2.ASGITransport(app=self.app, raise_app_exceptions=False)
+        return httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}", headers=bearer(who), **more)
+
+    def table(self) -> dict[tuple[str, str], APIRoute]:
+        """Every route, by method and path."""
+        routes = [route for route in self.app.routes if isinstance(route, APIRoute)]
+        assert len(routes) == len(self.app.routes), "a route that is no call"
+        return {(method, route.path): route for route in routes for method in route.methods or ()}
+
+    async def play(self, commits: Sequence[Commit]) -> str:
+        """Let a run happen; returns its id."""
+        for commit in commits:
+            if commit.entry.seq == 1:
+                await self.store.accept(wake_of(commit), commit)
+            else:
+                await self.store.commit(commit)
+            self.feed.tell(commit.entry.run_id)
+        return commits[0].entry.run_id
+
+    async def state(self, run_id: str) -> RunState:
+        run = await self.store.load(run_id)
+        assert run is not None
+        return run.state
+
+    async def how_many(self) -> int:
+        return len(await self.store.runs(status=None, limit=1000, before=None))
+
+
+def bearer(who: str | None) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret(who)}"} if who else {}
+
+
+def known_token(name: str) -> TokenSettings:
+    return TokenSettings(name=name, scopes=TOKENS[name], token=SecretStr(secret(name)))
+
+
+def secret(who: str) -> str:
+    return f"secret-of-the-{who}"
+
+
+@contextlib.asynccontextmanager
+async def open_house(
+    folder: Path, *, tokens: tuple[TokenSettings, ...] | None = None, max_queued: int = 1000
+) -> AsyncIterator[House]:
+    """Everything; without `tokens`, those of TOKENS are known."""
+    async with SqliteStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
+        clock, feed, bus = FakeClock(), Feed(), SilentBus()
+        thinker = Thinker(_NoModel(), _NoSchemas(), clock, slots=4)
+        turns = Turns(store, Outbox(bus, clock), thinker, lambda commit: feed.tell(commit.entry.run_id))
+        intake = Intake(turns, _NoSkills(), clock, policy=LimitPolicy(defaults=Limits(deadline_at=NOON)), fused=True)
+        archive = MoodyArchive(store)
+        runs = Runs(store, archive, intake, feed, Background(group), max_queued=max_queued)
+        workspace = Workspace(folder / "workspaces")
+        wrong: dict[str, str] = {}
+
+        async def readiness() -> Mapping[str, str]:
+            return {"bus": "", "store": "", "skills": ""} | wrong
+
+        known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
+        settings = AgentSettings(http=HttpSettings(tokens=known), trace_url="http://traces/{trace_id}")
+        app = create_app(runs, workspace, readiness, settings)
+        yield House(app, runs, store, archive, feed, bus, clock, workspace, wrong)
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    app: ASGIApp, *, send_buffer: int | None = None, protocol: type[BoundedProtocol] = BoundedProtocol
+) -> AsyncIterator[int]:
+    """A real server on a free port, as the agent runs it. `send_buffer` is the kernel's, in bytes."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        if send_buffer is not None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        config = uvicorn.Config(
+            app,
+            loop="none",
+            http=protocol,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=1,
+        )
+        server = uvicorn.Server(config)
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield int(listener.getsockname()[1])
+        finally:
+            server.should_exit = True
+            await task

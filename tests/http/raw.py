@@ -1,0 +1,49 @@
+"""Requests written by hand, as no well-bred client would send them."""
+
+import asyncio
+from dataclasses import dataclass
+
+from tests.http.house import secret
+
+WITHIN_S = 10.0
+HEAD = f"Host: 127.0.0.1\r\nAuthorization: Bearer {secret('admin')}\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class RawAnswer:
+    """What came back until the server closed the connection, or fell silent; `status` 0 for nothing."""
+
+    text: str
+    closed: bool
+
+    @property
+    def status(self) -> int:
+        return int(self.text.split(" ", 2)[1]) if self.text.startswith("HTTP/") else 0
+
+    @property
+    def answers(self) -> int:
+        return self.text.count("HTTP/1.1 ")
+
+
+async def send(port: int, request: str | bytes, *, silence_s: float = 0.5) -> RawAnswer:
+    """Send the bytes and read what comes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    received, closed = b"", False
+    try:
+        writer.write(request.encode("latin-1") if isinstance(request, str) else request)
+        async with asyncio.timeout(WITHIN_S):
+            while not closed:
+                part = await asyncio.wait_for(reader.read(65_536), silence_s if received else WITHIN_S)
+                received, closed = received + part, not part
+    except TimeoutError:
+        pass
+    except ConnectionError:
+        closed = True
+    finally:
+        writer.close()
+    return RawAnswer(received.decode("latin-1"), closed)
+
+
+async def get(port: int, target: str, head: str = HEAD) -> RawAnswer:
+    """GET a target as it is written, without any client making it nicer."""
+    return await send(port, f"GET {target} HTTP/1.1\r\n{head}Connection: close\r\n\r\n")

@@ -1,0 +1,252 @@
+"""Who may call what: every route of the table, with every token."""
+
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from agent_service.adapters.http_access import Access
+from agent_service.errors import Misconfigured
+from agent_service.settings import HttpSettings, Scope, TokenSettings
+from tests.http import raw
+from tests.http.house import HOST, TOKENS, House, known_token, open_house, secret
+from tests.runs import whole_run
+
+RULES: dict[tuple[str, str], Scope | None] = {
+    ("POST", "/v1/wake"): "wake",
+    ("GET", "/v1/runs"): "read",
+    ("GET", "/v1/runs/{run_id}"): "read",
+    ("GET", "/v1/runs/{run_id}/entries"): "read",
+    ("GET", "/v1/runs/{run_id}/events"): "read",
+    ("GET", "/v1/runs/{run_id}/workspace"): "read",
+    ("GET", "/v1/runs/{run_id}/workspace/{path:path}"): "read",
+    ("POST", "/v1/runs/{run_id}/cancel"): "control",
+    ("POST", "/v1/runs/{run_id}/signals"): "control",
+    ("GET", "/openapi.json"): "read",
+    ("GET", "/docs"): "read",
+    ("GET", "/healthz"): None,
+    ("GET", "/readyz"): None,
+}
+BODIES = {"/v1/wake": {"goal": "x"}, "/v1/runs/{run_id}/signals": {"kind": "resume"}}
+
+
+def test_every_route_has_a_rule(house: House) -> None:
+    assert house.table().keys() == RULES.keys()
+
+
+async def call(client: httpx2.AsyncClient, method: str, path: str, run_id: str) -> httpx2.Response:
+    url = path.replace("{run_id}", run_id).replace("{path:path}", "plan.md")
+    return await client.request(method, url, json=BODIES.get(path, {}) if method == "POST" else None)
+
+
+@pytest.mark.parametrize("token", [*TOKENS, "stranger", None])
+@pytest.mark.parametrize(("method", "path"), RULES)
+async def test_only_a_token_with_the_scope_of_a_route_may_call_it(
+    house: House, method: str, path: str, token: str | None
+) -> None:
+    run_id = await house.play(whole_run())
+    scope = RULES[method, path]
+    async with house.client(token) as client:
+        answer = await call(client, method, path, run_id)
+    if scope is None or scope in TOKENS.get(token or "", ()):
+        assert answer.status_code not in (401, 403)
+        return
+    known = token in TOKENS
+    assert answer.status_code == (403 if known else 401)
+    assert answer.json()["error"]["code"] == ("forbidden" if known else "unauthorized")
+    assert ("www-authenticate" in answer.headers) == (not known)
+    assert secret("stranger") not in answer.text
+    assert await house.how_many() == 1
+
+
+@pytest.mark.parametrize(("method", "path"), RULES)
+async def test_the_openapi_document_tells_the_scope_of_each_route(house: House, method: str, path: str) -> None:
+    paths = house.app.openapi()["paths"]
+    shown = paths.get(path.replace(":path", ""), {}).get(method.lower())
+    if shown is not None:
+        scope = RULES[method, path]
+        assert shown.get("security", []) == ([{"token": [scope]}] if scope else [])
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        f"authorization: bearer {secret('admin')}",
+        f"authorization: BEARER {secret('admin')}",
+        f"authorization: Bearer  {secret('admin')}",
+        f"authorization: Bearer\t{secret('admin')}",
+        f"authorization: Bearer {secret('admin')}x",
+        f"authorization: Bearer {secret('admin')[:-1]}",
+        f"authorization: Bearer {secret('admin').upper()}",
+        f"authorization: Basic {secret('admin')}",
+        f"authorization: {secret('admin')}",
+        "authorization: Bearer ",
+        "authorization: ",
+        "authorization: Bearer " + "x" * 20_000,
+        "authorization: Bearer \xff\xfe",
+        f"authorization: Bearer {secret('admin')}\r\nauthorization: Bearer {secret('admin')}",
+        f"authorization: Bearer {secret('admin')}, Bearer {secret('admin')}",
+        f"x-authorization: Bearer {secret('admin')}",
+        f"cookie: authorization=Bearer {secret('admin')}",
+    ],
+)
+async def test_a_token_comes_in_one_way_only(port: int, header: str) -> None:
+    assert (await raw.get(port, "/v1/runs", f"Host: 127.0.0.1\r\n{header}\r\n")).status == 401
+    assert (await raw.get(port, "/v1/runs")).status == 200
+
+
+@pytest.mark.parametrize("name", ["token", "access_token", "authorization"])
+async def test_a_token_in_the_query_is_none(house: House, name: str) -> None:
+    async with house.client(None) as client:
+        assert (await client.get("/v1/runs", params={name: secret("admin")})).status_code == 401
+
+
+async def test_who_may_not_call_is_told_so_before_the_body_is_read(house: House) -> None:
+    async with house.client("reader") as client:
+        for content, kind in ((b"[" * 300_000, "application/json"), (b"x", "text/plain"), (b"", "")):
+            answer = await client.post("/v1/wake", content=content, headers={"Content-Type": kind})
+            assert answer.status_code == 403
+
+
+async def test_who_may_not_call_is_not_told_which_runs_there_are(house: House) -> None:
+    run_id = await house.play(whole_run())
+    async with house.client("waker") as client:
+        answers = [await client.get(f"/v1/runs/{run}") for run in (run_id, "run_unknown")]
+    assert {answer.status_code for answer in answers} == {403}
+    assert answers[0].content == answers[1].content
+
+
+async def test_a_token_can_be_configured_by_its_hash(tmp_path: Path) -> None:
+    hashed = TokenSettings(name="hashed", scopes=TOKENS["reader"], sha256=known_token("reader").digest())
+    async with open_house(tmp_path, tokens=(hashed,)) as house:
+        for token, status in (("reader", 200), ("admin", 401)):
+            async with house.client(token) as client:
+                assert (await client.get("/v1/runs")).status_code == status
+
+
+async def test_without_tokens_everybody_on_the_machine_may_call(tmp_path: Path) -> None:
+    async with open_house(tmp_path, tokens=()) as house, house.client(None) as client:
+        assert (await client.post("/v1/wake", json={"goal": "x"})).status_code == 202
+        assert (await client.get("/v1/runs")).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "agent.example.org", ""])  # noqa: S104 # refused
+def test_without_tokens_the_api_does_not_listen_to_the_world(host: str) -> None:
+    with pytest.raises(Misconfigured, match=r"http\.tokens"):
+        Access(HttpSettings(host=host))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_without_tokens_the_api_may_listen_to_its_machine(host: str) -> None:
+    Access(HttpSettings(host=host))
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.com",
+        "localhost.evil.com",
+        "127.0.0.1.nip.io",
+        "evil.com:8700",
+        "localhost@evil.com",
+        "127.0.0.1:8700@evil.com",
+        "foo?",
+        "a/healthz?",
+        "a#",
+        "localhost#.evil.com",
+        "localhost.",
+        "localhost:",
+        "localhost:8700:1",
+        "0.0.0.0",  # noqa: S104 # refused
+        "",
+    ],
+)
+async def test_a_foreign_host_is_turned_away(house: House, host: str) -> None:
+    async with house.client() as client:
+        for path in ("/v1/runs", "/docs", "/openapi.json", "/nothing"):
+            answer = await client.get(path, headers={"Host": host})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (421, "wrong_host")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "LOCALHOST:1", "localhost:8700", "[::1]", "[::1]:8700"])
+async def test_our_own_hosts_are_answered_on_every_port(client: httpx2.AsyncClient, host: str) -> None:
+    assert (await client.get("/v1/runs", headers={"Host": host})).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+async def test_a_probe_may_come_by_any_name(client: httpx2.AsyncClient, path: str) -> None:
+    assert (await client.get(path, headers={"Host": "10.0.0.7:8700"})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["https://evil.com", "null", "http://127.0.0.1:9999", "http://127.0.0.1", "http://localhost:8700", HOST, ""],
+)
+async def test_a_page_of_another_site_may_not_post(house: House, origin: str) -> None:
+    run_id = await house.play(whole_run()[:2])
+    async with house.client() as client:
+        for path, body in (("/v1/wake", {"goal": "x"}), (f"/v1/runs/{run_id}/cancel", {})):
+            answer = await client.post(path, json=body, headers={"Origin": origin})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (403, "foreign_origin")
+    assert await house.how_many() == 1
+
+
+async def test_a_page_of_ours_may_post(client: httpx2.AsyncClient) -> None:
+    answer = await client.post("/v1/wake", json={"goal": "x"}, headers={"Origin": f"http://{HOST}"})
+    assert answer.status_code == 202
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "GET", "POST"])
+@pytest.mark.parametrize("origin", ["https://evil.com", "null", f"http://{HOST}"])
+async def test_no_other_site_is_let_in_by_cors(client: httpx2.AsyncClient, method: str, origin: str) -> None:
+    headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+    answer = await client.request(method, "/v1/wake", json={"goal": "x"}, headers=headers)
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/nothing", "/healthz", "/docs", "/openapi.json"])
+async def test_every_answer_is_hardened(house: House, path: str) -> None:
+    for token in ("admin", None):
+        async with house.client(token) as client:
+            headers = (await client.get(path)).headers
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cross-origin-opener-policy"] == "same-origin"
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/runs/",
+        "/v1/runs/../../admin",
+        "/v1/runs/%2e%2e",
+        "/v1/runs/%2e%2e/%2e%2e/admin",
+        "/v1/runs/%252e%252e",
+        "/v1/runs/;x",
+        "/v1/runs/run_1%00",
+        "/v1/runs/run_1/",
+        "/v1//runs",
+        "//v1/runs",
+        "/V1/runs",
+        "/admin",
+        "/metrics",
+        "/debug",
+        "/redoc",
+        "/docs/oauth2-redirect",
+    ],
+)
+async def test_there_is_nothing_beside_the_routes(client: httpx2.AsyncClient, path: str) -> None:
+    answer = await client.get(path)
+    assert answer.status_code == 404
+    assert answer.json()["error"]["code"] in {"not_found", "unknown_run"}
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "PATCH", "PROPFIND"])
+async def test_other_methods_do_nothing(house: House, method: str) -> None:
+    async with house.client() as client:
+        for path in ("/v1/wake", "/v1/runs"):
+            override = {"X-HTTP-Method-Override": "POST"}
+            assert (await client.request(method, path, json={"goal": "x"}, headers=override)).status_code == 405
+    assert await house.how_many() == 0

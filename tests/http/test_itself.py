@@ -1,0 +1,100 @@
+"""What the service says of itself."""
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi import Response
+
+from agent_service.adapters.http_api import create_app
+from agent_service.adapters.http_itself import Itself
+from agent_service.settings import AgentSettings
+from tests.http.house import House
+
+
+async def test_the_process_lives(house: House) -> None:
+    house.wrong.update(bus="gone", store="full", skills="none")
+    async with house.client(None) as client:
+        assert (await client.get("/healthz")).json() == {"alive": True}
+
+
+async def test_ready_is_said_of_each_thing_that_is_needed(house: House) -> None:
+    async with house.client(None) as client:
+        answer = await client.get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json() == {"ready": True, "checks": {"bus": "ok", "store": "ok", "skills": "ok"}}
+
+
+@pytest.mark.parametrize("what", ["bus", "store", "skills"])
+async def test_what_is_not_ready_is_named_with_what_is_wrong(house: House, what: str) -> None:
+    house.wrong[what] = "it is away"
+    async with house.client(None) as client:
+        answer = await client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["ready"] is False
+    assert answer.json()["checks"][what] == "it is away"
+    assert list(answer.json()["checks"].values()).count("ok") == 2
+
+
+async def test_a_check_that_hangs_is_not_waited_for(house: House) -> None:
+    async def hanging() -> Mapping[str, str]:
+        await asyncio.Event().wait()
+        return {}
+
+    response = Response()
+    answer = await Itself(house.app, hanging, ready_within_s=0.01).readyz(response)
+    assert (response.status_code, answer.ready) == (503, False)
+
+
+async def test_the_openapi_document_is_whole(client: httpx2.AsyncClient, house: House) -> None:
+    document = (await client.get("/openapi.json")).json()
+    assert document["openapi"].startswith("3.1")
+    shown = {(method.upper(), path) for path, calls in document["paths"].items() for method in calls}
+    assert shown == {(m, p.replace(":path", "")) for m, p in house.table() if p not in ("/docs", "/openapi.json")}
+
+
+async def test_every_reference_of_the_openapi_document_leads_somewhere(client: httpx2.AsyncClient) -> None:
+    text = (await client.get("/openapi.json")).text
+    document = json.loads(text)
+    for reference in set(re.findall(r'"\$ref":"#/([^"]+)"', text)):
+        place: Any = document
+        for part in reference.split("/"):
+            place = place[part]
+
+
+async def test_every_call_that_takes_a_body_describes_it(client: httpx2.AsyncClient) -> None:
+    document = (await client.get("/openapi.json")).json()
+    for path, calls in document["paths"].items():
+        if "post" in calls:
+            body = calls["post"]["requestBody"]
+            assert body["content"].keys() == {"application/json"}
+            assert body["required"] == (not path.endswith("/cancel"))
+            assert {"400", "401", "403", "413", "415", "422", "503"} <= calls["post"]["responses"].keys()
+
+
+async def test_the_docs_page_needs_nothing_from_elsewhere_and_no_script(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/docs")
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "POST /v1/wake" in answer.text
+    assert "http://" not in answer.text
+    assert "https://" not in re.sub(r"<pre>.*?</pre>", "", answer.text, flags=re.DOTALL)
+    assert "<script" not in answer.text
+    assert "src=" not in answer.text
+
+
+async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Path) -> None:
+    async def broken() -> Mapping[str, str]:
+        raise RuntimeError(f"secret at {tmp_path}")
+
+    app = create_app(house.runs, house.workspace, broken, AgentSettings())
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        answer = await client.get("/readyz")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "broken")
+    assert "secret" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"

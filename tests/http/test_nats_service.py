@@ -1,0 +1,152 @@
+"""The same calls over the bus: a NATS micro service, on a real server."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.micro.request import ERROR_CODE_HEADER, ERROR_HEADER
+
+from agent_service.adapters.nats_service import serve_on_bus
+from agent_service.adapters.nats_topology import topology
+from agent_service.requests import MAX_BODY_BYTES
+from groundwork.embedded_nats import EmbeddedNats
+from groundwork.nats_link import NatsLink
+from groundwork.topology import create_missing
+from schemas import subjects
+from tests.http.house import House
+from tests.runs import run_id, whole_run
+
+WAKE, STATUS, CANCEL = (f"{subjects.SERVICE_AGENT}.{name}" for name in ("wake", "status", "cancel"))
+
+
+@pytest.fixture
+async def caller(nats_server: EmbeddedNats, link: NatsLink, house: House) -> AsyncIterator[Client]:
+    """Somebody on the bus, while the service answers there."""
+    service = await serve_on_bus(link, house.runs, trace_url="http://traces/{trace_id}")
+    caller = await nats.connect(nats_server.url)
+    yield caller
+    await caller.close()
+    await service.stop()
+
+
+async def ask(caller: Client, subject: str, body: object) -> Msg:
+    return await caller.request(subject, body if isinstance(body, bytes) else json.dumps(body).encode(), timeout=5)
+
+
+def error(answer: Msg) -> tuple[str, str]:
+    assert answer.headers is not None
+    return answer.headers[ERROR_CODE_HEADER], answer.headers[ERROR_HEADER]
+
+
+async def test_a_wake_over_the_bus_is_a_run(caller: Client, house: House) -> None:
+    first, again = [json.loads((await ask(caller, WAKE, {"goal": "x", "wake_id": "w-1"})).data) for _ in range(2)]
+    assert first == again
+    assert (first["accepted"], first["wake_id"]) == (True, "w-1")
+    assert (await house.state(first["run_id"])).status == "queued"
+    assert await house.how_many() == 1
+
+
+async def test_a_wake_over_the_bus_and_over_http_are_the_same(caller: Client, house: House) -> None:
+    body = {"goal": "x", "wake_id": "w-1", "constraints": {"max_loops": 3}}
+    over_bus = json.loads((await ask(caller, WAKE, body)).data)
+    async with house.client() as client:
+        assert (await client.post("/v1/wake", json=body)).json() == over_bus
+
+
+async def test_the_status_is_that_of_the_http_api(caller: Client, house: House) -> None:
+    run = await house.play(whole_run())
+    over_bus = json.loads((await ask(caller, STATUS, {"run_id": run})).data)
+    async with house.client() as client:
+        assert (await client.get(f"/v1/runs/{run}")).json() == over_bus
+    assert over_bus["class"] == "completed"
+
+
+async def test_a_run_is_cancelled_over_the_bus(caller: Client, house: House) -> None:
+    run = await house.play(whole_run()[:2])
+    answer = await ask(caller, CANCEL, {"run_id": run, "reason": "enough"})
+    assert json.loads(answer.data) == {"run_id": run, "state": "cancelled"}
+    assert (await house.state(run)).reason == "enough"
+
+
+@pytest.mark.parametrize(
+    ("subject", "body", "code", "said"),
+    [
+        (WAKE, b"", "422", "goal"),
+        (WAKE, b"{", "400", "not JSON"),
+        (WAKE, b'{"goal": "\\ud800"}', "400", "surrogate"),
+        (WAKE, {"goal": "x", "run_id": "y"}, "422", "run_id"),
+        (WAKE, {"goal": "x", "constraints": {"deadline_at": "2020-01-01T00:00:00Z"}}, "422", "deadline_at"),
+        (WAKE, b" " * (MAX_BODY_BYTES + 1), "413", "bytes"),
+        (WAKE, {"goal": "x", "a\r\nNats-Service-Error-Code: 200\r\n\r\n": 1}, "422", "not permitted"),
+        (STATUS, {"run_id": run_id(9)}, "404", "no run"),
+        (STATUS, {"run_id": "../x"}, "422", "run_id"),
+        (STATUS, {}, "422", "run_id"),
+        (CANCEL, {"run_id": run_id(9)}, "404", "no run"),
+        (CANCEL, {"run_id": run_id(1)}, "409", "done"),
+    ],
+)
+async def test_what_is_not_served_is_an_error_with_the_number_of_http(
+    caller: Client, house: House, subject: str, body: object, code: str, said: str
+) -> None:
+    await house.play(whole_run())
+    found, description = error(await ask(caller, subject, body))
+    assert (found, said in description) == (code, True), description
+    assert await house.how_many() == 1
+
+
+async def test_a_wake_id_for_something_else_names_the_run_that_has_it(caller: Client) -> None:
+    first = json.loads((await ask(caller, WAKE, {"goal": "x", "wake_id": "w-1"})).data)
+    code, description = error(await ask(caller, WAKE, {"goal": "y", "wake_id": "w-1"}))
+    assert code == "409"
+    assert first["run_id"] in description
+
+
+async def test_a_store_that_is_away_is_said_to_come_back(caller: Client, house: House) -> None:
+    house.archive.away = True
+    assert error(await ask(caller, WAKE, {"goal": "x"}))[0] == "503"
+    house.archive.away = False
+    assert json.loads((await ask(caller, WAKE, {"goal": "x"})).data)["accepted"]
+
+
+async def test_a_fault_of_ours_says_nothing_of_itself(caller: Client, house: House) -> None:
+    await house.play(whole_run(1)[:1])  # and the clock will give the next wake the same id
+    code, description = error(await ask(caller, WAKE, {"goal": "x"}))
+    assert code == "500"
+    assert run_id(1) not in description
+
+
+async def info(caller: Client, verb: str) -> dict[str, Any]:
+    answer = await caller.request(f"$SRV.{verb}.{subjects.SERVICE_AGENT}", b"", timeout=5)
+    told: dict[str, Any] = json.loads(answer.data)
+    return told
+
+
+async def test_the_service_can_be_found_and_says_what_it_takes(caller: Client) -> None:
+    told = await info(caller, "INFO")
+    assert {endpoint["name"]: endpoint["subject"] for endpoint in told["endpoints"]} == {
+        "wake": WAKE,
+        "status": STATUS,
+        "cancel": CANCEL,
+    }
+    for endpoint in told["endpoints"]:
+        assert json.loads(endpoint["metadata"]["request"])["type"] == "object"
+        assert json.loads(endpoint["metadata"]["answer"])["type"] == "object"
+
+
+async def test_errors_are_counted(caller: Client) -> None:
+    await ask(caller, WAKE, {"goal": "x"})
+    await ask(caller, WAKE, {})
+    (wake,) = [endpoint for endpoint in (await info(caller, "STATS"))["endpoints"] if endpoint["name"] == "wake"]
+    assert (wake["num_requests"], wake["num_errors"]) == (2, 1)
+    assert "goal" in wake["last_error"]
+
+
+async def test_no_stream_takes_what_is_asked_of_the_service(caller: Client, link: NatsLink) -> None:
+    await create_missing(link, topology(max_gib=1))
+    await ask(caller, WAKE, {"goal": "x"})
+    for stream in (subjects.STREAM, subjects.STREAM_PROGRESS, subjects.STREAM_DEAD_LETTERS):
+        assert (await link.jetstream.stream_info(stream)).state.messages == 0

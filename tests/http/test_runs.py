@@ -1,0 +1,273 @@
+"""Looking at runs, cancelling them and speaking to them."""
+
+import asyncio
+from typing import Any
+
+import httpx2
+import pytest
+
+from agent_service.core.events import TimerFired
+from agent_service.journal import GENESIS
+from tests.http.house import House
+from tests.runs import SECOND, accepted, after, run_id, started, whole_run
+
+UNKNOWN = "run_00000000000000000000000009"
+
+
+def code(answer: httpx2.Response) -> str:
+    return str(answer.json()["error"]["code"])
+
+
+async def pages(
+    client: httpx2.AsyncClient, path: str, cursor: str, told_by: str, **params: Any
+) -> list[dict[str, Any]]:
+    """All pages of a list, by following its cursors."""
+    told: list[dict[str, Any]] = []
+    while True:
+        answer = await client.get(path, params=params)
+        assert answer.status_code == 200, answer.text
+        told.append(answer.json())
+        if told[-1][told_by] is None:
+            return told
+        params[cursor] = told[-1][told_by]
+
+
+async def test_a_run_shows_where_it_stands(client: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play(whole_run(steps=2))
+    view = (await client.get(f"/v1/runs/{run}")).json()
+    assert (view["run_id"], view["state"], view["outcome"]) == (run, "done", "The answer is 42.")
+    assert [(s["step"], s["tool"], s["attempt"], s["status"]) for s in view["steps"]] == [
+        (1, "search", 1, "ok"),
+        (2, "search", 1, "ok"),
+    ]
+    assert all(item["done"] for item in view["definition_of_done"])
+    assert view["models"] == ["scripted"]
+    assert view["trace_url"] == f"http://traces/{view['trace_id']}"
+    assert {"wake_id", "started_at", "updated_at", "summary", "budget", "usage", "pending", "class"} <= view.keys()
+
+
+async def test_every_prefix_of_a_run_is_shown_as_it_was(client: httpx2.AsyncClient, house: House) -> None:
+    states = []
+    for commit in whole_run():
+        run = await house.play([commit])
+        view = (await client.get(f"/v1/runs/{run}")).json()
+        states.append(view["state"])
+        assert view["state"] == commit.state.status.value
+        assert len(view["steps"]) == commit.state.step
+    assert states == ["queued", *["running"] * (len(states) - 2), "done"]
+
+
+@pytest.mark.parametrize("part", ["", "/entries", "/events", "/workspace", "/workspace/plan.md"])
+@pytest.mark.parametrize("run", [UNKNOWN, "run_1", "x", "%2e%2e", "run_%0a", "é", "x" * 1000])
+async def test_a_run_that_is_not_there_is_not_found(client: httpx2.AsyncClient, run: str, part: str) -> None:
+    assert (await client.get(f"/v1/runs/{run}{part}")).status_code == 404
+
+
+@pytest.mark.parametrize(("part", "body"), [("cancel", {}), ("signals", {"kind": "resume"})])
+async def test_nothing_can_be_told_to_a_run_that_is_not_there(
+    client: httpx2.AsyncClient, part: str, body: dict[str, Any]
+) -> None:
+    answer = await client.post(f"/v1/runs/{UNKNOWN}/{part}", json=body)
+    assert (answer.status_code, code(answer)) == (404, "unknown_run")
+
+
+async def test_runs_are_listed_newest_first_and_page_by_page(client: httpx2.AsyncClient, house: House) -> None:
+    for number in range(1, 8):
+        await house.play([accepted(number)])
+    found = await pages(client, "/v1/runs", "cursor", "next_cursor", limit=3)
+    assert [[line["run_id"] for line in page["runs"]] for page in found] == [
+        [run_id(7), run_id(6), run_id(5)],
+        [run_id(4), run_id(3), run_id(2)],
+        [run_id(1)],
+    ]
+    assert {"run_id", "wake_id", "state", "goal", "summary", "accepted_at", "updated_at"} == found[0]["runs"][0].keys()
+
+
+async def test_a_full_last_page_has_no_next(client: httpx2.AsyncClient, house: House) -> None:
+    for number in (1, 2):
+        await house.play([accepted(number)])
+    assert len(await pages(client, "/v1/runs", "cursor", "next_cursor", limit=2)) == 1
+
+
+async def test_runs_are_listed_by_state(client: httpx2.AsyncClient, house: House) -> None:
+    await house.play(whole_run(1))
+    await house.play([accepted(2)])
+    for state, found in (("done", [run_id(1)]), ("queued", [run_id(2)]), ("failed", [])):
+        answer = await client.get("/v1/runs", params={"state": state})
+        assert [line["run_id"] for line in answer.json()["runs"]] == found
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"limit": 10**9}, "limit"),
+        ({"limit": 0}, "limit"),
+        ({"limit": "1; DROP TABLE runs"}, "limit"),
+        ({"state": "done' OR '1'='1"}, "state"),
+        ({"state": "DONE"}, "state"),
+        ({"cursor": "%"}, "cursor"),
+        ({"cursor": "x" * 1000}, "cursor"),
+        ({"cursor": ""}, "cursor"),
+        ({"order_by": "goal"}, "order_by"),
+        ({"status": "done"}, "status"),
+    ],
+)
+async def test_a_list_takes_no_other_questions(client: httpx2.AsyncClient, query: dict[str, Any], field: str) -> None:
+    answer = await client.get("/v1/runs", params=query)
+    assert (answer.status_code, answer.json()["error"]["field"]) == (422, field)
+
+
+async def test_the_journal_can_be_read_whole_and_checked(client: httpx2.AsyncClient, house: House) -> None:
+    commits = whole_run()
+    run = await house.play(commits)
+    found = await pages(client, f"/v1/runs/{run}/entries", "after", "next_after", limit=2)
+    entries = [entry for page in found for entry in page["entries"]]
+    assert [entry["seq"] for entry in entries] == [1, 2, 3, 4, 5, 6]
+    assert [entry["hash"] for entry in entries] == [commit.entry.hash for commit in commits]
+    assert commits[0].entry.previous == GENESIS
+    assert entries[-1]["status"] == "done"
+    assert all(entry["summary"] for entry in entries)
+
+
+async def test_after_the_last_entry_there_are_none(client: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play(whole_run())
+    answer = await client.get(f"/v1/runs/{run}/entries", params={"after": 6})
+    assert answer.json() == {"entries": [], "next_after": None}
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [({"after": -1}, "after"), ({"after": "x"}, "after"), ({"after": 10**30}, "after"), ({"limit": 10**9}, "limit")],
+)
+async def test_a_stretch_of_the_journal_has_bounds(
+    client: httpx2.AsyncClient, house: House, query: dict[str, Any], field: str
+) -> None:
+    run = await house.play(whole_run())
+    answer = await client.get(f"/v1/runs/{run}/entries", params=query)
+    assert (answer.status_code, answer.json()["error"]["field"]) == (422, field)
+
+
+@pytest.mark.parametrize("far", [1, 2, 4, 5])
+async def test_a_run_is_cancelled_wherever_it_stands(client: httpx2.AsyncClient, house: House, far: int) -> None:
+    run = await house.play(whole_run()[:far])
+    answer = await client.post(f"/v1/runs/{run}/cancel", json={"reason": "enough"})
+    assert (answer.status_code, answer.json()) == (202, {"run_id": run, "state": "cancelled"})
+    state = await house.state(run)
+    assert (state.status, state.reason) == ("cancelled", "enough")
+
+
+async def test_a_cancel_needs_no_body(client: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play(whole_run()[:2])
+    assert (await client.post(f"/v1/runs/{run}/cancel")).status_code == 202
+
+
+async def test_a_cancel_can_be_repeated_and_changes_nothing(client: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play(whole_run()[:2])
+    answers = await asyncio.gather(*(client.post(f"/v1/runs/{run}/cancel", json={"reason": "a"}) for _ in range(20)))
+    assert {answer.status_code for answer in answers} == {202}
+    assert (await house.state(run)).version == 3
+
+
+async def test_a_run_that_ended_otherwise_cannot_be_cancelled(client: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play(whole_run())
+    answer = await client.post(f"/v1/runs/{run}/cancel", json={})
+    assert (answer.status_code, code(answer)) == (409, "run_has_ended")
+    assert "done" in answer.json()["error"]["message"]
+    assert (await house.state(run)).status == "done"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"reason": 1}, "reason"),
+        ({"reason": "x" * 1025}, "reason"),
+        ({"reason": "a\0"}, "reason"),
+        ({"why": "x"}, "why"),
+    ],
+)
+async def test_a_cancel_that_does_not_fit_cancels_nothing(
+    client: httpx2.AsyncClient, house: House, body: dict[str, Any], field: str
+) -> None:
+    run = await house.play(whole_run()[:2])
+    answer = await client.post(f"/v1/runs/{run}/cancel", json=body)
+    assert (answer.status_code, answer.json()["error"]["field"]) == (422, field)
+    assert (await house.state(run)).status == "running"
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded"])
+async def test_a_form_of_another_site_cancels_nothing(client: httpx2.AsyncClient, house: House, kind: str) -> None:
+    run = await house.play(whole_run()[:2])
+    answer = await client.post(f"/v1/runs/{run}/cancel", content=b"{}", headers={"Content-Type": kind})
+    assert answer.status_code == 415
+    assert (await house.state(run)).status == "running"
+
+
+async def test_a_run_hears_a_message(client: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play(whole_run()[:2])
+    answer = await client.post(f"/v1/runs/{run}/signals", json={"kind": "message", "message": "look at page 2"})
+    assert answer.status_code == 202
+    assert answer.json()["state"] == "running"
+    state = await house.state(run)
+    assert state.messages == ("look at page 2",)
+    assert state.signals == (answer.json()["signal_id"],)
+
+
+async def test_a_signal_is_heard_once(client: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play(whole_run()[:2])
+    body = {"kind": "message", "message": "once", "signal_id": "s-1"}
+    answers = await asyncio.gather(*(client.post(f"/v1/runs/{run}/signals", json=body) for _ in range(10)))
+    assert {(answer.status_code, answer.json()["signal_id"]) for answer in answers} == {(202, "s-1")}
+    assert (await house.state(run)).messages == ("once",)
+
+
+async def test_a_larger_budget_is_granted(client: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play(whole_run()[:2])
+    body = {"kind": "raise_budget", "constraints": {"max_steps": 15}}
+    assert (await client.post(f"/v1/runs/{run}/signals", json=body)).status_code == 202
+    assert (await house.state(run)).brief.limits.max_steps == 15
+
+
+async def test_a_run_that_has_ended_hears_nothing(client: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play(whole_run())
+    answer = await client.post(f"/v1/runs/{run}/signals", json={"kind": "message", "message": "hello?"})
+    assert (answer.status_code, code(answer)) == (409, "not_heard")
+    assert (await house.state(run)).version == 6
+
+
+async def test_a_run_that_ended_by_its_deadline_shows_it(client: httpx2.AsyncClient, house: House) -> None:
+    begun = started(accepted())
+    late = after(begun, TimerFired(at=begun.state.brief.limits.deadline_at + SECOND))
+    run = await house.play([accepted(), begun, late])
+    view = (await client.get(f"/v1/runs/{run}")).json()
+    assert (view["state"], view["class"]) == ("escalated", "budget_time")
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "kind"),
+        ({"kind": "explode"}, "kind"),
+        ({"kind": "message"}, "message"),
+        ({"kind": "message", "message": "x" * 8193}, "message"),
+        ({"kind": "message", "message": "a\0"}, "message"),
+        ({"kind": "raise_budget"}, "constraints"),
+        ({"kind": "raise_budget", "constraints": {"max_step": 1}}, "constraints.max_step"),
+        ({"kind": "resume", "signal_id": "a b"}, "signal_id"),
+        ({"kind": "resume", "run_id": UNKNOWN}, "run_id"),
+    ],
+)
+async def test_a_signal_that_does_not_fit_is_not_heard(
+    client: httpx2.AsyncClient, house: House, body: dict[str, Any], field: str
+) -> None:
+    run = await house.play(whole_run()[:2])
+    answer = await client.post(f"/v1/runs/{run}/signals", json=body)
+    assert (answer.status_code, answer.json()["error"]["field"]) == (422, field)
+    assert (await house.state(run)).version == 2
+
+
+@pytest.mark.parametrize("path", ["/v1/runs", f"/v1/runs/{run_id(1)}", f"/v1/runs/{run_id(1)}/entries"])
+async def test_a_store_that_is_away_is_said_to_come_back(client: httpx2.AsyncClient, house: House, path: str) -> None:
+    await house.play(whole_run())
+    house.archive.away = True
+    answer = await client.get(path)
+    assert (answer.status_code, code(answer), answer.headers["retry-after"]) == (503, "try_again", "7")

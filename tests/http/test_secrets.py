@@ -1,0 +1,59 @@
+"""What callers send, and what they prove themselves with, never turns up in a log or in an error."""
+
+import json
+
+import httpx2
+import pytest
+
+from tests.http.house import TOKENS, House, secret
+from tests.runs import whole_run
+
+CANARY = "canary-4f1a"
+REFUSED: list[tuple[str, str, bytes, dict[str, str]]] = [
+    ("POST", "/v1/wake", json.dumps({"goal": CANARY, "wake_id": "a b"}).encode(), {}),
+    ("POST", "/v1/wake", json.dumps({"goal": CANARY, "constraints": {"max_loops": CANARY}}).encode(), {}),
+    ("POST", "/v1/wake", f'{{"goal": "{CANARY}"'.encode(), {}),
+    ("POST", "/v1/wake", CANARY.encode(), {"Content-Type": "text/plain"}),
+    ("POST", "/v1/wake", b"{}", {"Content-Type": CANARY}),
+    ("POST", "/v1/wake", b"{}", {"Content-Encoding": CANARY}),
+    ("POST", "/v1/wake", b"{}", {"Origin": f"https://{CANARY}"}),
+    ("GET", "/v1/runs", b"", {"Host": CANARY}),
+    ("GET", "/v1/runs", b"", {"Authorization": f"Bearer {CANARY}"}),
+    ("GET", f"/v1/runs?token={CANARY}&state={CANARY}", b"", {}),
+    ("GET", f"/v1/runs/{CANARY}", b"", {}),
+    ("GET", f"/{CANARY}", b"", {}),
+    (CANARY, "/v1/runs", b"", {}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "headers"), REFUSED)
+async def test_a_refusal_is_one_line_in_the_log_and_repeats_nothing(
+    house: House,
+    caplog: pytest.LogCaptureFixture,
+    method: str,
+    path: str,
+    body: bytes,
+    headers: dict[str, str],
+) -> None:
+    caplog.set_level("INFO", logger="agent_service")
+    async with house.client() as client:
+        sent = {"Content-Type": "application/json"} | headers
+        answer = await client.request(method, path, content=body, headers=sent)
+    assert answer.status_code >= 400
+    lines = [record for record in caplog.records if record.name.startswith("agent_service")]
+    assert [record.message for record in lines] == ["refused"]
+    said = answer.text + str(answer.headers) + "".join(str(vars(record)) for record in lines)
+    assert CANARY not in said
+    assert not any(secret(token) in said for token in TOKENS)
+
+
+async def test_what_is_accepted_is_not_logged_either(
+    client: httpx2.AsyncClient, house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="agent_service")
+    assert (await client.post("/v1/wake", json={"goal": CANARY, "context": {"a": CANARY}})).status_code == 202
+    run = await house.play(whole_run(1000)[:2])
+    await client.post(f"/v1/runs/{run}/signals", json={"kind": "message", "message": CANARY})
+    lines = [record for record in caplog.records if record.name.startswith("agent_service")]
+    assert lines
+    assert not any(CANARY in str(vars(record)) for record in lines)

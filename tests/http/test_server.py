@@ -1,0 +1,224 @@
+"""The API behind a real server: what comes off the wire in no good order, and readers that do not read."""
+
+import asyncio
+import json
+import socket
+
+import httpx2
+import pytest
+
+from agent_service.adapters.http_door import Door
+from agent_service.adapters.http_protocol import BoundedProtocol
+from tests.http import raw
+from tests.http.house import House, bearer, serving
+from tests.http.raw import HEAD
+from tests.http.sse import events
+from tests.nats_server import until
+from tests.runs import accepted, whole_run
+
+BODY = json.dumps({"goal": "x"})
+POST = f"POST /v1/wake HTTP/1.1\r\n{HEAD}Content-Type: application/json\r\n"
+
+
+async def good(port: int) -> bool:
+    answer = await raw.send(port, f"{POST}Connection: close\r\nContent-Length: {len(BODY)}\r\n\r\n{BODY}")
+    return answer.status == 202
+
+
+async def test_a_body_that_says_it_is_too_large_is_not_waited_for(port: int, house: House) -> None:
+    answer = await raw.send(port, f"{POST}Content-Length: 1000000000\r\n\r\n{BODY}")
+    assert (answer.status, answer.closed) == (413, True)
+    assert await house.how_many() == 0
+    assert await good(port)
+
+
+async def test_a_chunked_body_without_end_is_cut_off(port: int, house: House) -> None:
+    chunk = "10000\r\n" + " " * 0x10000 + "\r\n"
+    answer = await raw.send(port, f"{POST}Transfer-Encoding: chunked\r\n\r\n" + chunk * 100)
+    assert (answer.status, answer.closed) == (413, True)
+    assert await house.how_many() == 0
+    assert await good(port)
+
+
+async def test_a_chunked_body_within_the_limit_is_taken(port: int) -> None:
+    chunks = f"{len(BODY):x}\r\n{BODY}\r\n0\r\n\r\n"
+    head = f"{POST}Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert (await raw.send(port, head + chunks)).status == 202
+
+
+async def test_who_hangs_up_within_the_body_wakes_nothing(port: int, house: House) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"{POST}Content-Length: {len(BODY)}\r\n\r\n{BODY[:-1]}".encode())
+    await writer.drain()
+    writer.close()
+    assert await good(port)
+    assert await house.how_many() == 1
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(
+            f"{POST}Content-Length: {len(BODY)}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /x", id="both lengths"
+        ),
+        pytest.param(f"{POST}Content-Length: 1\r\nContent-Length: 14\r\n\r\n{BODY}", id="two lengths"),
+        pytest.param(f"{POST}Content-Length: -1\r\n\r\n{BODY}", id="negative length"),
+        pytest.param(f"{POST}Content-Length: +12\r\n\r\n{BODY}", id="signed length"),
+        pytest.param(f"{POST}Transfer-Encoding: chunked\r\n\r\nzz\r\n{BODY}\r\n0\r\n\r\n", id="no chunk length"),
+        pytest.param(f"{POST}Transfer-Encoding: gzip, chunked, x\r\n\r\n0\r\n\r\n", id="unknown transfer encoding"),
+        pytest.param(f"POST /v1/wake HTTP/1.1\nHost: 127.0.0.1\n\n{BODY}", id="bare line feeds"),
+        pytest.param(f"GET /v1/runs HTTP/1.1\r\n{HEAD}X : y\r\n\r\n", id="space before the colon"),
+        pytest.param(f"GET /v1/runs HTTP/1.1\r\n{HEAD}X: a\0b\r\n\r\n", id="NUL in a header"),
+        pytest.param("GET /v1/runs HTTP/9.9\r\n\r\n", id="unknown version"),
+        pytest.param("\x16\x03\x01\x02\x00\x01", id="TLS to a plain port"),
+        pytest.param("SSH-2.0-OpenSSH_9.9\r\n", id="another protocol"),
+    ],
+)
+async def test_what_is_no_good_http_is_refused_and_hung_up_on(port: int, house: House, request_: str) -> None:
+    answer = await raw.send(port, request_)
+    assert answer.status in (0, 400, 401, 415, 421)
+    assert answer.answers <= 1, "one request was taken for two"
+    assert await house.how_many() == 0
+    assert await good(port)
+
+
+async def test_two_hosts_are_none(port: int) -> None:
+    answer = await raw.get(port, "/v1/runs", HEAD + "Host: 127.0.0.1\r\n")
+    assert answer.status in (400, 421)
+
+
+async def test_no_host_is_none(port: int) -> None:
+    head = HEAD.partition("\r\n")[2]
+    assert (await raw.get(port, "/v1/runs", head)).status == 421
+    assert (await raw.send(port, f"GET /v1/runs HTTP/1.0\r\n{head}\r\n")).status == 421
+
+
+async def test_the_host_is_judged_as_it_is_sent_and_not_by_the_target(port: int) -> None:
+    head = HEAD.replace("127.0.0.1", "evil.com")
+    for target in ("http://127.0.0.1/v1/runs", "//127.0.0.1/v1/runs", "/v1/runs?/healthz", "/v1/runs#/healthz"):
+        assert (await raw.get(port, target, head)).status in (400, 421)
+    assert (await raw.get(port, "/v1/runs?/healthz", "Host: 127.0.0.1/healthz?\r\n")).status == 421
+    assert (await raw.get(port, "/v1/runs", "Host: 127.0.0.1\r\n")).status == 401
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1/runs/../../admin",
+        "/v1/runs/%2e%2e/%2e%2e/healthz",
+        "/v1/runs/..;/healthz",
+        "/v1/runs/%0a",
+        "/v1/runs%0a",
+        "/v1/runs%00",
+        "/healthz%0a",
+        "/healthz/..%2fv1%2fruns",
+        "/v1/runs\\..\\admin",
+        "/%2fv1/runs",
+    ],
+)
+async def test_a_target_is_taken_as_it_is_written(port: int, target: str) -> None:
+    assert (await raw.get(port, target)).status == 404
+
+
+async def test_pipelined_requests_are_answered_one_by_one(port: int, house: House) -> None:
+    one = f"{POST}Content-Length: {len(BODY)}\r\n\r\n{BODY}"
+    answer = await raw.send(port, one * 3)
+    assert answer.answers == 3
+    assert await house.how_many() == 3
+
+
+async def test_as_many_headers_are_taken_as_anybody_needs(port: int) -> None:
+    many = "".join(f"X-{n}: {'y' * 100}\r\n" for n in range(100))
+    assert (await raw.get(port, "/v1/runs", HEAD + many)).status == 200
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param("".join(f"X-{n}: {'y' * 100}\r\n" for n in range(1000)), id="1000 headers"),
+        pytest.param(f"X: {'y' * 65_536}\r\n", id="a long header"),
+        pytest.param(f"X: {'y' * 3_000_000}\r\n", id="a very long header"),
+        pytest.param(f"X: {'y' * 3_000_000}", id="a header without end"),
+        pytest.param("X: y\r\n" * 400_000, id="headers without end"),
+    ],
+)
+async def test_a_head_that_is_too_large_is_refused_and_hung_up_on(port: int, head: str) -> None:
+    answer = await raw.send(port, f"GET /v1/runs HTTP/1.1\r\n{HEAD}{head}\r\n")
+    assert (answer.status, answer.closed) in ((400, True), (0, True))
+    assert await good(port)
+
+
+async def test_a_target_that_is_too_long_is_refused(port: int) -> None:
+    assert (await raw.get(port, "/v1/runs?state=" + "x" * 40_000)).status == 400
+
+
+class Impatient(BoundedProtocol):
+    """Inherits for the settings only."""
+
+    head_within_s = 0.2
+
+
+@pytest.mark.parametrize("head", ["", "GET /v1", "GET /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "])
+async def test_who_does_not_finish_the_head_is_hung_up_on(house: House, head: str) -> None:
+    async with serving(house.app, protocol=Impatient) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head.encode())
+        async with asyncio.timeout(5):
+            assert (await reader.read()).startswith(b"HTTP/1.1 400")
+        writer.close()
+        assert await good(port)
+
+
+async def test_a_stream_outlives_the_time_for_a_head(house: House) -> None:
+    run = await house.play([accepted()])
+    async with serving(house.app, protocol=Impatient) as port:
+        url = f"http://127.0.0.1:{port}"
+        async with (
+            httpx2.AsyncClient(base_url=url, headers=bearer("reader")) as client,
+            client.stream("GET", f"/v1/runs/{run}/events") as answer,
+        ):
+            stream = events(answer)
+            assert (await anext(stream)).id == 1
+            await asyncio.sleep(2 * Impatient.head_within_s)  # the fact is that nothing happens meanwhile
+            await house.play(whole_run()[1:])
+            assert [event.id async for event in stream] == [2, 3, 4, 5, 6]
+
+
+async def test_a_reader_that_does_not_read_is_let_go(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with house.client() as client:
+        large = {"goal": "x", "context": {"a": "x" * 200_000}}
+        run = (await client.post("/v1/wake", json=large)).json()["run_id"]
+        await client.post(f"/v1/runs/{run}/cancel")
+    async with serving(Door(house.app, ["127.0.0.1"], take_within_s=0.2), send_buffer=4096) as port:
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(deaf, ("127.0.0.1", port))
+            await loop.sock_sendall(deaf, f"GET /v1/runs/{run}/events HTTP/1.1\r\n{HEAD}\r\n".encode())
+            await until(lambda: "let go of a reader that does not read" in caplog.messages)
+        assert await good(port)
+    assert "Exception in ASGI application" not in caplog.text
+
+
+async def test_readers_of_many_runs_do_not_keep_wakes_out(over_http: httpx2.AsyncClient, house: House) -> None:
+    runs = [await house.play([accepted(number)]) for number in range(1001, 1041)]
+    async with httpx2.AsyncClient(
+        base_url=over_http.base_url, headers=bearer("reader"), limits=httpx2.Limits(max_connections=None)
+    ) as client:
+        readers = [asyncio.create_task(_follow(client, run)) for run in runs]
+        await until(lambda: len(house.feed._followers) == len(runs))
+        async with asyncio.timeout(10):
+            for _ in range(20):
+                assert (await over_http.post("/v1/wake", json={"goal": "x"})).status_code == 202
+        for reader in readers:
+            reader.cancel()
+        await asyncio.wait(readers)
+    await until(lambda: not house.feed._followers)
+
+
+async def _follow(client: httpx2.AsyncClient, run: str) -> None:
+    async with client.stream("GET", f"/v1/runs/{run}/events") as answer:
+        async for _ in answer.aiter_lines():
+            pass

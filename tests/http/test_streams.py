@@ -1,0 +1,174 @@
+"""GET /v1/runs/{run_id}/events: every entry once and in order, over any number of reconnects, until the run ends."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import httpx2
+import pytest
+
+from agent_service.adapters.http_streams import MOST_STREAMS_OF_A_CALLER
+from tests.http.house import House, bearer
+from tests.http.sse import Event, events
+from tests.nats_server import until
+from tests.runs import accepted, run_id, whole_run
+
+WITHIN_S = 10.0
+
+
+async def some(client: httpx2.AsyncClient, run: str, *, after: int = 0, most: int = 1000) -> list[Event]:
+    """At most `most` events after number `after`; then the reader hangs up."""
+    told: list[Event] = []
+    headers = {"Last-Event-ID": str(after)} if after else {}
+    async with asyncio.timeout(WITHIN_S), client.stream("GET", f"/v1/runs/{run}/events", headers=headers) as answer:
+        if answer.status_code == 204:
+            return []
+        assert answer.status_code == 200
+        stream = events(answer)
+        while len(told) < most and (event := await anext(stream, None)):
+            told.append(event)
+        await stream.aclose()  # type: ignore[attr-defined] # an async generator
+    return told
+
+
+async def test_a_run_that_has_ended_is_told_whole(client: httpx2.AsyncClient, house: House) -> None:
+    commits = whole_run()
+    run = await house.play(commits)
+    told = await some(client, run)
+    assert [(event.id, event.name) for event in told] == [(c.entry.seq, c.entry.kind) for c in commits]
+    assert [event.data["hash"] for event in told] == [c.entry.hash for c in commits]
+    assert told[-1].data["status"] == "done"
+
+
+async def test_events_say_the_same_as_entries(client: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play(whole_run())
+    entries = (await client.get(f"/v1/runs/{run}/entries")).json()["entries"]
+    assert [event.data for event in await some(client, run)] == entries
+
+
+async def test_the_answer_is_an_event_stream_that_nobody_keeps(client: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play(whole_run())
+    answer = await client.get(f"/v1/runs/{run}/events")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers.get_list("cache-control") == ["no-store"]
+
+
+async def test_entries_come_as_they_are_committed(over_http: httpx2.AsyncClient, house: House) -> None:
+    commits = whole_run()
+    run = await house.play(commits[:1])
+    async with asyncio.timeout(WITHIN_S), over_http.stream("GET", f"/v1/runs/{run}/events") as answer:
+        stream = events(answer)
+        for commit in commits[1:]:
+            assert (await anext(stream)).id == commit.entry.seq - 1
+            await house.play([commit])
+        assert (await anext(stream)).data["status"] == "done"
+        assert await anext(stream, None) is None
+
+
+@pytest.mark.parametrize("stretch", [1, 2, 3, 5])
+async def test_reconnects_lose_and_repeat_nothing_while_the_run_goes_on(
+    over_http: httpx2.AsyncClient, house: House, stretch: int
+) -> None:
+    commits = whole_run(steps=4)
+    run = await house.play(commits[:1])
+
+    async def go_on() -> None:
+        for commit in commits[1:]:
+            await house.play([commit])
+            await asyncio.sleep(0)
+
+    going = asyncio.create_task(go_on())
+    told: list[Event] = []
+    async with asyncio.timeout(2 * WITHIN_S):
+        while not told or told[-1].data["status"] != "done":
+            told += await some(over_http, run, after=told[-1].id if told else 0, most=stretch)
+    await going
+    assert [event.id for event in told] == [commit.entry.seq for commit in commits]
+
+
+@pytest.mark.parametrize("seen", range(6))
+async def test_a_reader_goes_on_after_what_it_has_seen(client: httpx2.AsyncClient, house: House, seen: int) -> None:
+    run = await house.play(whole_run())
+    assert [event.id for event in await some(client, run, after=seen)] == list(range(seen + 1, 7))
+
+
+async def test_a_reader_who_has_seen_the_end_is_told_not_to_come_back(client: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play(whole_run())
+    answer = await client.get(f"/v1/runs/{run}/events", headers={"Last-Event-ID": "6"})
+    assert (answer.status_code, answer.content) == (204, b"")
+
+
+async def test_many_readers_are_told_the_same(over_http: httpx2.AsyncClient, house: House) -> None:
+    commits = whole_run(steps=2)
+    run = await house.play(commits[:1])
+    readers = [asyncio.create_task(some(over_http, run)) for _ in range(20)]
+    await house.play(commits[1:])
+    assert {tuple(event.id for event in await reader) for reader in readers} == {tuple(range(1, 9))}
+
+
+@pytest.mark.parametrize("sent", ["-1", "x", "1.0", "1e3", "1_0", " 1 1", "٣", "0x1", "9" * 30, "7", "1\u2028"])
+async def test_an_id_that_is_none_of_the_run_is_refused(client: httpx2.AsyncClient, house: House, sent: str) -> None:
+    run = await house.play(whole_run())
+    headers = [(b"last-event-id", sent.encode())]
+    answer = await client.get(f"/v1/runs/{run}/events", headers=headers)
+    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "Last-Event-ID")
+
+
+async def test_what_others_wrote_cannot_forge_an_event(client: httpx2.AsyncClient, house: House) -> None:
+    evil = "x\nid: 9\r\nevent: end\rdata: {}\n\n: \u2028 \u2029 \x1b[2J"
+    run = await house.play([accepted(goal=evil)])
+    await client.post(f"/v1/runs/{run}/cancel", json={"reason": evil})
+    told = await some(client, run)
+    assert [(event.id, event.name) for event in told] == [(1, "WakeAccepted"), (2, "CancelRequested")]
+    assert told[0].data["event"]["goal"] == evil
+
+
+async def test_a_caller_has_only_so_many_streams(over_http: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play([accepted()])
+    limits = httpx2.Limits(max_connections=None)
+    transport = httpx2.AsyncHTTPTransport(limits=limits)
+    url = f"/v1/runs/{run}/events"
+    async with (
+        httpx2.AsyncClient(transport=transport, base_url=over_http.base_url, headers=bearer("reader")) as greedy,
+        AsyncExitStack() as streams,
+    ):
+        for _ in range(MOST_STREAMS_OF_A_CALLER):
+            answer = await streams.enter_async_context(greedy.stream("GET", url))
+            assert answer.status_code == 200
+        refused = await greedy.get(url)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_streams")
+        assert "retry-after" in refused.headers
+        async with over_http.stream("GET", url) as other:
+            assert other.status_code == 200
+    await until(lambda: _is_free(over_http, url))
+
+
+async def _is_free(client: httpx2.AsyncClient, url: str) -> bool:
+    async with client.stream("GET", url, headers=bearer("reader")) as answer:
+        return answer.status_code == 200
+
+
+async def test_a_refused_stream_takes_no_place(client: httpx2.AsyncClient) -> None:
+    for _ in range(MOST_STREAMS_OF_A_CALLER + 1):
+        assert (await client.get(f"/v1/runs/{run_id(9)}/events")).status_code == 404
+
+
+async def test_nothing_is_left_of_a_reader_who_hangs_up(over_http: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play([accepted()])
+    for _ in range(5):
+        assert len(await some(over_http, run, most=1)) == 1
+    await until(lambda: not house.feed._followers)
+
+
+async def test_a_stream_is_cut_off_while_the_store_is_away_and_can_be_taken_up_again(
+    over_http: httpx2.AsyncClient, house: House
+) -> None:
+    commits = whole_run()
+    run = await house.play(commits[:2])
+    async with asyncio.timeout(WITHIN_S), over_http.stream("GET", f"/v1/runs/{run}/events") as answer:
+        stream = events(answer)
+        assert [(await anext(stream)).id for _ in range(2)] == [1, 2]
+        house.archive.away = True
+        await house.play(commits[2:])
+        assert await anext(stream, None) is None
+    house.archive.away = False
+    assert [event.id for event in await some(over_http, run, after=2)] == [3, 4, 5, 6]

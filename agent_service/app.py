@@ -48,6 +48,8 @@ from schemas import subjects
 RECONNECT_LOOK_S = 0.5
 CONNECT_WITHIN_S = 10.0
 MOST_CONNECTIONS = 1000
+LIVE_TRAIL_S = 2.0
+"""How old the paper trail of a run that goes on may be."""
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +90,7 @@ def build(settings: AgentSettings, link: NatsLink, store: SqliteStore, backgroun
     clock, feed, bus = SystemClock(), Feed(), NatsBus(link)
     outbox = Outbox(bus, clock)
     workspace = Workspace(settings.workspaces)
-    projector = Projector(store, workspace, NatsArtifacts(link))
+    projector = Projector(store, workspace, NatsArtifacts(link), live_s=LIVE_TRAIL_S)
 
     def committed(commit: Commit) -> None:
         feed.tell(commit.state.run_id)

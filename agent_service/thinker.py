@@ -7,7 +7,8 @@ cannot be carried out is told to the model and never sent.
 
 import asyncio
 import json
-from typing import Protocol
+from datetime import datetime
+from typing import Any, Protocol
 
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
@@ -42,7 +43,7 @@ class Thinker:
         self._clock = clock
         self._slots = asyncio.Semaphore(slots)
         self._wanted: set[tuple[str, int]] = set()
-        self._calls: dict[tuple[str, int], asyncio.Task[Answer]] = {}
+        self._calls: dict[tuple[str, int], asyncio.Task[Any]] = {}
 
     async def think(self, state: RunState, effect: AskModel) -> Reply | None:
         """Make the call, or return None when it is moot or abandoned."""
@@ -67,31 +68,25 @@ class Thinker:
         question = Question(
             state=state, call=effect.call, phase=effect.phase, with_plan=state.brief.fused, now=self._clock.now()
         )
-        task = self._calls[key] = asyncio.ensure_future(self._model.decide(question))
+        task = self._calls[key] = _this_task()
         try:
-            await asyncio.wait((task,))
+            answer = await self._model.decide(question)
+        except ModelError as error:
+            return _unavailable(error, effect.call, self._clock.now())
+        except asyncio.CancelledError:
+            # Abandoned: only the call ends, not the turn that made it. A shutdown cancels the turn.
+            if key in self._wanted or task.uncancel() > 0:
+                raise
+            return None
         finally:
             del self._calls[key]
-            task.cancel()
-        return None if task.cancelled() else self._event(task, state.brief, effect.call)
+        return self._event(answer, state.brief, effect.call)
 
-    def _event(self, task: asyncio.Task[Answer], brief: Brief, call: int) -> Reply:
-        at = self._clock.now()
-        try:
-            answer = task.result()
-        except ModelError as error:
-            return ModelUnavailable(
-                at=at,
-                call=call,
-                remedy=error.remedy,
-                error_class=error.error_class,
-                message=str(error).encode("utf-8", "replace").decode().replace("\0", "\ufffd"),
-                retry_after_s=error.retry_after_s,
-            )
+    def _event(self, answer: Answer, brief: Brief, call: int) -> ModelReplied:
         flaw = _unstorable(answer)
         decision = Unusable(reason=flaw) if flaw else answer.decision
         return ModelReplied(
-            at=at,
+            at=self._clock.now(),
             call=call,
             model=answer.model,
             usage=answer.usage,
@@ -102,6 +97,24 @@ class Thinker:
     def _checked(self, brief: Brief, plan: Plan) -> Plan | Unusable:
         flaws = self._arguments.flaws(brief, plan)
         return Unusable(reason=f"arguments of {plan.action.tool}: {'; '.join(flaws)}") if flaws else plan
+
+
+def _this_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a model is asked from within a task")
+    return task
+
+
+def _unavailable(error: ModelError, call: int, at: datetime) -> ModelUnavailable:
+    return ModelUnavailable(
+        at=at,
+        call=call,
+        remedy=error.remedy,
+        error_class=error.error_class,
+        message=str(error).encode("utf-8", "replace").decode().replace("\0", "\ufffd"),
+        retry_after_s=error.retry_after_s,
+    )
 
 
 def _unstorable(answer: Answer) -> str | None:

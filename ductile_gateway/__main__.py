@@ -17,7 +17,7 @@ import uvloop
 from ductile_gateway.app import find_tools, serve
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.settings import GatewaySettings, load
-from groundwork import json_log
+from groundwork import garbage, json_log
 
 DEFAULT_CONFIG = Path("agentic.yaml")
 EX_CONFIG = 78
@@ -41,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(settings: GatewaySettings) -> int:
     """Serve until a signal comes; the exit code."""
+    garbage.collect_seldom()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_until_told(settings))

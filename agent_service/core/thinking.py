@@ -169,6 +169,8 @@ def _continued(state: RunState, plan: Plan | Unusable | None, refusals: tuple[st
 
 def _ticked(state: RunState, met: tuple[Met, ...]) -> tuple[tuple[DoneItem, ...], tuple[str, ...]]:
     """The items with what is proved, and why the rest was not accepted."""
+    if not met:
+        return state.done_items, ()
     evidence = {f"step:{r.step}" for r in state.completed if r.status == "ok"} | set(state.artifacts)
     known = {item.id for item in state.done_items}
     refusals = [f"there is no item {m.item}" for m in met if m.item not in known]

@@ -8,7 +8,6 @@ from pydantic import ValidationError
 from schemas.events import INBOUND, OUTBOUND, Completed
 from tests.schemas import samples
 
-
 MODELS = {**INBOUND, **OUTBOUND}
 
 

@@ -1,0 +1,188 @@
+"""The HTTP API of a running agent, as the commands use it. What does not go well is a Refused that says what to do."""
+
+import json
+import time
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, NoReturn, Self
+from urllib.parse import quote
+
+import httpx2
+
+from agent_service.cli.complaints import Refused
+from agent_service.cli.exits import Exit
+
+CONNECT_WITHIN_S = 5.0
+ANSWER_WITHIN_S = 20.0
+SILENT_AT_MOST_S = 60.0
+"""Of an event stream, which says something every few seconds."""
+AWAY_AT_MOST_S = 300.0
+LOOK_AGAIN_S = 0.5
+EVENTS = "text/event-stream"
+FINAL = frozenset({"done", "escalated", "failed", "cancelled"})
+
+Json = dict[str, Any]
+Away = Callable[[str], None]
+"""Is told why the agent does not answer, and the empty text when it does again."""
+
+
+def patiently(_: str) -> None:
+    """Waits for an agent that is away without a word."""
+
+
+class AgentClient:
+    """Calls the agent at `url`; closed on leaving."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self._url = url
+        headers = {"Authorization": f"Bearer {_sendable(token)}"} if token else {}
+        address, timeout = _address(url), httpx2.Timeout(ANSWER_WITHIN_S, connect=CONNECT_WITHIN_S)
+        tls = address.scheme == "https"  # without it no certificates are loaded, which takes longer than most answers
+        self._http = httpx2.Client(base_url=address, headers=headers, timeout=timeout, verify=tls, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def get(self, path: str, **params: str | int | None) -> Json:
+        """The answer of a GET."""
+        return self._asked("GET", path, params={k: v for k, v in params.items() if v is not None})
+
+    def post(self, path: str, body: Json) -> Json:
+        """The answer of a POST."""
+        return self._asked("POST", path, json=body)
+
+    def run(self, run_id: str) -> Json:
+        """Where the run stands."""
+        return self.get(run_path(run_id))
+
+    def run_in_time(self, run_id: str, away: Away) -> Json:
+        """The same, also when the agent has to be waited for."""
+        absence = _Absence(away)
+        while True:
+            try:
+                view = self.run(run_id)
+            except Refused as error:
+                absence.bear(error)
+            else:
+                absence.over()
+                return view
+
+    def follow(self, run_id: str, after: int = 0, *, away: Away = patiently) -> Generator[Json, None, None]:
+        """The run's entries as they come, each once, from after entry `after` to the end of the run.
+
+        Lives through restarts of the agent: it asks again for what it has not seen yet.
+        """
+        absence, status = _Absence(away), None
+        while status not in FINAL:
+            try:
+                for entry in self._stream(run_id, after, absence):
+                    after, status = entry["seq"], entry["status"]
+                    yield entry
+                if status not in FINAL:
+                    absence.bear(Refused("the agent ended the stream before the run has ended", Exit.TRY_AGAIN))
+            except Refused as error:
+                absence.bear(error)
+            except _NothingMore:
+                return
+
+    def _stream(self, run_id: str, after: int, absence: "_Absence") -> Iterator[Json]:
+        headers = {"Last-Event-ID": str(after)} if after else {}
+        timeout = httpx2.Timeout(ANSWER_WITHIN_S, read=SILENT_AT_MOST_S)
+        try:
+            with self._http.stream("GET", run_path(run_id, "events"), headers=headers, timeout=timeout) as answer:
+                if answer.status_code == httpx2.codes.NO_CONTENT:
+                    raise _NothingMore
+                if not answer.headers.get("content-type", "").startswith(EVENTS):
+                    answer.read()
+                    raise self._refused(answer)
+                absence.over()
+                for line in answer.iter_lines():
+                    if line.startswith("data:"):
+                        yield json.loads(line.removeprefix("data:"))
+        except httpx2.RequestError as error:
+            self._unreachable(error)
+
+    def _asked(self, method: str, path: str, **more: Any) -> Json:
+        try:
+            answer = self._http.request(method, path, **more)
+        except httpx2.RequestError as error:
+            self._unreachable(error)
+        if not answer.is_success:
+            raise self._refused(answer)
+        return self._object(answer)
+
+    def _object(self, answer: httpx2.Response) -> Json:
+        try:
+            found = answer.json()
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            message = f"what answers at {self._url} ({answer.status_code}) is no agent: name the agent's API with --url"
+            raise Refused(message, Exit.UNREACHABLE)
+        return found
+
+    def _refused(self, answer: httpx2.Response) -> Refused:
+        error = self._object(answer).get("error")
+        facts = {k: v for k, v in error.items() if isinstance(v, str)} if isinstance(error, dict) else {}
+        message = facts.get("message", f"the agent answered {answer.status_code}")
+        if answer.status_code in (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN):
+            message = f"{message} (give it with --token or AGENTIC_TOKEN)"
+        return Refused(message, _EXITS.get(answer.status_code, Exit.REFUSED), facts)
+
+    def _unreachable(self, error: Exception) -> NoReturn:
+        why = str(error) or type(error).__name__
+        hint = "start one with `agentic dev`, or name another with --url"
+        raise Refused(f"no agent answers at {self._url} ({why}): {hint}", Exit.UNREACHABLE) from error
+
+
+def run_path(run_id: str, *parts: str) -> str:
+    """The path of a run, or of something of it, in the API."""
+    return "/".join(("/v1/runs", quote(run_id, safe=""), *parts))
+
+
+def _address(url: str) -> httpx2.URL:
+    try:
+        address = httpx2.URL(url)
+    except httpx2.InvalidURL as error:
+        raise Refused(f"{url} is no address ({error}): write it like http://127.0.0.1:8700", Exit.USAGE) from error
+    if address.scheme not in ("http", "https") or not address.host:
+        raise Refused(f"{url} is no address of an agent: write it like http://127.0.0.1:8700", Exit.USAGE)
+    return address
+
+
+def _sendable(token: str) -> str:
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise Refused("the token has characters that no token has: is there a line end in it?", Exit.USAGE)
+    return token
+
+
+class _NothingMore(Exception):
+    """The run has ended and all of it was seen."""
+
+
+class _Absence:
+    """How long the agent has been away; `bear` waits a little, and raises what it is given when it was too long."""
+
+    def __init__(self, away: Away) -> None:
+        self._away = away
+        self._since: float | None = None
+
+    def bear(self, error: Refused) -> None:
+        if error.exit_code not in (Exit.UNREACHABLE, Exit.TRY_AGAIN):
+            raise error
+        now = time.monotonic()
+        self._since = self._since or now
+        if now - self._since > AWAY_AT_MOST_S:
+            raise error
+        self._away(str(error))
+        time.sleep(LOOK_AGAIN_S)
+
+    def over(self) -> None:
+        if self._since is not None:
+            self._since = None
+            self._away("")
+
+
+_EXITS = {404: Exit.NOT_FOUND, 429: Exit.TRY_AGAIN, 502: Exit.TRY_AGAIN, 503: Exit.TRY_AGAIN, 504: Exit.TRY_AGAIN}

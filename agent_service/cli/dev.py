@@ -1,0 +1,88 @@
+"""`agentic dev`: the whole stack in one terminal, until Ctrl-C."""
+
+import asyncio
+import os
+import shlex
+import socket
+from typing import Any
+
+from rich.panel import Panel
+from rich.text import Text
+
+from agent_service.cli import output
+from agent_service.cli.exits import Exit
+from agent_service.cli.interrupt import cancelled_by_signals
+from agent_service.cli.invocation import invocation
+from agent_service.cli.options import URL
+from agent_service.dev import DevOptions, DevStack, stack
+from agent_service.errors import Misconfigured
+from groundwork import json_log
+
+
+async def run_dev(options: DevOptions, *, as_json: bool) -> Exit:
+    """Run until it is told to stop. With `as_json` one line says where everything is, once it is ready."""
+    json_log.set_up("WARNING", "json" if as_json else "text", redact=())
+    _check_free(options.http_port)
+    console = output.console(stderr=True)
+    try:
+        with cancelled_by_signals(lambda: console.print("stopping", style="dim")):
+            starting = console.status("starting NATS, the gateway and the agent")
+            starting.start()
+            try:
+                async with stack(options) as made:
+                    starting.stop()
+                    _announce(made, as_json)
+                    await asyncio.Event().wait()
+            finally:
+                starting.stop()
+    except asyncio.CancelledError:
+        return Exit.OK
+    return Exit.OK
+
+
+def _check_free(port: int) -> None:
+    """Said at once, where the agent could only try again and again."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        what = f"port {port} of 127.0.0.1 cannot be had ({os.strerror(error.errno or 0)})"
+        raise Misconfigured(f"{what}: stop what listens there, or choose another with --http-port") from error
+
+
+def _announce(made: DevStack, as_json: bool) -> None:
+    if as_json:
+        output.document(_facts(made))
+    else:
+        output.draw(_banner(made))
+
+
+def _facts(made: DevStack) -> dict[str, Any]:
+    folder = made.options.folder.absolute()
+    return {
+        "url": made.url,
+        "nats": made.nats.url,
+        "config": str(made.config),
+        "workspaces": str(folder / "workspaces"),
+        "logs": str(folder / "logs"),
+        "pids": {"agent": made.agent.pid, "gateway": made.gateway.pid},
+    }
+
+
+def _banner(made: DevStack) -> Panel:
+    facts, agentic = _facts(made), invocation()
+    at = "" if made.url == URL else f"--url {made.url} "
+    lines = Text.assemble(
+        ("HTTP API       ", "bold"), f"{made.url}  (docs at {made.url}/docs)\n",
+        ("NATS           ", "bold"), f"{made.nats.url}\n",
+        ("model          ", "bold"), "scripted: it follows a script and does not think\n",
+        ("workspaces     ", "bold"), f"{facts['workspaces']}\n",
+        ("logs           ", "bold"), f"{facts['logs']}\n",
+        ("configuration  ", "bold"), f"{facts['config']}\n\n",
+        ("in another terminal\n", "bold"),
+        f"  {agentic} run {at}--watch 'show me how this works'\n",
+        f"  {agentic} doctor --config {shlex.quote(facts['config'])}\n",
+        f"  nats --server {made.nats.url} sub 'agent*.>'\n\n",
+        (f"kill -9 {facts['pids']['agent']} kills the agent: it is started again, and its runs go on. ", "dim"),
+        ("Ctrl-C stops everything.", "dim"),
+    )  # fmt: skip
+    return Panel(lines, title="agentic dev", title_align="left", expand=False)

@@ -1,0 +1,102 @@
+"""Checks of this machine: SQLite, the agent's folders, its database, its model. They read only."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import quote
+
+from agent_service.adapters.scripted_model import read_script
+from agent_service.adapters.sql.database import FILE, Database, open_for_reading
+from agent_service.adapters.sqlite_store import SqliteStore
+from agent_service.cli.doctor.check import Check, ok, warning, wrong
+from agent_service.cli.show import seconds
+from agent_service.errors import Misconfigured, TryAgain
+from agent_service.settings import AgentSettings
+
+OLDEST_SQLITE = (3, 37, 0)
+"""The first with STRICT tables."""
+LITTLE_ROOM, NO_ROOM = 1 << 30, 64 << 20
+SKEW = timedelta(seconds=5)
+
+
+def sqlite() -> Check:
+    found = f"SQLite {sqlite3.sqlite_version}"
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        return wrong("sqlite", found, remedy="use a Python that comes with SQLite 3.37 or newer")
+    return ok("sqlite", found)
+
+
+def folder(name: str, path: Path) -> Check:
+    """Whether the agent can write there, as this user, and has room."""
+    existing = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    if not existing.is_dir():
+        return wrong(name, f"{existing} is no folder", remedy=f"move it away, or set agent.{name} to a folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return wrong(name, f"{existing} cannot be written", remedy=f"give this user the folder, or set agent.{name}")
+    free = shutil.disk_usage(existing).free
+    text = f"{path}{'' if existing == path.absolute() else ' (will be made)'}, {_size(free)} free"
+    if free < NO_ROOM:
+        return wrong(name, text, remedy="free space: without it nothing can be stored")
+    if free < LITTLE_ROOM:
+        return warning(name, text, remedy="free space soon: without it nothing can be stored")
+    return ok(name, text)
+
+
+async def database(settings: AgentSettings, *, deep: bool) -> AsyncIterator[Check]:
+    """What the database says of itself; `deep` reads all of it."""
+    if not (settings.store / FILE).exists():
+        yield ok("database", "none yet: the agent makes it when it starts")
+        return
+    try:
+        async with open_for_reading(settings.store) as opened:
+            yield await _contents(opened)
+            if deep:
+                yield await asyncio.to_thread(_integrity, opened.path)
+    except (Misconfigured, TryAgain) as error:
+        yield wrong("database", str(error), remedy="see above, then run doctor again")
+
+
+async def _contents(opened: Database) -> Check:
+    store = SqliteStore(opened)
+    counts = await store.counts()
+    newest = await store.runs(status=None, limit=1, before=None)
+    ahead = newest[0].updated_at - datetime.now(UTC) if newest else timedelta()
+    text = f"{opened.path}, {sum(counts.values())} runs, {_size(opened.path.stat().st_size)}"
+    if ahead > SKEW:
+        remedy = "set the clock right: deadlines and timers follow it"
+        return warning("database", f"{text}; its newest entry is {seconds(ahead)} in the future", remedy=remedy)
+    return ok("database", text)
+
+
+def _integrity(path: Path) -> Check:
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
+            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    except sqlite3.Error as error:
+        found = str(error)
+    if found != "ok":
+        return wrong("integrity", f"{path}: {found}", remedy="restore the database from a backup")
+    return ok("integrity", "the database is undamaged")
+
+
+def model(settings: AgentSettings) -> Check:
+    file = settings.model.script_file()
+    try:
+        script = read_script(file)
+    except Misconfigured as error:
+        return wrong("model", str(error), remedy="correct the script, or set agent.model.script to another")
+    return ok(
+        "model", f"scripted: {script.name}, {len(script.rules)} rules in {file} (it follows them, and does not think)"
+    )
+
+
+def _size(number: int) -> str:
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if number >= factor:
+            return f"{number / factor:.1f} {unit}"
+    return f"{number} bytes"

@@ -1,0 +1,89 @@
+"""All checks in order, and how they are shown."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.text import Text
+
+from agent_service import settings
+from agent_service.cli import configuration, output
+from agent_service.cli.doctor import http, places
+from agent_service.cli.doctor.bus import bus
+from agent_service.cli.doctor.check import Check, ok, wrong
+from agent_service.cli.exits import Exit
+from agent_service.errors import Misconfigured
+from agent_service.projections.plain import one_line
+from agent_service.settings import AgentSettings
+from groundwork.config_problems import Misconfigured as ConfigProblems
+from groundwork.nats_settings import NatsSettings
+
+SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "wrong": ("✗", "red")}
+
+
+async def report(config: Path | None, *, deep: bool, as_json: bool) -> Exit:
+    """Print what was found, as it is found. FAILED when something is wrong."""
+    checks = []
+    async for check in examine(config, deep=deep):
+        checks.append(check)
+        if not as_json:
+            output.draw(_line(check), wrap=False)
+    failed = any(check.mark == "wrong" for check in checks)
+    if as_json:
+        output.document({"ok": not failed, "checks": [asdict(check) for check in checks]})
+    return Exit.FAILED if failed else Exit.OK
+
+
+async def examine(named: Path | None, *, deep: bool) -> AsyncIterator[Check]:
+    """Every check that can be made."""
+    yield places.sqlite()
+    file = configuration.nearby(named)
+    try:
+        loaded = settings.load(file)
+    except Misconfigured as error:
+        for problem in _problems(error):
+            yield wrong("configuration", problem, remedy="docs/CONFIGURATION.md lists every setting")
+        return
+    yield ok("configuration", configuration.told(file))
+    async for check in on_this_machine(loaded, deep=deep):
+        yield check
+    async for check in bus(loaded):
+        yield check
+    yield await http.api(loaded.http)
+
+
+async def on_this_machine(loaded: AgentSettings, *, deep: bool) -> AsyncIterator[Check]:
+    """What can be checked without asking anybody."""
+    yield places.folder("store", loaded.store)
+    async for check in places.database(loaded, deep=deep):
+        yield check
+    yield places.folder("workspaces", loaded.workspaces)
+    yield await asyncio.to_thread(places.model, loaded)
+    yield http.tokens(loaded.http)
+
+
+def settings_in_force(named: Path | None) -> tuple[dict[str, Any], str]:
+    """All settings as they hold now, without a secret, and the same as YAML. Raises Misconfigured."""
+    loaded = settings.load(configuration.nearby(named))
+    shown = loaded.model_dump(mode="json")
+    shown["nats"]["urls"] = [NatsSettings(urls=(url,)).servers for url in loaded.nats.urls]
+    for token in shown["http"]["tokens"]:
+        token["scopes"] = sorted(token["scopes"])
+    whole = {settings.SECTION: shown}
+    return whole, yaml.safe_dump(whole, sort_keys=False, allow_unicode=True).rstrip()
+
+
+def _problems(error: Misconfigured) -> tuple[str, ...]:
+    cause = error.__cause__
+    return cause.problems if isinstance(cause, ConfigProblems) else (str(error),)
+
+
+def _line(check: Check) -> Text:
+    sign, colour = SIGNS[check.mark]
+    line = Text.assemble((f"{sign} ", colour), (f"{check.name:<14}", "bold"), one_line(check.text, 1000))
+    if check.remedy:
+        line.append(f" → {check.remedy}", style=colour)
+    return line

@@ -1,0 +1,171 @@
+"""The commands that run something on this machine, or look at its files.
+
+What they need is imported where they start, so that the commands on runs stay quick.
+"""
+
+import json
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from agent_service.cli import output
+from agent_service.cli.exits import Exit
+from agent_service.cli.options import AsJson, Config, ConfigNearby, RunId, examples
+from agent_service.projections.plain import visible
+
+PANEL_FILES = "Records and prerequisites, on this machine"
+PANEL_SERVICES = "Services"
+PANEL_TRY = "To try it out"
+
+T = TypeVar("T")
+
+commands = typer.Typer()
+
+Folder = Annotated[Path, typer.Option("--dir", help="Where everything is kept.", metavar="FOLDER")]
+
+
+@commands.command(
+    rich_help_panel=PANEL_FILES,
+    epilog=examples("agentic verify RUN", "agentic verify --config /etc/agentic.yaml --json RUN"),
+)
+def verify(run_id: RunId, config: ConfigNearby = None, as_json: AsJson = False) -> None:
+    """Check that a run's journal is whole and its files are what the journal says. Exit code 1 when not.
+
+    It reads only, while the agent runs or not, and needs no bus. The first place that was changed is named.
+    """
+    from agent_service.cli.verify import verify as verified
+
+    _log_only_what_is_not_said()
+    verdict = _awaited(verified(run_id, config))
+    _print(verdict.for_programs(), str(verdict), as_json)
+    raise typer.Exit(Exit.OK if verdict.ok else Exit.FAILED)
+
+
+@commands.command(rich_help_panel=PANEL_FILES, epilog=examples("agentic rebuild RUN"))
+def rebuild(run_id: RunId, config: ConfigNearby = None, as_json: AsJson = False) -> None:
+    """Write a run's folder anew from its journal, byte for byte, and tell what that changed.
+
+    While the agent runs or not. The bus is needed only for artifacts that are not in the folder as they were.
+    """
+    from agent_service.cli.rebuild import rebuild as rebuilt
+
+    _log_only_what_is_not_said()
+    made = _awaited(rebuilt(run_id, config))
+    _print(made.for_programs(), str(made), as_json)
+
+
+@commands.command(
+    rich_help_panel=PANEL_FILES,
+    epilog=examples("agentic doctor", "agentic doctor --config agentic.yaml --deep", "agentic doctor --settings"),
+)
+def doctor(
+    config: ConfigNearby = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Read the whole database for damage.")] = False,
+    settings: Annotated[bool, typer.Option("--settings", help="Print the settings in force, without secrets.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check everything that the agent needs, one line each, with the remedy. Exit code 1 when something is wrong.
+
+    It changes nothing: no file, no stream, no message.
+    """
+    from agent_service.cli.doctor import report
+
+    if settings:
+        _print(*report.settings_in_force(config), as_json)
+        return
+    _log_only_what_is_not_said()
+    raise typer.Exit(_awaited(report.report(config, deep=deep, as_json=as_json)))
+
+
+@commands.command(rich_help_panel=PANEL_SERVICES, epilog=examples("agentic serve --config agentic.yaml"))
+def serve(config: Config = None) -> None:
+    """Run the agent, until SIGTERM or Ctrl-C. Its log is on standard error.
+
+    Exit codes: 69 when no bus answers, 78 when a setting has to be corrected first, 1 for any other failure.
+    """
+    from agent_service.cli.serve import serve as served
+
+    raise typer.Exit(served(config))
+
+
+@commands.command(rich_help_panel=PANEL_SERVICES, epilog=examples("agentic setup --config agentic.yaml"))
+def setup(config: Config = None, as_json: AsJson = False) -> None:
+    """Create the streams, consumers and bucket on the NATS server. What exists is checked, never changed."""
+    from agent_service.cli.setup import set_up
+
+    _log_only_what_is_not_said()
+    raise typer.Exit(_awaited(set_up(config, as_json=as_json)))
+
+
+@commands.command(rich_help_panel=PANEL_TRY, epilog=examples("agentic dev", "agentic dev --dir /tmp/try --http-port 0"))
+def dev(
+    folder: Folder = Path(".agentic"),
+    http_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the HTTP API; 0 takes a free one.")] = 8700,
+    nats_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the NATS server; 0 takes a free one.")] = 0,
+    script: Annotated[
+        Path | None, typer.Option(help="A script for the scripted model.", exists=True, dir_okay=False, metavar="FILE")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run NATS, both services, the demo tools and a scripted model here. No keys; Ctrl-C stops it all."""
+    from agent_service.cli.dev import run_dev
+    from agent_service.dev import DevOptions
+
+    options = DevOptions(folder=folder, http_port=http_port, nats_port=nats_port, script=script)
+    raise typer.Exit(_awaited(run_dev(options, as_json=as_json)))
+
+
+@commands.command(rich_help_panel=PANEL_TRY, epilog=examples("agentic demo", "agentic demo --chaos"))
+def demo(
+    chaos: Annotated[bool, typer.Option("--chaos", help="Kill the agent in mid-run and see the run go on.")] = False,
+    folder: Folder = Path(".demo"),
+    as_json: AsJson = False,
+) -> None:
+    """Show one run from goal to end on a real NATS server, then stop everything that was started."""
+    from agent_service.cli.demo import run_demo
+
+    raise typer.Exit(_awaited(run_demo(folder, chaos=chaos, as_json=as_json)))
+
+
+@commands.command(rich_help_panel=PANEL_TRY, epilog=examples("agentic bench --concurrency 32 --seconds 20"))
+def bench(
+    concurrency: Annotated[
+        list[int] | None, typer.Option(min=1, help="Runs at a time; may be given several times. [1, 32, 256]")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="About how long to measure each.")] = 10.0,
+    sync_interval: Annotated[
+        str, typer.Option(help="How often NATS syncs: `always`, or a time such as 100ms.")
+    ] = "always",
+) -> None:
+    """Measure the whole stack on this machine and print the figures as JSON."""
+    from tempfile import TemporaryDirectory
+
+    import uvloop
+
+    from agent_service.bench import measure
+
+    with TemporaryDirectory(prefix="agentic-bench-") as folder:
+        measuring = measure(Path(folder), concurrency or (1, 32, 256), seconds=seconds, sync_interval=sync_interval)
+        output.draw(json.dumps(uvloop.run(measuring), indent=2), wrap=False)
+
+
+def _awaited(work: Coroutine[Any, Any, T]) -> T:
+    import asyncio
+
+    return asyncio.run(work)
+
+
+def _log_only_what_is_not_said() -> None:
+    """What the parts below log, the command says in its own words; a failure beyond that is still told."""
+    from groundwork import json_log
+
+    json_log.set_up("ERROR", "text", redact=())
+
+
+def _print(for_programs: object, for_people: str, as_json: bool) -> None:
+    if as_json:
+        output.document(for_programs)
+    else:
+        output.draw(visible(for_people), wrap=False)

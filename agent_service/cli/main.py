@@ -1,0 +1,78 @@
+"""The command `agentic`: its commands put together, and the one place where errors become words and exit codes."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from agent_service.cli import here, output, runs
+from agent_service.cli.complaints import Complaint, complaint_of
+from agent_service.cli.exits import Exit
+from agent_service.cli.invocation import NAME
+from agent_service.projections.plain import visible
+
+DISTRIBUTION = "agentic-loop"
+
+app = typer.Typer(name=NAME, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+app.add_typer(runs.commands)
+app.add_typer(here.commands)
+
+
+@app.callback(invoke_without_command=True)
+def about(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Durable, goal-directed runs on a NATS bus.
+
+    Begin with `agentic dev`, or `agentic demo`. Exit codes are in docs/CONFIGURATION.md.
+    """
+    if version:
+        output.draw(f"{NAME} {_version()}")
+    elif context.invoked_subcommand is None:
+        output.draw(context.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run one command line. Raises SystemExit; an error that nobody foresaw is raised as it is."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    output.set_up()
+    try:
+        code = app(arguments, prog_name=NAME, standalone_mode=False)
+    except output.ClosedPipe:
+        output.forget_stdout()
+        sys.exit(Exit.CLOSED_PIPE)
+    except typer.TyperException as error:
+        _complain(_usage(error), arguments)
+    except Exception as error:
+        complaint = complaint_of(error)
+        if complaint is None:
+            raise
+        _complain(complaint, arguments)
+    sys.exit(code or Exit.OK)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "of a checkout that is not installed"
+
+
+def _usage(error: typer.TyperException) -> Complaint:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else NAME
+    message = error.format_message().rstrip(".")
+    return Complaint(message=f"{message}: see `{command} --help`", exit_code=Exit.USAGE)
+
+
+def _complain(complaint: Complaint, arguments: Sequence[str]) -> NoReturn:
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--json" in options:
+        output.complain(output.as_json(complaint.for_programs()))
+    else:
+        output.complain(f"{NAME}: {visible(complaint.message)}")
+    sys.exit(complaint.exit_code)

@@ -1,0 +1,65 @@
+"""Options and arguments that several commands share, and how a group of commands is shown."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+URL = "http://127.0.0.1:8700"
+
+_RUN_ID = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._:-]{1,128}")
+_AGENT = "Which agent"
+_LIMITS = "What the run may spend"
+
+
+def _run_id(text: str) -> str:
+    if not _RUN_ID.fullmatch(text):
+        raise typer.BadParameter("a run id is like run_01M808MS3MJ9K8CQKG3J135SFS")
+    return text
+
+
+Url = Annotated[
+    str, typer.Option(envvar="AGENTIC_URL", help="The address of its HTTP API.", rich_help_panel=_AGENT, metavar="URL")
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        envvar="AGENTIC_TOKEN", help="Bearer token, if it asks for one.", rich_help_panel=_AGENT, metavar="TEXT"
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs; errors too, on standard error.")]
+RunId = Annotated[str, typer.Argument(help="The run's id.", callback=_run_id, metavar="RUN")]
+Config = Annotated[
+    Path | None,
+    typer.Option(help="The configuration file. Without it: ./agentic.yaml, if there is one.", metavar="FILE"),
+]
+ConfigNearby = Annotated[
+    Path | None,
+    typer.Option(
+        help="The configuration file. Without it: ./agentic.yaml or else ./.agentic/agentic.yaml, which is that of "
+        "`agentic dev`; without any of them the defaults and the environment.",
+        metavar="FILE",
+    ),
+]
+
+MaxSteps = Annotated[int | None, typer.Option(min=1, help="The most tool steps.", rich_help_panel=_LIMITS)]
+MaxTokens = Annotated[
+    int | None, typer.Option(min=1, help="The most tokens of its model calls.", rich_help_panel=_LIMITS)
+]
+MaxCost = Annotated[
+    float | None,
+    typer.Option("--max-cost-usd", help="The most that its model calls may cost, in USD.", rich_help_panel=_LIMITS),
+]
+MaxReframes = Annotated[
+    int | None, typer.Option(min=0, help="How often it may frame its goal anew.", rich_help_panel=_LIMITS)
+]
+Deadline = Annotated[
+    str | None,
+    typer.Option(help="When it must have ended, such as 2026-12-24T18:00:00Z.", rich_help_panel=_LIMITS, metavar="AT"),
+]
+
+
+def examples(*lines: str) -> str:
+    """An epilog that shows how a command is used, each line as it is."""
+    return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))

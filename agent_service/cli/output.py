@@ -1,0 +1,73 @@
+"""What commands print: drawings for people, JSON for programs, one place for both.
+
+JSON spells characters that could steer a terminal as its own escapes. When the reader went away (`| head`), ClosedPipe
+is raised, which is no error of anybody.
+"""
+
+import io
+import json
+import os
+import sys
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+from agent_service.projections.plain import json_visible
+
+WIDTH_OF_A_FILE = 120
+"""Columns of what is drawn into a file or pipe."""
+
+
+class ClosedPipe(Exception):
+    """Nobody reads standard output any more."""
+
+
+def set_up() -> None:
+    """Let every text be printed: what the terminal's encoding does not know becomes an escape."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console as wide as its terminal, or WIDTH_OF_A_FILE."""
+    made = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = WIDTH_OF_A_FILE
+    return made
+
+
+def draw(*drawings: RenderableType, wrap: bool = True) -> None:
+    """For people, to standard output. Without `wrap` a line stays one, however long."""
+    drawer = console()
+    with drawer.capture() as captured:
+        for drawing in drawings:
+            drawer.print(drawing, soft_wrap=not wrap)
+    _write(captured.get())
+
+
+def document(value: Any) -> None:
+    """For programs: one JSON document on one line of standard output."""
+    _write(as_json(value) + "\n")
+
+
+def as_json(value: Any) -> str:
+    return json_visible(json.dumps(value, ensure_ascii=False))
+
+
+def complain(text: str) -> None:
+    """One message on standard error."""
+    print(text, file=sys.stderr)  # noqa: T201 # the one way out for complaints
+
+
+def forget_stdout() -> None:
+    """Let nothing more be written there, so that the interpreter does not complain while it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _write(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError as error:
+        raise ClosedPipe from error

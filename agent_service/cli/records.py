@@ -1,0 +1,120 @@
+"""What an agent keeps on this machine, opened to be looked at, also while the agent runs: its journals and workspaces.
+
+Artifacts come from the run's own folder where their content is the one that the journal names, else from the bus, which
+is asked only then. Nothing is written here.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent_service import settings
+from agent_service.adapters.nats_artifacts import NatsArtifacts
+from agent_service.adapters.sql.database import open_for_reading
+from agent_service.adapters.sqlite_store import SqliteStore
+from agent_service.cli import configuration
+from agent_service.cli.complaints import Refused
+from agent_service.cli.exits import Exit
+from agent_service.errors import Misconfigured
+from agent_service.journal import Entry
+from agent_service.ports import Artifacts
+from agent_service.projections.disk import TooLarge, Unsafe
+from agent_service.projections.moments import retell
+from agent_service.projections.outputs import NamedArtifact, is_artifact_path, named_artifacts
+from agent_service.projections.places import IllegalName, checked
+from agent_service.projections.workspace import Workspace
+from agent_service.settings import AgentSettings
+from groundwork import nats_errors, nats_link
+from groundwork.nats_link import NatsLink
+
+CONNECT_WITHIN_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """`config` is the file that was used, if any."""
+
+    config: Path | None
+    settings: AgentSettings
+    store: SqliteStore
+    workspace: Workspace
+
+    async def entries(self, run_id: str) -> list[Entry]:
+        """The whole journal of a run. Raises Refused when there is none."""
+        try:
+            entries = list(await self.store.entries(checked(run_id)))
+        except IllegalName as error:
+            raise Refused(str(error), Exit.NOT_FOUND) from error
+        if not entries:
+            where = f"{self.settings.store} (configuration: {configuration.told(self.config)})"
+            raise Refused(f"there is no run {run_id} in {where}", Exit.NOT_FOUND)
+        return entries
+
+
+@asynccontextmanager
+async def records(named: Path | None) -> AsyncIterator[Records]:
+    """The records of the agent whose configuration is `named`, or found nearby. Raises Misconfigured."""
+    config = configuration.nearby(named)
+    loaded = settings.load(config)
+    async with open_for_reading(loaded.store) as database:
+        store, workspace = SqliteStore(database), Workspace(loaded.workspaces)
+        yield Records(config=config, settings=loaded, store=store, workspace=workspace)
+
+
+def artifacts_of(entries: list[Entry]) -> dict[str, NamedArtifact]:
+    """The artifacts that a journal names and that may lie in a folder, by path."""
+    return {named.path: named for named in named_artifacts(retell(entries)) if is_artifact_path(named.path)}
+
+
+class Sources:
+    """Where artifacts are had from. Fills the port Artifacts; `bus` raises Misconfigured when it is away."""
+
+    def __init__(self, workspace: Workspace, bus: Artifacts, named: Mapping[str, NamedArtifact]) -> None:
+        self._workspace = workspace
+        self._bus = bus
+        self._named = named
+
+    async def get(self, run_id: str, path: str) -> bytes | None:
+        copy = self._intact_copy(run_id, path)
+        return await self._bus.get(run_id, path) if copy is None else copy
+
+    def _intact_copy(self, run_id: str, path: str) -> bytes | None:
+        try:
+            copy = self._workspace.read(run_id, path)
+        except (Unsafe, TooLarge):
+            return None
+        if copy is None or path not in self._named:
+            return None
+        return copy if hashlib.sha256(copy).hexdigest() == self._named[path].sha256 else None
+
+
+@asynccontextmanager
+async def bus_when_needed(of: AgentSettings) -> AsyncIterator[Artifacts]:
+    """The artifacts on the bus. It is connected to for the first of them; away, each raises Misconfigured."""
+    async with AsyncExitStack() as opened:
+        yield _Late(of, opened)
+
+
+class _Late:
+    """Fills the port Artifacts."""
+
+    def __init__(self, of: AgentSettings, opened: AsyncExitStack) -> None:
+        self._settings = of
+        self._opened = opened
+        self._artifacts: Artifacts | None = None
+
+    async def get(self, run_id: str, path: str) -> bytes | None:
+        if self._artifacts is None:
+            self._artifacts = NatsArtifacts(await self._connected(path))
+        return await self._artifacts.get(run_id, path)
+
+    async def _connected(self, path: str) -> NatsLink:
+        try:
+            link = await nats_link.connect(self._settings.nats.settings("agentic-cli"), timeout_s=CONNECT_WITHIN_S)
+        except nats_errors.BusError as error:
+            message = f"{path} is needed from the bus, which is away, so nothing was changed: {error}"
+            raise Misconfigured(message) from error
+        self._opened.push_async_callback(link.close)
+        return link

@@ -1,0 +1,31 @@
+"""`agentic serve`: the agent until it is told to stop. Whatever ends it is said in its log, in one line."""
+
+import logging
+from pathlib import Path
+
+import uvloop
+
+from agent_service import app, settings
+from agent_service.cli import configuration
+from agent_service.cli.complaints import complaint_of
+from agent_service.cli.exits import Exit
+from groundwork import garbage, json_log
+
+log = logging.getLogger(__name__)
+
+
+def serve(config: Path | None) -> Exit:
+    """Raises Misconfigured for settings that cannot be used: until they are read there is no log to say it in."""
+    loaded = settings.load(configuration.own(config))
+    json_log.set_up(loaded.log.level.upper(), loaded.log.format, redact=loaded.secrets())
+    garbage.collect_seldom()
+    try:
+        uvloop.run(app.serve(loaded))
+    except Exception as error:
+        complaint = complaint_of(error)
+        if complaint is None:
+            log.critical("the agent failed: this is a fault of its own", exc_info=error)
+            return Exit.FAILED
+        log.critical("%s", complaint.message)
+        return complaint.exit_code
+    return Exit.OK

@@ -1,0 +1,37 @@
+"""`agentic setup`: creates what is missing on the NATS server, and tells what differs, which it leaves as it is."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from agent_service import settings
+from agent_service.adapters.nats_topology import topology
+from agent_service.cli import configuration, output
+from agent_service.cli.exits import Exit
+from agent_service.projections.plain import one_line
+from groundwork import nats_link
+from groundwork.topology import Finding, create_missing
+
+CONNECT_WITHIN_S = 5.0
+
+
+async def set_up(config: Path | None, *, as_json: bool) -> Exit:
+    """FAILED when something exists that differs. Raises Misconfigured, and what the bus raises."""
+    loaded = settings.load(configuration.own(config))
+    link = await nats_link.connect(loaded.nats.settings("agentic-setup"), timeout_s=CONNECT_WITHIN_S)
+    try:
+        findings = await create_missing(link, topology())
+    finally:
+        await link.close()
+    differs = any(finding.kind == "differs" for finding in findings)
+    if as_json:
+        output.document({"ok": not differs, "findings": [asdict(finding) for finding in findings]})
+    else:
+        output.draw("\n".join(map(_line, findings)) or "everything is there already", wrap=False)
+    return Exit.FAILED if differs else Exit.OK
+
+
+def _line(finding: Finding) -> str:
+    if finding.kind == "created":
+        return f"created  {finding.what}"
+    found = f"{finding.field} is {finding.actual}, expected {finding.expected}"
+    return one_line(f"differs  {finding.what}: {found}. Left as it is; {finding.remedy}", 1000)

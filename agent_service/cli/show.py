@@ -1,0 +1,248 @@
+"""How runs look in a terminal. What tools, models and callers wrote is shown as text, never as markup or escapes.
+
+Everything is drawn from the API's JSON, so that a run looks the same wherever the command runs.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.constrain import Constrain
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from agent_service.cli.client import Json
+from agent_service.projections.plain import one_line, visible
+
+Took = dict[int, timedelta]
+"""How long each step took, or takes until now, by its number."""
+
+WIDEST = 110
+LONGEST_TEXT = 600
+LONGEST_RESULT = 160
+MARKS = {
+    "queued": "…",
+    "running": "▶",
+    "paused": "‖",
+    "done": "✓",
+    "escalated": "!",
+    "failed": "✗",
+    "cancelled": "∅",
+    "ok": "✓",
+    "error": "✗",
+    "pending": "▶",
+    "waiting": "…",
+    "unfinished": "∅",
+}
+COLOURS = {
+    "queued": "dim",
+    "running": "cyan",
+    "paused": "yellow",
+    "done": "green",
+    "escalated": "yellow",
+    "failed": "red",
+    "cancelled": "magenta",
+    "ok": "green",
+    "error": "red",
+    "pending": "cyan",
+    "waiting": "yellow",
+    "unfinished": "magenta",
+}
+WAITS = {"queued": "waits for its turn", "paused": "waits for a person: see `agentic signal`"}
+
+
+def fit(value: Any) -> Any:
+    """A copy in which every text is safe to be shown: what could steer a terminal is visible in it."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {visible(str(key)): fit(item) for key, item in value.items()}
+    return [fit(item) for item in value] if isinstance(value, list) else value
+
+
+def run(view: Json, took: Took | None = None) -> RenderableType:
+    """One run: where it stands, its definition of done, its steps, what it spent, what it left."""
+    view = fit(view)
+    return framed(view, head(view, waits_for(view)), done_items(view), steps(view, took or {}), spent(view), left(view))
+
+
+def runs(lines: Iterable[Json], *, width: int) -> Table:
+    """A list of runs, for so many columns: what they came to is left out where it would not fit."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("run", "state", "accepted (UTC)"):
+        table.add_column(column, no_wrap=True)
+    texts = ("goal", "summary") if width >= WIDEST else ("goal",)
+    for column in texts:
+        table.add_column(column)
+    for line in map(fit, lines):
+        accepted = line["accepted_at"][:16].replace("T", " ")
+        cells = [on_one_row(Text(one_line(line[name], LONGEST_RESULT))) for name in texts]
+        table.add_row(line["run_id"], status(line["state"]), accepted, *cells)
+    return table
+
+
+def entry(line: Json) -> Text:
+    """One journal entry on one line."""
+    line = fit(line)
+    return Text.assemble(
+        (f"{line['seq']:>4} ", "dim"),
+        (f"{line['at'][11:23]} ", "dim"),
+        (f"{line['kind']:<17}", "bold"),
+        one_line(line["summary"], LONGEST_TEXT),
+    )
+
+
+def on_one_row(text: Text) -> Text:
+    """The text, cut off where its row ends."""
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
+
+
+def status(name: str) -> Text:
+    return Text(f"{MARKS.get(name, '?')} {name}", style=COLOURS.get(name, ""))
+
+
+def framed(view: Json, *parts: RenderableType | None) -> RenderableType:
+    """The parts that there are, one below the other, in a frame that says which run it is and its state."""
+    title = Text.assemble(view["run_id"], "  ", status(view["state"]))
+    spaced = [line for part in parts if part is not None for line in ("", part)]
+    frame = Panel(Group(*spaced[1:]), title=title, title_align="left", border_style=COLOURS.get(view["state"], ""))
+    return Constrain(frame, WIDEST)
+
+
+def head(view: Json, now: RenderableType | None) -> Table:
+    """Goal, what happens `now`, and what came of it."""
+    grid = _grid("bold", "")
+    grid.add_row("goal", Text(one_line(view["goal"], LONGEST_TEXT)))
+    if now is not None:
+        grid.add_row("now", now)
+    said = {view["goal"]}
+    for name, text in (("summary", view["summary"]), ("outcome", view["outcome"]), (view["class"], view["reason"])):
+        if text and text not in said:
+            said.add(text)
+            grid.add_row(name, Text(one_line(text, LONGEST_TEXT)))
+    return grid
+
+
+def waits_for(view: Json) -> Text | None:
+    """What a run that goes on waits for; None for one that ended."""
+    pending, asking = view["pending"], view["asking"]
+    if pending:
+        what = f"step {pending['step']}, {pending['tool']} {pending['command']}"
+        attempt = f", attempt {pending['attempt']}" if pending["attempt"] > 1 else ""
+        again = f" at {pending['retry_at'][11:19]} UTC" if pending["retry_at"] else ""
+        return Text(f"{'next try of ' if again else ''}{what}{attempt}{again}")
+    if asking:
+        again = f", again at {asking['retry_at'][11:19]} UTC" if asking["retry_at"] else ""
+        return Text(f"the model is to {asking['phase']} (call {asking['call']}){again}")
+    return Text(WAITS[view["state"]]) if view["state"] in WAITS else None
+
+
+def done_items(view: Json) -> Table | None:
+    """The definition of done, as a checklist with its evidence."""
+    if not view["definition_of_done"]:
+        return None
+    grid = _grid("", "", "dim")
+    for item in view["definition_of_done"]:
+        mark = Text("✓", style="green") if item["done"] else Text("·", style="dim")
+        grid.add_row(mark, Text(item["text"], style="" if item["done"] else "dim"), Text(", ".join(item["evidence"])))
+    return grid
+
+
+def steps(view: Json, took: Took) -> Table | None:
+    """The steps, with how long they took where that is known."""
+    if not view["steps"]:
+        return None
+    table = Table(box=None, pad_edge=False, header_style="bold dim")
+    table.add_column("step", justify="right")
+    table.add_column("tool", no_wrap=True, overflow="ellipsis")
+    table.add_column("tries", justify="right")
+    if took:
+        table.add_column("took", justify="right", no_wrap=True)
+    table.add_column("result", ratio=1)
+    for step in view["steps"]:
+        name, time = f"{step['tool']} {step['command']}", [seconds(took.get(step["step"]))] if took else []
+        table.add_row(str(step["step"]), Text(name), str(step["attempt"]), *time, _result(step))
+    return table
+
+
+def spent(view: Json, now: datetime | None = None) -> Group:
+    """What the run used of each budget that has a limit, and what it cost; with `now` the time too, while it lasts."""
+    grid = _grid("", "", "")
+    for name, used, limit, words in _budgets(view, now):
+        grid.add_row(name, _bar(used, limit), words)
+    usage = view["usage"]
+    calls = f"{usage['calls']} model call{'' if usage['calls'] == 1 else 's'}"
+    cost = "cost unknown" if usage["cost_usd"] is None else f"{usage['cost_usd']:.4f} USD"
+    by = f" ({', '.join(view['models'])})" if view["models"] else ""
+    return Group(grid, Text(f"{_duration(view)}{calls}{by}, {usage['tokens']:,} tokens, {cost}", style="dim"))
+
+
+def left(view: Json) -> Table | None:
+    """What the run left: artifacts, and where its trace is shown."""
+    rows = [("artifact", path) for path in view["artifacts"]]
+    rows += [("trace", view["trace_url"])] if view["trace_url"] else []
+    if not rows:
+        return None
+    grid = _grid("bold", "")
+    for name, value in rows:
+        grid.add_row(name, Text(value, overflow="fold"))
+    return grid
+
+
+def seconds(time: timedelta | None) -> str:
+    """A duration for people; empty for none."""
+    if time is None:
+        return ""
+    whole = max(0.0, time.total_seconds())
+    if whole < 60:
+        return f"{whole:.1f} s"
+    minutes, rest = divmod(int(whole), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _grid(*styles: str) -> Table:
+    grid = Table.grid(padding=(0, 1))
+    for style in styles:
+        grid.add_column(style=style, overflow="fold")
+    return grid
+
+
+def _budgets(view: Json, now: datetime | None) -> Iterator[tuple[str, float, float, str]]:
+    """Name, used, limit and both in words."""
+    budget = view["budget"]
+    yield "steps", budget["steps"], budget["max_steps"], f"{budget['steps']} of {budget['max_steps']}"
+    tokens, max_tokens = budget["tokens"], budget["max_tokens"]
+    if max_tokens is not None:
+        yield "tokens", tokens, max_tokens, f"{tokens:,} of {max_tokens:,}"
+    cost, max_cost = budget["cost_usd"], budget["max_cost_usd"]
+    if cost is not None and max_cost is not None:
+        yield "cost", cost, max_cost, f"{cost:.4f} of {max_cost:.2f} USD"
+    reframes, max_reframes = budget["reframes"], budget["max_reframes"]
+    if reframes:
+        yield "reframes", reframes, max_reframes, f"{reframes} of {max_reframes}"
+    if now is not None and not view["ended_at"]:
+        accepted, deadline = datetime.fromisoformat(view["accepted_at"]), datetime.fromisoformat(budget["deadline_at"])
+        used, limit = max(timedelta(), now - accepted), deadline - accepted
+        yield "time", used.total_seconds(), limit.total_seconds(), f"{seconds(used)} of {seconds(limit)}"
+
+
+def _result(step: Json) -> Text:
+    words = one_line(step.get("summary") or step["status"], LONGEST_RESULT)
+    return Text.assemble((f"{MARKS.get(step['status'], '?')} ", COLOURS.get(step["status"], "")), words)
+
+
+def _bar(used: float, limit: float) -> ProgressBar:
+    style = "red" if used >= limit else "yellow" if used >= 0.8 * limit else "cyan"
+    return ProgressBar(total=limit, completed=used, width=24, complete_style=style, finished_style=style)
+
+
+def _duration(view: Json) -> str:
+    if not view["ended_at"]:
+        return ""
+    ended, accepted = (datetime.fromisoformat(view[name]) for name in ("ended_at", "accepted_at"))
+    return f"took {seconds(ended - accepted)}, "

@@ -1,0 +1,133 @@
+"""`agentic verify`: is the journal of a run whole, and is its folder what the journal says?
+
+It reads only, and needs neither the agent nor, but for artifacts whose hash the journal does not know, the bus. While
+the agent runs, a page may be a moment behind its journal: then it is looked at again.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from agent_service.cli.configuration import told
+from agent_service.cli.records import Records, artifacts_of, bus_when_needed, records
+from agent_service.errors import Misconfigured, TryAgain
+from agent_service.journal import Entry, Run
+from agent_service.ports import Artifacts
+from agent_service.projections.plain import one_line
+from agent_service.projections.trail import FILES
+from agent_service.projections.verify import JOURNAL, Flaw
+from agent_service.projections.verify import verify as flaws_of
+
+LOOKS = 5
+LOOK_AGAIN_S = 0.5
+PASSING = frozenset({"behind", "missing"})
+"""Kinds of flaws that an agent at work mends by itself within a second or two."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """`unchecked` names artifacts whose content nothing here can prove."""
+
+    run_id: str
+    config: str
+    entries: int
+    pages: int = len(FILES)
+    artifacts: int = 0
+    unchecked: tuple[str, ...] = ()
+    flaws: tuple[Flaw, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.flaws
+
+    def for_programs(self) -> dict[str, Any]:
+        return {"ok": self.ok, **asdict(self)}
+
+    def __str__(self) -> str:
+        if self.ok:
+            unchecked = f" ({len(self.unchecked)} of them unproved: the bus did not tell)" if self.unchecked else ""
+            counts = f"{self.entries} entries, {self.pages} pages, {self.artifacts} artifacts{unchecked}"
+            return f"✓ {self.run_id} is as it was written: {counts}"
+        lines = [f"✗ {one_line(str(flaw), 500)}" for flaw in self.flaws]
+        if not _in_journal(self.flaws):
+            lines.append(f"`agentic rebuild {self.run_id}` writes the folder anew from the journal, which is whole")
+        return "\n".join(lines)
+
+
+async def verify(run_id: str, config: Path | None) -> Verdict:
+    """Check one run. Raises Refused for an unknown one, Misconfigured without a store that can be read."""
+    async with records(config) as kept, bus_when_needed(kept.settings) as bus:
+        for look in range(LOOKS):
+            await asyncio.sleep(LOOK_AGAIN_S if look else 0)
+            verdict = await _look(kept, run_id, bus)
+            if not verdict.flaws or any(flaw.kind not in PASSING for flaw in verdict.flaws):
+                break
+        return verdict
+
+
+async def _look(kept: Records, run_id: str, bus: Artifacts) -> Verdict:
+    row_flaw, entries = await _journal(kept, run_id)
+    flaws = await _flaws(kept, run_id, entries, {})
+    if row_flaw and not _in_journal(flaws):
+        flaws = [row_flaw]
+    verdict = Verdict(run_id=run_id, config=told(kept.config), entries=len(entries), flaws=tuple(flaws))
+    if _in_journal(flaws):
+        return verdict
+    named = artifacts_of(entries)
+    unproved = [path for path, artifact in named.items() if artifact.sha256 is None]
+    stored = await _stored(run_id, unproved, bus)
+    return Verdict(
+        run_id=run_id,
+        config=verdict.config,
+        entries=verdict.entries,
+        artifacts=len(named),
+        unchecked=tuple(path for path in unproved if path not in stored),
+        flaws=tuple(await _flaws(kept, run_id, entries, stored) if stored else flaws),
+    )
+
+
+def _in_journal(flaws: Sequence[Flaw]) -> bool:
+    """Then it is the only one: by a flawed journal no file can be judged."""
+    return any(flaw.place == JOURNAL for flaw in flaws)
+
+
+async def _journal(kept: Records, run_id: str) -> tuple[Flaw | None, list[Entry]]:
+    """The entries, and what the run's row says against them. The row is read first, for the journal may grow."""
+    try:
+        run, wrong = await kept.store.load(run_id), ""
+    except ValueError as error:
+        run, wrong = None, f"the state of the run cannot be read: {str(error).splitlines()[0]}"
+    entries = await kept.entries(run_id)
+    wrong = wrong or _lost(run, entries)
+    return (Flaw(kind="changed", place=JOURNAL, text=wrong) if wrong else None), entries
+
+
+def _lost(run: Run | None, entries: list[Entry]) -> str:
+    """What hashes cannot show: a journal cut off at its end, or written anew from some entry on."""
+    if run is None:
+        return "the run has entries and no state"
+    version = run.state.version
+    if len(entries) < version:
+        return f"entry {len(entries) + 1} is missing: the run had {version} entries"
+    if entries[version - 1].hash != run.head:
+        return f"entry {version} is not the one that the run's state was made with"
+    return ""
+
+
+async def _flaws(kept: Records, run_id: str, entries: list[Entry], stored: dict[str, bytes]) -> list[Flaw]:
+    return await asyncio.to_thread(lambda: flaws_of(entries, kept.workspace, run_id, stored=stored))
+
+
+async def _stored(run_id: str, paths: list[str], bus: Artifacts) -> dict[str, bytes]:
+    """What the bus has of these artifacts; nothing more once it does not answer."""
+    contents: dict[str, bytes] = {}
+    for path in paths:
+        try:
+            content = await bus.get(run_id, path)
+        except (Misconfigured, TryAgain):
+            break
+        if content is not None:
+            contents[path] = content
+    return contents

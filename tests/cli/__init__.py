@@ -1,0 +1,1 @@
+"""Tests of the command `agentic`, run as its users run it."""

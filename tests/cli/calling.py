@@ -1,0 +1,118 @@
+"""Calls of the command `agentic`, as a process of its own."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_service.cli.main import main
+
+COMMAND = (sys.executable, "-m", "agent_service")
+ROOT = Path(__file__).parent.parent.parent
+WITHIN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """The one JSON document that was printed."""
+        (line,) = self.out.splitlines()
+        return json.loads(line)
+
+    @property
+    def documents(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def error(self) -> Any:
+        """The error that was told as JSON."""
+        (line,) = self.err.splitlines()
+        return json.loads(line)["error"]
+
+
+def agentic(*arguments: str | Path, cwd: Path = ROOT, **environment: str) -> Called:
+    """One call, to its end. It never shows a traceback."""
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=cwd,
+        env=clean(environment),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return Called(done.returncode, done.stdout, done.stderr)
+
+
+def agentic_here(*arguments: str | Path, **environment: str) -> Called:
+    """The same in this process, which is quick: for commands that leave nothing behind in it."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(err):
+        for name, value in environment.items():
+            patched.setenv(name, value)
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+    return Called(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+@contextmanager
+def started(*arguments: str | Path, **environment: str) -> Iterator["subprocess.Popen[str]"]:
+    """A call that goes on, in a process group of its own; ended at the end, if it has not ended by itself."""
+    process = subprocess.Popen(
+        [*COMMAND, *arguments],
+        cwd=ROOT,
+        env=clean(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        with process:
+            yield process
+            interrupt(process)
+    finally:
+        process.kill()
+
+
+def interrupt(process: "subprocess.Popen[str]") -> None:
+    """Ctrl-C: the signal goes to the whole group, as a terminal sends it."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGINT)
+
+
+def clean(environment: dict[str, str]) -> dict[str, str]:
+    """The environment of a user without settings of ours, and with these."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AGENT", "GATEWAY_", "COLUMNS"))}
+    return kept | {"PYTHONPATH": str(ROOT)} | environment
+
+
+def running_with(text: str | Path) -> dict[int, str]:
+    """The command lines that have `text` in them, by the ids of their processes."""
+    return {pid: line for pid, line in _processes() if str(text) in line and pid != os.getpid()}
+
+
+def _processes() -> Iterator[tuple[int, str]]:
+    if not Path("/proc/self").exists():  # as on macOS
+        listed = subprocess.run(["ps", "axww", "-o", "pid=,command="], capture_output=True, text=True, check=True)
+        yield from ((int(line.split()[0]), line) for line in listed.stdout.splitlines())
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            yield int(folder.name), (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")

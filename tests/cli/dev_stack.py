@@ -1,0 +1,55 @@
+"""Everything that `agentic dev` starts, for the tests of one file."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.calling import Called, agentic, agentic_here, running_with, started
+
+SCRIPT = Path(__file__).parent / "script.yaml"
+CLIENTS = frozenset({"run", "wake", "runs", "show", "tail", "entries", "cancel", "signal"})
+
+
+@dataclass(frozen=True, slots=True)
+class Dev:
+    """What `agentic dev` told of itself, and the folder it keeps everything in."""
+
+    folder: Path
+    facts: dict[str, Any]
+
+    @property
+    def url(self) -> str:
+        return str(self.facts["url"])
+
+    def __call__(self, *arguments: str | Path, **environment: str) -> Called:
+        if arguments[0] in CLIENTS:
+            return agentic_here(*arguments, AGENTIC_URL=self.url, **environment)
+        return agentic(*arguments, cwd=self.folder.parent, AGENTIC_URL=self.url, **environment)
+
+    def run(self, goal: str, *arguments: str) -> dict[str, Any]:
+        """The view of a run at its end."""
+        view: dict[str, Any] = self("run", "--json", *arguments, goal).document
+        return view
+
+
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+    folder = tmp_path_factory.mktemp("cli") / ".agentic"
+    with started("dev", "--json", "--dir", folder, "--http-port", "0", "--script", SCRIPT) as process:
+        assert process.stdout
+        line = process.stdout.readline()
+        assert line, process.communicate()
+        yield Dev(folder, json.loads(line))
+        process.terminate()
+        assert process.wait(20) == 0
+    assert running_with(folder) == {}
+
+
+@pytest.fixture(scope="module")
+def done(dev: Dev) -> dict[str, Any]:
+    """A run that is done."""
+    return dev.run("say it back")

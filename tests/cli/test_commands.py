@@ -1,0 +1,224 @@
+"""The commands on runs, against everything that `agentic dev` starts."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.cli.calling import COMMAND, ROOT, agentic_here, clean, interrupt, running_with, started
+from tests.cli.dev_stack import Dev
+
+
+@pytest.fixture
+def staying(dev: Dev) -> Iterator[str]:
+    """A run that waits for its model; cancelled at the end."""
+    run_id = dev("wake", "stay").out.strip()
+    yield run_id
+    dev("cancel", run_id)
+
+
+def test_run_waits_for_the_end_and_shows_it(dev: Dev) -> None:
+    called = dev("run", "say it back")
+    assert called.code == 0
+    assert called.err.startswith("accepted: run_")
+    for text in (
+        "done",
+        "say it back",
+        "It is answered.",
+        "echo handle",
+        "1 of 10",
+        "3 model calls (script:cli-tests)",
+    ):
+        assert text in called.out
+
+
+@pytest.mark.parametrize(("goal", "code"), [("fail", 1), ("escalate", 3)])
+def test_the_exit_code_says_how_the_run_ended(dev: Dev, goal: str, code: int) -> None:
+    called = dev("run", "--json", goal)
+    assert (called.code, called.err) == (code, "")
+    assert called.document["state"] == {1: "failed", 3: "escalated"}[code]
+
+
+def test_a_wake_id_names_one_run_for_ever(dev: Dev) -> None:
+    first, again = (dev("wake", "--wake-id", "w-1", "say it back") for _ in range(2))
+    assert first.out == again.out
+    assert first.out.startswith("run_")
+    other = dev("wake", "--json", "--wake-id", "w-1", "another goal")
+    assert other.code == 6
+    assert other.error["code"] == "wake_id_taken"
+    assert other.error["run_id"] == first.out.strip()
+
+
+def test_limits_and_context_reach_the_run(dev: Dev) -> None:
+    deadline = (datetime.now(UTC) + timedelta(hours=2)).replace(microsecond=0).isoformat().replace("+00:00", "Z")
+    limits = ("--max-steps", "4", "--max-tokens", "900", "--max-cost-usd", "0.5", "--max-reframes", "1")
+    view = dev.run("say it back", *limits, "--deadline", deadline, "--context", '{"tone": "warm"}')
+    budget = view["budget"]
+    assert [budget[name] for name in ("max_steps", "max_tokens", "max_cost_usd", "max_reframes")] == [4, 900, 0.5, 1]
+    assert budget["deadline_at"] == deadline
+    first = dev("entries", "--json", view["run_id"]).documents[0]
+    assert first["event"]["context"] == {"tone": "warm"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("wake",),
+        ("wake", "--max-steps", "0", "x"),
+        ("wake", "--context", "[1]", "x"),
+        ("signal", "run_1", "shout"),
+        ("show", "../../etc"),
+        ("show", ".."),
+        ("runs", "--state", "odd"),
+        ("nonsense",),
+        ("runs", "--url", "no address"),
+        ("runs", "--token", "two\nlines"),
+    ],
+)
+def test_a_wrong_command_line_is_told_in_one_line_with_code_2(arguments: tuple[str, ...]) -> None:
+    called = agentic_here(*arguments)
+    assert called.code == 2
+    assert called.out == ""
+    assert called.err.startswith("agentic: ")
+    assert len(called.err.splitlines()) == 1
+    assert "two" not in called.err
+
+
+def test_what_the_agent_refuses_is_code_6_with_its_reason(dev: Dev) -> None:
+    called = dev("wake", "--json", "--deadline", "tomorrow", "x")
+    assert called.code == 6
+    assert called.error["field"] == "constraints.deadline_at"
+    assert "RFC 3339" in called.error["message"]
+
+
+def test_an_unknown_run_is_code_5(dev: Dev) -> None:
+    for command in ("show", "tail", "entries", "cancel"):
+        called = dev(command, "--json", "run_00000000000000000000000000")
+        assert (called.code, called.error["code"]) == (5, "unknown_run"), command
+
+
+def test_no_agent_is_code_69_with_the_remedy() -> None:
+    called = agentic_here("runs", "--json", "--url", "http://127.0.0.1:1")
+    assert (called.code, called.error["code"]) == (69, "unreachable")
+    assert "agentic dev" in called.error["message"]
+
+
+def test_show_prints_what_the_api_says(dev: Dev, done: dict[str, Any]) -> None:
+    assert dev("show", "--json", done["run_id"]).document == done
+    assert done["run_id"] in dev("show", done["run_id"]).out
+
+
+def test_entries_and_tail_print_each_entry_once_and_in_order(dev: Dev, done: dict[str, Any]) -> None:
+    entries = dev("entries", "--json", done["run_id"])
+    assert [entry["seq"] for entry in entries.documents] == list(range(1, 7))
+    assert dev("tail", "--json", done["run_id"]).out == entries.out
+    after_4 = "\n".join(entries.out.splitlines()[4:]) + "\n"
+    assert dev("tail", "--json", "--after", "4", done["run_id"]).out == after_4
+    assert dev("entries", "--json", "--after", "4", done["run_id"]).out == after_4
+
+
+def test_an_entry_is_one_line_for_people_too(dev: Dev, done: dict[str, Any]) -> None:
+    lines = dev("entries", done["run_id"]).out.splitlines()
+    assert [line.split()[0] for line in lines] == ["1", "2", "3", "4", "5", "6"]
+    assert "the run ended: done" in lines[-1]
+
+
+def test_runs_are_listed_newest_first_by_state_and_page(dev: Dev, done: dict[str, Any]) -> None:
+    newest = dev.run("say it back")["run_id"]
+    page = dev("runs", "--json", "--state", "done", "--limit", "1").document
+    assert [line["run_id"] for line in page["runs"]] == [newest]
+    rest = dev("runs", "--json", "--cursor", page["next_cursor"]).document["runs"]
+    assert newest not in {line["run_id"] for line in rest}
+    assert done["run_id"] in {line["run_id"] for line in rest}
+    assert dev("runs").out.splitlines()[1].startswith(newest)
+
+
+def test_a_cancelled_run_ends_with_code_4(dev: Dev, staying: str) -> None:
+    assert "is cancelled" in dev("cancel", "--reason", "enough", staying).out
+    assert dev("cancel", "--json", staying).document == {"run_id": staying, "state": "cancelled"}
+    assert dev("show", "--watch", "--json", staying).code == 4
+    assert "enough" in dev("show", staying).out
+
+
+def test_a_signal_is_heard_or_refused(dev: Dev, staying: str, done: dict[str, Any]) -> None:
+    heard = dev("signal", "--json", "--message", "look again", staying, "message")
+    assert heard.document["state"] == "running"
+    assert dev("signal", done["run_id"], "resume").code == 6
+
+
+@pytest.mark.parametrize("command", [("tail",), ("show", "--watch")])
+def test_ctrl_c_leaves_and_the_run_goes_on(dev: Dev, staying: str, command: tuple[str, ...]) -> None:
+    with started(*command, staying, AGENTIC_URL=dev.url) as process:
+        stream = process.stdout if command == ("tail",) else process.stderr
+        assert stream
+        assert stream.readline()
+        interrupt(process)
+        _, err = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert "the run goes on" in err
+    assert "Traceback" not in err
+    assert dev("show", "--json", staying).document["state"] == "running"
+
+
+def test_a_reader_that_goes_away_is_no_error(dev: Dev, done: dict[str, Any]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as gone:
+        called = subprocess.run(
+            [*COMMAND, "entries", "--json", done["run_id"]],
+            env=clean({"AGENTIC_URL": dev.url}),
+            cwd=ROOT,
+            stdout=gone,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (called.returncode, called.stderr) == (141, "")
+
+
+def test_nothing_hostile_reaches_the_terminal(dev: Dev) -> None:
+    called = dev("run", "--watch", "hostile \x1b]0;title\x07 \u202e\x9b31m goal")
+    assert called.code == 0
+    shown = dev("show", called.err.split()[1]).out + dev("runs").out + called.out + called.err
+    assert not set(shown) & {"\x1b", "\x07", "\x9b", "\u202e", "\u202c", "\u2066", "\u2069"}
+    assert "␛]0;title␇" in shown
+
+
+def test_json_keeps_every_character_and_prints_none_that_steers(dev: Dev) -> None:
+    goal = "hostile \x1b[31m \u202e\x9b31m ünï"
+    called = dev("run", "--json", goal)
+    assert called.document["goal"] == goal
+    assert not set(called.out) & {"\x1b", "\x9b", "\u202e"}
+    assert "ünï" in called.out
+
+
+def test_watching_lives_through_a_kill_of_the_agent(dev: Dev) -> None:
+    with started("run", "--watch", "slowly", AGENTIC_URL=dev.url) as process:
+        assert process.stderr
+        lines = read_until(process.stderr, lambda line: "step 1: echo ok" in line)
+        kill_agent_of(dev)
+        out, err = process.communicate(timeout=40)
+    assert process.returncode == 0, err
+    assert "the agent is away" in err
+    assert "the agent is back" in err
+    seen = [int(line.split()[0]) for line in (*lines, *err.splitlines()) if line[:4].strip().isdigit()]
+    assert seen == list(range(1, 9))
+    assert "2 of 10" in out
+
+
+def read_until(stream: Any, fits: Callable[[str], bool]) -> list[str]:
+    lines = []
+    for line in stream:
+        lines.append(line)
+        if fits(line):
+            return lines
+    raise AssertionError(f"it never came: {lines}")
+
+
+def kill_agent_of(dev: Dev) -> None:
+    (pid,) = running_with(f"agent_service serve --config {dev.facts['config']}")
+    os.kill(pid, signal.SIGKILL)

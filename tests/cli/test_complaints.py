@@ -1,0 +1,53 @@
+"""Errors become one message and an exit code that says what to do."""
+
+import pytest
+
+from agent_service.cli.complaints import Refused, complaint_of
+from agent_service.cli.exits import Exit
+from agent_service.errors import Misconfigured, TryAgain
+from groundwork import nats_errors
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Refused("no", Exit.NOT_FOUND), Exit.NOT_FOUND),
+        (Misconfigured("no"), Exit.MISCONFIGURED),
+        (caused(Misconfigured("no"), nats_errors.Misconfigured("refused login")), Exit.MISCONFIGURED),
+        (caused(Misconfigured("no"), nats_errors.Unreachable("nobody there")), Exit.UNREACHABLE),
+        (nats_errors.Unreachable("no"), Exit.UNREACHABLE),
+        (nats_errors.Misconfigured("no"), Exit.MISCONFIGURED),
+        (nats_errors.BusFull("no"), Exit.TRY_AGAIN),
+        (TryAgain("no"), Exit.TRY_AGAIN),
+        (PermissionError(13, "no", "/etc/x"), Exit.MISCONFIGURED),
+    ],
+)
+def test_every_error_of_ours_has_its_code_also_deep_in_a_task_group(error: Exception, code: Exit) -> None:
+    for told in (error, ExceptionGroup("tasks", [ExceptionGroup("more", [error])])):
+        complaint = complaint_of(told)
+        assert complaint is not None
+        assert (complaint.exit_code, "no" in complaint.message) == (code, True)
+
+
+def test_several_errors_are_told_together_and_each_once() -> None:
+    group = ExceptionGroup("tasks", [Misconfigured("a"), Misconfigured("b"), Misconfigured("a")])
+    complaint = complaint_of(group)
+    assert complaint is not None
+    assert complaint.message == "a; b"
+
+
+def test_a_fault_of_ours_is_not_passed_off_as_the_users() -> None:
+    assert complaint_of(KeyError("x")) is None
+    assert complaint_of(ExceptionGroup("tasks", [Misconfigured("a"), KeyError("x")])) is None
+
+
+def test_for_programs_a_complaint_is_like_an_error_of_the_api() -> None:
+    complaint = complaint_of(Refused("no", Exit.REFUSED, {"code": "wake_id_taken", "run_id": "run_1"}))
+    assert complaint is not None
+    error = {"code": "wake_id_taken", "run_id": "run_1", "message": "no", "exit_code": 6}
+    assert complaint.for_programs() == {"error": error}

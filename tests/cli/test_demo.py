@@ -1,0 +1,55 @@
+"""`agentic demo`: it shows what it says it shows, and leaves nothing running."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.calling import agentic, interrupt, running_with, started
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One for all tests here: a demo in the folder of an earlier one has to work."""
+    folder = tmp_path_factory.mktemp("demo")
+    yield folder
+    assert running_with(folder) == {}
+
+
+def test_a_killed_agent_goes_on_at_the_pending_step_and_no_step_runs_twice(folder: Path) -> None:
+    called = agentic("demo", "--chaos", "--json", "--dir", folder)
+    assert called.code == 0, called.err
+    told = called.document
+    assert told["run"]["state"] == "done"
+    assert told["verify"]["ok"]
+    assert told["page_visits"] == 1
+    crash = told["crash"]
+    assert crash["pending_step"] == 1
+    assert crash["first_entry_after"] == crash["last_entry_before"] + 1
+    assert "kill -9" in called.err
+    assert running_with(folder) == {}
+
+
+def test_a_demo_that_is_stopped_half_way_stops_everything(folder: Path) -> None:
+    with started("demo", "--chaos", "--dir", folder) as process:
+        assert process.stdout
+        for line in process.stdout:
+            if line.startswith("kill -9"):
+                break
+        else:
+            raise AssertionError(process.communicate())
+        interrupt(process)
+        interrupt(process)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert "everything that was started is stopped" in out
+    assert "Traceback" not in err
+    assert running_with(folder) == {}
+
+
+def test_a_demo_that_cannot_start_says_why(tmp_path: Path) -> None:
+    (tmp_path / "nats").write_text("in the way")
+    called = agentic("demo", "--json", "--dir", tmp_path)
+    assert called.code == 78
+    assert str(tmp_path / "nats") in called.err
+    assert running_with(tmp_path) == {}

@@ -1,0 +1,58 @@
+"""The commands on this machine, beside an `agentic dev` that runs."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.cli.dev_stack import Dev
+
+
+def test_verify_and_rebuild_find_the_configuration_of_dev(dev: Dev, done: dict[str, Any]) -> None:
+    folder, run_id = dev.folder / "workspaces" / done["run_id"], done["run_id"]
+    whole = dev("verify", "--json", run_id).document
+    assert (whole["ok"], whole["entries"], whole["config"]) == (True, 6, ".agentic/agentic.yaml")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / "plan.md").write_text("# my plan\n")
+    flawed = dev("verify", run_id)
+    assert flawed.code == 1
+    assert flawed.out.startswith("✗ plan.md:1: ")
+    assert "changed  plan.md" in dev("rebuild", run_id).out
+    assert dev("rebuild", "--json", run_id).document["changed"] == []
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_doctor_finds_nothing_wrong(dev: Dev) -> None:
+    called = dev("doctor", "--deep")
+    assert called.code == 0, called.out
+    assert "✗" not in called.out
+    report = dev("doctor", "--json").document
+    names = {
+        "configuration",
+        "store",
+        "database",
+        "nats",
+        "streams",
+        "permissions",
+        "clock",
+        "gateway",
+        "model",
+        "http",
+    }
+    assert names <= {check["name"] for check in report["checks"]}
+
+
+def test_setup_finds_everything_there(dev: Dev) -> None:
+    report = dev("setup", "--config", dev.facts["config"], "--json").document
+    assert [finding for finding in report["findings"] if finding["kind"] == "created"] == []
+
+
+def test_a_second_dev_on_the_same_port_says_so_at_once(dev: Dev, tmp_path: Path) -> None:
+    port = dev.url.rpartition(":")[2]
+    called = dev("dev", "--dir", tmp_path, "--http-port", port)
+    assert called.code == 78
+    assert f"port {port}" in called.err
+
+
+def test_a_second_dev_in_the_same_folder_says_so(dev: Dev) -> None:
+    called = dev("dev", "--dir", dev.folder, "--http-port", "0")
+    assert called.code == 78
+    assert "another process" in called.err

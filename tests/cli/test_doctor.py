@@ -1,0 +1,269 @@
+"""`agentic doctor`: what is wrong is named, with what to do about it; nothing is changed by looking."""
+
+import contextlib
+import hashlib
+import json
+import sqlite3
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_service.adapters.nats_topology import topology
+from agent_service.adapters.sqlite_store import SqliteStore
+from agent_service.cli.doctor.bus import clock
+from agent_service.cli.doctor.check import Check
+from agent_service.cli.doctor.permissions import NEEDED, denied, matches
+from agent_service.cli.doctor.report import examine, on_this_machine, settings_in_force
+from agent_service.settings import load
+from groundwork.embedded_nats import EmbeddedNats
+from groundwork.nats_errors import BusError
+from groundwork.nats_link import NatsLink, connect
+from groundwork.nats_settings import NatsSettings
+from groundwork.topology import create_missing
+from schemas import subjects
+from schemas.catalog import Catalog, ToolCommand, ToolOffer
+from tests.cli.calling import agentic
+from tests.nats_server import server_with
+
+NOWHERE = "nats://127.0.0.1:1"
+ITS_PASSWORD = "the-password-of-the-agent"  # noqa: S105 - of the server of these tests
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def configured(folder: Path, url: str = NOWHERE, **agent: Any) -> Path:
+    """A configuration in `folder`; port 0 keeps the check of the API away from whatever runs on this machine."""
+    places = {"store": str(folder / "agent"), "workspaces": str(folder / "workspaces"), "http": {"port": 0}}
+    file = folder / "agentic.yaml"
+    file.write_text(json.dumps({"nats": {"urls": [url]}, "agent": places | agent}))
+    return file
+
+
+async def found(config: Path) -> dict[str, Check]:
+    return {check.name: check async for check in examine(config, deep=False)}
+
+
+async def found_here(config: Path, *, deep: bool = False) -> dict[str, Check]:
+    """Without the bus."""
+    return {check.name: check async for check in on_this_machine(load(config, {}), deep=deep)}
+
+
+def contents(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def marks(checks: dict[str, Check]) -> dict[str, str]:
+    return {name: check.mark for name, check in checks.items()}
+
+
+async def test_without_a_bus_the_rest_is_checked_all_the_same(tmp_path: Path) -> None:
+    checks = await found(configured(tmp_path))
+    assert marks(checks) == {
+        "sqlite": "ok",
+        "configuration": "ok",
+        "store": "ok",
+        "database": "ok",
+        "workspaces": "ok",
+        "model": "ok",
+        "tokens": "ok",
+        "nats": "wrong",
+        "http": "warning",
+    }
+    assert NOWHERE in checks["nats"].text
+    assert "agentic dev" in checks["nats"].remedy
+    assert contents(tmp_path) == ["agentic.yaml"]
+
+
+async def test_every_problem_of_the_configuration_is_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "agentic.yaml"
+    file.write_text("agent: {stor: x, http: {port: 99999}}\nnats: {password: [hunter2hunter2]}\n")
+    wrong = [check async for check in examine(file, deep=False) if check.mark == "wrong"]
+    assert len(wrong) == 3
+    assert {check.name for check in wrong} == {"configuration"}
+    assert "hunter2" not in str(wrong)
+
+
+@pytest.mark.parametrize(
+    ("agent", "name", "says"),
+    [
+        ({"model": {"script": "/nowhere.yaml"}}, "model", "/nowhere.yaml"),
+        ({"store": "/dev/null/agent"}, "store", "is no folder"),
+        ({"http": {"host": "192.0.2.1", "port": 0}}, "tokens", "configure `http.tokens`"),
+        ({"http": {"port": 0, "tokens": [{"name": "a", "token": "too-short"}]}}, "tokens", "at least 16 characters"),
+        ({"http": {"port": 0, "tokens": [{"name": "a"}]}}, "tokens", "either `token` or `sha256`"),
+    ],
+)
+async def test_what_is_wrong_on_this_machine_is_named(tmp_path: Path, agent: Any, name: str, says: str) -> None:
+    check = (await found_here(configured(tmp_path, **agent)))[name]
+    assert check.mark == "wrong"
+    assert says in check.text
+    assert check.remedy
+
+
+async def test_the_database_is_described_and_read_whole_when_asked(tmp_path: Path) -> None:
+    config = configured(tmp_path)
+    async with SqliteStore.open(tmp_path / "agent"):
+        checks = await found_here(config, deep=True)  # while the agent has it open
+    assert "0 runs" in checks["database"].text
+    assert checks["integrity"].mark == "ok"
+
+
+@pytest.mark.parametrize("damage", ["PRAGMA user_version = 99", None])
+async def test_a_database_that_cannot_be_used_is_named(tmp_path: Path, damage: str | None) -> None:
+    config, database = configured(tmp_path), tmp_path / "agent" / "runs.db"
+    async with SqliteStore.open(tmp_path / "agent"):
+        pass
+    if damage is None:
+        database.write_bytes(b"no database at all, but long enough to have a header of a hundred bytes" * 9)
+    else:
+        with contextlib.closing(sqlite3.connect(database)) as connection:
+            connection.execute(damage)
+    assert (await found_here(config, deep=True))["database"].mark == "wrong"
+
+
+async def test_a_bus_without_streams_and_gateway_is_told_with_the_remedies(
+    tmp_path: Path, nats_server: EmbeddedNats
+) -> None:
+    checks = await found(configured(tmp_path, nats_server.url))
+    assert (checks["nats"].mark, checks["jetstream"].mark) == ("ok", "ok")
+    assert (checks["permissions"].mark, checks["clock"].mark) == ("ok", "ok")
+    assert checks["streams"].mark == "wrong"
+    assert "stream AGENTIC" in checks["streams"].text
+    assert "consumer loop" in checks["streams"].text
+    assert "agentic setup" in checks["streams"].remedy
+    assert checks["gateway"].mark == "wrong"
+    assert "ductile-gateway serve" in checks["gateway"].remedy
+
+
+async def test_tools_that_are_allowed_and_not_offered_are_a_warning(
+    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
+) -> None:
+    await create_missing(link, topology(max_gib=1))
+    await offering(link, "echo")
+    checks = await found(configured(tmp_path, nats_server.url, tools=["echo", "browse"]))
+    assert checks["streams"].mark == "ok"
+    assert checks["gateway"].mark == "warning"
+    assert "browse" in checks["gateway"].text
+    assert (await found(configured(tmp_path, nats_server.url)))["gateway"].text == "1 tools: echo (read)"
+
+
+async def test_a_stream_that_differs_is_a_warning(tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink) -> None:
+    await create_missing(link, topology(max_gib=1))
+    stream = await link.jetstream.stream_info(subjects.STREAM)
+    await link.jetstream.update_stream(stream.config.evolve(duplicate_window=60.0))
+    check = (await found(configured(tmp_path, nats_server.url)))["streams"]
+    assert check.mark == "warning"
+    assert "duplicate_window is 60.0, expected 86400.0" in check.text
+    assert "nats stream edit AGENTIC" in check.remedy
+
+
+async def test_a_login_that_may_not_publish_everything_is_told_which(tmp_path: Path, unused_port: int) -> None:
+    may = {"publish": {"allow": [">"], "deny": ["agent.completed", "agentic.tool_request.*"]}, "subscribe": ">"}
+    users = {"users": [{"user": "agent", "password": ITS_PASSWORD, "permissions": may}]}
+    config = {"authorization": users, "jetstream": {"store_dir": str(tmp_path / "js")}}
+    async with server_with(tmp_path, unused_port, config) as address:
+        url = f"nats://agent:{ITS_PASSWORD}@{address}"
+        await up(address)
+        checks = await found(configured(tmp_path, url))
+        called = agentic("doctor", "--config", tmp_path / "agentic.yaml", "--json")
+    assert checks["permissions"].mark == "wrong"
+    assert "may not publish agentic.tool_request.x, agent.completed" in checks["permissions"].text
+    assert ITS_PASSWORD not in str(checks) + called.out + called.err
+    assert called.code == 1
+
+
+async def test_a_refused_login_is_told_without_the_password(tmp_path: Path, unused_port: int) -> None:
+    users = {"users": [{"user": "agent", "password": ITS_PASSWORD}]}
+    async with server_with(tmp_path, unused_port, {"authorization": users}) as address:
+        config = configured(tmp_path, f"nats://agent:wrong-password@{address}")
+        await up(address)
+        check = (await found(config))["nats"]
+        served = agentic("serve", "--config", config)
+        set_up = agentic("setup", "--config", config, "--json")
+    assert check.mark == "wrong"
+    assert "login is refused" in check.text
+    assert (served.code, set_up.code) == (78, 78)
+    assert "login is refused" in served.err
+    assert len(served.err.splitlines()) <= 2
+    assert "wrong-password" not in str(check) + served.err + set_up.err + set_up.out
+
+
+def test_the_settings_in_force_show_no_secret(tmp_path: Path) -> None:
+    token = {"name": "ops", "token": "0123456789abcdef0123"}
+    file = configured(tmp_path, "nats://me:my-password@bus:4222", http={"port": 0, "tokens": [token]})
+    whole, text = settings_in_force(file)
+    assert whole["agent"]["nats"]["urls"] == ["nats://bus:4222"]
+    assert whole["agent"]["http"]["tokens"][0]["scopes"] == ["control", "read", "wake"]
+    for secret in ("0123456789abcdef0123", "my-password", hashlib.sha256(b"0123456789abcdef0123").hexdigest()):
+        assert secret not in text + json.dumps(whole)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "fits"),
+    [
+        ("a.b", "a.b", True),
+        ("a.*", "a.b", True),
+        ("a.*", "a.b.c", False),
+        ("a.>", "a.b.c", True),
+        ("a.>", "a", False),
+        (">", "a", True),
+        ("*.b", "a.b", True),
+        ("a.b.c", "a.b", False),
+        ("a.*.>", "a.b", False),
+    ],
+)
+def test_subjects_match_patterns_as_the_server_matches_them(pattern: str, subject: str, fits: bool) -> None:
+    assert matches(pattern, subject) is fits
+
+
+def test_permissions_that_are_not_limited_deny_nothing() -> None:
+    assert denied({}) == []
+    assert denied({"publish": {}}) == []
+    assert denied({"publish": {"allow": ["agentic.>", "agent.>", "$JS.>", "ductile-gateway.>"]}}) == []
+
+
+def test_what_is_not_allowed_or_is_denied_is_denied() -> None:
+    assert set(denied({"publish": {"allow": ["agentic.>"]}})) == {s for s in NEEDED if not s.startswith("agentic.")}
+    assert denied({"publish": {"deny": ["agent.failed"]}}) == ["agent.failed"]
+
+
+@pytest.mark.parametrize(
+    ("server", "mark", "says"),
+    [
+        ({"time": "2026-11-21T12:00:03.123456789Z"}, "ok", "within"),
+        ({"time": "2026-11-21T11:58:00Z"}, "warning", "2:00 ahead of"),
+        ({"time": "2026-11-21T13:00:00Z"}, "warning", "1:00:00 behind"),
+        ({}, "warning", "does not tell its time"),
+        ({"time": 7}, "warning", "does not tell its time"),
+    ],
+)
+def test_the_clock_is_compared_with_the_servers(server: dict[str, Any], mark: str, says: str) -> None:
+    check = clock(server, NOW)
+    assert (check.mark, says in check.text) == (mark, True)
+
+
+async def offering(link: NatsLink, *names: str) -> None:
+    """A gateway that only tells its catalog."""
+    command = ToolCommand(name="handle", tier="read")
+    tools = tuple(ToolOffer(name=name, route=name, commands=(command,)) for name in names)
+    body = Catalog(revision="1", tools=tools).model_dump_json().encode()
+
+    async def answer(message: Any) -> None:
+        await message.respond(body)
+
+    await link.subscribe(subjects.CATALOG, answer)
+
+
+async def up(address: str) -> None:
+    """Wait until the server takes the agent's login."""
+    deadline = datetime.now(UTC) + timedelta(seconds=10)
+    while True:
+        try:
+            settings = NatsSettings(urls=(f"nats://{address}",), user="agent", password=ITS_PASSWORD)
+            link = await connect(settings, timeout_s=0.5)
+        except BusError:
+            assert datetime.now(UTC) < deadline
+        else:
+            await link.close()
+            return

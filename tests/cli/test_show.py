@@ -1,0 +1,171 @@
+"""How runs look, drawn from views as the API gives them."""
+
+import io
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from agent_service.cli import show
+from agent_service.cli.board import Board, watching
+from agent_service.cli.complaints import Refused
+from agent_service.cli.exits import Exit
+from agent_service.cli.follow import Lines
+from agent_service.cli.stopwatch import Stopwatch
+from agent_service.projections.views import entry_views, run_view
+from tests.projections.journals import commits_of, worked_example
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt.exe\u2066\u200b\r\b [red]markup[/red] :skull:"
+STEERING = set("\x1b\x07\x9b\u202e\u2066\u200b\r\b")
+COMMITS = commits_of(worked_example())
+
+
+def view_after(entries: int = len(COMMITS)) -> dict[str, Any]:
+    """The run's view after so many entries, as the API sends it."""
+    journal = [commit.entry for commit in COMMITS[:entries]]
+    return run_view(COMMITS[entries - 1].state, journal).model_dump(mode="json", by_alias=True)
+
+
+def entries() -> list[dict[str, Any]]:
+    return [view.model_dump(mode="json") for view in entry_views(commit.entry for commit in COMMITS)]
+
+
+def drawn(*drawings: RenderableType, width: int = 100, height: int = 50) -> str:
+    console = Console(file=io.StringIO(), width=width, height=height, color_system=None)
+    with console.capture() as captured:
+        for drawing in drawings:
+            console.print(drawing)
+    return captured.get()
+
+
+def poisoned(value: Any) -> Any:
+    """The same with hostile texts, but for what is no free text."""
+    if isinstance(value, dict):
+        kept = {"at", "state", "status", "kind", "phase", "run_id"}
+        return {k: v if k in kept or k.endswith("_at") else poisoned(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [poisoned(item) for item in value]
+    return HOSTILE if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("after", range(1, len(COMMITS) + 1))
+@pytest.mark.parametrize("width", [20, 60, 100, 200])
+def test_a_run_can_be_drawn_at_every_moment_and_width(after: int, width: int) -> None:
+    text = drawn(show.run(view_after(after)), width=width)
+    assert all(len(line) <= width for line in text.splitlines())
+
+
+def test_a_run_shows_goal_criteria_steps_budget_and_what_it_left() -> None:
+    text = drawn(show.run(view_after()))
+    for part in (
+        "✓ done",
+        "fetch web http://mattjoyce.ai",
+        "✓ the critique is written",
+        "artifacts/critique.md",
+        "fetch handle",
+        "2 of 10",
+        "4 model calls",
+    ):
+        assert part in text
+
+
+def test_a_run_that_goes_on_says_what_it_waits_for() -> None:
+    assert "the model is to frame (call 1)" in drawn(show.run(view_after(2)))
+    assert "step 1, fetch handle" in drawn(show.run(view_after(4)))
+
+
+@pytest.mark.parametrize("after", range(1, len(COMMITS) + 1))
+def test_nothing_hostile_in_a_run_steers_the_terminal(after: int) -> None:
+    text = drawn(show.run(poisoned(view_after(after))))
+    assert not set(text) & STEERING
+    assert "[red]markup[/red] :skull:" in text
+
+
+def test_nothing_hostile_in_lists_and_entries_steers_the_terminal() -> None:
+    view = view_after()
+    line = {name: view[name] for name in ("run_id", "wake_id", "state", "goal", "summary", "accepted_at", "updated_at")}
+    text = drawn(show.runs([poisoned(line)], width=120), *(show.entry(poisoned(entry)) for entry in entries()))
+    assert not set(text) & STEERING
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_a_list_shows_id_and_state_of_each_run_whole(width: int) -> None:
+    view = view_after() | {"summary": "so it ended " * 20, "goal": "what was asked " * 20}
+    row = drawn(show.runs([view], width=width), width=width).splitlines()[1]
+    assert row.startswith(f"{view['run_id']}  ✓ done")
+    assert "what was asked" in row
+    assert ("so it ended" in row) == (width >= 110)
+
+
+def test_an_entry_is_one_line_whatever_it_says() -> None:
+    entry = entries()[0] | {"summary": "first\nsecond\u2028third\x85fourth"}
+    assert len(str(show.entry(entry)).splitlines()) == 1
+
+
+def test_the_stopwatch_takes_the_time_of_each_step_from_the_entries() -> None:
+    stopwatch, all_entries = Stopwatch(), entries()
+    for entry in all_entries[:4]:
+        stopwatch.saw(entry)
+    sent = datetime.fromisoformat(all_entries[3]["at"])
+    assert stopwatch.took(sent + timedelta(seconds=9)) == {1: timedelta(seconds=9)}
+    for entry in all_entries[4:]:
+        stopwatch.saw(entry)
+    assert stopwatch.took(datetime.now(UTC)) == {1: timedelta(seconds=1), 2: timedelta(seconds=1)}
+
+
+@pytest.mark.parametrize(
+    ("time", "words"), [(0.04, "0.0 s"), (59.94, "59.9 s"), (60, "1:00"), (3661, "1:01:01"), (-1, "0.0 s")]
+)
+def test_durations_are_short(time: float, words: str) -> None:
+    assert show.seconds(timedelta(seconds=time)) == words
+
+
+def test_the_board_follows_the_run_and_never_outgrows_the_terminal() -> None:
+    after = 1
+    console = Console(file=io.StringIO(), width=100, height=24, color_system=None)
+    board = Board(lambda: view_after(after), console)
+    for after, entry in enumerate(entries(), start=1):  # noqa: B007 - the board looks at it
+        board.saw(entry)
+        assert len(console.render_lines(board.picture())) <= console.height
+    text = drawn(board.picture())
+    assert "✓ it has two paragraphs" in text
+    assert "ModelReplied" in text
+
+
+def test_the_board_says_that_the_agent_is_away_and_goes_on_when_it_is_back() -> None:
+    away = False
+
+    def look() -> dict[str, Any]:
+        if away:
+            raise Refused("nobody there", Exit.UNREACHABLE)
+        return view_after(4)
+
+    board = Board(look, Console(file=io.StringIO(), width=100, height=40))
+    away = True
+    board.away("nobody there")
+    board.saw(entries()[3])
+    assert "the agent is away, waiting…" in drawn(board.picture())
+    away = False
+    board.away("")
+    assert "step 1, fetch handle" in drawn(board.picture())
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "terminal", "kind"),
+    [(100, 40, True, Board), (50, 40, True, Lines), (100, 10, True, Lines), (100, 40, False, Lines)],
+)
+def test_a_small_terminal_or_a_file_gets_lines_instead(width: int, height: int, terminal: bool, kind: type) -> None:
+    console = Console(
+        file=io.StringIO(), width=width, height=height, force_terminal=terminal, force_interactive=terminal
+    )
+    with watching(view_after, console) as watcher:
+        watcher.saw(entries()[0])
+    assert isinstance(watcher, kind)
+
+
+def test_nothing_hostile_on_the_board_steers_the_terminal() -> None:
+    board = Board(lambda: poisoned(view_after(5)), Console(file=io.StringIO(), width=100, height=50))
+    for entry in entries():
+        board.saw(poisoned(entry))
+    assert not set(drawn(board.picture())) & STEERING

@@ -1,0 +1,108 @@
+"""What the documentation says of settings and commands is what there is."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import pytest
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined, to_jsonable_python
+
+import agent_service.settings
+import ductile_gateway.settings
+from agent_service.cli.exits import Exit
+from agent_service.cli.main import app
+from agent_service.settings import AgentSettings
+from ductile_gateway.settings import GatewaySettings
+
+ROOT = Path(__file__).parent.parent
+CONFIGURATION = (ROOT / "docs" / "CONFIGURATION.md").read_text(encoding="utf-8")
+SAMPLE = ROOT / "deploy" / "agentic.yaml"
+SECTIONS: dict[str, type[BaseModel]] = {"agent": AgentSettings, "gateway": GatewaySettings}
+
+
+def settings_of(model: type[BaseModel], place: str) -> Iterator[tuple[str, FieldInfo]]:
+    """Every setting with its place, those of models within models too; the shared section has a place of its own."""
+    for name, info in model.model_fields.items():
+        here = "nats" if name == "nats" else f"{place}.{name}"
+        inner = list(models_in(info.annotation))
+        if not isinstance(info.default, BaseModel):
+            yield here, info
+        for item, mark in inner:
+            yield from settings_of(item, f"{here}{mark}")
+
+
+def models_in(annotation: Any, mark: str = "") -> Iterator[tuple[type[BaseModel], str]]:
+    """The models that a type holds, with how an item of it is written."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation, mark
+    inner = {tuple: "[]", dict: ".NAME"}.get(get_origin(annotation), mark)
+    for argument in get_args(annotation):
+        yield from models_in(argument, inner)
+
+
+ALL = {place: info for section, model in SECTIONS.items() for place, info in settings_of(model, section)}
+DOCUMENTED = {row[1]: row[2] for row in re.finditer(r"^\| `([^`]+)` \| ([^|]+) \| [^|]", CONFIGURATION, re.MULTILINE)}
+COMMANDS = sorted(
+    command.name or command.callback.__name__
+    for group in app.registered_groups
+    if group.typer_instance
+    for command in group.typer_instance.registered_commands
+    if command.callback
+)
+
+
+@pytest.mark.parametrize("place", sorted(ALL))
+def test_every_setting_is_documented_with_its_default(place: str) -> None:
+    assert place in DOCUMENTED
+    assert documented_default(place) == default_of(ALL[place])
+
+
+def test_no_setting_is_documented_that_does_not_exist() -> None:
+    documented = {place for place in DOCUMENTED if place.split(".")[0] in ("nats", *SECTIONS)}
+    assert documented == set(ALL)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_documented(name: str) -> None:
+    assert f"`agentic {name}" in CONFIGURATION
+
+
+def test_every_exit_code_is_documented() -> None:
+    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", CONFIGURATION, re.MULTILINE)}
+    assert codes == set(map(int, Exit))
+
+
+@pytest.mark.parametrize("service", [agent_service.settings, ductile_gateway.settings], ids=["agent", "gateway"])
+def test_the_sample_configuration_loads(service: Any) -> None:
+    loaded = service.load(SAMPLE, {})
+    assert loaded.store.is_relative_to("/var/lib/agentic")
+    assert service.load(SAMPLE, {"NATS_URL": "nats://bus:4222"}).nats.urls == ("nats://bus:4222",)
+
+
+@pytest.mark.parametrize("service", [agent_service.settings, ductile_gateway.settings], ids=["agent", "gateway"])
+def test_what_the_sample_has_in_comments_are_settings_too(service: Any, tmp_path: Path) -> None:
+    secrets = re.findall(r"\w+_file: (/run/secrets/\S+)", SAMPLE.read_text())
+    text = re.sub(r"^( +)# ( *[\w-]+:|  +-)", r"\1\2", SAMPLE.read_text(), flags=re.MULTILINE)
+    for number, secret in enumerate(secrets):
+        (tmp_path / f"secret-{number}").write_text("a secret of some length")
+        text = text.replace(secret, str(tmp_path / f"secret-{number}"))
+    file = tmp_path / "agentic.yaml"
+    file.write_text(text)
+    assert len(yaml.safe_load(text)["agent"]["http"]["tokens"]) == 2
+    service.load(file, {})
+
+
+def documented_default(place: str) -> Any:
+    text = DOCUMENTED[place].strip()
+    return {"none": None, "required": PydanticUndefined}.get(text, yaml.safe_load(text.strip("`")))
+
+
+def default_of(info: FieldInfo) -> Any:
+    value = info.get_default(call_default_factory=True, validated_data={})
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return value if value is PydanticUndefined else to_jsonable_python(value)

@@ -13,6 +13,7 @@ import logging
 import time
 from collections import deque
 from dataclasses import dataclass
+from datetime import datetime
 
 import nats.errors
 from nats.aio.msg import Msg
@@ -45,6 +46,14 @@ async def consume(
     await PullLoop(settling, slots=slots, in_progress_s=in_progress_s).run()
 
 
+_Message = tuple[int, datetime]
+
+
+def _identity(delivery: Delivery) -> _Message:
+    """A sequence alone does not name a message: a server that lost its newest ones gives their numbers out again."""
+    return delivery.stream_seq, delivery.at
+
+
 @dataclass(slots=True)
 class _Hand:
     """A message in hand. If it is delivered again meanwhile, only the newer `reply` is kept."""
@@ -69,7 +78,7 @@ class PullLoop:
         self._in_progress_s = in_progress_s
         self._grace_s = grace_s
         self._account = PullAccount(slots, last=time.monotonic())
-        self._hands: dict[int, _Hand] = {}  # by sequence in the stream, the waiting ones too
+        self._hands: dict[_Message, _Hand] = {}  # the waiting ones too
         self._waiting: deque[_Hand] = deque()  # came beyond the slots, after a silence that was none
         self._tasks: set[asyncio.Task[None]] = set()
         self._unsaid: list[tuple[str, bytes]] = []  # acknowledgements that could not be sent
@@ -159,12 +168,12 @@ class PullLoop:
             self._room.set()
 
     def _take(self, delivery: Delivery, reply: str) -> None:
-        if known := self._hands.get(delivery.stream_seq):
+        if known := self._hands.get(_identity(delivery)):
             known.reply = reply
             return
         hand = _Hand(delivery, reply)
         self._waiting.append(hand)
-        self._hands[delivery.stream_seq] = hand
+        self._hands[_identity(delivery)] = hand
         self._start_waiting()
 
     def _start_waiting(self) -> None:
@@ -178,7 +187,7 @@ class PullLoop:
         try:
             answer = await self._settling.settle(hand.delivery)
         finally:
-            del self._hands[hand.delivery.stream_seq]
+            del self._hands[_identity(hand.delivery)]
             self._start_waiting()
             self._room.set()
             await self._say(hand.reply, answer)

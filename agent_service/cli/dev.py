@@ -9,6 +9,7 @@ from typing import Any
 from rich.panel import Panel
 from rich.text import Text
 
+from agent_service.adapters.scripted_model import read_script
 from agent_service.cli import output
 from agent_service.cli.exits import Exit
 from agent_service.cli.interrupt import cancelled_by_signals
@@ -23,6 +24,8 @@ async def run_dev(options: DevOptions, *, as_json: bool) -> Exit:
     """Run until it is told to stop. With `as_json` one line says where everything is, once it is ready."""
     json_log.set_up("WARNING", "json" if as_json else "text", redact=())
     _check_free(options.http_port)
+    if options.script:
+        read_script(options.script)
     console = output.console(stderr=True)
     try:
         with cancelled_by_signals(lambda: console.print("stopping", style="dim")):
@@ -41,7 +44,7 @@ async def run_dev(options: DevOptions, *, as_json: bool) -> Exit:
 
 
 def _check_free(port: int) -> None:
-    """Said at once, where the agent could only try again and again."""
+    """Like a wrong script, this is said at once, where the agent could only try again and again."""
     try:
         socket.create_server(("127.0.0.1", port)).close()
     except OSError as error:

@@ -138,8 +138,9 @@ def bench(
     sync_interval: Annotated[
         str, typer.Option(help="How often NATS syncs: `always`, or a time such as 100ms.")
     ] = "always",
+    as_json: AsJson = False,
 ) -> None:
-    """Measure the whole stack on this machine and print the figures as JSON."""
+    """Measure the whole stack on this machine. The figures are JSON: in many lines, or in one with --json."""
     from tempfile import TemporaryDirectory
 
     import uvloop
@@ -148,7 +149,8 @@ def bench(
 
     with TemporaryDirectory(prefix="agentic-bench-") as folder:
         measuring = measure(Path(folder), concurrency or (1, 32, 256), seconds=seconds, sync_interval=sync_interval)
-        output.draw(json.dumps(uvloop.run(measuring), indent=2), wrap=False)
+        figures = uvloop.run(measuring)
+    _print(figures, json.dumps(figures, indent=2), as_json)
 
 
 def _awaited(work: Coroutine[Any, Any, T]) -> T:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from tests.cli.calling import agentic
 from tests.cli.dev_stack import Dev
 
 
@@ -56,3 +57,12 @@ def test_a_second_dev_in_the_same_folder_says_so(dev: Dev) -> None:
     called = dev("dev", "--dir", dev.folder, "--http-port", "0")
     assert called.code == 78
     assert "another process" in called.err
+
+
+def test_a_script_that_cannot_be_used_is_told_at_once(tmp_path: Path) -> None:
+    script = tmp_path / "script.yaml"
+    script.write_text("name: x\nrules: [{phase: think}]\n")
+    called = agentic("dev", "--json", "--dir", tmp_path / "dev", "--http-port", "0", "--script", script)
+    assert (called.code, called.error["code"]) == (78, "misconfigured")
+    assert "rules.0.phase" in called.error["message"]
+    assert not (tmp_path / "dev").exists()

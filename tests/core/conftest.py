@@ -2,10 +2,7 @@
 
 import os
 
-import pytest
 from hypothesis import HealthCheck, settings
-
-pytest.register_assert_rewrite("tests.core.script", "tests.core.rules")
 
 settings.register_profile(
     "ci",

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -367,3 +368,33 @@ async def test_two_loops_share_the_messages(link: NatsLink, seen: Seen) -> None:
     assert sorted(seen.finished + other.finished) == sorted(names)
     assert seen.finished
     assert other.finished
+
+
+async def test_a_message_is_handled_though_one_in_hand_had_its_number_before_the_server_lost_it(
+    nats_server: EmbeddedNats, link: NatsLink, tmp_path: Path
+) -> None:
+    store, copy = tmp_path / "nats" / "store", tmp_path / "copy"
+    handled: list[str] = []
+    may_end = asyncio.Event()
+
+    async def handler(delivery: Delivery) -> None:
+        handled.append(delivery.body.decode())
+        if delivery.body == b"old":
+            await may_end.wait()
+
+    await a_stream(link)
+    await a_consumer(link)
+    await nats_server.stop()
+    shutil.copytree(store, copy)
+    await nats_server.start()
+    async with consuming(link, handler):
+        await publish(link, "old")
+        await until(lambda: handled == ["old"])
+        nats_server.kill()
+        shutil.rmtree(store)
+        shutil.copytree(copy, store)
+        await nats_server.start()
+        await publish(link, "new")
+        await until(lambda: handled == ["old", "new"])
+        may_end.set()
+        await until_all_acknowledged(link)

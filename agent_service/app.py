@@ -48,6 +48,8 @@ from schemas import subjects
 RECONNECT_LOOK_S = 0.5
 CONNECT_WITHIN_S = 10.0
 MOST_CONNECTIONS = 1000
+OPERATORS_CHOICE = frozenset({"max_bytes", "max_age", "num_replicas"})
+"""What a stream may have otherwise than we would create it."""
 LIVE_TRAIL_S = 2.0
 """How old the paper trail of a run that goes on may be."""
 
@@ -183,7 +185,7 @@ async def _check(link: NatsLink) -> None:
     missing = ", ".join(f.what for f in findings if f.kind == "missing")
     if missing:
         raise Misconfigured(f"NATS has no {missing}: run `agentic setup` once, then start again")
-    for finding in findings:
+    for finding in (f for f in findings if f.field not in OPERATORS_CHOICE):
         log.warning("NATS differs", extra={"what": finding.what, "field": finding.field, "remedy": finding.remedy})
 
 

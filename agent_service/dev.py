@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from agent_service.errors import Misconfigured
 from groundwork import nats_link
 from groundwork.embedded_nats import EmbeddedNats
 from groundwork.nats_settings import NatsSettings
+from groundwork.tied_child import tied_to_us
 from groundwork.topology import create_missing
 
 READY_WITHIN_S = 30.0
@@ -84,7 +85,11 @@ class Service:
     async def _once(self) -> None:
         with self._log_file.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output
+                *tied_to_us(list(self._command)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C is for us: we end them in good order
             )
         self.starts += 1
         code = await self._process.wait()
@@ -136,14 +141,23 @@ async def stack(options: DevOptions) -> AsyncIterator[DevStack]:
             agent=_service("agent", "agent_service", folder, config),
             gateway=_service("gateway", "ductile_gateway", folder, config),
         )
-        async with _kept_running(made.gateway, made.agent):
+        async with _kept_running(_keep_nats(nats), made.gateway.run(), made.agent.run()):
             await until_ready(made)
             yield made
 
 
+async def _keep_nats(nats: EmbeddedNats) -> None:
+    while True:
+        await asyncio.sleep(RESTART_PAUSE_S)
+        if nats.died:
+            log.warning("NATS ended and is started again")
+            nats.kill()
+            await nats.start()
+
+
 @asynccontextmanager
-async def _kept_running(*services: Service) -> AsyncIterator[None]:
-    running = [asyncio.ensure_future(service.run()) for service in services]
+async def _kept_running(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    running = [asyncio.ensure_future(service) for service in work]
     try:
         yield
     finally:

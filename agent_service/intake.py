@@ -34,11 +34,11 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A message from the bus. `place` is its stream sequence."""
+    """A message from the bus. `place` names it for good: its stream sequence and the instant it was stored."""
 
     subject: str
     body: bytes
-    place: int
+    place: str
 
 
 class Intake:
@@ -148,7 +148,7 @@ def _explained(subject: str, error: ValidationError) -> str:
     return f"not a valid {subject}: {'; '.join(flaws)}"
 
 
-def _wake_id(start: AgenticStart, dedupe_key: str | None, place: int) -> str:
+def _wake_id(start: AgenticStart, dedupe_key: str | None, place: str) -> str:
     if start.wake_id:
         return start.wake_id
     if not dedupe_key or not dedupe_key.startswith(START_PREFIX) or dedupe_key == START_PREFIX:

@@ -23,21 +23,13 @@ from typing import IO, Self
 from groundwork.nats_errors import Misconfigured
 from groundwork.nats_link import connect
 from groundwork.nats_settings import NatsSettings
+from groundwork.tied_child import tied_to_us
 
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
 TICK_SECONDS = 0.01
 LOG_LINES = 8
 MEBIBYTE = 1024 * 1024
-
-# Asks the kernel for a SIGTERM when the parent dies, then becomes the server. Not done between fork and exec, where a
-# process with threads must not run Python. 1 is PR_SET_PDEATHSIG; the question is whether the parent lived until then.
-_BECOME_SERVER = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.argv[2], sys.argv[2:])
-"""
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +58,11 @@ class EmbeddedNats:
     def url(self) -> str:
         """Known once it has been started."""
         return f"nats://127.0.0.1:{self._port}"
+
+    @property
+    def died(self) -> bool:
+        """Whether the server ended by itself, or was ended by somebody else."""
+        return self._process is not None and self._process.poll() is not None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -162,7 +159,7 @@ class EmbeddedNats:
         with self._log_file.open("ab") as log_file:
             # A session of its own: Ctrl-C in our terminal is for us, who still need the server to end in good order.
             self._process = subprocess.Popen(  # noqa: S603 - the binary was found by name, its one argument is ours
-                _tied_to_us([binary, "--config", str(self._config_file)]),
+                tied_to_us([binary, "--config", str(self._config_file)]),
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=log_file,
@@ -204,12 +201,6 @@ class EmbeddedNats:
     def _failed(self, what: str) -> Misconfigured:
         lines = self._log_file.read_text(errors="replace").splitlines()[-LOG_LINES:]
         return Misconfigured(f"nats-server {what}. The end of {self._log_file}:\n" + "\n".join(lines))
-
-
-def _tied_to_us(command: list[str]) -> list[str]:
-    if sys.platform != "linux":
-        return command
-    return [sys.executable, "-I", "-S", "-c", _BECOME_SERVER, str(os.getpid()), *command]
 
 
 def _find_binary() -> str:

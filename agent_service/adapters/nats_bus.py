@@ -66,7 +66,9 @@ class NatsIntake:
         return PullLoop(settling, slots=slots, in_progress_s=IN_PROGRESS_S)
 
     async def _handle(self, delivery: Delivery) -> None:
-        arrival = Arrival(subject=delivery.subject, body=delivery.body, place=delivery.stream_seq)
+        # The sequence alone may be given out again by a server that lost its newest messages.
+        place = f"{delivery.stream_seq}-{delivery.at:%Y%m%dT%H%M%S%f}"
+        arrival = Arrival(subject=delivery.subject, body=delivery.body, place=place)
         try:
             await self._intake.receive(arrival)
         except Unreadable as error:

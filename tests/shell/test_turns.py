@@ -49,7 +49,7 @@ async def test_a_call_that_waits_for_a_slot_is_not_made_once_its_run_is_cancelle
 
 def _arrival(world: World, number: int) -> Arrival:
     delivery = world.bus.unacknowledged[number]
-    return Arrival(subject=delivery.subject, body=delivery.body, place=delivery.place)
+    return Arrival(subject=delivery.subject, body=delivery.body, place=str(delivery.place))
 
 
 async def test_a_model_outage_is_waited_for_in_the_store_and_charges_no_attempt() -> None:
@@ -91,7 +91,7 @@ async def test_two_processes_on_one_store_do_no_step_twice() -> None:
     world.start()
     while world.bus.unacknowledged:
         delivery = world.bus.unacknowledged[0]
-        arrival = Arrival(subject=delivery.subject, body=delivery.body, place=delivery.place)
+        arrival = Arrival(subject=delivery.subject, body=delivery.body, place=str(delivery.place))
         if delivery.subject.startswith(subjects.TOOL_REQUEST):
             world.gateway.handle(delivery)
         elif delivery.subject in FOR_THE_AGENT:
@@ -106,7 +106,7 @@ async def test_the_bus_is_told_again_what_it_forgot() -> None:
     world = World()
     world.start()
     delivery = world.bus.unacknowledged[0]
-    await world.intake.receive(Arrival(subject=delivery.subject, body=delivery.body, place=delivery.place))
+    await world.intake.receive(Arrival(subject=delivery.subject, body=delivery.body, place=str(delivery.place)))
     world.bus.unacknowledged.remove(delivery)
     request = next(key for key in world.bus.published if key.endswith(":step:1:request"))
     forgotten = world.bus.published.pop(request)
@@ -150,7 +150,7 @@ async def test_a_message_that_cannot_be_taken_up_says_why_and_stores_nothing(
 ) -> None:
     world = World()
     with pytest.raises(Unreadable, match=reason):
-        await world.intake.receive(Arrival(subject=subject, body=body, place=1))
+        await world.intake.receive(Arrival(subject=subject, body=body, place="1"))
     assert list(await world.store.runs(status=None, limit=10, before=None)) == []
 
 
@@ -178,7 +178,7 @@ async def test_a_start_without_a_name_is_named_by_its_place_in_the_stream() -> N
     world = World()
     body = b'{"type":"agentic.start","payload":{"goal":"append"}}'
     for _ in range(2):
-        await world.intake.receive(Arrival(subject=subjects.START, body=body, place=77))
+        await world.intake.receive(Arrival(subject=subjects.START, body=body, place="77"))
     (line,) = await world.store.runs(status=None, limit=10, before=None)
     assert line.wake_id == "nats-77"
 

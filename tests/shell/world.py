@@ -264,7 +264,7 @@ class World:
         if delivery.subject.startswith(subjects.TOOL_REQUEST):
             self.gateway.handle(delivery)
         elif delivery.subject in FOR_THE_AGENT:
-            await self.intake.receive(Arrival(subject=delivery.subject, body=delivery.body, place=delivery.place))
+            await self.intake.receive(Arrival(subject=delivery.subject, body=delivery.body, place=str(delivery.place)))
             self.faults.point("before ack")
         self.bus.unacknowledged.remove(delivery)
 

@@ -1,6 +1,12 @@
-"""Checks the arguments of a planned action against the JSON Schema of its command."""
+"""Checks the arguments of a planned action against the JSON Schema of its command.
+
+References that leave the schema are refused and patterns are matched in linear time: the schema comes with a plugin,
+and what it is held against comes from a model.
+"""
 
 from functools import lru_cache
+from itertools import islice
+from typing import Any
 
 import jsonschema_rs
 
@@ -8,6 +14,7 @@ from agent_service.core.phases import Plan
 from agent_service.core.state import Brief
 
 MOST_FLAWS = 5
+LONGEST_FLAW = 300
 
 
 class ArgumentSchemas:
@@ -17,11 +24,18 @@ class ArgumentSchemas:
         command = brief.command(plan.action)
         if command is None or not command.input_schema:
             return ()
-        validator = _validator(jsonschema_rs.canonical.json.to_string(command.input_schema))
-        errors = list(validator.iter_errors(plan.action.arguments))[:MOST_FLAWS]
-        return tuple(f"{'/'.join(map(str, e.instance_path)) or 'arguments'}: {e.message}"[:300] for e in errors)
+        try:
+            validator = _validator(jsonschema_rs.canonical.json.to_string(command.input_schema))
+        except (ValueError, jsonschema_rs.ReferencingError) as error:
+            return (f"the schema of {plan.action.tool} cannot be used: {error}"[:LONGEST_FLAW],)
+        return tuple(_told(error) for error in islice(validator.iter_errors(plan.action.arguments), MOST_FLAWS))
 
 
 @lru_cache(maxsize=256)
-def _validator(schema: str) -> jsonschema_rs.Draft202012Validator:
-    return jsonschema_rs.Draft202012Validator(schema)
+def _validator(schema: str) -> Any:
+    return jsonschema_rs.validator_for(schema, offline=True, pattern_options=jsonschema_rs.RegexOptions())
+
+
+def _told(error: jsonschema_rs.ValidationError) -> str:
+    place = "/".join(map(str, error.instance_path)) or "arguments"
+    return f"{place}: {error.message}"[:LONGEST_FLAW]

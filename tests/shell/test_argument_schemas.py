@@ -1,0 +1,39 @@
+"""Arguments against the tool's own schema."""
+
+from datetime import UTC, datetime
+
+import pytest
+from pydantic import JsonValue
+
+from agent_service.adapters.argument_schemas import ArgumentSchemas
+from agent_service.core.phases import Action, Plan
+from agent_service.core.state import Brief, Limits
+from schemas.catalog import ToolCommand, ToolOffer
+
+NUMBER: dict[str, JsonValue] = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+def flaws(schema: dict[str, JsonValue], arguments: dict[str, JsonValue], tool: str = "count") -> tuple[str, ...]:
+    command = ToolCommand(name="handle", tier="read", input_schema=schema)
+    skills = (ToolOffer(name="count", route="count", commands=(command,)),)
+    brief = Brief(goal="g", context={}, limits=Limits(deadline_at=datetime.now(UTC)), skills=skills)
+    return ArgumentSchemas().flaws(brief, Plan(action=Action(tool=tool, command="handle", arguments=arguments)))
+
+
+def test_valid_arguments_have_no_flaw() -> None:
+    assert flaws(NUMBER, {"n": 1}) == ()
+
+
+def test_a_flaw_names_its_place_and_what_is_wrong() -> None:
+    assert flaws(NUMBER, {}) == ('arguments: "n" is a required property',)
+    assert flaws(NUMBER, {"n": "x"}) == ('n: "x" is not of type "integer"',)
+
+
+def test_a_tool_that_is_not_on_offer_is_for_the_core_to_refuse() -> None:
+    assert flaws(NUMBER, {}, tool="other") == ()
+
+
+@pytest.mark.parametrize("schema", [{"type": 7}, {"$ref": "http://127.0.0.1:1/x.json"}])
+def test_a_schema_that_cannot_be_used_is_a_flaw_and_fetches_nothing(schema: dict[str, JsonValue]) -> None:
+    (flaw,) = flaws(schema, {"n": 1})
+    assert "the schema of count cannot be used" in flaw

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,17 +119,19 @@ def build(settings: AgentSettings, link: NatsLink, store: SqliteStore, backgroun
 
 async def readiness(agent: Agent) -> dict[str, str]:
     """What is wrong with each thing the agent needs; empty texts when all is well."""
+    return {
+        "bus": agent.intake.trouble,
+        "store": await _wrong_with(agent.store.counts()),
+        "skills": await _wrong_with(agent.skills.catalog()),
+    }
+
+
+async def _wrong_with(question: Awaitable[object]) -> str:
     try:
-        await agent.store.counts()
-        store = ""
-    except TryAgain as error:
-        store = str(error)
-    try:
-        await agent.skills.catalog()
-        skills = ""
-    except TryAgain as error:
-        skills = str(error)
-    return {"bus": agent.intake.trouble, "store": store, "skills": skills}
+        await question
+    except (TryAgain, Misconfigured) as error:
+        return str(error)
+    return ""
 
 
 class _Stopped(Exception):

@@ -101,10 +101,19 @@ class Turns:
             log.warning("left in the outbox", extra={"run_id": state.run_id, "entry": seq, "why": str(error)})
             self.left[state.run_id, seq] = effects
             return None
-        transition = await self.commit(state.run_id, answer) if answer else None
+        transition = await self._keep(state.run_id, answer) if answer else None
         self._store.performed(state.run_id, seq)
         self.left.pop((state.run_id, seq), None)
         return transition
+
+    async def _keep(self, run_id: str, answer: Event) -> Transition:
+        """Commit what the model said, however long the store is full or locked: it is paid for, and asked once."""
+        while True:
+            try:
+                return await self.commit(run_id, answer)
+            except TryAgain as error:
+                log.warning("a reply waits for the store", extra={"run_id": run_id, "why": str(error)})
+                await asyncio.sleep(error.delay_s)
 
     async def _perform(self, state: RunState, effects: tuple[Effect, ...]) -> Event | None:
         asked: AskModel | None = None

@@ -69,6 +69,16 @@ async def test_a_model_outage_is_waited_for_in_the_store_and_charges_no_attempt(
     assert state.attempts == 2
 
 
+async def test_a_reply_that_the_store_refuses_for_now_is_kept_and_not_paid_again() -> None:
+    world = World()
+    world.faulty.refusals = 3
+    world.start()
+    await world.until_quiet()
+    assert (await world.state()).status is Status.DONE
+    assert set(world.mind.calls.values()) == {1}
+    assert world.faulty.refusals == 0
+
+
 async def test_what_the_bus_does_not_take_is_kept_and_said_later() -> None:
     world = World()
     world.bus.away = True

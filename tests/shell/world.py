@@ -64,6 +64,8 @@ class FaultyStore:
     """A store whose process may die before a commit, or right after it."""
 
     def __init__(self, store: MemoryStore, faults: Faults) -> None:
+        self.refusals = 0
+        """How many commits of replies are refused for now, as by a full disk."""
         self._store = store
         self._faults = faults
 
@@ -74,6 +76,9 @@ class FaultyStore:
         return await self._store.load(run_id)
 
     async def commit(self, commit: Commit) -> None:
+        if self.refusals and commit.entry.kind == "ModelReplied":
+            self.refusals -= 1
+            raise TryAgain("the disk is full", delay_s=0)
         await self._around("commit", self._store.commit(commit))
 
     def performed(self, run_id: str, seq: int) -> None:
@@ -276,12 +281,12 @@ class World:
             await self.recovery(Background(group)).resume_all()
 
     def recovery(self, background: Background) -> Recovery:
-        return Recovery(self.turns, self._faulty, self.store, self._outbox, background, slots=4)
+        return Recovery(self.turns, self.faulty, self.store, self._outbox, background, slots=4)
 
     def _build(self) -> None:
-        self._faulty = FaultyStore(self.store, self.faults)
+        self.faulty = FaultyStore(self.store, self.faults)
         self._outbox = Outbox(self.bus, self.clock)
         thinker = Thinker(self.mind, NoSchemas(), self.clock, slots=4)
-        self.turns = Turns(self._faulty, self._outbox, thinker, self.commits.append)
+        self.turns = Turns(self.faulty, self._outbox, thinker, self.commits.append)
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON))
         self.intake = Intake(self.turns, Offer(), self.clock, policy=policy, fused=True)

@@ -15,7 +15,8 @@ chaos: $(READY)
 	$(RUN) -m agent_service demo --chaos
 
 test: $(READY)
-	$(RUN) -m pytest -n auto --dist loadfile
+	$(RUN) -m pytest -n auto --dist loadfile -m "not alone"
+	$(RUN) -m pytest -m alone
 
 check: $(READY)
 	$(VENV)/bin/ruff check .

@@ -10,7 +10,6 @@ Rule 5: a cancel ends a run in every state that is not final.
 What the phases mean is in `thinking`, tools are in `acting`, results are judged in `correlate`, endings in `endings`.
 """
 
-from collections.abc import Iterable
 from datetime import datetime
 from typing import assert_never
 
@@ -50,13 +49,6 @@ def decide(state: RunState | None, event: Event) -> Transition:
     if isinstance(event, ToolReturned):
         return _on_result(state, event)
     return _ignored(state, f"the run has ended ({state.status})") if state.final else _on_live(state, event)
-
-
-def replay(events: Iterable[Event], state: RunState | None = None) -> RunState | None:
-    """The state that `events` lead to: the fold of a journal."""
-    for event in events:
-        state = decide(state, event).state
-    return state
 
 
 def _on_live(state: RunState, event: LiveEvent) -> Transition:

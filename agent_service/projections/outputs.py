@@ -8,9 +8,8 @@ from pydantic import JsonValue
 
 from agent_service.core.events import ToolReturned
 from agent_service.projections.moments import Moment
-from schemas.events import ToolOutput
+from schemas.events import ARTIFACT_PATH, ToolOutput
 
-_PATH = re.compile(r"artifacts/[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -28,7 +27,7 @@ class NamedArtifact:
 
 def is_artifact_path(path: str) -> bool:
     """Whether a file may have this name: one folder deep, plain letters, at most 100 characters."""
-    return _PATH.fullmatch(path) is not None
+    return ARTIFACT_PATH.fullmatch(path) is not None
 
 
 def named_artifacts(moments: Iterable[Moment]) -> tuple[NamedArtifact, ...]:

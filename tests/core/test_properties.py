@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from agent_service import journal
-from agent_service.core.decide import decide, outstanding, replay
+from agent_service.core.decide import decide, outstanding
 from agent_service.core.effects import Publish
 from agent_service.core.state import Status
 from tests.core.rules import RULES, Rule
@@ -58,7 +58,7 @@ def test_the_journal_folds_to_the_same_states_and_the_same_effects(script: Scrip
     assert [transition.state for _, transition in rehearsed] == [commit.state for commit in commits]
     effects = [journal.encode_effects(transition.effects) for _, transition in rehearsed]
     assert effects == [commit.effects or "[]" for commit in commits]
-    assert replay(commit.entry.decoded() for commit in commits) == script.state
+    assert [None, *(transition.state for _, transition in rehearsed)][-1] == script.state
     assert journal.flaw_in_chain([commit.entry for commit in commits]) is None
 
 

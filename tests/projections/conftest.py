@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.projections.workspace import Workspace
+from tests.projections.folders import RUN, SECRET
 
 
 @pytest.fixture
@@ -17,6 +18,20 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def workspace(root: Path) -> Workspace:
     return Workspace(root)
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_bytes(SECRET)
+    return path
+
+
+@pytest.fixture
+def folder(root: Path, workspace: Workspace) -> Path:
+    """A run's folder with one page and one artifact."""
+    assert workspace.write([(RUN, {"plan.md": b"old", "artifacts/a.txt": b"a"})]) == {}
+    return root / RUN
 
 
 @pytest.fixture

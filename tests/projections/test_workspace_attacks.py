@@ -12,29 +12,7 @@ import pytest
 from agent_service.projections.disk import Unsafe
 from agent_service.projections.places import IllegalName, checked
 from agent_service.projections.workspace import Workspace
-
-RUN = "run_01JD7Z0000000000000000000A"
-OTHER = "run_01JD7Z0000000000000000000B"
-SECRET = b"the secret of another"
-
-
-@pytest.fixture
-def secret(tmp_path: Path) -> Path:
-    path = tmp_path / "secret"
-    path.write_bytes(SECRET)
-    return path
-
-
-@pytest.fixture
-def folder(root: Path, workspace: Workspace) -> Path:
-    """A run's folder with one page and one artifact."""
-    assert workspace.write([(RUN, {"plan.md": b"old", "artifacts/a.txt": b"a"})]) == {}
-    return root / RUN
-
-
-def names(path: Path) -> list[str]:
-    return sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
-
+from tests.projections.folders import OTHER, RUN, SECRET, names
 
 HOSTILE_PATHS = [
     "", ".", "..", "/", "../x", "a/../../x", "/etc/passwd", "artifacts", "artifacts/", "artifacts/..", "artifacts/.",

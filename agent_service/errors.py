@@ -9,7 +9,7 @@ Misconfigured     nothing works before a person mends the configuration
 
 from typing import Literal
 
-Remedy = Literal["try_again", "pause", "fail", "escalate"]
+Remedy = Literal["try_again", "shrink", "pause", "fail", "escalate"]
 
 
 class TryAgain(Exception):

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from agent_service.core.events import ModelUsage
+from agent_service.core.events import ModelUsage, Provenance
 from agent_service.core.phases import Decision, Phase, Plan, Unusable
-from agent_service.core.state import RunState, Status
+from agent_service.core.state import Reserve, RunState, Status
 from agent_service.journal import Commit, Entry, Run
 from schemas.catalog import Catalog
 
@@ -101,7 +101,7 @@ class Bus(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One model call: what to decide, of which run. `with_plan`: a reflection that goes on brings its plan along."""
+    """One model call: what to decide, of which run. `with_plan`: a framing or a reflection brings its plan along."""
 
     state: RunState
     call: int
@@ -118,10 +118,24 @@ class Answer:
     usage: ModelUsage
     model: str
     plan: Plan | Unusable | None = None
+    provenance: Provenance | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a call will be made with, and the most it can spend."""
+
+    model: str
+    reserve: Reserve
+    prompt_hash: str
+    schema_hash: str
 
 
 class Model(Protocol):
-    """Frames, plans and reflects. A reply that is no valid decision is an Answer too (Unusable)."""
+    """Frames, plans, reflects and compacts. A reply that is no valid decision is an Answer too (Unusable)."""
+
+    def estimate(self, question: Question) -> Estimate | None:
+        """The most that the call can spend; None for a model that spends nothing. No I/O, and the same each time."""
 
     async def decide(self, question: Question) -> Answer:
         """Answer, or raise ModelError with what to do about it."""

@@ -1,31 +1,39 @@
 """Model calls: bounded in number, cancellable, and always ending in an event.
 
 A call holds one of the slots for turns while it runs. A call that was abandoned, or that the state does not ask for any
-more, brings nothing. Arguments of a planned action are checked against the tool's JSON Schema here, so that a plan that
-cannot be carried out is told to the model and never sent.
+more, brings nothing. A call that costs something is made in two halves: first the most it may spend is set aside, which
+is an event and committed, then it is made. A call found half made is therefore one that a dead process left.
+
+Arguments of a planned action are checked against the tool's JSON Schema here, so that a plan that cannot be carried out
+is told to the model and never sent.
 """
 
 import asyncio
 import json
-from datetime import datetime
 from typing import Any, Protocol
 
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from agent_service.core.effects import AskModel
-from agent_service.core.events import ModelReplied, ModelUnavailable
+from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
 from agent_service.core.phases import Decision, Plan, Unusable
 from agent_service.core.state import Brief, RunState
 from agent_service.errors import ModelError
-from agent_service.ports import Answer, Clock, Model, Question
+from agent_service.pace import Pace
+from agent_service.ports import Answer, Clock, Estimate, Model, Question
 
 MOST_BYTES = 128 * 1024
 """Of one reply: a request has to fit into a message of the bus (1 MiB), and the journal is kept for ever."""
 
+MOST_RAW = 4000
+"""Characters of a reply that could not be used, for the journal and for the repair."""
+
 _DECISIONS: TypeAdapter[tuple[Decision, Plan | Unusable | None]] = TypeAdapter(tuple[Decision, Plan | Unusable | None])
 
-Reply = ModelReplied | ModelUnavailable
+Reply = CallReserved | ModelReplied | ModelUnavailable
+HELD_BACK = frozenset({"rate_limit", "overloaded"})
+"""Errors after which no run asks before the time is over."""
 
 
 class ArgumentCheck(Protocol):
@@ -37,13 +45,18 @@ class ArgumentCheck(Protocol):
 class Thinker:
     """Asks the model and turns what comes back into events."""
 
-    def __init__(self, model: Model, arguments: ArgumentCheck, clock: Clock, *, slots: int) -> None:
+    def __init__(
+        self, model: Model, arguments: ArgumentCheck, clock: Clock, *, slots: int, pace: Pace | None = None
+    ) -> None:
         self._model = model
         self._arguments = arguments
         self._clock = clock
+        self._pace = pace or Pace()
         self._slots = asyncio.Semaphore(slots)
         self._wanted: set[tuple[str, int]] = set()
         self._calls: dict[tuple[str, int], asyncio.Task[Any]] = {}
+        self._admitted: dict[tuple[str, int], Estimate] = {}
+        """Calls that this process has set something aside for and not made yet."""
 
     async def think(self, state: RunState, effect: AskModel) -> Reply | None:
         """Make the call, or return None when it is moot or abandoned."""
@@ -60,6 +73,7 @@ class Thinker:
     def abandon(self, run_id: str, call: int) -> None:
         """Stop waiting for a call, or for a slot to make it."""
         self._wanted.discard((run_id, call))
+        self._admitted.pop((run_id, call), None)
         task = self._calls.get((run_id, call))
         if task is not None:
             task.cancel()
@@ -70,9 +84,9 @@ class Thinker:
         )
         task = self._calls[key] = _this_task()
         try:
-            answer = await self._model.decide(question)
+            return await self._next_half(key, question)
         except ModelError as error:
-            return _unavailable(error, effect.call, self._clock.now())
+            return self._unavailable(error, effect.call)
         except asyncio.CancelledError:
             # Abandoned: only the call ends, not the turn that made it. A shutdown cancels the turn.
             if key in self._wanted or task.uncancel() > 0:
@@ -80,23 +94,65 @@ class Thinker:
             return None
         finally:
             del self._calls[key]
-        return self._event(answer, state.brief, effect.call)
 
-    def _event(self, answer: Answer, brief: Brief, call: int) -> ModelReplied:
-        flaw = _unstorable(answer)
+    async def _next_half(self, key: tuple[str, int], question: Question) -> Reply:
+        asking, estimate = question.state.asking, self._model.estimate(question)
+        if estimate is None:
+            return self._event(await self._model.decide(question), question)
+        admitted = self._admitted.pop(key, None)
+        if admitted is None or asking is None or asking.reserve is None:
+            await self._pace.admit(estimate.reserve.tokens)
+            self._admitted[key] = estimate
+            return self._reserved(estimate, question.call)
+        used = 0
+        try:
+            answer = await self._model.decide(question)
+            used = answer.usage.input_tokens + answer.usage.output_tokens
+        finally:
+            self._pace.settle(admitted.reserve.tokens, used)
+        return self._event(answer, question)
+
+    def _reserved(self, estimate: Estimate, call: int) -> CallReserved:
+        return CallReserved(
+            at=self._clock.now(),
+            call=call,
+            model=estimate.model,
+            reserve=estimate.reserve,
+            prompt_hash=estimate.prompt_hash,
+            schema_hash=estimate.schema_hash,
+        )
+
+    def _unavailable(self, error: ModelError, call: int) -> ModelUnavailable:
+        if error.error_class in HELD_BACK and error.retry_after_s is not None:
+            self._pace.hold(error.retry_after_s, str(error))
+        return ModelUnavailable(
+            at=self._clock.now(),
+            call=call,
+            remedy=error.remedy,
+            error_class=error.error_class,
+            message=str(error).encode("utf-8", "replace").decode().replace("\0", "\ufffd"),
+            retry_after_s=error.retry_after_s,
+        )
+
+    def _event(self, answer: Answer, question: Question) -> ModelReplied:
+        brief, flaw = question.state.brief, _unstorable(answer)
         decision = Unusable(reason=flaw) if flaw else answer.decision
         return ModelReplied(
             at=self._clock.now(),
-            call=call,
+            call=question.call,
             model=answer.model,
             usage=answer.usage,
             decision=self._checked(brief, decision) if isinstance(decision, Plan) else decision,
             plan=self._checked(brief, answer.plan) if isinstance(answer.plan, Plan) and not flaw else answer.plan,
+            provenance=answer.provenance,
         )
 
     def _checked(self, brief: Brief, plan: Plan) -> Plan | Unusable:
         flaws = self._arguments.flaws(brief, plan)
-        return Unusable(reason=f"arguments of {plan.action.tool}: {'; '.join(flaws)}") if flaws else plan
+        if not flaws:
+            return plan
+        raw = json.dumps({"tool": plan.action.tool, "arguments": plan.action.arguments}, ensure_ascii=False)
+        return Unusable(reason=f"arguments of {plan.action.tool}: {'; '.join(flaws)}", raw=raw[:MOST_RAW])
 
 
 def _this_task() -> asyncio.Task[Any]:
@@ -104,17 +160,6 @@ def _this_task() -> asyncio.Task[Any]:
     if task is None:
         raise RuntimeError("a model is asked from within a task")
     return task
-
-
-def _unavailable(error: ModelError, call: int, at: datetime) -> ModelUnavailable:
-    return ModelUnavailable(
-        at=at,
-        call=call,
-        remedy=error.remedy,
-        error_class=error.error_class,
-        message=str(error).encode("utf-8", "replace").decode().replace("\0", "\ufffd"),
-        retry_after_s=error.retry_after_s,
-    )
 
 
 def _unstorable(answer: Answer) -> str | None:

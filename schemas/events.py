@@ -203,6 +203,9 @@ class BudgetUse(_FromUs):
     max_tokens: int | None
     cost_usd: float | None
     max_cost_usd: float | None
+    lost_tokens: int = 0
+    """Set aside for model calls whose reply a crash lost: perhaps spent, so they count against the limit."""
+    lost_cost_usd: float | None = 0.0
     deadline_at: Instant
 
 
@@ -211,7 +214,7 @@ class Progress(_FromUs):
 
     run_id: Id
     seq: Count
-    phase: Literal["accepted", "frame", "plan", "act", "reflect", "end"]
+    phase: Literal["accepted", "frame", "plan", "act", "reflect", "compact", "end"]
     step: int
     status: Text
     summary: Text

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from agent_service.core.events import ModelUsage
 from agent_service.core.phases import Framing, Phase, Plan, Reflection, Unusable
 from agent_service.errors import Misconfigured, ModelError, Remedy
-from agent_service.ports import Answer, Question
+from agent_service.ports import Answer, Estimate, Question
 
 _FRAMING, _PLAN, _REFLECTION = TypeAdapter(Framing), TypeAdapter(Plan), TypeAdapter(Reflection)
 
@@ -107,6 +107,11 @@ class ScriptedModel:
     def __init__(self, script: Script) -> None:
         self._script = script
         self._name = f"script:{script.name}"
+
+    def estimate(self, question: Question) -> Estimate | None:
+        """Nothing is spent: nothing has to be set aside."""
+        del question
+        return None
 
     async def decide(self, question: Question) -> Answer:
         for rule in self._script.rules:

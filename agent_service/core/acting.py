@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from pydantic import JsonValue
 
-from agent_service.core import endings
+from agent_service.core import endings, notes
 from agent_service.core.effects import Publish, Transition, publish
 from agent_service.core.phases import Action
 from agent_service.core.replacing import replace
@@ -117,9 +117,10 @@ def finish_step(state: RunState, result: ToolResult, *, at: datetime) -> RunStat
         summary=_summary(output),
         call=_call(pending.action),
         outcome=_digest([result.status == "ok", _comparable(output)]),
+        seconds=max(0.0, (at - pending.requested_at).total_seconds()),
     )
     return replace(
-        state,
+        notes.with_step(state, pending, record, output),
         pending=None,
         completed=(*state.completed, record),
         last_result=LastResult(step=record.step, status=record.status, output=output),

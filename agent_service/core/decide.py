@@ -7,16 +7,18 @@ Rule 3: after a final status nothing changes any more, but a late result is reco
 Rule 4: a reply counts only for the call the run asks for; a result only for the attempt that is pending.
 Rule 5: a cancel ends a run in every state that is not final.
 
-What the phases mean is in `thinking`, tools are in `acting`, results are judged in `correlate`, endings in `endings`.
+Model calls are in `asking`, decisions in `thinking`, tools in `acting`, endings in `endings`; `correlate` says what a
+result relates to.
 """
 
 from datetime import datetime
 from typing import assert_never
 
-from agent_service.core import acting, endings, limits, thinking
+from agent_service.core import acting, asking, endings, limits, notes, thinking
 from agent_service.core.correlate import Relation, judge
 from agent_service.core.effects import Effect, Publish, Transition, publish
 from agent_service.core.events import (
+    CallReserved,
     CancelRequested,
     Event,
     ModelReplied,
@@ -36,7 +38,8 @@ from schemas import keys, subjects
 MAX_MESSAGES = 50
 MAX_SIGNALS = 200
 
-LiveEvent = RunStarted | ModelReplied | ModelUnavailable | CancelRequested | SignalReceived | TimerFired
+ModelEvent = CallReserved | ModelReplied | ModelUnavailable
+LiveEvent = RunStarted | ModelEvent | CancelRequested | SignalReceived | TimerFired
 """What only a run that has not ended takes notice of."""
 
 
@@ -55,7 +58,7 @@ def _on_live(state: RunState, event: LiveEvent) -> Transition:
     match event:
         case RunStarted():
             return _on_started(state, event)
-        case ModelReplied() | ModelUnavailable():
+        case CallReserved() | ModelReplied() | ModelUnavailable():
             return _on_model(state, event)
         case CancelRequested():
             return endings.cancel(_next(state), event.reason, at=event.at)
@@ -145,17 +148,21 @@ def _on_started(state: RunState, event: RunStarted) -> Transition:
         started_at=event.at,
         updated_at=event.at,
     )
-    return thinking.ask(started, Phase.FRAME, at=event.at)
+    return asking.ask(started, Phase.FRAME, at=event.at)
 
 
-def _on_model(state: RunState, event: ModelReplied | ModelUnavailable) -> Transition:
+def _on_model(state: RunState, event: ModelEvent) -> Transition:
     if state.asking is None or event.call != state.asking.call:
         return _ignored(state, f"model call {event.call} is not the one waited for")
     if state.status is Status.PAUSED:
         return _ignored(state, "the run is paused: the call is made again when it is resumed")
-    if isinstance(event, ModelReplied):
-        return thinking.on_reply(_next(state), event)
-    return thinking.on_unavailable(_next(state), event)
+    match event:
+        case CallReserved():
+            return asking.on_reserved(_next(state), event)
+        case ModelReplied():
+            return thinking.on_reply(_next(state), event)
+        case ModelUnavailable():
+            return asking.on_unavailable(_next(state), event)
 
 
 def _on_result(state: RunState, event: ToolReturned) -> Transition:
@@ -168,7 +175,7 @@ def _on_result(state: RunState, event: ToolReturned) -> Transition:
         case Relation.VIOLATION:
             return endings.escalate(_next(state), "protocol_violation", judgement.reason, at=event.at)
         case Relation.MATCH if result.status == "ok":
-            return _reflect(acting.finish_step(_next(state), result, at=event.at), at=event.at)
+            return asking.reflect(acting.finish_step(_next(state), result, at=event.at), at=event.at)
         case Relation.MATCH:
             return _on_tool_error(_next(state), _as_error(result), at=event.at)
 
@@ -202,22 +209,12 @@ def _on_tool_error(state: RunState, result: wire.ToolResult, *, at: datetime) ->
         return endings.escalate(state, error.error_class, what, at=at)
     if acting.could_be_retried(state, pending, error):
         return endings.escalate(state, _spent_attempts(state), f"{what} (attempt {pending.attempt}, the last)", at=at)
-    return _reflect(acting.finish_step(state, result, at=at), at=at)
+    return asking.reflect(acting.finish_step(state, result, at=at), at=at)
 
 
 def _spent_attempts(state: RunState) -> str:
     of_run = state.attempts >= state.brief.limits.max_attempts_of_run
     return "budget_attempts" if of_run else "tool_exhausted"
-
-
-def _reflect(state: RunState, *, at: datetime) -> Transition:
-    feedback: tuple[str, ...] = ()
-    if acting.repetitions(state) >= acting.SAME_RESULT_LIMIT:
-        feedback = ("this action has brought this same result three times: choose another, or end the run",)
-    asked = thinking.ask(state, Phase.REFLECT, at=at, feedback=feedback)
-    if asked.state is None or asked.state.status is not state.status:
-        return asked
-    return replace(asked, effects=(endings.progress(state, "act", state.summary), *asked.effects))
 
 
 def _on_timer(state: RunState, at: datetime) -> Transition:
@@ -231,14 +228,14 @@ def _on_timer(state: RunState, at: datetime) -> Transition:
         return acting.send(state, pending, at=at)
     if pending and not pending.retry_at and at >= pending.deadline_at:
         return _on_tool_error(state, _timed_out(state, at), at=at)
-    return thinking.ask_now(state, at)
+    return asking.ask_now(state, at)
 
 
 def _on_deadline(state: RunState, at: datetime) -> Transition:
     past = limits.past_deadline(state.brief.limits)
     if state.status is Status.QUEUED:  # there is nothing yet that could be resumed
         return endings.escalate(state, *past, at=at)
-    question = state.asking or thinking.next_question(state, Phase.PLAN)
+    question = state.asking or asking.next_question(state, Phase.PLAN)
     return endings.out_of_budget(state, past, at=at, question=question)
 
 
@@ -269,7 +266,8 @@ def _on_signal(state: RunState, event: SignalReceived) -> Transition:
         return _ignored(state, f"signal {signal.signal_id} was heard already")
     heard = replace(_next(state), signals=(*state.signals, signal.signal_id)[-MAX_SIGNALS:], updated_at=event.at)
     if signal.message:
-        heard = replace(heard, messages=(*heard.messages, signal.message)[-MAX_MESSAGES:])
+        told = notes.with_message(heard, signal.message)
+        heard = replace(told, messages=(*told.messages, signal.message)[-MAX_MESSAGES:])
     if signal.kind == "raise_budget" and signal.constraints:
         raised = limits.raised(heard.brief.limits, signal.constraints)
         heard = replace(heard, brief=replace(heard.brief, limits=raised))
@@ -283,5 +281,5 @@ def _on_signal(state: RunState, event: SignalReceived) -> Transition:
 def _resume(state: RunState, at: datetime) -> Transition:
     running = replace(state, status=Status.RUNNING, reason="", ending_class="")
     if running.asking:
-        return thinking.ask_now(running, at)
+        return asking.ask_now(running, at)
     return Transition(state=running)

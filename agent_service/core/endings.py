@@ -10,7 +10,7 @@ from agent_service.core.state import Asking, RunState, Status
 from schemas import keys, subjects
 from schemas.events import Cancelled, Completed, DoneItem, Escalated, Failed, Progress, Tally, Usage
 
-ProgressPhase = Literal["accepted", "frame", "plan", "act", "reflect", "end"]
+ProgressPhase = Literal["accepted", "frame", "plan", "act", "reflect", "compact", "end"]
 
 
 def progress(state: RunState, phase: ProgressPhase, summary: str) -> Publish:

@@ -9,8 +9,8 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from agent_service.core.phases import Framing, Plan, Reflection, Unusable
-from agent_service.core.state import Limits
+from agent_service.core.phases import Decision, Plan, Unusable
+from agent_service.core.state import Limits, Reserve
 from schemas.catalog import ToolOffer
 from schemas.events import Signal, ToolResult
 
@@ -47,32 +47,66 @@ class ToolReturned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUsage:
-    """What one model call cost. `cost_usd` is null when the price is unknown, never 0."""
+    """What one model call cost. `cost_usd` is null when the price is unknown, never 0.
+
+    `input_tokens` is the whole prompt, whether it came from the provider's cache, was written to it, or neither.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = None
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Where a reply comes from, for audit. The hashes are of the prompt's templates and of the reply's JSON Schema."""
+
+    prompt_hash: str
+    schema_hash: str
+    reply_id: str = ""
+    """The provider's name for the reply."""
+    stop_reason: str = ""
+    cache_miss: str = ""
+    """Why the provider could not use its cache, where it said so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallReserved:
+    """The most that call `call` may spend is set aside; the call is made next. `model` is the one that is asked."""
+
+    at: datetime
+    call: int
+    model: str
+    reserve: Reserve
+    prompt_hash: str = ""
+    schema_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReplied:
-    """The model answered call `call`. `plan` comes with a reflection when one call serves both."""
+    """The model answered call `call`. `plan` comes with a framing or a reflection when one call serves both."""
 
     at: datetime
     call: int
     model: str
     usage: ModelUsage
-    decision: Framing | Plan | Reflection | Unusable
+    decision: Decision
     plan: Plan | Unusable | None = None
+    provenance: Provenance | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUnavailable:
-    """Call `call` brought no answer. `remedy` says what to do: try again later, pause, fail, or escalate."""
+    """Call `call` brought no answer. `remedy` says what to do: try again later, shrink, pause, fail, or escalate.
+
+    `shrink`: the prompt is too long for the model: take the notes together and ask again.
+    """
 
     at: datetime
     call: int
-    remedy: Literal["try_again", "pause", "fail", "escalate"]
+    remedy: Literal["try_again", "shrink", "pause", "fail", "escalate"]
     error_class: str
     message: str
     retry_after_s: float | None = None
@@ -101,6 +135,7 @@ Event = (
     WakeAccepted
     | RunStarted
     | ToolReturned
+    | CallReserved
     | ModelReplied
     | ModelUnavailable
     | CancelRequested

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
-from agent_service.core.state import Limits, RunState
+from agent_service.core.state import Limits, Reserve, RunState, Spent
 from schemas.events import BudgetUse, Constraints
 
 N = TypeVar("N", int, float)
@@ -76,9 +76,35 @@ def reached_before_a_call(state: RunState, at: datetime) -> tuple[str, str] | No
     limits, spent = state.brief.limits, state.spent
     if at >= limits.deadline_at:
         return past_deadline(limits)
-    if limits.max_tokens is not None and spent.tokens >= limits.max_tokens:
-        return "budget_tokens", f"{spent.tokens} of {limits.max_tokens} tokens are spent"
-    return None if limits.max_cost_usd is None else _cost_reached(limits.max_cost_usd, spent.cost_usd)
+    tokens = spent.tokens + spent.lost_tokens
+    if limits.max_tokens is not None and tokens >= limits.max_tokens:
+        return "budget_tokens", f"{tokens} of {limits.max_tokens} tokens are spent"
+    return None if limits.max_cost_usd is None else _cost_reached(limits.max_cost_usd, cost_so_far(spent))
+
+
+def beyond_with(state: RunState, reserve: Reserve) -> tuple[str, str] | None:
+    """The budget (class, reason) that a call which spends all of `reserve` would break, or None."""
+    limits, spent = state.brief.limits, state.spent
+    tokens = spent.tokens + spent.lost_tokens
+    if limits.max_tokens is not None and tokens + reserve.tokens > limits.max_tokens:
+        used = f"{tokens} of {limits.max_tokens} tokens are spent"
+        return "budget_tokens", f"{used}, and the next model call may need {reserve.tokens}"
+    if limits.max_cost_usd is None:
+        return None
+    cost = cost_so_far(spent)
+    if cost is None or reserve.cost_usd is None:
+        return _cost_reached(limits.max_cost_usd, None)
+    if cost + reserve.cost_usd > limits.max_cost_usd:
+        used = f"{cost:.4f} of {limits.max_cost_usd:.4f} USD are spent"
+        return "budget_cost", f"{used}, and the next model call may cost {reserve.cost_usd:.4f}"
+    return None
+
+
+def cost_so_far(spent: Spent) -> float | None:
+    """What was paid, with what was perhaps paid for calls whose reply was lost; null when a price is not known."""
+    if spent.cost_usd is None or spent.lost_cost_usd is None:
+        return None
+    return spent.cost_usd + spent.lost_cost_usd
 
 
 def reached_before_a_step(state: RunState, at: datetime) -> tuple[str, str] | None:
@@ -109,13 +135,16 @@ def budget_use(state: RunState) -> BudgetUse:
         max_tokens=limits.max_tokens,
         cost_usd=state.spent.cost_usd,
         max_cost_usd=limits.max_cost_usd,
+        lost_tokens=state.spent.lost_tokens,
+        lost_cost_usd=state.spent.lost_cost_usd,
         deadline_at=limits.deadline_at,
     )
 
 
 def _cost_reached(limit: float, spent: float | None) -> tuple[str, str] | None:
     if spent is None:
-        return "budget_cost", f"a call's price is not known, so a limit of {limit:.4f} USD cannot be kept"
+        why = f"the model's price is not known, so a limit of {limit:.4f} USD cannot be kept"
+        return "budget_cost", f"{why}: set agent.model.price, or wake without max_cost_usd"
     return ("budget_cost", f"{spent:.4f} of {limit:.4f} USD are spent") if spent >= limit else None
 
 

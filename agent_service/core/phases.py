@@ -1,4 +1,4 @@
-"""What the model may decide, typed: a framing, a plan, a reflection, or something that cannot be used.
+"""What the model may decide, typed: a framing, a plan, a reflection, a digest, or something that cannot be used.
 
 Shapes are checked here (`flaws`), meaning is checked where the decision is taken up. An unusable decision is a value,
 not an exception: the journal keeps it and the model is asked again.
@@ -19,6 +19,8 @@ class Phase(StrEnum):
     PLAN = "plan"
     ACT = "act"
     REFLECT = "reflect"
+    COMPACT = "compact"
+    """Old notes are taken together in facts, so that the prompt stays bounded."""
 
 
 class Verdict(StrEnum):
@@ -92,11 +94,30 @@ class Reflection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Digest:
+    """All that is worth keeping of what was learned so far; it takes the place of the facts and of the older notes."""
+
+    memory: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """The model, or its provider, will not answer. `category` is the provider's word for why."""
+
+    category: str
+    explanation: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unusable:
-    """A reply that is no valid decision, with what is wrong and the beginning of what came."""
+    """A reply that is no valid decision, with what is wrong and the beginning of what came.
+
+    `cut`: it ended because it reached the most tokens that a reply may have.
+    """
 
     reason: str
     raw: str = ""
+    cut: bool = False
 
 
-Decision = Framing | Plan | Reflection | Unusable
+Decision = Framing | Plan | Reflection | Digest | Refusal | Unusable

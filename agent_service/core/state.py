@@ -4,14 +4,14 @@
 from the small part that is written with every entry.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
 from pydantic import JsonValue
 
-from agent_service.core.phases import Action, Framing, Phase, Plan
+from agent_service.core.phases import Action, Framing, Phase, Plan, Reflection
 from schemas.catalog import ToolCommand, ToolOffer
 
 
@@ -50,6 +50,8 @@ class Limits:
     max_refused_done: int = 3
     max_depth: int = 0
     on_budget: Literal["escalate", "pause"] = "escalate"
+    max_notes: int = 48_000
+    """How long the notes of a run may grow, in characters, before they are compacted into facts."""
     queue_wait_s: float = 240.0
     """How long a tool request may wait before the tool begins."""
     retry_base_s: float = 2.0
@@ -63,7 +65,7 @@ class Brief:
     context: dict[str, JsonValue]
     limits: Limits
     fused: bool = True
-    """One model call serves Reflect and Plan together."""
+    """One model call serves Frame or Reflect, and Plan along with it."""
     depth: int = 0
     """How many agents called each other to get here."""
     callback: str | None = None
@@ -105,6 +107,14 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve:
+    """The most that a model call may spend. `cost_usd` is null when the price is unknown."""
+
+    tokens: int
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
     """The model call whose reply the run waits for. `call` counts from 1 and is the call's identity."""
 
@@ -112,10 +122,27 @@ class Asking:
     phase: Phase
     feedback: tuple[str, ...] = ()
     """What the model must be told: why its last decision was refused."""
+    rejected: str = ""
+    """The beginning of the reply that could not be used."""
+    longer: bool = False
+    """The last reply was cut at its limit: this one may be longer."""
     repairs: int = 0
     tries: int = 0
     """How often the model was not to be had."""
     retry_at: datetime | None = None
+    reserve: Reserve | None = None
+    """Set aside for the call that is being made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """One block of the prompt, rendered once and kept as it is, so that a provider's cache knows it again.
+
+    `step`: what one step did and brought. `person`: what somebody told the run. `memory`: older notes, compacted.
+    """
+
+    kind: Literal["step", "person", "memory"]
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +157,8 @@ class StepRecord:
     summary: str
     call: str
     outcome: str
+    seconds: float = 0.0
+    """From the request to the result of its last attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,12 +172,19 @@ class LastResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """Counted from the model's own reports. `cost_usd` is null as soon as one call's price is unknown."""
+    """Counted from the model's own reports. `cost_usd` is null as soon as one call's price is unknown.
+
+    `lost_…` is what was set aside for calls whose reply a crash lost: perhaps paid, so it counts against the limits.
+    """
 
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = 0.0
+    cache_read_tokens: int = 0
+    lost_calls: int = 0
+    lost_tokens: int = 0
+    lost_cost_usd: float | None = 0.0
 
     @property
     def tokens(self) -> int:
@@ -184,6 +220,11 @@ class RunState:
     step: int = 0
     attempts: int = 0
     completed: tuple[StepRecord, ...] = ()
+    notes: tuple[Note, ...] = ()
+    reflection: Reflection | None = None
+    """The newest one, until the note of the next step holds it."""
+    replies: dict[str, str] = field(default_factory=dict)
+    """The provider's name of the newest reply, by the hash of its schema: to ask why a cache was missed."""
     last_result: LastResult | None = None
     artifacts: tuple[str, ...] = ()
     late: tuple[tuple[int, int], ...] = ()

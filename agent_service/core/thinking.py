@@ -1,104 +1,66 @@
-"""Frame, Plan, Reflect: asking the model, and taking up what it decided.
+"""Frame, Plan, Reflect: taking up what the model decided.
 
 Rules: ending is decided by criteria, never by what the model left out. `done` is refused while an item is open or its
 evidence does not exist. A decision that cannot be used is told to the model and asked for again, so often and no more.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from agent_service.core import endings, limits
+from agent_service.core import endings, limits, notes
 from agent_service.core.acting import dispatch, flaws_of_action, is_stuck
-from agent_service.core.effects import AskModel, Transition
-from agent_service.core.events import ModelReplied, ModelUnavailable
-from agent_service.core.phases import Framing, Met, Phase, Plan, Reflection, Unusable, Verdict
+from agent_service.core.asking import ask, ask_to_reflect, next_question, put
+from agent_service.core.effects import Transition
+from agent_service.core.events import ModelReplied
+from agent_service.core.phases import Digest, Framing, Met, Phase, Plan, Reflection, Refusal, Unusable, Verdict
 from agent_service.core.replacing import replace
 from agent_service.core.state import Asking, DoneItem, RunState, Spent, Status
 
 MAX_FACTS = 100
-LONGEST_WAIT_S = 86400.0
-MODEL_BACKOFF_S = (2.0, 5.0, 15.0, 30.0, 60.0)
-
-
-def ask(state: RunState, phase: Phase, *, at: datetime, feedback: tuple[str, ...] = (), repairs: int = 0) -> Transition:
-    """Ask the model for `phase`, unless a budget forbids it. A paused run keeps the question for later."""
-    reached = limits.reached_before_a_call(state, at)
-    if phase is Phase.PLAN:
-        reached = reached or limits.reached_before_a_step(state, at)
-    asking = Asking(call=state.calls + 1, phase=phase, feedback=feedback, repairs=repairs)
-    if reached and state.status is not Status.PAUSED:
-        return endings.out_of_budget(state, reached, at=at, question=asking)
-    asked = replace(state, asking=asking, calls=asking.call, updated_at=at)
-    if asked.status is Status.PAUSED:
-        return Transition(state=asked)
-    return Transition(state=asked, effects=(AskModel(call=asking.call, phase=phase),))
+MAX_REJECTED = 4000
 
 
 def on_reply(state: RunState, reply: ModelReplied) -> Transition:
     """Take up a decision. `state` is already counted one entry further; the call is the one asked for."""
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
-    state = replace(state, asking=None, spent=_add(state.spent, reply), updated_at=reply.at)
+    state = replace(
+        state, asking=None, spent=_add(state.spent, reply), replies=_replies(state, reply), updated_at=reply.at
+    )
     match reply.decision:
-        case Framing() as framing if asking.phase is Phase.FRAME and not framing.flaws():
-            return _framed(state, framing, at=reply.at)
-        case Plan() as plan if asking.phase is Phase.PLAN:
+        case Refusal(category=category, explanation=explanation):
+            reason = f"the model refused to answer ({category}){': ' if explanation else ''}{explanation}"
+            return endings.escalate(state, "model_refused", reason, at=reply.at)
+        case Unusable(reason=reason) as unusable:
+            return _ask_again(state, asking, (reason,), at=reply.at, reply=unusable)
+    return _decided(state, asking, reply) or _ask_again(state, asking, _flaws(asking, reply), at=reply.at)
+
+
+def _decided(state: RunState, asking: Asking, reply: ModelReplied) -> Transition | None:
+    """What a decision that fits the question leads to; None when it does not fit."""
+    match asking.phase, reply.decision:
+        case Phase.FRAME, Framing() as framing if not framing.flaws():
+            return _framed(state, framing, reply.plan, at=reply.at)
+        case Phase.PLAN, Plan() as plan:
             return _planned(state, plan, asking, at=reply.at)
-        case Reflection() as reflection if asking.phase is Phase.REFLECT:
+        case Phase.PLAN, Reflection(verdict=Verdict.ESCALATE, summary=summary):
+            return endings.escalate(state, "model", summary, at=reply.at)
+        case Phase.REFLECT, Reflection() as reflection:
             return _reflected(state, reflection, reply.plan, at=reply.at)
-        case Unusable(reason=reason):
-            return _ask_again(state, asking, (reason,), at=reply.at)
-        case Framing() as framing:
-            return _ask_again(state, asking, framing.flaws() or _wrong_kind(asking), at=reply.at)
-        case _:
-            return _ask_again(state, asking, _wrong_kind(asking), at=reply.at)
+        case Phase.COMPACT, Digest(memory=memory):
+            return ask_to_reflect(notes.compacted(state, memory), reply.at)
+    return None
 
 
-def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
-    """The model gave no answer: wait durably, pause, fail or escalate, as the remedy says. No attempt is charged."""
-    asking = state.asking
-    assert asking is not None, "the caller has matched the call"
-    match event.remedy:
-        case "fail":
-            return endings.fail(state, event.error_class, event.message, at=event.at)
-        case "escalate":
-            return endings.escalate(state, event.error_class, event.message, at=event.at)
-        case "pause":
-            return endings.pause(state, event.error_class, event.message, at=event.at, question=asking)
-        case "try_again":
-            delay = timedelta(seconds=_delay_s(asking, event.retry_after_s))
-            waiting = replace(asking, tries=asking.tries + 1, retry_at=event.at + delay)
-            waited = replace(state, asking=waiting, updated_at=event.at, summary=f"model unavailable: {event.message}")
-            return Transition(state=waited)
+def _flaws(asking: Asking, reply: ModelReplied) -> tuple[str, ...]:
+    flaws = reply.decision.flaws() if isinstance(reply.decision, Framing) else ()
+    return flaws or (f"the reply is no decision of phase {asking.phase}",)
 
 
-def ask_now(state: RunState, at: datetime) -> Transition:
-    """Make the call that was put off: its delay is over, or the run was resumed."""
-    asking = state.asking
-    assert asking is not None, "the caller has looked"
-    reached = limits.reached_before_a_call(state, at)
-    if asking.phase is Phase.PLAN:
-        reached = reached or limits.reached_before_a_step(state, at)
-    if reached:
-        return endings.out_of_budget(state, reached, at=at, question=asking)
-    now = replace(state, asking=replace(asking, retry_at=None), updated_at=at)
-    return Transition(state=now, effects=(AskModel(call=asking.call, phase=asking.phase),))
-
-
-def next_question(state: RunState, phase: Phase) -> Asking:
-    """The call that would be made next."""
-    return Asking(call=state.calls + 1, phase=phase)
-
-
-def _delay_s(asking: Asking, wished_s: float | None) -> float:
-    """The provider's wish, where it is a sensible one, else a backoff."""
-    if wished_s is not None and 0 <= wished_s <= LONGEST_WAIT_S:
-        return wished_s
-    return MODEL_BACKOFF_S[min(asking.tries, len(MODEL_BACKOFF_S) - 1)]
-
-
-def _framed(state: RunState, framing: Framing, *, at: datetime) -> Transition:
+def _framed(state: RunState, framing: Framing, plan: Plan | Unusable | None, *, at: datetime) -> Transition:
     items = tuple(DoneItem(id=f"d{n}", text=text) for n, text in enumerate(framing.definition_of_done, start=1))
     framed = replace(state, framing=framing, done_items=items, summary=f"framed: {framing.goal_statement}")
+    if plan is not None:
+        return _with_plan(framed, plan, (), at=at)
     asked = ask(framed, Phase.PLAN, at=at)
     return _with_progress(framed, asked, "frame", framed.summary)
 
@@ -123,6 +85,7 @@ def _reflected(state: RunState, reflection: Reflection, plan: Plan | Unusable | 
         state,
         done_items=items,
         facts=(*state.facts, *(f for f in reflection.facts if f not in state.facts))[-MAX_FACTS:],
+        reflection=reflection,
         outline=state.outline if reflection.outline is None else reflection.outline,
         summary=reflection.summary,
     )
@@ -160,11 +123,17 @@ def _reframed(state: RunState, reflection: Reflection, *, at: datetime) -> Trans
 
 
 def _continued(state: RunState, plan: Plan | Unusable | None, refusals: tuple[str, ...], *, at: datetime) -> Transition:
-    if isinstance(plan, Plan):
-        return _planned(state, plan, Asking(call=state.calls, phase=Phase.PLAN, feedback=refusals), at=at)
-    if isinstance(plan, Unusable):
-        return _ask_again(state, Asking(call=state.calls, phase=Phase.PLAN), (plan.reason,), at=at)
+    if plan is not None:
+        return _with_plan(state, plan, refusals, at=at)
     return _with_progress(state, ask(state, Phase.PLAN, at=at, feedback=refusals), "reflect", state.summary)
+
+
+def _with_plan(state: RunState, plan: Plan | Unusable, refusals: tuple[str, ...], *, at: datetime) -> Transition:
+    """Take up the plan that came along with a framing or a reflection."""
+    asking = Asking(call=state.calls, phase=Phase.PLAN, feedback=refusals)
+    if isinstance(plan, Plan):
+        return _planned(state, plan, asking, at=at)
+    return _ask_again(state, asking, (plan.reason,), at=at, reply=plan)
 
 
 def _ticked(state: RunState, met: tuple[Met, ...]) -> tuple[tuple[DoneItem, ...], tuple[str, ...]]:
@@ -186,16 +155,24 @@ def _ticked(state: RunState, met: tuple[Met, ...]) -> tuple[tuple[DoneItem, ...]
     return items, tuple(refusals)
 
 
-def _ask_again(state: RunState, asking: Asking, flaws: tuple[str, ...], *, at: datetime) -> Transition:
+def _ask_again(
+    state: RunState, asking: Asking, flaws: tuple[str, ...], *, at: datetime, reply: Unusable | None = None
+) -> Transition:
     repairs = asking.repairs + 1
     if repairs > state.brief.limits.max_repairs:
+        if asking.phase is Phase.COMPACT:
+            return ask_to_reflect(notes.compacted(state, state.facts), at)
         reason = f"the model gave no usable {asking.phase} in {repairs} tries: {'; '.join(flaws)}"
         return endings.escalate(state, "invalid_decision", reason, at=at)
-    return ask(state, asking.phase, at=at, feedback=(*asking.feedback, *flaws), repairs=repairs)
-
-
-def _wrong_kind(asking: Asking) -> tuple[str, ...]:
-    return (f"the reply is no decision of phase {asking.phase}",)
+    repaired = Asking(
+        call=state.calls + 1,
+        phase=asking.phase,
+        feedback=(*asking.feedback, *flaws),
+        rejected=reply.raw[:MAX_REJECTED] if reply else "",
+        longer=asking.longer or (reply is not None and reply.cut),
+        repairs=repairs,
+    )
+    return put(state, repaired, at=at)
 
 
 def _with_progress(state: RunState, then: Transition, phase: endings.ProgressPhase, summary: str) -> Transition:
@@ -213,4 +190,13 @@ def _add(spent: Spent, reply: ModelReplied) -> Spent:
         input_tokens=spent.input_tokens + usage.input_tokens,
         output_tokens=spent.output_tokens + usage.output_tokens,
         cost_usd=spent.cost_usd + usage.cost_usd if known else None,  # type: ignore[operator] # both known
+        cache_read_tokens=spent.cache_read_tokens + usage.cache_read_tokens,
+        lost_calls=spent.lost_calls,
+        lost_tokens=spent.lost_tokens,
+        lost_cost_usd=spent.lost_cost_usd,
     )
+
+
+def _replies(state: RunState, reply: ModelReplied) -> dict[str, str]:
+    made = reply.provenance
+    return {**state.replies, made.schema_hash: made.reply_id} if made and made.reply_id else state.replies

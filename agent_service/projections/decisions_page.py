@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from agent_service.core.events import (
+    CallReserved,
     CancelRequested,
     ModelReplied,
     ModelUnavailable,
@@ -18,7 +19,7 @@ from agent_service.projections.markdown import bullets, code, fenced, inline, pa
 from agent_service.projections.moments import Moment
 from agent_service.projections.plain import instant
 from agent_service.projections.rulings import rulings
-from agent_service.projections.sayings import OUTCOMES, call_of, consequences
+from agent_service.projections.sayings import OUTCOMES, call_of, consequences, reserved
 from agent_service.projections.thoughts import headline, thoughts
 
 
@@ -51,9 +52,11 @@ def _told(moment: Moment) -> tuple[str, Iterator[str]]:
 
 
 def _from_people(
-    moment: Moment, event: WakeAccepted | RunStarted | CancelRequested | SignalReceived
+    moment: Moment, event: WakeAccepted | RunStarted | CallReserved | CancelRequested | SignalReceived
 ) -> tuple[str, Iterator[str]]:
     match event:
+        case CallReserved():
+            return "Set aside", iter((f"{reserved(event)}.".capitalize(),))
         case WakeAccepted(goal=goal):
             return "Accepted", iter((f"The goal: {inline(goal, 400)}",))
         case RunStarted(skills=skills):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from agent_service.core.decide import decide
-from agent_service.core.events import Event
+from agent_service.core.events import CallReserved, Event
 from agent_service.core.state import Asking, Pending, RunState, Status
 from agent_service.journal import Entry
 
@@ -47,6 +47,8 @@ class Moment:
         """The model call that was made."""
         asking = self.after.asking
         if asking is None or asking.retry_at or self.after.status is not Status.RUNNING:
+            return None
+        if isinstance(self.event, CallReserved):  # the other half of a call that was asked for before
             return None
         return asking if self.resumed or self.before is None or asking != self.before.asking else None
 

@@ -1,10 +1,12 @@
-"""Rulings: what became of each decision in a model's reply. A fused reply holds two, a reflection and a plan. Pure."""
+"""Rulings: what became of each decision in a model's reply. A fused reply holds two: a framing or a reflection,
+and a plan. Pure.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from agent_service.core.events import ModelReplied
-from agent_service.core.phases import Decision, Phase, Plan, Reflection, Unusable, Verdict
+from agent_service.core.phases import Decision, Framing, Phase, Plan, Reflection, Unusable, Verdict
 from agent_service.core.state import RunState
 from agent_service.projections.moments import Moment
 
@@ -40,7 +42,8 @@ def rulings(moment: Moment) -> tuple[Ruling, ...]:
 
 
 def _with_plan(moment: Moment, before: RunState, decision: Decision, plan: Plan | Unusable) -> Ruling:
-    if isinstance(decision, Reflection) and decision.verdict is Verdict.CONTINUE:
+    goes_on = isinstance(decision, Reflection) and decision.verdict is Verdict.CONTINUE
+    if goes_on or (isinstance(decision, Framing) and not decision.flaws()):
         return _ruling(moment, before, plan, Phase.PLAN, attempt=1)
     return Ruling(phase=Phase.PLAN, step=before.step + 1, attempt=1, decision=plan, status="ignored")
 
@@ -79,6 +82,7 @@ def _not_taken_up(after: RunState, decision: Decision, phase: Phase) -> bool:
     if reframe and after.ending_class == "budget_reframes":
         return True
     goes_on = isinstance(decision, Reflection) and phase is Phase.REFLECT and decision.verdict is Verdict.CONTINUE
+    goes_on = goes_on or (isinstance(decision, Framing) and after.framing is decision)
     return after.ending_class == "invalid_decision" and not goes_on
 
 

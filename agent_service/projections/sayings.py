@@ -7,6 +7,7 @@ line, and every model is named by the name it gave itself, so that a script is k
 from typing import assert_never
 
 from agent_service.core.events import (
+    CallReserved,
     CancelRequested,
     ModelReplied,
     ModelUnavailable,
@@ -16,7 +17,7 @@ from agent_service.core.events import (
     ToolReturned,
     WakeAccepted,
 )
-from agent_service.core.phases import Action, Decision, Framing, Phase, Plan, Reflection, Unusable
+from agent_service.core.phases import Action, Decision, Digest, Framing, Phase, Plan, Reflection, Refusal, Unusable
 from agent_service.core.state import Asking, Pending
 from agent_service.projections.acts import Act, act_of
 from agent_service.projections.moments import Moment
@@ -25,7 +26,13 @@ from agent_service.projections.rulings import Ruling, rulings
 
 MAX_SAYING = 500
 
-DONE = {Phase.FRAME: "framed", Phase.PLAN: "planned", Phase.ACT: "acted", Phase.REFLECT: "reflected"}
+DONE = {
+    Phase.FRAME: "framed",
+    Phase.PLAN: "planned",
+    Phase.ACT: "acted",
+    Phase.REFLECT: "reflected",
+    Phase.COMPACT: "compacted",
+}
 OUTCOMES = {
     "ok": "ok",
     "error": "failed",
@@ -63,6 +70,10 @@ def gist(decision: Decision) -> str:
             return f"{call_of(action)}: {why}" if why else call_of(action)
         case Reflection(verdict=verdict, summary=summary):
             return f"{verdict}: {summary}"
+        case Digest(memory=memory):
+            return f"{len(memory)} facts take the place of the older notes"
+        case Refusal(category=category, explanation=explanation):
+            return f"{category}: {explanation}" if explanation else category
         case Unusable(reason=reason):
             return reason
     assert_never(decision)
@@ -81,8 +92,16 @@ def _happened(moment: Moment) -> str:
             return _from_people(other)
 
 
-def _from_people(event: WakeAccepted | RunStarted | CancelRequested | SignalReceived) -> str:
+def reserved(event: CallReserved) -> str:
+    """What was set aside for a call."""
+    cost = "price not known" if event.reserve.cost_usd is None else f"{event.reserve.cost_usd:.4f} USD"
+    return f"at most {event.reserve.tokens} tokens ({cost}) for call {event.call} to {event.model}"
+
+
+def _from_people(event: WakeAccepted | RunStarted | CallReserved | CancelRequested | SignalReceived) -> str:
     match event:
+        case CallReserved():
+            return f"set aside {reserved(event)}"
         case WakeAccepted(goal=goal):
             return f"accepted: {goal}"
         case RunStarted(skills=skills):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from agent_service.core.events import ModelReplied
-from agent_service.core.phases import Framing, Met, Plan, Reflection, Unusable, Verdict
+from agent_service.core.phases import Digest, Framing, Met, Plan, Reflection, Refusal, Unusable, Verdict
 from agent_service.core.state import RunState
 from agent_service.projections.markdown import bullets, code, fenced, inline, json_block, numbered, tick
 from agent_service.projections.moments import Moment
@@ -20,8 +20,11 @@ def headline(ruled: Sequence[Ruling]) -> str:
 def thoughts(moment: Moment, reply: ModelReplied, ruled: Sequence[Ruling]) -> Iterator[str]:
     usage = reply.usage
     cost = "price not known" if usage.cost_usd is None else f"{usage.cost_usd:.4f} USD"
-    spent = f"{usage.input_tokens} tokens in, {usage.output_tokens} out, {cost}"
+    cached = f" ({usage.cache_read_tokens} from the cache)" if usage.cache_read_tokens else ""
+    spent = f"{usage.input_tokens} tokens in{cached}, {usage.output_tokens} out, {cost}"
     yield f"By {inline(speaker(reply.model))}, call {reply.call}: {spent}."
+    if reply.provenance and reply.provenance.cache_miss:
+        yield f"The provider's prompt cache was missed: {inline(reply.provenance.cache_miss)}."
     for ruling in ruled:
         yield from _decided(moment, ruling)
         if ruling.status == "ignored":
@@ -44,6 +47,10 @@ def _decided(moment: Moment, ruling: Ruling) -> Iterator[str]:
             yield reasons(moment.after, plan)
         case Reflection() as reflection:
             yield from _reflected(moment.after, reflection)
+        case Digest(memory=memory):
+            yield f"Takes the place of the older notes:\n\n{bullets(map(inline, memory)) or '(nothing)'}"
+        case Refusal(category=category, explanation=explanation):
+            yield f"**Refused to answer** ({code(category)}). {inline(explanation)}"
         case Unusable(reason=reason, raw=raw):
             yield f"**No valid decision.** {inline(reason)}"
             yield fenced(raw) if raw else ""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import JsonValue
 
-from agent_service.core.events import ModelReplied, ModelUnavailable
+from agent_service.core.events import ModelReplied, ModelUnavailable, Provenance
 from agent_service.core.phases import Plan
 from agent_service.journal import GENESIS
 from agent_service.projections.acts import Act, act_of
@@ -124,9 +124,19 @@ def _decision_line(moment: Moment, reply: ModelReplied, ruling: Ruling, *, paid:
             "model": reply.model,
             "input_tokens": usage.input_tokens if paid else 0,
             "output_tokens": usage.output_tokens if paid else 0,
+            "cache_read_tokens": usage.cache_read_tokens if paid else 0,
+            "cache_write_tokens": usage.cache_write_tokens if paid else 0,
         },
         cost_usd=usage.cost_usd if paid else 0.0,
+        **_made_with(reply.provenance),
     )
+
+
+def _made_with(provenance: Provenance | None) -> Line:
+    """The hashes of the prompt's templates and of the reply's schema, for a model that has them."""
+    if provenance is None:
+        return {}
+    return {"prompt_hash": provenance.prompt_hash, "schema_hash": provenance.schema_hash}
 
 
 def _no_decision_line(moment: Moment, event: ModelUnavailable) -> Line:

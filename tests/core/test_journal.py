@@ -154,6 +154,7 @@ FORMAT_1 = {
     '"limits":{"deadline_at":"2026-11-21T13:00:00Z","max_steps":3}}',
     "RunStarted": '{"at":"2026-11-21T12:00:00Z","skills":[{"name":"fetch","route":"jina-reader",'
     '"commands":[{"name":"handle","tier":"read"}]}]}',
+    "CallReserved": '{"at":"2026-11-21T12:00:00Z","call":1,"model":"m","reserve":{"tokens":9000,"cost_usd":null}}',
     "ModelReplied": '{"at":"2026-11-21T12:00:00Z","call":1,"model":"m","usage":{"input_tokens":1,"output_tokens":2,'
     '"cost_usd":null},"decision":{"verdict":"continue","summary":"s"},"plan":{"action":{"tool":"fetch",'
     '"command":"handle","arguments":{"url":"u"}}}}',

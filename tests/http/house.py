@@ -63,6 +63,10 @@ class SilentBus:
 
 
 class _NoModel:
+    def estimate(self, question: Question) -> None:
+        del question
+        return
+
     async def decide(self, question: Question) -> Answer:
         raise AssertionError(question)
 

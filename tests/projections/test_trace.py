@@ -71,7 +71,13 @@ def test_an_act_carries_its_arguments_and_its_evidence() -> None:
 
 def test_a_decision_names_its_model_and_what_it_cost() -> None:
     frame = lines(worked_example())[0]
-    assert frame["usage"] == {"model": MODEL, "input_tokens": 800, "output_tokens": 120}
+    assert frame["usage"] == {
+        "model": MODEL,
+        "input_tokens": 800,
+        "output_tokens": 120,
+        "cache_read_tokens": 0,
+        "cache_write_tokens": 0,
+    }
     assert frame["cost_usd"] == 0.0042
 
 

@@ -21,7 +21,7 @@ from agent_service.errors import ModelError, TryAgain
 from agent_service.intake import Arrival, Intake
 from agent_service.journal import Commit, Run
 from agent_service.outbox import Outbox
-from agent_service.ports import Answer, Question, Unperformed, Wake
+from agent_service.ports import Answer, Estimate, Question, Unperformed, Wake
 from agent_service.recovery import Recovery
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
@@ -191,6 +191,10 @@ class Mind:
         self.argument: Any = None
         self._faults = faults
         self._steps = steps
+
+    def estimate(self, question: Question) -> Estimate | None:
+        del question
+        return None
 
     async def decide(self, question: Question) -> Answer:
         self.calls[question.state.run_id, question.call] += 1

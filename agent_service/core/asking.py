@@ -1,0 +1,134 @@
+"""Asking the model: one call at a time, within the run's budgets, and durably again when it was not to be had.
+
+Rules: the most that a call may spend is set aside before it is made, so that a crash in the middle of a call can not
+hide what it cost. Waiting for a model charges nothing. No prompt grows beyond its bound: the notes are compacted first.
+"""
+
+from datetime import datetime, timedelta
+
+from agent_service.core import acting, endings, limits, notes
+from agent_service.core.effects import AskModel, Transition
+from agent_service.core.events import CallReserved, ModelUnavailable
+from agent_service.core.phases import Phase
+from agent_service.core.replacing import replace
+from agent_service.core.state import Asking, Reserve, RunState, Spent, Status
+
+LONGEST_WAIT_S = 86400.0
+MODEL_BACKOFF_S = (2.0, 5.0, 15.0, 30.0, 60.0)
+
+
+def ask(state: RunState, phase: Phase, *, at: datetime, feedback: tuple[str, ...] = ()) -> Transition:
+    """Ask the model for `phase`, unless a budget forbids it. A paused run keeps the question for later."""
+    return put(state, Asking(call=state.calls + 1, phase=phase, feedback=feedback), at=at)
+
+
+def put(state: RunState, asking: Asking, *, at: datetime) -> Transition:
+    """Make the call `asking`, unless a budget forbids it."""
+    reached = limits.reached_before_a_call(state, at)
+    if asking.phase is Phase.PLAN:
+        reached = reached or limits.reached_before_a_step(state, at)
+    if reached and state.status is not Status.PAUSED:
+        return endings.out_of_budget(state, reached, at=at, question=asking)
+    asked = replace(state, asking=asking, calls=asking.call, updated_at=at)
+    if asked.status is Status.PAUSED:
+        return Transition(state=asked)
+    return Transition(state=asked, effects=(AskModel(call=asking.call, phase=asking.phase),))
+
+
+def reflect(state: RunState, *, at: datetime) -> Transition:
+    """Ask what the newest result means; where the notes have grown too long, have them compacted first."""
+    asked = ask(state, Phase.COMPACT, at=at) if notes.overfull(state) else ask_to_reflect(state, at)
+    if asked.state is None or asked.state.status is not state.status:
+        return asked
+    return replace(asked, effects=(endings.progress(state, "act", state.summary), *asked.effects))
+
+
+def ask_to_reflect(state: RunState, at: datetime) -> Transition:
+    """Ask what the newest result means, now that the notes are short enough."""
+    feedback: tuple[str, ...] = ()
+    if acting.repetitions(state) >= acting.SAME_RESULT_LIMIT:
+        feedback = ("this action has brought this same result three times: choose another, or end the run",)
+    return ask(state, Phase.REFLECT, at=at, feedback=feedback)
+
+
+def on_reserved(state: RunState, event: CallReserved) -> Transition:
+    """Set the most that the call may spend aside, and make it; not when that could break a budget.
+
+    A reserve that stands already is of the same call, made by a process that died before the reply was committed.
+    """
+    asking = state.asking
+    assert asking is not None, "the caller has matched the call"
+    state = replace(state, spent=_with_lost(state.spent, asking.reserve), asking=replace(asking, reserve=None))
+    reached = limits.reached_before_a_call(state, event.at) or limits.beyond_with(state, event.reserve)
+    if reached:
+        return endings.out_of_budget(state, reached, at=event.at, question=asking)
+    reserved = replace(state, asking=replace(asking, reserve=event.reserve), updated_at=event.at)
+    return Transition(state=reserved, effects=(AskModel(call=asking.call, phase=asking.phase),))
+
+
+def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
+    """The model gave no answer: wait durably, pause, fail or escalate, as the remedy says. No attempt is charged."""
+    asking = state.asking
+    assert asking is not None, "the caller has matched the call"
+    match event.remedy:
+        case "fail":
+            return endings.fail(state, event.error_class, event.message, at=event.at)
+        case "escalate":
+            return endings.escalate(state, event.error_class, event.message, at=event.at)
+        case "pause":
+            released = replace(state, asking=replace(asking, reserve=None))
+            return endings.pause(released, event.error_class, event.message, at=event.at, question=asking)
+        case "shrink":
+            return _shrunk(state, asking, event)
+        case "try_again":
+            delay = timedelta(seconds=_delay_s(asking, event.retry_after_s))
+            waiting = replace(asking, tries=asking.tries + 1, retry_at=event.at + delay, reserve=None)
+            waited = replace(state, asking=waiting, updated_at=event.at, summary=f"model unavailable: {event.message}")
+            return Transition(state=waited)
+
+
+def _shrunk(state: RunState, asking: Asking, event: ModelUnavailable) -> Transition:
+    """The same question with as few notes as can be; when there are none left to give up, the run fails."""
+    smaller = notes.shrunk(state)
+    if smaller is None:
+        return endings.fail(state, event.error_class, event.message, at=event.at)
+    if asking.phase is Phase.COMPACT:
+        return ask_to_reflect(replace(smaller, asking=None), event.at)
+    return put(smaller, replace(asking, call=state.calls + 1, reserve=None), at=event.at)
+
+
+def ask_now(state: RunState, at: datetime) -> Transition:
+    """Make the call that was put off: its delay is over, or the run was resumed."""
+    asking = state.asking
+    assert asking is not None, "the caller has looked"
+    reached = limits.reached_before_a_call(state, at)
+    if asking.phase is Phase.PLAN:
+        reached = reached or limits.reached_before_a_step(state, at)
+    if reached:
+        return endings.out_of_budget(state, reached, at=at, question=asking)
+    now = replace(state, asking=replace(asking, retry_at=None, reserve=None), updated_at=at)
+    return Transition(state=now, effects=(AskModel(call=asking.call, phase=asking.phase),))
+
+
+def next_question(state: RunState, phase: Phase) -> Asking:
+    """The call that would be made next."""
+    return Asking(call=state.calls + 1, phase=phase)
+
+
+def _delay_s(asking: Asking, wished_s: float | None) -> float:
+    """The provider's wish, where it is a sensible one, else a backoff."""
+    if wished_s is not None and 0 <= wished_s <= LONGEST_WAIT_S:
+        return wished_s
+    return MODEL_BACKOFF_S[min(asking.tries, len(MODEL_BACKOFF_S) - 1)]
+
+
+def _with_lost(spent: Spent, reserve: Reserve | None) -> Spent:
+    if reserve is None:
+        return spent
+    known = spent.lost_cost_usd is not None and reserve.cost_usd is not None
+    return replace(
+        spent,
+        lost_calls=spent.lost_calls + 1,
+        lost_tokens=spent.lost_tokens + reserve.tokens,
+        lost_cost_usd=spent.lost_cost_usd + reserve.cost_usd if known else None,  # type: ignore[operator] # both known
+    )

@@ -23,7 +23,6 @@ from agent_service.adapters.nats_bus import NatsBus, NatsIntake
 from agent_service.adapters.nats_service import serve_on_bus
 from agent_service.adapters.nats_skills import NatsSkills
 from agent_service.adapters.nats_topology import topology
-from agent_service.adapters.scripted_model import ScriptedModel, read_script
 from agent_service.adapters.sqlite_store import SqliteStore
 from agent_service.adapters.system_clock import SystemClock
 from agent_service.background import Background
@@ -31,7 +30,10 @@ from agent_service.errors import Misconfigured, TryAgain
 from agent_service.feed import Feed
 from agent_service.intake import Intake
 from agent_service.journal import Commit
+from agent_service.models import open_model
 from agent_service.outbox import Outbox
+from agent_service.pace import Pace
+from agent_service.ports import Model
 from agent_service.projections.projector import Projector
 from agent_service.projections.workspace import Workspace
 from agent_service.recovery import FORGETTABLE, Recovery
@@ -76,10 +78,10 @@ async def serve(settings: AgentSettings) -> None:
     """Run the agent until SIGTERM or SIGINT. Raises Misconfigured when it cannot start like this."""
     stop = asyncio.Event()
     with _on_signals(stop), _listening(settings) as listener:
-        async with _foundations(settings) as (link, store):
+        async with _foundations(settings) as (link, store), open_model(settings.model) as model:
             try:
                 async with asyncio.TaskGroup() as group:
-                    agent = build(settings, link, store, Background(group))
+                    agent = build(settings, link, store, model, Background(group))
                     await _start(agent, group, listener)
                     await _until(stop)
             except* _Stopped:
@@ -87,7 +89,7 @@ async def serve(settings: AgentSettings) -> None:
             await agent.projector.flush()
 
 
-def build(settings: AgentSettings, link: NatsLink, store: SqliteStore, background: Background) -> Agent:
+def build(settings: AgentSettings, link: NatsLink, store: SqliteStore, model: Model, background: Background) -> Agent:
     """Put the agent together. Nothing runs yet."""
     clock, feed, bus = SystemClock(), Feed(), NatsBus(link)
     outbox = Outbox(bus, clock)
@@ -98,8 +100,9 @@ def build(settings: AgentSettings, link: NatsLink, store: SqliteStore, backgroun
         feed.tell(commit.state.run_id)
         projector.committed(commit)
 
-    model = ScriptedModel(read_script(settings.model.script_file()))
-    thinker = Thinker(model, ArgumentSchemas(), clock, slots=settings.turns)
+    rates = settings.model
+    pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
+    thinker = Thinker(model, ArgumentSchemas(), clock, slots=settings.turns, pace=pace)
     turns = Turns(store, outbox, thinker, committed)
     skills = NatsSkills(link, allow=settings.tools)
     intake = Intake(turns, skills, clock, policy=settings.limits.policy(), fused=settings.phases == "fused")

@@ -7,7 +7,6 @@ import hashlib
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits
 from agent_service.errors import Misconfigured
+from agent_service.model_settings import ModelSettings, Provider
 from groundwork import config_file
 from groundwork.config_problems import Misconfigured as ConfigProblems
 from groundwork.nats_config import NatsSection
@@ -23,6 +23,8 @@ from groundwork.nats_config import NatsSection
 SECTION = "agent"
 ENV_PREFIX = "AGENT_"
 OTHER_SECTIONS = ("gateway",)
+KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
+"""Where the environment holds the key of a provider."""
 
 Scope = Literal["wake", "read", "control"]
 
@@ -75,6 +77,10 @@ class LimitSettings(_Section):
     cap_tokens: Annotated[int, Field(ge=1)] | None = None
     max_cost_usd: Annotated[float, Field(gt=0)] | None = None
     cap_cost_usd: Annotated[float, Field(gt=0)] | None = None
+    max_repairs: Annotated[int, Field(ge=0)] = 2
+    """Unusable decisions of one phase that are asked for again."""
+    max_notes: Annotated[int, Field(ge=1000)] = 48_000
+    """How long the notes on finished steps may grow in the prompt, in characters, before old ones are compacted."""
     wall_clock_s: Annotated[float, Field(gt=0)] = 3600.0
     """From acceptance to the deadline, in seconds."""
     on_budget: Literal["escalate", "pause"] = "escalate"
@@ -95,6 +101,8 @@ class LimitSettings(_Section):
             max_cost_usd=self.max_cost_usd,
             max_attempts=self.max_attempts,
             max_attempts_of_run=self.max_attempts_of_run,
+            max_repairs=self.max_repairs,
+            max_notes=self.max_notes,
             max_depth=self.max_depth,
             on_budget=self.on_budget,
             queue_wait_s=self.queue_wait_s,
@@ -107,17 +115,6 @@ class LimitSettings(_Section):
             cap_tokens=self.cap_tokens,
             cap_cost_usd=self.cap_cost_usd,
         )
-
-
-class ModelSettings(_Section):
-    """Who thinks. The scripted model follows a YAML file of rules and needs no key."""
-
-    provider: Literal["scripted"] = "scripted"
-    script: Path | None = None
-    """A file; without one the script of the demo."""
-
-    def script_file(self) -> Path:
-        return self.script or Path(str(resources.files("agent_service") / "scripts" / "demo.yaml"))
 
 
 class LogSettings(_Section):
@@ -135,6 +132,10 @@ class AgentSettings(_Section):
     """Where the paper trail of each run is written."""
     http: HttpSettings = HttpSettings()
     model: ModelSettings = ModelSettings()
+    llm_provider: Provider | None = None
+    """The name that RFC-95 gives to `model.provider`."""
+    llm_model: str | None = None
+    """The name that RFC-95 gives to `model.model`."""
     limits: LimitSettings = LimitSettings()
     tools: tuple[str, ...] | None = None
     """The tools that runs may use; without it all that the gateway offers."""
@@ -149,13 +150,14 @@ class AgentSettings(_Section):
     def secrets(self) -> tuple[str, ...]:
         """Values that no log may show."""
         tokens = (t.token.get_secret_value() for t in self.http.tokens if t.token)
-        return (*tokens, *self.nats.secrets())
+        key = (self.model.api_key.get_secret_value(),) if self.model.api_key else ()
+        return (*tokens, *key, *self.nats.secrets())
 
 
 def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> AgentSettings:
     """The settings of the agent. Raises Misconfigured, with every problem and its place."""
     try:
-        return config_file.load(
+        loaded = config_file.load(
             AgentSettings,
             path=path,
             section=SECTION,
@@ -165,3 +167,12 @@ def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> AgentSet
         )
     except ConfigProblems as error:
         raise Misconfigured(str(error)) from error
+    return loaded.model_copy(update={"model": _model(loaded, environ)})
+
+
+def _model(loaded: AgentSettings, environ: Mapping[str, str]) -> ModelSettings:
+    """The model section with what was given under RFC-95's names, and with the key that the environment holds."""
+    named = {"provider": loaded.llm_provider, "model": loaded.llm_model}
+    model = loaded.model.model_copy(update={name: value for name, value in named.items() if value is not None})
+    key = environ.get(KEYS.get(model.provider, ""), "")
+    return model if model.api_key or not key else model.model_copy(update={"api_key": SecretStr(key)})

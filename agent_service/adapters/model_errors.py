@@ -1,0 +1,57 @@
+"""What to do when a model gives no answer, by the HTTP status and the provider's own code: the same for all providers.
+
+wait, and ask again     408 409 425 429 499 5xx, no connection, no answer in time, an answer that is none
+pause for a person      402, a spend limit or quota that is used up: it will not mend itself
+shrink the prompt       413, a prompt longer than the model's window
+fail, with the remedy   401 403 404, every other 4xx: the configuration or this program is wrong
+"""
+
+from agent_service.errors import ModelError, Remedy
+
+MOST_MESSAGE = 500
+
+SPENT = frozenset({"enforced_spend_limit_reached", "contract_spend_limit_reached", "insufficient_quota"})
+"""Codes that come with 429 and yet do not go away by waiting."""
+TOO_LONG = frozenset({"context_length_exceeded", "prompt_too_long"})
+AGAIN = frozenset({408, 409, 425, 429, 499})
+
+_FAILS: dict[int, tuple[str, str]] = {
+    401: ("model_auth", "check the key: agent.model.api_key, or the provider's variable in the environment"),
+    403: ("model_auth", "give the key access to this model, or choose another in agent.model.model"),
+    404: ("model_not_found", "correct agent.model.model (the id may be misspelt or retired) or agent.model.base_url"),
+}
+_BAD_REQUEST = ("model_bad_request", "the model does not take this request: try another model or effort, or report it")
+
+
+def by_status(
+    status: int, *, code: str | None, message: str, retry_after_s: float | None, request_id: str | None
+) -> ModelError:
+    """The error for an answer with HTTP `status`. `code` is the provider's own name of the cause."""
+    told = f"HTTP {status}{f' {code}' if code else ''}: {message[:MOST_MESSAGE]}"
+    told += f" (request {request_id})" if request_id else ""
+    if code in SPENT or status == 402:
+        why = f"{told}; raise the limit at the provider, then resume the run"
+        return ModelError("pause", "model_spend_limit", why)
+    if status == 413 or code in TOO_LONG or (status == 400 and "prompt is too long" in message):
+        return ModelError("shrink", "prompt_too_long", told)
+    if status == 429:
+        return ModelError("try_again", "rate_limit", told, retry_after_s)
+    if status in AGAIN or status >= 500:
+        error_class = "overloaded" if status in (503, 529) else "model_unavailable"
+        return ModelError("try_again", error_class, told, retry_after_s)
+    error_class, remedy = _FAILS.get(status, _BAD_REQUEST)
+    return ModelError("fail", error_class, f"{told}; {remedy}")
+
+
+def without_answer(error_class: str, message: str, remedy: Remedy = "try_again") -> ModelError:
+    """The error for a call that brought nothing that could be read."""
+    return ModelError(remedy, error_class, message[:MOST_MESSAGE])
+
+
+def retry_after_s(header: str | None) -> float | None:
+    """The seconds of a `retry-after` header; None for none, and for a date, which no provider of models sends."""
+    try:
+        seconds = float(header) if header else None
+    except ValueError:
+        return None
+    return seconds if seconds is not None and 0 <= seconds < float("inf") else None

@@ -1,0 +1,83 @@
+"""Settings of the model: who thinks, with what effort, how fast, and at what price."""
+
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from agent_service.core.phases import Phase
+
+Provider = Literal["scripted", "anthropic", "openai"]
+ThinkingPhase = Literal["frame", "plan", "reflect", "compact"]
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
+
+DEFAULT_MODEL = "claude-sonnet-5-5"
+MOST_REPLY_TOKENS = 64_000
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PriceSettings(_Section):
+    """What a model costs, in USD per million tokens, where the price list does not know it; 0 for one of your own."""
+
+    input: Annotated[float, Field(ge=0)]
+    output: Annotated[float, Field(ge=0)]
+    cache_read: Annotated[float, Field(ge=0)] | None = None
+    """Without it what the input costs."""
+    cache_write: Annotated[float, Field(ge=0)] | None = None
+    """Without it what the input costs."""
+
+
+class PhaseSettings(_Section):
+    """What one phase does differently. Absent values are those of the model section."""
+
+    model: str | None = None
+    effort: Effort | None = None
+    max_tokens: Annotated[int, Field(ge=256, le=MOST_REPLY_TOKENS)] | None = None
+
+
+class ModelSettings(_Section):
+    """Who thinks. The scripted model follows a YAML file of rules and needs no key."""
+
+    provider: Provider = "scripted"
+    script: Path | None = None
+    """Of the scripted model; without one the script of the demo."""
+    model: str | None = None
+    """The model's id; without one claude-sonnet-5-5. `openai` has no default."""
+    api_key: SecretStr | None = None
+    """Without it ANTHROPIC_API_KEY or OPENAI_API_KEY of the environment."""
+    base_url: str | None = None
+    """Of a server that speaks the provider's API; without it the provider's own."""
+    platform: Literal["anthropic", "bedrock", "vertex"] = "anthropic"
+    """Where Claude runs. The clouds take region, project and credentials from their own environment."""
+    effort: Effort | None = None
+    """How hard the model thinks; without it the provider's default."""
+    max_tokens: Annotated[int, Field(ge=256, le=MOST_REPLY_TOKENS)] = 8000
+    """Of one reply, thinking included; a reply that was cut may have twice as many, once."""
+    timeout_s: Annotated[float, Field(gt=0)] = 300.0
+    """For one call, in seconds."""
+    cache: Literal["auto", "5m", "1h", "off"] = "auto"
+    """How long the provider is asked to keep prompts. `auto`: 1h in runs whose tools take long, else 5m."""
+    requests_per_minute: Annotated[int, Field(ge=1)] | None = None
+    """Over all runs; without it as many as the provider takes."""
+    tokens_per_minute: Annotated[int, Field(ge=1000)] | None = None
+    """In and out, over all runs; without it as many as the provider takes."""
+    price: PriceSettings | None = None
+    """Without it the price list; a model that it does not know has no price, and no limit in USD can be kept."""
+    phases: dict[ThinkingPhase, PhaseSettings] = {}
+    """What single phases do differently."""
+
+    def script_file(self) -> Path:
+        return self.script or Path(str(resources.files("agent_service") / "scripts" / "demo.yaml"))
+
+    def of(self, phase: Phase) -> PhaseSettings:
+        """The settings of one phase, with nothing absent but the effort."""
+        own = self.phases.get(phase.value, PhaseSettings())  # type: ignore[call-overload] # act is not asked for
+        return PhaseSettings(
+            model=own.model or self.model or DEFAULT_MODEL,
+            effort=own.effort or self.effort,
+            max_tokens=own.max_tokens or self.max_tokens,
+        )

@@ -4,19 +4,24 @@ import asyncio
 import os
 import shlex
 import socket
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.panel import Panel
 from rich.text import Text
 
+from agent_service import settings
 from agent_service.adapters.scripted_model import read_script
 from agent_service.cli import output
 from agent_service.cli.exits import Exit
 from agent_service.cli.interrupt import cancelled_by_signals
 from agent_service.cli.invocation import invocation
 from agent_service.cli.options import URL
+from agent_service.core.phases import Phase
 from agent_service.dev import DevOptions, DevStack, stack
 from agent_service.errors import Misconfigured
+from agent_service.settings import KEYS
 from groundwork import json_log
 
 
@@ -41,6 +46,13 @@ async def run_dev(options: DevOptions, *, as_json: bool) -> Exit:
     except asyncio.CancelledError:
         return Exit.OK
     return Exit.OK
+
+
+def model_here(script: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The agent's settings that choose the model: Claude where there is a key for it, and no script was asked for."""
+    if script is None and environ.get(KEYS["anthropic"]):
+        return {"model": {"provider": "anthropic"}}
+    return {}
 
 
 def _check_free(port: int) -> None:
@@ -71,13 +83,20 @@ def _facts(made: DevStack) -> dict[str, Any]:
     }
 
 
+def _who_decides(made: DevStack) -> str:
+    model = settings.load(made.config).model
+    if model.provider == "scripted":
+        return "scripted: it follows a script and does not think; set ANTHROPIC_API_KEY for Claude"
+    return f"{model.of(Phase.PLAN).model} ({model.provider}); its calls are charged to your key"
+
+
 def _banner(made: DevStack) -> Panel:
     facts, agentic = _facts(made), invocation()
     at = "" if made.url == URL else f"--url {made.url} "
     lines = Text.assemble(
         ("HTTP API       ", "bold"), f"{made.url}  (docs at {made.url}/docs)\n",
         ("NATS           ", "bold"), f"{made.nats.url}\n",
-        ("model          ", "bold"), "scripted: it follows a script and does not think\n",
+        ("model          ", "bold"), f"{_who_decides(made)}\n",
         ("workspaces     ", "bold"), f"{facts['workspaces']}\n",
         ("logs           ", "bold"), f"{facts['logs']}\n",
         ("configuration  ", "bold"), f"{facts['config']}\n\n",

@@ -4,6 +4,7 @@ What they need is imported where they start, so that the commands on runs stay q
 """
 
 import json
+import os
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -109,11 +110,16 @@ def dev(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run NATS, both services, the demo tools and a scripted model here. No keys; Ctrl-C stops it all."""
-    from agent_service.cli.dev import run_dev
+    """Run NATS, both services and the demo tools here, until Ctrl-C.
+
+    Claude decides if ANTHROPIC_API_KEY is set and no script is given, else a scripted model, which needs no key.
+    """
+    from agent_service.cli.dev import model_here, run_dev
     from agent_service.dev import DevOptions
 
-    options = DevOptions(folder=folder, http_port=http_port, nats_port=nats_port, script=script)
+    options = DevOptions(
+        folder=folder, http_port=http_port, nats_port=nats_port, script=script, agent=model_here(script, os.environ)
+    )
     raise typer.Exit(_awaited(run_dev(options, as_json=as_json)))
 
 

@@ -178,7 +178,10 @@ def spent(view: Json, now: datetime | None = None) -> Group:
     calls = f"{usage['calls']} model call{'' if usage['calls'] == 1 else 's'}"
     cost = "cost unknown" if usage["cost_usd"] is None else f"{usage['cost_usd']:.4f} USD"
     by = f" ({', '.join(view['models'])})" if view["models"] else ""
-    return Group(grid, Text(f"{_duration(view)}{calls}{by}, {usage['tokens']:,} tokens, {cost}", style="dim"))
+    tokens = f"{usage['tokens']:,} tokens"
+    if usage.get("cache_read_tokens"):
+        tokens += f" ({usage['cache_read_tokens']:,} cached)"
+    return Group(grid, Text(f"{_duration(view)}{calls}{by}, {tokens}, {cost}", style="dim"))
 
 
 def left(view: Json) -> Table | None:

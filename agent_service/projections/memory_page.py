@@ -79,4 +79,7 @@ def _status(last: Moment) -> str:
 
 def _spent(spent: Spent) -> str:
     cost = "price not known" if spent.cost_usd is None else f"{spent.cost_usd:.4f} USD"
-    return f"{spent.calls} model calls, {spent.input_tokens} tokens in and {spent.output_tokens} out, {cost}"
+    cached = f" ({spent.cache_read_tokens} from the provider's cache)" if spent.cache_read_tokens else ""
+    lost = f"; {spent.lost_calls} calls lost in crashes, at most {spent.lost_tokens} tokens" if spent.lost_calls else ""
+    tokens = f"{spent.input_tokens} tokens in{cached} and {spent.output_tokens} out"
+    return f"{spent.calls} model calls, {tokens}, {cost}{lost}"

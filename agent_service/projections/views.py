@@ -59,13 +59,21 @@ class AskingView(_View):
 
 
 class UsageView(_View):
-    """What the run's model calls cost; `cost_usd` is null when a price is not known."""
+    """What the run's model calls cost; `cost_usd` is null when a price is not known.
+
+    `cache_read_tokens` is the part of the input that came from the provider's cache. `lost_…` is what was set aside for
+    calls whose reply a crash lost: perhaps paid, and counted against the limits.
+    """
 
     calls: int
     input_tokens: int
     output_tokens: int
     tokens: int
     cost_usd: float | None
+    cache_read_tokens: int
+    lost_calls: int
+    lost_tokens: int
+    lost_cost_usd: float | None
 
 
 class RunView(_View):
@@ -215,6 +223,10 @@ def _usage(run: RunState) -> UsageView:
         output_tokens=spent.output_tokens,
         tokens=spent.tokens,
         cost_usd=spent.cost_usd,
+        cache_read_tokens=spent.cache_read_tokens,
+        lost_calls=spent.lost_calls,
+        lost_tokens=spent.lost_tokens,
+        lost_cost_usd=spent.lost_cost_usd,
     )
 
 

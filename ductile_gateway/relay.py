@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from ductile_gateway.answers import Answers
 from ductile_gateway.core import policy
-from ductile_gateway.core.artifacts import artifact_arguments, content_type_of, name_in
+from ductile_gateway.core.artifacts import artifact_arguments, content_type_of, name_in, text_in
 from ductile_gateway.core.asked import Asked, Unacceptable
 from ductile_gateway.core.calls import AlreadyStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.core.entries import Answer, Intent, Past
@@ -161,9 +161,8 @@ class Relay:
             content = await self._artifacts.get(request.run_id, name)
             if content is None:
                 return failed("not_found", f"{argument}: this run has no artifact {path}", retryable=False)
-            try:
-                text = content.decode()
-            except UnicodeDecodeError:
+            text = text_in(name, content)
+            if text is None:
                 return failed("invalid_arguments", f"{argument}: {path} is not text", retryable=False)
             payload[argument] = {"path": path, "content_type": content_type_of(name), "text": text}
         return payload

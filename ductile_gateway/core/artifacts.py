@@ -84,6 +84,14 @@ def text_of(artifact: ProducedArtifact) -> str | None:
     return text.replace("\0", "\ufffd")
 
 
+def text_in(name: str, content: bytes) -> str | None:
+    """The text of an artifact: UTF-8 whatever its name says; else, where its name says text, with replacements."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return text_of(ProducedArtifact(name, content_type_of(name), content))
+
+
 def content_type_of(name: str) -> str:
     """What the suffix of an artifact's name says of its content."""
     return _TYPES.get(PurePosixPath(name).suffix.lower(), "application/octet-stream")

@@ -1,16 +1,18 @@
 """From what a tool answered to the result on the bus. Pure.
 
-A result is small: large text and large output become artifacts beside those that the tool made, named in the result by
-path, type, size and hash, with an excerpt of the first readable one (RFC-103: the path, not the content).
+A result is small, since it is kept in the journal and shown to the model in every later prompt: large text and large
+output become artifacts beside those that the tool made, named in the result by path, type, size and hash (RFC-103: the
+path, not the content). The excerpt is of the first one to be read that the summary does not show already: what the tool
+made itself, before its large output.
 """
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from pydantic import JsonValue
+from pydantic_core import to_json
 
 from ductile_gateway.core.artifacts import path_of, text_of
 from ductile_gateway.core.asked import Asked
@@ -20,7 +22,7 @@ from schemas import headers, keys, subjects
 from schemas.events import Envelope, ToolError, ToolOutput, ToolResult
 
 SOURCE = "/agentic-loop/ductile-gateway"
-MAX_OUTPUT_BYTES = 64 * 1024
+MAX_OUTPUT_BYTES = 4 * 1024
 MAX_SUMMARY_BYTES = 4 * 1024
 MAX_MESSAGE_BYTES = 4 * 1024
 EXCERPT_BYTES = 2 * 1024
@@ -99,10 +101,10 @@ def _with_large_text(outcome: ToolOutcome) -> ToolOutcome:
 
 
 def _with_large_output(outcome: ToolOutcome) -> ToolOutcome:
-    output = json.dumps(outcome.output, ensure_ascii=False).encode() if outcome.output else b""
-    if len(output) <= MAX_OUTPUT_BYTES:
+    if len(to_json(outcome.output)) <= MAX_OUTPUT_BYTES:
         return outcome
-    large = ProducedArtifact("output.json", "application/json", output)
+    # A line for each value, so that parts of it can be read. Not indented: deep nesting would multiply the size.
+    large = ProducedArtifact("output.json", "application/json", to_json(outcome.output, indent=0))
     return replace(outcome, artifacts=(*outcome.artifacts, large), output={})
 
 
@@ -134,13 +136,15 @@ def _error(outcome: ToolOutcome) -> ToolError:
 
 
 def _output(outcome: ToolOutcome, kept: Sequence[Kept]) -> ToolOutput:
-    told: dict[str, JsonValue] = {"summary": _cut(outcome.text, MAX_SUMMARY_BYTES)}
+    whole = _whole_text(outcome, kept)
+    where = path_of(whole.name) if whole else ""
+    told: dict[str, JsonValue] = {"summary": _cut(outcome.text, MAX_SUMMARY_BYTES, where=where)}
     if outcome.output:
         told["output"] = dict(outcome.output)
     if not kept:
         return ToolOutput.model_validate(told)
-    readable = ((one, text) for one in kept if (text := text_of(one.artifact)) is not None)
-    first, text = next(readable, (kept[0], None))
+    others = ((one, text_of(one.artifact)) for one in kept if one is not whole)
+    first, text = next((found for found in others if found[1] is not None), (whole or kept[0], None))
     return ToolOutput.model_validate(
         told
         | {
@@ -150,6 +154,12 @@ def _output(outcome: ToolOutcome, kept: Sequence[Kept]) -> ToolOutput:
             "artifacts": [_listed(one) for one in kept],
         }
     )
+
+
+def _whole_text(outcome: ToolOutcome, kept: Sequence[Kept]) -> Kept | None:
+    """The artifact that holds the text of the outcome: what the summary shows is its beginning."""
+    content = outcome.text.encode()
+    return next((one for one in kept if one.artifact.content == content), None)
 
 
 def _listed(one: Kept) -> dict[str, JsonValue]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ductile_gateway.core.catalog import HOUSEKEEPING
 from ductile_gateway.core.manifest import ManifestInvalid, read_manifest
 
 SHIPPED = Path(__file__).parents[2] / "deploy" / "ductile" / "plugins"
@@ -32,16 +33,20 @@ def test_a_minimal_manifest_has_safe_defaults() -> None:
     assert (command.idempotent, command.retry_safe, command.input_schema) == (False, False, {})
 
 
-@pytest.mark.parametrize("plugin", ["echo", "fetch", "text-report"])
-def test_the_shipped_plugins_describe_themselves_to_a_model(plugin: str) -> None:
+@pytest.mark.parametrize(
+    ("plugin", "commands"),
+    [("artifact", ["read", "search"]), ("echo", ["handle"]), ("fetch", ["handle"]), ("text-report", ["handle"])],
+)
+def test_the_shipped_plugins_describe_themselves_to_a_model(plugin: str, commands: list[str]) -> None:
     manifest = read_manifest(yaml.safe_load((SHIPPED / plugin / "manifest.yaml").read_text(encoding="utf-8")))
-    handle = manifest.command("handle")
-    assert handle is not None
     assert manifest.description
-    assert handle.description
-    assert handle.input_schema["additionalProperties"] is False
-    assert handle.type == "read"
-    assert handle.idempotent
+    described = [command for command in manifest.commands if command.name not in HOUSEKEEPING]
+    assert [command.name for command in described] == commands
+    for command in described:
+        assert command.description
+        assert command.input_schema["additionalProperties"] is False
+        assert command.type == "read"
+        assert command.idempotent
 
 
 def test_the_short_form_of_a_schema_is_written_out() -> None:

@@ -65,6 +65,27 @@ def test_the_excerpt_is_of_the_first_artifact_that_can_be_read() -> None:
     assert [one["path"] for one in told["artifacts"]] == ["artifacts/logo.png", "artifacts/fetch-01.html"]
 
 
+def test_the_excerpt_is_of_what_the_tool_made_itself_before_it_is_of_its_large_output() -> None:
+    fit = made_fit(ToolOutcome("ok", text="Fetched it", output={"links": ["x" * 50] * 100}, artifacts=(PAGE,)))
+    assert [artifact.name for artifact in fit.artifacts] == ["page.html", "output.json"]
+    told = output(fit, *(Kept(artifact.name, artifact) for artifact in fit.artifacts))
+    assert (told["artifact_path"], told["excerpt"]) == ("artifacts/page.html", "<h1>Example</h1>")
+
+
+def test_the_excerpt_repeats_nothing_that_the_summary_shows() -> None:
+    fit = made_fit(ToolOutcome("ok", text="word " * 1000, output={"links": ["x" * 50] * 100}))
+    text, large = (Kept(artifact.name, artifact) for artifact in fit.artifacts)
+    told = output(fit, text, large)
+    assert told["summary"].endswith(" more bytes in artifacts/output.txt]")
+    assert told["artifact_path"] == "artifacts/output.json"
+    assert told["excerpt"].startswith('{\n"links": [\n"xxx')
+    assert told["excerpt"].endswith(" more bytes in artifacts/output.json]")
+    picture = Kept("logo.png", PICTURE)
+    told = output(fit, picture, text)
+    assert "excerpt" not in told
+    assert (told["artifact_path"], told["content_type"]) == ("artifacts/output.txt", "text/plain")
+
+
 def test_without_anything_to_read_there_is_no_excerpt() -> None:
     told = output(ToolOutcome("ok"), Kept("logo.png", PICTURE))
     assert told["artifact_path"] == "artifacts/logo.png"
@@ -116,16 +137,45 @@ def test_large_text_and_large_output_become_artifacts() -> None:
     assert small.output == {}
 
 
+def test_a_large_output_has_a_line_for_each_value_so_that_parts_of_it_can_be_read() -> None:
+    rows: list[JsonValue] = [{"n": n, "deep": [[["é"]]]} for n in range(200)]
+    (large,) = made_fit(ToolOutcome("ok", text="done", output={"rows": rows})).artifacts
+    assert json.loads(large.content) == {"rows": rows}
+    assert max(map(len, large.content.splitlines())) < 20
+
+
+def test_the_size_of_a_large_output_does_not_multiply_with_its_depth() -> None:
+    deep: JsonValue = list(range(5000))
+    for _ in range(150):
+        deep = [deep]
+    (large,) = made_fit(ToolOutcome("ok", text="done", output={"deep": deep})).artifacts
+    assert len(large.content) < 2 * len(json.dumps(deep))
+
+
 def test_what_is_small_stays_as_it_is() -> None:
-    outcome = ToolOutcome("ok", text="x" * 4096, output={"a": "x" * 60_000}, artifacts=(PAGE,))
+    outcome = ToolOutcome("ok", text="x" * 4096, output={"a": "x" * 4088}, artifacts=(PAGE,))
     assert made_fit(outcome) == outcome
     refusal = failed("not_found", "no such page", retryable=False)
     assert made_fit(refusal) == refusal
 
 
+@pytest.mark.parametrize(("text", "large"), [("x" * 4088, []), ("x" * 4089, ["output.json"])])
+def test_an_output_of_more_than_4_kib_becomes_an_artifact(text: str, large: list[str]) -> None:
+    fit = made_fit(ToolOutcome("ok", text="done", output={"a": text}))
+    assert [artifact.name for artifact in fit.artifacts] == large
+    assert bool(fit.output) is not bool(large)
+
+
+def test_a_result_with_much_to_tell_stays_short() -> None:
+    fit = made_fit(ToolOutcome("ok", text="word " * 50_000, output={"numbers": list(range(50_000))}))
+    kept = (Kept(artifact.name, artifact) for artifact in fit.artifacts)
+    assert len(answered(fit, *kept).body) < 8 * 1024
+
+
 def test_the_largest_result_fits_into_a_message_of_the_bus() -> None:
-    many = tuple(ProducedArtifact(f"{n:03d}{'n' * 90}", "text/plain", b"x" * 3000) for n in range(MAX_ARTIFACTS - 2))
-    small = made_fit(ToolOutcome("ok", text="é" * 9000, output={"a": "\1" * 10_000}, artifacts=many))
+    many = tuple(ProducedArtifact(f"{n:03d}{'n' * 90}", "text/plain", b"x" * 3000) for n in range(MAX_ARTIFACTS - 1))
+    small = made_fit(ToolOutcome("ok", text="\1" * 9000, output={"a": "\1" * 680}, artifacts=many))
+    assert small.output
     kept = (Kept(artifact.name, artifact) for artifact in small.artifacts)
     assert len(answered(small, *kept).body) < MAX_RESULT_BYTES - 4096
 

@@ -1,4 +1,4 @@
-"""RFC-103's worked example with real plugins: a page is fetched, and its artifact is handed to the next tool."""
+"""RFC-103's worked example with real plugins: a page is fetched, and its artifact is handed to the next tools."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -56,6 +56,12 @@ async def test_a_page_is_fetched_and_a_critique_of_it_is_written(
         assert (fetched.result.excerpt or "").endswith("more bytes in artifacts/fetch-01.html]")
         argument = {"artifact": fetched.result.artifact_path}
         critique = await result_of(link, a_request(tool="text-report", payload=argument, step=2))
+        read = await result_of(link, a_request("read", argument, tool="artifact", step=3))
+    assert read.result is not None
+    assert read.result.artifact_path is None
+    told = read.result.model_dump()
+    assert PAGE.startswith(told["summary"].split("\n")[1])
+    assert told["output"]["next"] == {"from_line": 1, "from_char": 3501}
     assert critique.result is not None
     assert critique.result.artifact_path == "artifacts/critique.md"
     stored = await ArtifactBucket(link, subjects.ARTIFACT_BUCKET).get(f"{RUN}/critique.md")

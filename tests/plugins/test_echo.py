@@ -21,6 +21,6 @@ def test_without_a_message_the_error_says_what_is_missing(payload: dict[str, Any
     assert "message" in response["error"]
 
 
-@pytest.mark.parametrize("plugin", ["echo", "fetch", "text-report"])
+@pytest.mark.parametrize("plugin", ["artifact", "echo", "fetch", "text-report"])
 def test_health_is_answered_without_any_input(plugin: str) -> None:
     assert ask(SHIPPED / plugin, {}, command="health")["status"] == "ok"

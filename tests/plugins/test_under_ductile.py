@@ -65,6 +65,7 @@ def _config(port: int) -> dict[str, Any]:
             "auth": {"tokens": [{"token": TOKEN, "scopes": ["plugin:rw", "jobs:ro"]}]},
         },
         "plugins": {
+            "artifact": {"enabled": True},
             "echo": {"enabled": True},
             "text-report": {"enabled": True},
             "fetch": {"enabled": True, "config": {"allow_private": True}},
@@ -112,12 +113,21 @@ def job(client: httpx2.Client, plugin: str, payload: dict[str, Any], *, command:
     pytest.fail(f"{plugin} did not finish: {found}")
 
 
-@pytest.mark.parametrize("plugin", ["echo", "fetch", "text-report"])
-def test_ductile_serves_the_manifest_with_its_full_schema(ductile: httpx2.Client, plugin: str) -> None:
-    commands = {command["name"]: command for command in ductile.get(f"/plugin/{plugin}").json()["commands"]}
-    assert commands["handle"]["type"] == "read"
-    assert commands["handle"]["input_schema"]["additionalProperties"] is False
-    assert commands["handle"]["input_schema"]["required"]
+@pytest.mark.parametrize(
+    ("plugin", "command"),
+    [
+        ("artifact", "read"),
+        ("artifact", "search"),
+        ("echo", "handle"),
+        ("fetch", "handle"),
+        ("text-report", "handle"),
+    ],
+)
+def test_ductile_serves_the_manifest_with_its_full_schema(ductile: httpx2.Client, plugin: str, command: str) -> None:
+    commands = {one["name"]: one for one in ductile.get(f"/plugin/{plugin}").json()["commands"]}
+    assert commands[command]["type"] == "read"
+    assert commands[command]["input_schema"]["additionalProperties"] is False
+    assert commands[command]["input_schema"]["required"]
 
 
 def test_an_echo_comes_back_with_its_output(ductile: httpx2.Client) -> None:
@@ -135,6 +145,18 @@ def test_a_page_is_fetched_and_reported_on_with_artifacts_intact(ductile: httpx2
     reported = job(ductile, "text-report", {"artifact": artifact})["result"]
     assert reported["artifacts"][0]["name"] == "critique.md"
     assert "“Grüße”" in reported["artifacts"][0]["text"]
+
+
+def test_a_long_artifact_is_searched_and_read_in_parts(ductile: httpx2.Client) -> None:
+    text = "".join(f"Line {number} of the diary\n" for number in range(1, 1001))
+    payload: dict[str, Any] = {"artifact": {"path": "artifacts/a.md", "content_type": "text/markdown", "text": text}}
+    searched = job(ductile, "artifact", payload | {"pattern": "LINE 777 of"}, command="search")["result"]
+    assert "\n777: Line 777 of the diary\n" in searched["result"]
+    read = job(ductile, "artifact", payload | {"from_line": 777, "lines": 2}, command="read")["result"]
+    assert read["output"]["next"] == {"from_line": 779}
+    beyond = job(ductile, "artifact", payload | {"from_line": 1001}, command="read")
+    assert beyond["status"] == "failed"
+    assert (beyond["result"]["error_class"], beyond["result"]["retry"]) == ("invalid_arguments", False)
 
 
 def test_an_error_that_says_not_to_retry_fails_at_once(ductile: httpx2.Client) -> None:

@@ -1,0 +1,147 @@
+"""How to get the rest of what was cut: the gateway, the artifact plugin, and no result that is cut again."""
+
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+from ductile_gateway.adapters.argument_schemas import schema_flaw
+from ductile_gateway.adapters.local_plugins import LocalPlugins
+from ductile_gateway.adapters.plugin_folders import discover_plugins
+from ductile_gateway.adapters.plugin_process import plugin_environment
+from ductile_gateway.core.calls import ToolOutcome
+from ductile_gateway.core.catalog import draw_catalog
+from schemas.events import ToolResult
+from tests.gateway.parts import CATALOG, RUN, FakeRunner, World, a_request, asked_for
+from tests.gateway.served import ROOT
+
+PAGE = "".join(f"<p>Paragraph {number} of a long page.</p>\n" for number in range(1, 2001))
+TEXTS = {
+    "artifacts/page.html": PAGE.encode(),
+    "artifacts/wide.txt": ("😀" * 100_000).encode(),
+    "artifacts/escapes.txt": b'\x01\x1b\x7f"\\' * 100_000,
+    "artifacts/zeros.txt": b"\0" * 100_000,
+    "artifacts/empty.txt": b"",
+    "artifacts/short-lines.txt": b"\x01\n" * 100_000,
+}
+
+
+class Reader:
+    """Reads artifacts of the run through a gateway with the shipped plugins."""
+
+    def __init__(self, folder: Path) -> None:
+        plugins = discover_plugins([ROOT / "deploy" / "ductile" / "plugins"], {})
+        manifests = {name: plugin.manifest for name, plugin in plugins.items()}
+        self.catalog, problems = draw_catalog(manifests, None, timeout_s=60, schema_flaw=schema_flaw)
+        assert problems == ()
+        environment = plugin_environment(os.environ, python=Path(sys.executable))
+        self.world = World(runner=LocalPlugins(plugins, state_dir=folder, environment=environment))
+        self.world.clock.time = datetime.now(UTC)
+
+    def keep(self, path: str, content: bytes) -> None:
+        self.world.artifacts.kept[RUN, path.removeprefix("artifacts/")] = content, "text/plain"
+
+    async def ask(self, command: str, **arguments: Any) -> ToolResult:
+        request = a_request(command, arguments, tool="artifact", step=len(self.world.bus.results) + 1)
+        await self.world.relay(self.catalog).take(asked_for(request, "artifact"))
+        result: ToolResult = self.world.bus.results[-1]
+        return result
+
+    async def shown(self, command: str, **arguments: Any) -> dict[str, Any]:
+        result = (await self.ask(command, **arguments)).result
+        assert result is not None
+        return result.model_dump(exclude_none=True)
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Reader:
+    return Reader(tmp_path)
+
+
+async def test_the_rest_of_a_long_result_is_where_its_excerpt_says(tmp_path: Path) -> None:
+    rows: list[JsonValue] = [{"name": f"row {number}"} for number in range(1000)]
+    world = World(runner=FakeRunner(ToolOutcome("ok", text="1000 rows", output={"rows": rows})))
+    await world.relay(CATALOG).take(asked_for())
+    (cut,) = world.bus.results
+    assert cut.result is not None
+    head, _, note = (cut.result.excerpt or "").rpartition("\n")
+    path = note.rpartition(" in ")[2].removesuffix("]")
+    reader = Reader(tmp_path)
+    reader.world.artifacts = world.artifacts
+    first_missing = head.count("\n") + 1
+    read = await reader.shown("read", artifact=path, from_line=first_missing)
+    assert read["summary"].split("\n")[1].startswith(head.rpartition("\n")[2])
+    found = await reader.shown("search", artifact=path, pattern="row 999", context_lines=0)
+    assert found["summary"].endswith(': "name": "row 999"')
+
+
+@pytest.mark.parametrize("path", TEXTS)
+async def test_a_result_of_reading_is_never_cut_and_never_an_artifact(reader: Reader, path: str) -> None:
+    reader.keep(path, TEXTS[path])
+    pattern = TEXTS[path].decode()[:1].replace("\0", "\ufffd") or "x"
+    for told in (
+        await reader.shown("read", artifact=path, lines=1000),
+        await reader.shown("search", artifact=path, pattern=pattern, context_lines=10),
+    ):
+        assert told.keys() == {"summary", "output"}
+        assert "more bytes" not in told["summary"]
+        assert told["output"]["artifact"] == path
+    assert [name for run, name in reader.world.artifacts.kept] == [path.removeprefix("artifacts/")]
+
+
+@pytest.mark.parametrize("command", ["read", "search"])
+@pytest.mark.parametrize(
+    ("path", "error_class"),
+    [
+        ("artifacts/missing.txt", "not_found"),
+        ("artifacts/logo.png", "invalid_arguments"),
+        ("artifacts/../page.html", "invalid_arguments"),
+        ("artifacts//etc/passwd", "invalid_arguments"),
+        ("artifacts/%2e%2e", "invalid_arguments"),
+        ("/etc/passwd", "invalid_arguments"),
+        ("page.html", "invalid_arguments"),
+        ("", "invalid_arguments"),
+        ("artifacts/of-another-run.txt", "not_found"),
+    ],
+)
+async def test_what_cannot_be_read_is_an_error_that_another_attempt_would_not_mend(
+    reader: Reader, command: str, path: str, error_class: str
+) -> None:
+    reader.keep("artifacts/logo.png", b"\x89PNG\r\n\x1a\n")
+    reader.world.artifacts.kept["run_other", "of-another-run.txt"] = b"secret", "text/plain"
+    needed = {"pattern": "secret"} if command == "search" else {}
+    error = (await reader.ask(command, artifact=path, **needed)).error
+    assert error is not None
+    assert (error.error_class, error.retryable) == (error_class, False)
+    assert "artifact" in error.message
+
+
+async def test_a_text_in_another_encoding_can_be_read_all_the_same(reader: Reader) -> None:
+    reader.keep("artifacts/latin-1.txt", "Grüße".encode("latin-1"))
+    told = (await reader.ask("read", artifact="artifacts/latin-1.txt")).result
+    assert told is not None
+    assert "Gr\ufffd\ufffde" in str(told.model_dump())
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("read", {"lines": 1001}),
+        ("read", {"from_line": 0}),
+        ("read", {"from_line": 2001}),
+        ("read", {"pattern": "x"}),
+        ("search", {}),
+        ("search", {"pattern": "x", "context_lines": 11}),
+    ],
+)
+async def test_bad_arguments_are_told_and_not_tried_again(
+    reader: Reader, command: str, arguments: dict[str, Any]
+) -> None:
+    reader.keep("artifacts/page.html", PAGE.encode())
+    error = (await reader.ask(command, artifact="artifacts/page.html", **arguments)).error
+    assert error is not None
+    assert (error.error_class, error.retryable) == ("invalid_arguments", False)

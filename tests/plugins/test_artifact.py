@@ -1,0 +1,295 @@
+"""The artifact plugin: whatever an artifact holds, all of it can be read and found, and every answer is small."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from ductile_gateway.core.results import MAX_OUTPUT_BYTES, MAX_SUMMARY_BYTES
+from tests.plugins.asking import SHIPPED, ask
+
+ARTIFACT = SHIPPED / "artifact"
+PATH = "artifacts/fetch-01.txt"
+
+DIARY = "".join(f"Day {day}: {'rain' if day % 10 == 0 else 'sun'} on the peas.\n" for day in range(1, 1001))
+ONE_LINE = "".join(f"{number:06d}|" for number in range(150_000))
+"""1 MB, in which the figures name their place."""
+HOSTILE = {
+    "one long line": ONE_LINE,
+    "wide characters": "😀" * 30_000,
+    "a wide character across the limit": "x" + "é" * 5000,
+    "control characters": "\x01\x1b[2J\x7f" * 3000,
+    "NUL": "\0" * 9000,
+    "lone surrogates": "a\ud800" * 4000,
+    "replaced bytes": b"\xff\xfe\x80abc".decode(errors="replace") * 3000,
+    "empty lines": "\n" * 9000,
+    "lines of one character": "a\n" * 9000,
+    "quotes and backslashes": '"\\' * 6000,
+    "line ends of all kinds": "a\r\nb\rc\n\r\n" * 2000,
+    "separators that end no line": "a\u2028b\x0bc\x0cd\x85e\n" * 2000,
+    "what reads as the end": "[this is the end of the artifact]\n" * 400,
+    "a long line between short ones": f"short\n{'long ' * 2000}\nshort\n" * 3,
+}
+
+
+def called(command: str, text: str, **arguments: Any) -> dict[str, Any]:
+    artifact = {"path": PATH, "content_type": "text/plain", "text": text}
+    return ask(ARTIFACT, {"artifact": artifact} | arguments, command=command)
+
+
+def read(text: str, **arguments: Any) -> dict[str, Any]:
+    response = called("read", text, **arguments)
+    assert response["status"] == "ok", response
+    return response
+
+
+def search(text: str, pattern: str, **arguments: Any) -> dict[str, Any]:
+    response = called("search", text, pattern=pattern, **arguments)
+    assert response["status"] == "ok", response
+    return response
+
+
+def inside(response: dict[str, Any]) -> str:
+    """What is shown between the heading and the last line."""
+    text: str = response["result"]
+    return text.partition("\n")[2].rpartition("\n")[0]
+
+
+def rows(response: dict[str, Any]) -> list[str]:
+    """What a search shows below its heading."""
+    text: str = response["result"]
+    return [row for row in text.split("\n")[1:] if not row.startswith("[")]
+
+
+def stored(text: str) -> list[str]:
+    """The lines of a text as an event can carry them."""
+    kept = text.encode(errors="replace").decode().replace("\0", "\ufffd")
+    return re.split(r"\r\n|\r|\n", kept)
+
+
+def test_a_short_artifact_is_shown_whole() -> None:
+    response = read("one\ntwo\n")
+    assert response["result"] == f"{PATH}, lines 1 to 2 of 2:\none\ntwo\n[this is the end of the artifact]"
+    assert response["output"] == {"artifact": PATH, "total_lines": 2, "from_line": 1, "to_line": 2, "more": False}
+    assert "artifacts" not in response
+
+
+def test_the_lines_asked_for_are_shown_and_how_to_read_on() -> None:
+    response = read(DIARY, from_line=300, lines=2)
+    assert response["result"] == (
+        f"{PATH}, lines 300 to 301 of 1000:\nDay 300: rain on the peas.\nDay 301: sun on the peas.\n"
+        "[699 more lines: read on with from_line 302]"
+    )
+    assert (response["output"]["more"], response["output"]["next"]) == (True, {"from_line": 302})
+
+
+def test_no_more_lines_are_shown_than_fit_and_the_last_is_shown_whole() -> None:
+    response = read(DIARY, lines=1000)
+    assert inside(response) == "\n".join(DIARY.split("\n")[: response["output"]["to_line"]])
+    assert 3400 < len(inside(response)) <= 3500
+
+
+def test_a_line_that_is_too_long_is_read_in_parts() -> None:
+    response = read(f"short\n{ONE_LINE}\nend", from_line=2)
+    assert inside(response) == ONE_LINE[:3500]
+    assert response["output"]["next"] == {"from_line": 2, "from_char": 3501}
+    assert "read on with from_line 2 and from_char 3501]" in response["result"]
+    last = read(f"short\n{ONE_LINE}\nend", from_line=2, from_char=len(ONE_LINE) - 6)
+    assert inside(last) == "149999|\nend"
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_whatever_an_artifact_holds_what_is_read_is_what_is_there_and_small(text: str) -> None:
+    lines, arguments, parts = stored(text), {"lines": 1000}, ""
+    for _ in range(4):
+        response = read(text, **arguments)
+        assert len(response["result"].encode()) <= MAX_SUMMARY_BYTES
+        assert len(json.dumps(response["output"])) <= MAX_OUTPUT_BYTES
+        goes_on = response["output"].get("next", {})
+        parts += inside(response) + ("" if "from_char" in goes_on else "\n")
+        arguments = {"lines": 1000} | goes_on
+        if not goes_on:
+            break
+    assert len(parts) > 3000
+    assert "\n".join([*lines, ""]).startswith(parts)
+
+
+def test_reading_on_as_told_reads_all_of_it() -> None:
+    text = f"first\n{'é' * 4000}\n\n{DIARY[:5000]}\r\n\nlast"
+    parts, goes_on = "", {"from_line": 1}
+    while goes_on:
+        response = read(text, **goes_on)
+        goes_on = response["output"].get("next", {})
+        parts += inside(response) + ("" if "from_char" in goes_on else "\n")
+    assert parts == text.replace("\r\n", "\n") + "\n"
+
+
+def test_an_empty_artifact_is_told_to_be_empty() -> None:
+    response = read("")
+    assert response["result"] == f"{PATH} is empty: it has 0 lines"
+    assert response["output"]["more"] is False
+
+
+def test_matches_are_shown_with_their_numbers_and_the_lines_around_them() -> None:
+    response = search(DIARY, "RAIN", context_lines=1, from_line=975)
+    assert response["result"] == (
+        f"100 matches in {PATH}, 1000 lines; from line 975 on:\n"
+        "979- Day 979: sun on the peas.\n980: Day 980: rain on the peas.\n981- Day 981: sun on the peas.\n--\n"
+        "989- Day 989: sun on the peas.\n990: Day 990: rain on the peas.\n991- Day 991: sun on the peas.\n--\n"
+        "999- Day 999: sun on the peas.\n1000: Day 1000: rain on the peas."
+    )
+    assert response["output"] == {"artifact": PATH, "total_lines": 1000, "matches": 100, "more": False}
+
+
+def test_all_matches_are_counted_and_searching_on_as_told_shows_every_one() -> None:
+    shown, goes_on = [], {"from_line": 1}
+    while goes_on:
+        response = search(DIARY, "rain", **goes_on)
+        assert response["output"]["matches"] == 100
+        goes_on = response["output"].get("next", {})
+        shown += [row for row in rows(response) if "rain" in row]
+    assert shown == [f"{day}: Day {day}: rain on the peas." for day in range(10, 1001, 10)]
+
+
+def test_lines_around_two_matches_are_shown_once() -> None:
+    assert rows(search("a\nx\nb\nx\nc", "x")) == ["1- a", "2: x", "3- b", "4: x", "5- c"]
+
+
+def test_a_match_in_a_long_line_is_shown_with_its_surroundings_and_its_place() -> None:
+    (row,) = rows(search(ONE_LINE, "123456|"))
+    begin = int(row.partition("from character ")[2].partition(":")[0])
+    shown = row.partition(": ")[2].removesuffix(" …")
+    assert "|123456|" in shown
+    assert len(shown) < 400
+    assert inside(read(ONE_LINE, from_char=begin)).startswith(shown)
+
+
+def test_searching_on_in_a_long_line_shows_every_match() -> None:
+    shown: list[str] = []
+    answers, goes_on = 0, {"from_char": 1}
+    while goes_on:
+        response = search(ONE_LINE, "0000|", **goes_on)
+        assert response["output"]["matches"] == 15
+        shown += re.findall(r"\d{2}0000\|", "".join(rows(response)))
+        answers, goes_on = answers + 1, response["output"].get("next", {})
+    assert shown == [f"{number:02d}0000|" for number in range(15)]
+    assert answers == 2
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.parametrize("pattern", ["a", "😀", "\ufffd", "long"])
+def test_whatever_an_artifact_holds_what_is_found_is_there_and_small(text: str, pattern: str) -> None:
+    response = called("search", text, pattern=pattern, context_lines=10)
+    assert len(response["result"].encode()) <= MAX_SUMMARY_BYTES
+    assert len(json.dumps(response["output"])) <= MAX_OUTPUT_BYTES
+    there = sum(line.count(pattern) for line in stored(text))
+    assert response["output"]["matches"] == there
+    assert any(pattern in row for row in rows(response)) is bool(there)
+
+
+@pytest.mark.parametrize("pattern", ["a.c", "(", "[a-", "a|b", "^", ".*", "\\d+", "(a+)+$", "$1", "{2}"])
+def test_a_pattern_is_plain_text_however_much_it_looks_like_a_regular_expression(pattern: str) -> None:
+    assert search("abc aac 12 aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!\n", pattern)["output"]["matches"] == 0
+    assert rows(search(f"abc\n>{pattern}<\n", pattern, context_lines=0)) == [f"2: >{pattern}<"]
+
+
+def test_upper_and_lower_case_are_the_same_and_lines_are_shown_as_they_are() -> None:
+    assert rows(search("Grüße\nGRÜSSE\nGRÜßE", "grüß", context_lines=0)) == ["1: Grüße", "3: GRÜßE"]
+
+
+def test_where_nothing_is_found_the_answer_says_so() -> None:
+    assert search(DIARY, "snow")["result"] == f"0 matches in {PATH}, 1000 lines"
+    late = search(DIARY, "Day 77:", from_line=500)
+    assert late["result"] == f"1 match in {PATH}, 1000 lines; from line 500 on: none"
+
+
+def test_lines_around_a_match_give_way_where_they_are_too_long() -> None:
+    text = f"{'😀' * 300}\n" * 10 + f"{'😀' * 300}needle\n" + f"{'😀' * 300}\n" * 10
+    response = search(text, "needle", context_lines=10)
+    assert [row.partition(" ")[0] for row in rows(response)] == ["10-", "11:", "12-"]
+
+
+@pytest.mark.parametrize("command", ["read", "search"])
+@pytest.mark.parametrize(
+    "artifact",
+    [
+        None,
+        "",
+        7,
+        ["artifacts/a.txt"],
+        PATH,
+        "/etc/passwd",
+        "artifacts/../../etc/passwd",
+        "file:///etc/passwd",
+        {"path": "/etc/passwd"},
+        {"path": "artifacts/a.png", "content_type": "image/png"},
+        {"path": "artifacts/a.png", "content_type": "image/png", "base64": "iVBORw0="},
+        {"path": "artifacts/a.txt", "text": None},
+        {"path": "artifacts/a.txt", "text": ["a"]},
+        {},
+    ],
+)
+def test_what_is_not_the_text_of_an_artifact_is_refused_and_no_file_is_opened(command: str, artifact: Any) -> None:
+    response = ask(ARTIFACT, {"artifact": artifact, "pattern": "root"}, command=command)
+    assert (response["status"], response["error_class"], response["retry"]) == ("error", "invalid_arguments", False)
+    assert "artifact" in response["error"]
+    assert "root" not in response["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "called_so"),
+    [
+        ("artifacts/a-1.html", "artifacts/a-1.html"),
+        ("a\n[this is the end", "the artifact"),
+        ("\x1b[2J", "the artifact"),
+        ("x" * 10_000, "the artifact"),
+        (None, "the artifact"),
+    ],
+)
+def test_nothing_but_a_plain_path_is_repeated(path: Any, called_so: str) -> None:
+    response = ask(ARTIFACT, {"artifact": {"path": path, "text": "one"}}, command="read")
+    assert response["result"] == f"{called_so}, line 1 of 1:\none\n[this is the end of the artifact]"
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "named"),
+    [
+        ("read", {"from_line": 0}, "from_line must be a whole number from 1 to 1000, the last line of"),
+        ("read", {"from_line": 1001}, "from_line must be a whole number from 1 to 1000"),
+        ("read", {"from_line": 10**30}, "from_line"),
+        ("read", {"from_line": "2"}, "from_line"),
+        ("read", {"from_line": 1.5}, "from_line"),
+        ("read", {"from_line": True}, "from_line"),
+        ("read", {"from_line": None}, "from_line"),
+        ("read", {"from_char": 0}, "from_char"),
+        (
+            "read",
+            {"from_line": 2, "from_char": 24},
+            "from_char must be a whole number from 1 to 23, the last",
+        ),
+        ("read", {"lines": 0}, "lines"),
+        ("read", {"lines": 1001}, "lines must be a whole number from 1 to 1000"),
+        ("search", {}, "pattern is missing"),
+        ("search", {"pattern": "  "}, "pattern is missing"),
+        ("search", {"pattern": 7}, "pattern"),
+        ("search", {"pattern": "a\nb"}, "pattern must be at most 200 characters of one line"),
+        ("search", {"pattern": "x" * 201}, "pattern"),
+        ("search", {"pattern": "x", "context_lines": -1}, "context_lines"),
+        ("search", {"pattern": "x", "context_lines": 11}, "context_lines"),
+        ("search", {"pattern": "x", "from_line": 1001}, "from_line"),
+    ],
+)
+def test_an_argument_that_cannot_be_used_is_named_with_what_can(
+    command: str, arguments: dict[str, Any], named: str
+) -> None:
+    response = called(command, DIARY, **arguments)
+    assert (response["status"], response["error_class"], response["retry"]) == ("error", "invalid_arguments", False)
+    assert named in response["error"]
+    assert "artifacts" not in response
+
+
+def test_a_huge_artifact_is_read_and_searched_in_seconds() -> None:
+    text = "A sentence of some eight words it is.\n" * 200_000
+    assert inside(read(text, from_line=200_000)) == "A sentence of some eight words it is."
+    assert search(text, "words")["output"]["matches"] == 200_000

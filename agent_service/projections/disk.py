@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
+from pathlib import Path
 
 MAX_REPLACED = 100
 _NO_FOLDER = frozenset({errno.ENOTDIR, errno.ELOOP})
@@ -106,18 +107,39 @@ def _open_settled(name: str, beneath: int) -> tuple[int, int]:
     for _ in range(MAX_REPLACED):
         descriptor = _open_unchecked(name, beneath)
         try:
-            # Asked by name, so that at one instant this is the file's only name: a hard link to another's file, put
-            # here and taken away again between two calls, would pass any check of the descriptor alone.
-            named, opened = os.stat(name, dir_fd=beneath, follow_symlinks=False), os.fstat(descriptor)
+            opened = os.fstat(descriptor)
             # No name at all: a rename is putting another file in its place at this very moment.
-            if os.path.samestat(named, opened) and named.st_nlink > 0:
-                _check_plain(named, name, beneath)
-                return descriptor, opened.st_size
+            if opened.st_nlink > 0:
+                _check_plain(opened, name, beneath)
+                if _still_has(name, beneath, descriptor, opened):
+                    return descriptor, opened.st_size
         except OSError:
             os.close(descriptor)
             raise
         os.close(descriptor)
     raise Unsafe(errno.EBUSY, "is replaced all the time", name)
+
+
+def _still_has(name: str, beneath: int, descriptor: int, opened: os.stat_result) -> bool:
+    """Whether the name that the file was opened by is one that it still has: then it was the only one of `opened`.
+
+    A hard link to another's file, put here and taken away again at once, would pass otherwise: what is left of that
+    file has one name too, elsewhere. Linux remembers by which name a file was opened, and that it was taken away.
+    """
+    _wait_for_the_lock_of(beneath)
+    try:
+        return not Path(f"/proc/self/fd/{descriptor}").readlink().name.endswith(" (deleted)")
+    except OSError:  # no Linux, or no /proc: asking for the name again comes close
+        return os.path.samestat(os.stat(name, dir_fd=beneath, follow_symlinks=False), opened)
+
+
+def _wait_for_the_lock_of(folder: int) -> None:
+    """A name that is being taken away is counted off first and marked then, both under a lock that a listing takes."""
+    listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
+    try:
+        os.listdir(listed)  # noqa: PTH208 # of a descriptor, which no path has
+    finally:
+        os.close(listed)
 
 
 def _open_unchecked(name: str, beneath: int) -> int:

@@ -10,6 +10,8 @@ is told to the model and never sent.
 
 import asyncio
 import json
+import logging
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pydantic import TypeAdapter
@@ -31,6 +33,8 @@ MOST_RAW = 4000
 
 _DECISIONS: TypeAdapter[tuple[Decision, Plan | Unusable | None]] = TypeAdapter(tuple[Decision, Plan | Unusable | None])
 
+log = logging.getLogger(__name__)
+
 Reply = CallReserved | ModelReplied | ModelUnavailable
 HELD_BACK = frozenset({"rate_limit", "overloaded"})
 """Errors after which no run asks before the time is over."""
@@ -40,6 +44,14 @@ class ArgumentCheck(Protocol):
     """Says what is wrong with a plan's arguments by the tool's own schema; nothing when they are valid."""
 
     def flaws(self, brief: Brief, plan: Plan) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Admitted:
+    """The first half of a call, made at `version` of its run: the second half belongs to a later one."""
+
+    tokens: int
+    version: int
 
 
 class Thinker:
@@ -55,7 +67,7 @@ class Thinker:
         self._slots = asyncio.Semaphore(slots)
         self._wanted: set[tuple[str, int]] = set()
         self._calls: dict[tuple[str, int], asyncio.Task[Any]] = {}
-        self._admitted: dict[tuple[str, int], Estimate] = {}
+        self._admitted: dict[tuple[str, int], _Admitted] = {}
         """Calls that this process has set something aside for and not made yet."""
 
     async def think(self, state: RunState, effect: AskModel) -> Reply | None:
@@ -63,6 +75,8 @@ class Thinker:
         key = (state.run_id, effect.call)
         if state.asking is None or state.asking.call != effect.call or key in self._wanted:
             return None
+        if state.asking.retry_at:
+            return None  # put off: the timer asks again
         self._wanted.add(key)
         try:
             async with self._slots:
@@ -73,7 +87,9 @@ class Thinker:
     def abandon(self, run_id: str, call: int) -> None:
         """Stop waiting for a call, or for a slot to make it."""
         self._wanted.discard((run_id, call))
-        self._admitted.pop((run_id, call), None)
+        admitted = self._admitted.pop((run_id, call), None)
+        if admitted:
+            self._pace.settle(admitted.tokens, 0)
         task = self._calls.get((run_id, call))
         if task is not None:
             task.cancel()
@@ -92,24 +108,38 @@ class Thinker:
             if key in self._wanted or task.uncancel() > 0:
                 raise
             return None
+        except Exception as error:  # an adapter's bug must cost neither the run nor, by its silence, the person's trust
+            log.exception("a model call broke", extra={"run_id": state.run_id, "call": effect.call})
+            broke = ModelError("try_again", "model_broken", f"{type(error).__name__} in the adapter: see the log")
+            return self._unavailable(broke, effect.call)
         finally:
             del self._calls[key]
 
-    async def _next_half(self, key: tuple[str, int], question: Question) -> Reply:
+    async def _next_half(self, key: tuple[str, int], question: Question) -> Reply | None:
         asking, estimate = question.state.asking, self._model.estimate(question)
         if estimate is None:
             return self._event(await self._model.decide(question), question)
-        admitted = self._admitted.pop(key, None)
-        if admitted is None or asking is None or asking.reserve is None:
-            await self._pace.admit(estimate.reserve.tokens)
-            self._admitted[key] = estimate
-            return self._reserved(estimate, question.call)
+        admitted = self._admitted.get(key)
+        if admitted and question.state.version <= admitted.version:
+            return None  # its first half is on its way into the journal, and whoever made it makes the second
+        if admitted and asking and asking.reserve:
+            del self._admitted[key]
+            return await self._second_half(admitted, question)
+        await self._pace.admit(estimate.reserve.tokens)
+        self._admitted[key] = _Admitted(tokens=estimate.reserve.tokens, version=question.state.version)
+        return self._reserved(estimate, question.call)
+
+    async def _second_half(self, admitted: _Admitted, question: Question) -> Reply:
         used = 0
         try:
             answer = await self._model.decide(question)
             used = answer.usage.input_tokens + answer.usage.output_tokens
+        except ModelError as error:
+            if error.error_class in HELD_BACK and error.retry_after_s is not None:
+                self._pace.hold(error.retry_after_s, str(error))
+            raise
         finally:
-            self._pace.settle(admitted.reserve.tokens, used)
+            self._pace.settle(admitted.tokens, used)
         return self._event(answer, question)
 
     def _reserved(self, estimate: Estimate, call: int) -> CallReserved:
@@ -123,8 +153,6 @@ class Thinker:
         )
 
     def _unavailable(self, error: ModelError, call: int) -> ModelUnavailable:
-        if error.error_class in HELD_BACK and error.retry_after_s is not None:
-            self._pace.hold(error.retry_after_s, str(error))
         return ModelUnavailable(
             at=self._clock.now(),
             call=call,
@@ -136,14 +164,14 @@ class Thinker:
 
     def _event(self, answer: Answer, question: Question) -> ModelReplied:
         brief, flaw = question.state.brief, _unstorable(answer)
-        decision = Unusable(reason=flaw) if flaw else answer.decision
+        decision, plan = (Unusable(reason=flaw), None) if flaw else (answer.decision, answer.plan)
         return ModelReplied(
             at=self._clock.now(),
             call=question.call,
             model=answer.model,
             usage=answer.usage,
             decision=self._checked(brief, decision) if isinstance(decision, Plan) else decision,
-            plan=self._checked(brief, answer.plan) if isinstance(answer.plan, Plan) and not flaw else answer.plan,
+            plan=self._checked(brief, plan) if isinstance(plan, Plan) else plan,
             provenance=answer.provenance,
         )
 

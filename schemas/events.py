@@ -204,7 +204,7 @@ class BudgetUse(_FromUs):
     cost_usd: float | None
     max_cost_usd: float | None
     lost_tokens: int = 0
-    """Set aside for model calls whose reply a crash lost: perhaps spent, so they count against the limit."""
+    """Set aside for model calls whose reply was never heard: perhaps spent, so they count against the limit."""
     lost_cost_usd: float | None = 0.0
     deadline_at: Instant
 

@@ -11,7 +11,7 @@ from agent_service.core.effects import AskModel, Transition
 from agent_service.core.events import CallReserved, ModelUnavailable
 from agent_service.core.phases import Phase
 from agent_service.core.replacing import replace
-from agent_service.core.state import Asking, Reserve, RunState, Spent, Status
+from agent_service.core.state import Asking, RunState, Status
 
 LONGEST_WAIT_S = 86400.0
 MODEL_BACKOFF_S = (2.0, 5.0, 15.0, 30.0, 60.0)
@@ -56,33 +56,33 @@ def on_reserved(state: RunState, event: CallReserved) -> Transition:
 
     A reserve that stands already is of the same call, made by a process that died before the reply was committed.
     """
+    state = endings.with_lost_call(state)
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
-    state = replace(state, spent=_with_lost(state.spent, asking.reserve), asking=replace(asking, reserve=None))
     reached = limits.reached_before_a_call(state, event.at) or limits.beyond_with(state, event.reserve)
     if reached:
         return endings.out_of_budget(state, reached, at=event.at, question=asking)
-    reserved = replace(state, asking=replace(asking, reserve=event.reserve), updated_at=event.at)
+    reserved = replace(state, asking=replace(asking, retry_at=None, reserve=event.reserve), updated_at=event.at)
     return Transition(state=reserved, effects=(AskModel(call=asking.call, phase=asking.phase),))
 
 
 def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
-    """The model gave no answer: wait durably, pause, fail or escalate, as the remedy says. No attempt is charged."""
-    asking = state.asking
-    assert asking is not None, "the caller has matched the call"
+    """The model gave no answer: wait durably, pause, fail or escalate, as the remedy says. Nothing is charged."""
+    assert state.asking is not None, "the caller has matched the call"
+    asking = replace(state.asking, reserve=None)
+    state = replace(state, asking=asking)
     match event.remedy:
         case "fail":
             return endings.fail(state, event.error_class, event.message, at=event.at)
         case "escalate":
             return endings.escalate(state, event.error_class, event.message, at=event.at)
         case "pause":
-            released = replace(state, asking=replace(asking, reserve=None))
-            return endings.pause(released, event.error_class, event.message, at=event.at, question=asking)
+            return endings.pause(state, event.error_class, event.message, at=event.at, question=asking)
         case "shrink":
             return _shrunk(state, asking, event)
         case "try_again":
             delay = timedelta(seconds=_delay_s(asking, event.retry_after_s))
-            waiting = replace(asking, tries=asking.tries + 1, retry_at=event.at + delay, reserve=None)
+            waiting = replace(asking, tries=asking.tries + 1, retry_at=event.at + delay)
             waited = replace(state, asking=waiting, updated_at=event.at, summary=f"model unavailable: {event.message}")
             return Transition(state=waited)
 
@@ -94,7 +94,7 @@ def _shrunk(state: RunState, asking: Asking, event: ModelUnavailable) -> Transit
         return endings.fail(state, event.error_class, event.message, at=event.at)
     if asking.phase is Phase.COMPACT:
         return ask_to_reflect(replace(smaller, asking=None), event.at)
-    return put(smaller, replace(asking, call=state.calls + 1, reserve=None), at=event.at)
+    return put(smaller, replace(asking, call=state.calls + 1), at=event.at)
 
 
 def ask_now(state: RunState, at: datetime) -> Transition:
@@ -106,7 +106,7 @@ def ask_now(state: RunState, at: datetime) -> Transition:
         reached = reached or limits.reached_before_a_step(state, at)
     if reached:
         return endings.out_of_budget(state, reached, at=at, question=asking)
-    now = replace(state, asking=replace(asking, retry_at=None, reserve=None), updated_at=at)
+    now = replace(state, asking=replace(asking, retry_at=None), updated_at=at)
     return Transition(state=now, effects=(AskModel(call=asking.call, phase=asking.phase),))
 
 
@@ -120,15 +120,3 @@ def _delay_s(asking: Asking, wished_s: float | None) -> float:
     if wished_s is not None and 0 <= wished_s <= LONGEST_WAIT_S:
         return wished_s
     return MODEL_BACKOFF_S[min(asking.tries, len(MODEL_BACKOFF_S) - 1)]
-
-
-def _with_lost(spent: Spent, reserve: Reserve | None) -> Spent:
-    if reserve is None:
-        return spent
-    known = spent.lost_cost_usd is not None and reserve.cost_usd is not None
-    return replace(
-        spent,
-        lost_calls=spent.lost_calls + 1,
-        lost_tokens=spent.lost_tokens + reserve.tokens,
-        lost_cost_usd=spent.lost_cost_usd + reserve.cost_usd if known else None,  # type: ignore[operator] # both known
-    )

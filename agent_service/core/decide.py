@@ -35,7 +35,6 @@ from agent_service.core.state import Brief, Limits, RunState, Status
 from schemas import events as wire
 from schemas import keys, subjects
 
-MAX_MESSAGES = 50
 MAX_SIGNALS = 200
 
 ModelEvent = CallReserved | ModelReplied | ModelUnavailable
@@ -267,7 +266,7 @@ def _on_signal(state: RunState, event: SignalReceived) -> Transition:
     heard = replace(_next(state), signals=(*state.signals, signal.signal_id)[-MAX_SIGNALS:], updated_at=event.at)
     if signal.message:
         told = notes.with_message(heard, signal.message)
-        heard = replace(told, messages=(*told.messages, signal.message)[-MAX_MESSAGES:])
+        heard = replace(told, messages=(*told.messages, signal.message)[-notes.MOST_MESSAGES :])
     if signal.kind == "raise_budget" and signal.constraints:
         raised = limits.raised(heard.brief.limits, signal.constraints)
         heard = replace(heard, brief=replace(heard.brief, limits=raised))

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from agent_service.core.effects import AbandonCall, Effect, Publish, Transition, publish
-from agent_service.core.limits import budget_use
+from agent_service.core.limits import budget_use, with_lost
 from agent_service.core.replacing import replace
 from agent_service.core.state import Asking, RunState, Status
 from schemas import keys, subjects
@@ -58,6 +58,7 @@ def out_of_budget(state: RunState, budget: tuple[str, str], *, at: datetime, que
 
 def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, question: Asking) -> Transition:
     """Wait for a person. On resume the open call is made again, the pending result waited for, or `question` asked."""
+    state = with_lost_call(state)
     asking = state.asking or (None if state.pending else question)
     paused = replace(
         state,
@@ -73,6 +74,14 @@ def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, ques
     return Transition(
         state=paused, effects=(*_abandoned(state), progress(paused, question.phase.value, reason), ending(paused))
     )
+
+
+def with_lost_call(state: RunState) -> RunState:
+    """The state without a reserve: a call that was begun and is given up was perhaps made, and counts as lost."""
+    asking = state.asking
+    if asking is None or asking.reserve is None:
+        return state
+    return replace(state, spent=with_lost(state.spent, asking.reserve), asking=replace(asking, reserve=None))
 
 
 def ending(state: RunState) -> Publish:
@@ -91,7 +100,7 @@ def ending(state: RunState) -> Publish:
 
 def _final(state: RunState, status: Status, ending_class: str, reason: str, *, at: datetime) -> Transition:
     ended = replace(
-        state,
+        with_lost_call(state),
         status=status,
         ending_class=ending_class,
         ending_seq=state.version,

@@ -100,6 +100,17 @@ def beyond_with(state: RunState, reserve: Reserve) -> tuple[str, str] | None:
     return None
 
 
+def with_lost(spent: Spent, reserve: Reserve) -> Spent:
+    """`spent` with a call that was perhaps made and whose reply will not be heard."""
+    known = spent.lost_cost_usd is not None and reserve.cost_usd is not None
+    return replace(
+        spent,
+        lost_calls=spent.lost_calls + 1,
+        lost_tokens=spent.lost_tokens + reserve.tokens,
+        lost_cost_usd=spent.lost_cost_usd + reserve.cost_usd if known else None,  # type: ignore[operator] # both known
+    )
+
+
 def cost_so_far(spent: Spent) -> float | None:
     """What was paid, with what was perhaps paid for calls whose reply was lost; null when a price is not known."""
     if spent.cost_usd is None or spent.lost_cost_usd is None:

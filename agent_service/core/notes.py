@@ -14,21 +14,29 @@ from pydantic import JsonValue
 from agent_service.core.phases import Reflection
 from agent_service.core.replacing import replace
 from agent_service.core.state import Note, Pending, RunState, StepRecord
+from schemas.events import ARTIFACT_PATH
 
 KEPT_STEPS = 4
 """The newest steps, which stay as they are when the others are compacted."""
 SLACK_STEPS = 4
 """How many more there must be, so that a compaction is worth its call."""
-MAX_RESULT, MAX_ARGUMENTS, MAX_THOUGHT, MAX_MESSAGE, MAX_FACT = 6000, 1500, 800, 2000, 400
+MAX_RESULT, MAX_ARGUMENTS, MAX_REFLECTION, MAX_THOUGHT, MAX_MESSAGE, MAX_FACT = 9000, 1500, 6000, 800, 2000, 400
+MOST_MESSAGES = 50
+"""Of people, the newest."""
 MAX_MEMORY = 40
 """Facts that a memory may hold."""
+_TOLD_AS_TEXT = frozenset({"summary", "excerpt"})
 
-_TAG = re.compile(r"<(?=\s*/?\s*[a-z_]+[\s>/])", re.IGNORECASE)
+_LESS_THAN = re.compile("[<\ufe64\uff1c]")
+"""The sign that begins a tag, with those that become it when Unicode's compatibility forms are folded."""
 
 
 def harmless(text: str) -> str:
-    """`text` without anything that reads as a tag: what stands between our tags cannot close them."""
-    return _TAG.sub("&lt;", text)
+    """`text` without any sign that could begin a tag: what stands between our tags can neither close nor open one.
+
+    Every such sign, not only those that look like a tag: a model reads tags more kindly than any pattern of ours.
+    """
+    return _LESS_THAN.sub("&lt;", text)
 
 
 def clipped(text: str, length: int, rest: str = "") -> str:
@@ -45,9 +53,11 @@ def with_step(state: RunState, pending: Pending, record: StepRecord, output: dic
 
 def with_message(state: RunState, message: str) -> RunState:
     """The state with what a person told the run."""
-    said = harmless(clipped(message, MAX_MESSAGE))
+    said = clipped(harmless(message), MAX_MESSAGE)
     note = Note(kind="person", text=f"<message_from_a_person>\n{said}\n</message_from_a_person>")
-    return replace(state, notes=(*state.notes, note))
+    heard = [id(note) for note in state.notes if note.kind == "person"]
+    given_up = set(heard[: max(0, len(heard) + 1 - MOST_MESSAGES)])
+    return replace(state, notes=(*(kept for kept in state.notes if id(kept) not in given_up), note))
 
 
 def overfull(state: RunState) -> bool:
@@ -78,14 +88,14 @@ def thought(reflection: Reflection) -> str:
     facts = "".join(f"\n- {fact[:MAX_FACT]}" for fact in reflection.facts)
     lines = (
         f"Reflection: {clipped(reflection.summary, MAX_THOUGHT)}",
-        f"Claimed as met: {met}" if met else "",
+        f"Claimed as met: {clipped(met, MAX_THOUGHT)}" if met else "",
         f"Facts learned:{facts}" if facts else "",
     )
-    return harmless("\n".join(filter(None, lines)))
+    return clipped(harmless("\n".join(filter(None, lines))), MAX_REFLECTION)
 
 
 def _memory(facts: Sequence[str]) -> Note:
-    lines = "\n".join(f"- {harmless(fact)}" for fact in facts) or "- nothing worth keeping"
+    lines = "\n".join(f"- {harmless(fact)[:MAX_FACT]}" for fact in facts) or "- nothing worth keeping"
     return Note(kind="memory", text=f"<memory_of_older_steps>\n{lines}\n</memory_of_older_steps>")
 
 
@@ -96,9 +106,9 @@ def _step(state: RunState, pending: Pending, record: StepRecord, output: dict[st
     lines = (
         f'<step number="{record.step}" tool="{record.tool}" command="{record.command}" status="{record.status}">',
         thought(state.reflection) if state.reflection else "",
-        f"Why: {harmless(clipped(why[0], MAX_THOUGHT))}" if why[0] else "",
-        f"Expected: {harmless(clipped(why[1], MAX_THOUGHT))}" if why[1] else "",
-        f"Arguments: {harmless(clipped(arguments, MAX_ARGUMENTS))}",
+        f"Why: {clipped(harmless(why[0]), MAX_THOUGHT)}" if why[0] else "",
+        f"Expected: {clipped(harmless(why[1]), MAX_THOUGHT)}" if why[1] else "",
+        f"Arguments: {clipped(harmless(arguments), MAX_ARGUMENTS)}",
         f"<untrusted_result>\n{_result(output)}\n</untrusted_result>",
         "</step>",
     )
@@ -106,19 +116,16 @@ def _step(state: RunState, pending: Pending, record: StepRecord, output: dict[st
 
 
 def _result(output: dict[str, JsonValue]) -> str:
-    path = output.get("artifact_path")
-    rest = f"; the whole is the artifact {path}" if isinstance(path, str) else "; ask the tool for less at a time"
-    told = {name: value for name, value in output.items() if name not in ("excerpt", "summary")}
+    path, excerpt, summary = (_text(output.get(name)) for name in ("artifact_path", "excerpt", "summary"))
+    kept = path if ARTIFACT_PATH.fullmatch(path) else ""
+    rest = f"; the whole is the artifact {kept}" if kept else "; ask the tool for less at a time"
+    told = {name: value for name, value in output.items() if name not in _TOLD_AS_TEXT or not isinstance(value, str)}
     parts = (
-        _text(output.get("summary")),
+        summary,
         json.dumps(told, ensure_ascii=False, sort_keys=True) if told else "",
-        _excerpt(output.get("excerpt"), path),
+        f"Excerpt of {kept or 'the result'}:\n{excerpt}" if excerpt else "",
     )
-    return harmless(clipped("\n".join(filter(None, parts)) or "(nothing)", MAX_RESULT, rest))
-
-
-def _excerpt(excerpt: JsonValue, path: JsonValue) -> str:
-    return f"Excerpt of {path}:\n{excerpt}" if isinstance(excerpt, str) else ""
+    return clipped(harmless("\n".join(filter(None, parts)) or "(nothing)"), MAX_RESULT, rest)
 
 
 def _text(value: JsonValue) -> str:

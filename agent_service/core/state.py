@@ -112,6 +112,8 @@ class Reserve:
 
     tokens: int
     cost_usd: float | None
+    reply_tokens: int = 0
+    """The part of `tokens` that the reply may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +176,8 @@ class LastResult:
 class Spent:
     """Counted from the model's own reports. `cost_usd` is null as soon as one call's price is unknown.
 
-    `lost_…` is what was set aside for calls whose reply a crash lost: perhaps paid, so it counts against the limits.
+    `lost_…` is what was set aside for calls that were begun and never answered, because of a crash, a cancel or the
+    deadline: perhaps paid, so it counts against the limits.
     """
 
     calls: int = 0

@@ -84,7 +84,7 @@ def _reflected(state: RunState, reflection: Reflection, plan: Plan | Unusable | 
     reflected = replace(
         state,
         done_items=items,
-        facts=(*state.facts, *(f for f in reflection.facts if f not in state.facts))[-MAX_FACTS:],
+        facts=_with_new(state.facts, reflection.facts),
         reflection=reflection,
         outline=state.outline if reflection.outline is None else reflection.outline,
         summary=reflection.summary,
@@ -98,6 +98,11 @@ def _reflected(state: RunState, reflection: Reflection, plan: Plan | Unusable | 
             return endings.escalate(reflected, "model", reflection.summary, at=at)
         case Verdict.CONTINUE:
             return _continued(reflected, plan, refusals, at=at)
+
+
+def _with_new(known: tuple[str, ...], learned: tuple[str, ...]) -> tuple[str, ...]:
+    cut = (fact[: notes.MAX_FACT] for fact in learned)
+    return (*known, *(fact for fact in cut if fact not in known))[-MAX_FACTS:]
 
 
 def _done(state: RunState, reflection: Reflection, refusals: tuple[str, ...], *, at: datetime) -> Transition:

@@ -56,7 +56,8 @@ def _from_people(
 ) -> tuple[str, Iterator[str]]:
     match event:
         case CallReserved():
-            return "Set aside", iter((f"{reserved(event)}.".capitalize(),))
+            text = inline(reserved(event))
+            return "Set aside", iter((f"{text[0].upper()}{text[1:]}.",))
         case WakeAccepted(goal=goal):
             return "Accepted", iter((f"The goal: {inline(goal, 400)}",))
         case RunStarted(skills=skills):

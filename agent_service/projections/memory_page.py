@@ -80,6 +80,10 @@ def _status(last: Moment) -> str:
 def _spent(spent: Spent) -> str:
     cost = "price not known" if spent.cost_usd is None else f"{spent.cost_usd:.4f} USD"
     cached = f" ({spent.cache_read_tokens} from the provider's cache)" if spent.cache_read_tokens else ""
-    lost = f"; {spent.lost_calls} calls lost in crashes, at most {spent.lost_tokens} tokens" if spent.lost_calls else ""
+    lost = (
+        f"; {spent.lost_calls} calls cut off without a reply, at most {spent.lost_tokens} tokens"
+        if spent.lost_calls
+        else ""
+    )
     tokens = f"{spent.input_tokens} tokens in{cached} and {spent.output_tokens} out"
     return f"{spent.calls} model calls, {tokens}, {cost}{lost}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agent_service.core.events import ModelReplied
-from agent_service.core.phases import Decision, Framing, Phase, Plan, Reflection, Unusable, Verdict
+from agent_service.core.phases import Decision, Framing, Phase, Plan, Reflection, Refusal, Unusable, Verdict
 from agent_service.core.state import RunState
 from agent_service.projections.moments import Moment
 
@@ -38,14 +38,19 @@ def rulings(moment: Moment) -> tuple[Ruling, ...]:
     first = _ruling(moment, before, reply.decision, before.asking.phase, attempt=before.asking.repairs + 1)
     if reply.plan is None:
         return (first,)
-    return first, _with_plan(moment, before, reply.decision, reply.plan)
+    if _goes_on(before.asking.phase, reply.decision):
+        return first, _ruling(moment, before, reply.plan, Phase.PLAN, attempt=1)
+    return first, Ruling(phase=Phase.PLAN, step=before.step + 1, attempt=1, decision=reply.plan, status="ignored")
 
 
-def _with_plan(moment: Moment, before: RunState, decision: Decision, plan: Plan | Unusable) -> Ruling:
-    goes_on = isinstance(decision, Reflection) and decision.verdict is Verdict.CONTINUE
-    if goes_on or (isinstance(decision, Framing) and not decision.flaws()):
-        return _ruling(moment, before, plan, Phase.PLAN, attempt=1)
-    return Ruling(phase=Phase.PLAN, step=before.step + 1, attempt=1, decision=plan, status="ignored")
+def _goes_on(phase: Phase, decision: Decision) -> bool:
+    """Whether the plan that came along with a decision is taken up."""
+    match phase, decision:
+        case Phase.FRAME, Framing() as framing:
+            return not framing.flaws()
+        case Phase.REFLECT, Reflection(verdict=Verdict.CONTINUE):
+            return True
+    return False
 
 
 def _ruling(moment: Moment, before: RunState, decision: Decision, phase: Phase, *, attempt: int) -> Ruling:
@@ -71,7 +76,7 @@ def _objection(moment: Moment, before: RunState, decision: Decision, phase: Phas
     if asked and asked.repairs and asked.phase is phase:
         return "invalid_decision", _told(after)
     stopped = moment.ended or moment.paused
-    if stopped and (isinstance(decision, Plan) or _not_taken_up(after, decision, phase)):
+    if stopped and (isinstance(decision, Plan | Refusal) or _not_taken_up(after, decision, phase)):
         return after.ending_class, after.reason
     return None
 
@@ -81,9 +86,7 @@ def _not_taken_up(after: RunState, decision: Decision, phase: Phase) -> bool:
     reframe = isinstance(decision, Reflection) and decision.verdict is Verdict.REFRAME
     if reframe and after.ending_class == "budget_reframes":
         return True
-    goes_on = isinstance(decision, Reflection) and phase is Phase.REFLECT and decision.verdict is Verdict.CONTINUE
-    goes_on = goes_on or (isinstance(decision, Framing) and after.framing is decision)
-    return after.ending_class == "invalid_decision" and not goes_on
+    return after.ending_class == "invalid_decision" and not _goes_on(phase, decision)
 
 
 def _told(after: RunState) -> str:

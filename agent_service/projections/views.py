@@ -62,7 +62,7 @@ class UsageView(_View):
     """What the run's model calls cost; `cost_usd` is null when a price is not known.
 
     `cache_read_tokens` is the part of the input that came from the provider's cache. `lost_…` is what was set aside for
-    calls whose reply a crash lost: perhaps paid, and counted against the limits.
+    calls whose reply was never heard (a crash, a cancel): perhaps paid, and counted against the limits.
     """
 
     calls: int

@@ -20,8 +20,9 @@ from agent_service.core.events import (
     ToolReturned,
     WakeAccepted,
 )
-from agent_service.core.phases import Action, Framing, Met, Plan, Reflection, Unusable, Verdict
+from agent_service.core.phases import Action, Decision, Framing, Met, Plan, Reflection, Unusable, Verdict
 from agent_service.core.state import Limits
+from agent_service.errors import Remedy
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Constraints, Signal, ToolError, ToolOutput, ToolResult
 from tests.core.script import NOON, Cue, Script
@@ -69,7 +70,7 @@ def started(tools: Iterable[ToolOffer] = TOOLS) -> Cue:
 
 
 def replies(
-    decision: Framing | Plan | Reflection | Unusable,
+    decision: Decision,
     *,
     plan: Plan | Unusable | None = None,
     call: int | None = None,
@@ -80,7 +81,8 @@ def replies(
 
     def cue(script: Script) -> Event:
         asked = script.state.asking.call if script.state.asking else script.state.calls
-        usage = ModelUsage(input_tokens=tokens - tokens // 4, output_tokens=tokens // 4, cost_usd=cost)
+        read, written = tokens - tokens // 4, tokens // 4
+        usage = ModelUsage(input_tokens=read, output_tokens=written, cost_usd=cost, cache_read_tokens=read // 2)
         return ModelReplied(
             at=script.now, call=call or asked, model="scripted", usage=usage, decision=decision, plan=plan
         )
@@ -128,7 +130,7 @@ def garbles(reason: str = "not JSON", **reply: Any) -> Cue:
     return replies(Unusable(reason=reason, raw="Sure! Here is"), **reply)
 
 
-def unavailable(remedy: Literal["try_again", "pause", "fail", "escalate"], **details: Any) -> Cue:
+def unavailable(remedy: Remedy, **details: Any) -> Cue:
     def cue(script: Script) -> Event:
         call = script.state.asking.call if script.state.asking else script.state.calls
         known: dict[str, Any] = {"call": call, "error_class": "overloaded", "message": "529"}

@@ -19,7 +19,7 @@ from typing import Any, Self
 from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
 from agent_service.core.events import Event
-from agent_service.core.state import Pending, RunState
+from agent_service.core.state import Pending, Reserve, RunState
 from schemas import subjects
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -62,6 +62,8 @@ class Script:
 
     def __init__(self) -> None:
         self.now = NOON
+        self.reserve: Reserve | None = None
+        """What a random story sets aside for each model call; None for a model that costs nothing."""
         self.story: list[Moment] = []
 
     def __rshift__(self, cue: "Cue") -> Self:

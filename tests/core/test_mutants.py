@@ -30,6 +30,7 @@ from tests.core.bugs import (
     unless,
     without_retry_number,
 )
+from tests.core.model_mutants import MODEL_MUTANTS
 from tests.core.rules import RULES, Rule, order, spending, steps, waiting
 from tests.core.rules import endings as ends
 from tests.core.stories import told
@@ -266,7 +267,10 @@ MUTANTS = (
 )
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.bug)
+ALL = (*MUTANTS, *MODEL_MUTANTS)
+
+
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.bug)
 def test_a_rule_finds_that(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     right = getattr(mutant.where, mutant.name)
     monkeypatch.setattr(mutant.where, mutant.name, mutant.sow(right))
@@ -282,6 +286,6 @@ def breaks(rule: Rule, number: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule in {mutant.found_by for mutant in MUTANTS}])
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule in {mutant.found_by for mutant in ALL}])
 def test_the_right_core_does_not_break_the_rule(rule: Rule) -> None:
     assert not any(breaks(rule, number) for number in range(ENOUGH // 8))

@@ -138,6 +138,16 @@ MUST_BE_SEEN = {
         "result: waits for tool, older attempt",
         "reply: cost None, limited",
     ),
+    *(f"call lost: {status}" for status in ("running", "paused", "cancelled", "escalated")),
+    *(f"shrink: {status}" for status in ("running", "failed")),
+    *(f"reserve: {how}" for how in ("running", "running, ignored", "paused, ignored", "done, ignored")),
+    *(f"reserve: cost {cost}, budget_cost" for cost in ("0.02", "None")),
+    "reserve: cost None, budget_tokens",
+    *(f"{phase}: Unusable" for phase in ("frame", "plan", "reflect", "compact")),
+    *(f"{phase}: Refusal" for phase in ("frame", "reflect", "compact")),
+    *(f"{phase}: Digest" for phase in ("frame", "plan", "reflect", "compact")),
+    *(f"frame with a plan: {how}" for how in ("Plan, dispatched", "Plan, not dispatched", "Unusable, not dispatched")),
+    *("compacted by Digest", "compacted by Unusable", "agent.escalated: model_refused"),
     *("timeout", "attempt 2", "attempt 3", "step 6", "wake: running, ignored"),
 }
 

@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from agent_service.core.events import ModelReplied, ModelUsage, ToolReturned, WakeAccepted
-from agent_service.core.phases import Action, Framing, Met, Plan, Reflection, Unusable, Verdict
+from agent_service.core.events import ModelReplied, ModelUsage, Provenance, ToolReturned, WakeAccepted
+from agent_service.core.phases import Action, Decision, Framing, Met, Plan, Reflection, Unusable, Verdict
 from agent_service.journal import Commit, Entry, Run, commit_of
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import ToolOutput, ToolResult
@@ -14,6 +14,7 @@ from tests.core.script import NOON, Cue, Script
 
 MODEL = "claude-sonnet-4-5"
 SCRIPTED = "scripted:critique"
+USAGE = ModelUsage(input_tokens=800, output_tokens=120, cost_usd=0.0042)
 PAGE = b"<html><h1>Matt Joyce</h1></html>"
 CRITIQUE = b"The page is plain.\n\nIt could say more.\n"
 
@@ -76,15 +77,27 @@ def asked_for(goal: str, *, run_id: str = RUN_ID, **context: Any) -> WakeAccepte
 
 
 def thinks(
-    decision: Framing | Plan | Reflection | Unusable, plan: Plan | Unusable | None = None, *, model: str = MODEL
+    decision: Decision,
+    plan: Plan | Unusable | None = None,
+    *,
+    model: str = MODEL,
+    usage: ModelUsage = USAGE,
+    provenance: Provenance | None = None,
 ) -> Cue:
     """The model answers what it was asked."""
-    usage = ModelUsage(input_tokens=800, output_tokens=120, cost_usd=0.0042)
 
     def cue(script: Script) -> ModelReplied:
         asking = script.state.asking
         assert asking is not None, "nothing is asked"
-        return ModelReplied(at=script.now, call=asking.call, model=model, usage=usage, decision=decision, plan=plan)
+        return ModelReplied(
+            at=script.now,
+            call=asking.call,
+            model=model,
+            usage=usage,
+            decision=decision,
+            plan=plan,
+            provenance=provenance,
+        )
 
     return cue
 

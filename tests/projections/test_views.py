@@ -50,6 +50,10 @@ def test_a_finished_run_is_shown_with_its_steps_its_items_and_its_cost() -> None
         "output_tokens": 480,
         "tokens": 3680,
         "cost_usd": 0.0168,
+        "cache_read_tokens": 0,
+        "lost_calls": 0,
+        "lost_tokens": 0,
+        "lost_cost_usd": 0.0,
     }
     assert shown["budget"]["max_steps"] == 10
     assert shown["artifacts"] == ["artifacts/fetch-01.html", "artifacts/critique.md"]

@@ -7,21 +7,17 @@ A crash throws away everything but the store, the bus and the gateway's ledger, 
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from agent_service.background import Background
-from agent_service.core.events import ModelUsage
 from agent_service.core.limits import LimitPolicy
-from agent_service.core.phases import Action, Framing, Met, Phase, Plan, Reflection, Verdict
-from agent_service.core.state import Limits, RunState
-from agent_service.errors import ModelError, TryAgain
+from agent_service.core.state import Limits, Reserve, RunState
+from agent_service.errors import TryAgain
 from agent_service.intake import Arrival, Intake
-from agent_service.journal import Commit, Run
+from agent_service.journal import Commit
 from agent_service.outbox import Outbox
-from agent_service.ports import Answer, Estimate, Question, Unperformed, Wake
+from agent_service.pace import Pace
 from agent_service.recovery import Recovery
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
@@ -30,87 +26,12 @@ from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolOutput, ToolRequest, ToolResult
 from tests.fakes import FakeClock, MemoryStore
 from tests.runs import NOON
-
-T = TypeVar("T")
+from tests.shell.faults import Crash, Faults, FaultyStore
+from tests.shell.mind import Mind
 
 APPEND = ToolOffer(name="append", route="append", commands=(ToolCommand(name="handle", tier="write"),))
 
 FOR_THE_AGENT = {subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL}
-
-
-class Crash(BaseException):
-    """The process is gone. Not an Exception: nothing may catch it and go on."""
-
-
-class Faults:
-    """Counts the points that the agent passes, and strikes at the one it was told."""
-
-    def __init__(self) -> None:
-        self.passed = 0
-        self.names: list[str] = []
-        self._at: int | None = None
-
-    def strike_at(self, point: int | None) -> None:
-        self._at, self.passed, self.names = point, 0, []
-
-    def point(self, name: str) -> None:
-        self.passed += 1
-        self.names.append(name)
-        if self.passed == self._at:
-            raise Crash(name)
-
-
-class FaultyStore:
-    """A store whose process may die before a commit, or right after it."""
-
-    def __init__(self, store: MemoryStore, faults: Faults) -> None:
-        self.refusals = 0
-        """How many commits of replies are refused for now, as by a full disk."""
-        self._store = store
-        self._faults = faults
-
-    async def accept(self, wake: Wake, commit: Commit) -> str:
-        return await self._around("accept", self._store.accept(wake, commit))
-
-    async def load(self, run_id: str) -> Run | None:
-        return await self._store.load(run_id)
-
-    async def commit(self, commit: Commit) -> None:
-        if self.refusals and commit.entry.kind == "ModelReplied":
-            self.refusals -= 1
-            raise TryAgain("the disk is full", delay_s=0)
-        await self._around("commit", self._store.commit(commit))
-
-    def performed(self, run_id: str, seq: int) -> None:
-        self._faults.point("before performed")
-        self._store.performed(run_id, seq)
-
-    async def unperformed(self, limit: int) -> Sequence[Unperformed]:
-        return await self._store.unperformed(limit)
-
-    async def due(self, now: datetime, limit: int) -> Sequence[str]:
-        return await self._store.due(now, limit)
-
-    async def _around(self, name: str, work: Awaitable[T]) -> T:
-        with suppress_unawaited(work):
-            self._faults.point(f"before {name}")
-        done = await work
-        self._faults.point(f"after {name}")
-        return done
-
-
-class suppress_unawaited:  # noqa: N801 # reads as the statement that it is
-    """Closes a coroutine that a crash kept from running."""
-
-    def __init__(self, work: Awaitable[Any]) -> None:
-        self._work = work
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and asyncio.iscoroutine(self._work):
-            self._work.close()
 
 
 @dataclass(slots=True)
@@ -179,47 +100,6 @@ class FakeGateway:
         self._bus.put(subjects.TOOL_RESULT, body, key)
 
 
-class Mind:
-    """Plans `steps` appends and is done. Counts its calls. Fills the port Model."""
-
-    def __init__(self, faults: Faults, steps: int = 2) -> None:
-        self.calls: Counter[tuple[str, int]] = Counter()
-        self.outage: ModelError | None = None
-        self.asked = asyncio.Event()
-        self.may_answer = asyncio.Event()
-        self.may_answer.set()
-        self.argument: Any = None
-        self._faults = faults
-        self._steps = steps
-
-    def estimate(self, question: Question) -> Estimate | None:
-        del question
-        return None
-
-    async def decide(self, question: Question) -> Answer:
-        self.calls[question.state.run_id, question.call] += 1
-        self.asked.set()
-        await self.may_answer.wait()
-        self._faults.point(f"during {question.phase}")
-        if self.outage:
-            raise self.outage
-        return self._answer(question.state, question.phase)
-
-    def _answer(self, state: RunState, phase: Phase) -> Answer:
-        usage = ModelUsage(input_tokens=10, output_tokens=5, cost_usd=0.001)
-        plan = Plan(action=Action(tool="append", command="handle", arguments={"n": self.argument or state.step + 1}))
-        if phase is Phase.FRAME:
-            framing = Framing(goal_statement="Append.", definition_of_done=("one", "two", "three"))
-            return Answer(decision=framing, usage=usage, model="mind")
-        if phase is Phase.PLAN:
-            return Answer(decision=plan, usage=usage, model="mind")
-        done = len(state.completed) >= self._steps
-        met = tuple(Met(item=i.id, evidence=f"step:{state.step}") for i in state.done_items) if done else ()
-        verdict = Verdict.DONE if done else Verdict.CONTINUE
-        reflection = Reflection(verdict=verdict, summary="seen", met=met)
-        return Answer(decision=reflection, plan=None if done else plan, usage=usage, model="mind")
-
-
 class NoSchemas:
     def flaws(self, *_: object) -> tuple[str, ...]:
         return ()
@@ -233,20 +113,24 @@ class Offer:
 class World:
     """All of it, with the agent inside that a crash replaces."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, reserve: Reserve | None = None, slots: int = 4) -> None:
+        self._slots = slots
         self.faults = Faults()
         self.clock = FakeClock()
         self.store = MemoryStore()
         self.bus = FakeBus(self.faults)
         self.gateway = FakeGateway(self.bus)
-        self.mind = Mind(self.faults)
+        self.mind = Mind(self.faults, self.store, reserve=reserve)
         self.crashes = 0
+        self.interrupted = 0
+        """How often a crash found a model call set aside for and not answered."""
         self.commits: list[Commit] = []
         self._build()
 
-    def start(self, goal: str = "append twice", name: str = "a") -> None:
+    def start(self, goal: str = "append twice", name: str = "a", **constraints: Any) -> None:
         """Somebody publishes `agentic.start`."""
-        body = json.dumps({"type": subjects.START, "payload": {"goal": goal}, "dedupe_key": keys.start(name)}).encode()
+        payload = {"goal": goal, "constraints": constraints}
+        body = json.dumps({"type": subjects.START, "payload": payload, "dedupe_key": keys.start(name)}).encode()
         self.bus.put(subjects.START, body, keys.start(name))
 
     async def until_quiet(self) -> None:
@@ -255,7 +139,8 @@ class World:
             try:
                 await self._deliver(self.bus.unacknowledged[0])
             except Crash:
-                await self._next_life()
+                while not await self._next_life():
+                    """Struck again while it was resuming what it had left."""
 
     async def fire_timers(self) -> None:
         """Let the time keeper find what is due, once."""
@@ -277,12 +162,26 @@ class World:
             self.faults.point("before ack")
         self.bus.unacknowledged.remove(delivery)
 
-    async def _next_life(self) -> None:
+    async def _next_life(self) -> bool:
+        """Whether the new process lived through the resuming of what the last one left."""
         self.crashes += 1
+        self.interrupted += await self._is_set_aside()
         self.faults.strike_at(None)
         self._build()
-        async with asyncio.TaskGroup() as group:
-            await self.recovery(Background(group)).resume_all()
+        survived = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self.recovery(Background(group)).resume_all()
+        except* Crash:
+            survived = False
+        return survived
+
+    async def _is_set_aside(self) -> bool:
+        """Whether the store has something set aside for a call that no process makes any more."""
+        if not await self.store.runs(status=None, limit=1, before=None):
+            return False
+        asking = (await self.state()).asking
+        return asking is not None and asking.reserve is not None
 
     def recovery(self, background: Background) -> Recovery:
         return Recovery(self.turns, self.faulty, self.store, self._outbox, background, slots=4)
@@ -290,7 +189,8 @@ class World:
     def _build(self) -> None:
         self.faulty = FaultyStore(self.store, self.faults)
         self._outbox = Outbox(self.bus, self.clock)
-        thinker = Thinker(self.mind, NoSchemas(), self.clock, slots=4)
+        pace = Pace(now=lambda: self.clock.now().timestamp())
+        thinker = Thinker(self.mind, NoSchemas(), self.clock, slots=self._slots, pace=pace)
         self.turns = Turns(self.faulty, self._outbox, thinker, self.commits.append)
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON))
         self.intake = Intake(self.turns, Offer(), self.clock, policy=policy, fused=True)

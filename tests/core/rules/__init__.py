@@ -6,7 +6,7 @@ they look into the state, it is to hold it against what was published.
 
 from collections.abc import Callable
 
-from tests.core.rules import endings, order, spending, steps, waiting
+from tests.core.rules import deciding, endings, notes, order, reserves, spending, steps, waiting
 from tests.core.rules.reading import Story
 
 Rule = Callable[[Story], None]
@@ -50,4 +50,21 @@ RULES: tuple[Rule, ...] = (
     waiting.only_the_call_that_is_asked_is_made_and_calls_count_up,
     waiting.only_the_reply_that_is_waited_for_counts,
     waiting.a_run_is_framed_before_anything_else_is_asked,
+    reserves.what_was_set_aside_and_not_answered_is_lost_once,
+    reserves.no_call_is_made_that_could_break_a_limit,
+    reserves.a_reserve_stands_only_while_its_call_is_being_made,
+    reserves.a_reserve_is_followed_by_its_call_or_by_the_end_of_the_budget,
+    deciding.only_a_plan_that_goes_with_a_good_decision_is_carried_out,
+    deciding.a_framing_is_taken_up_only_when_it_was_asked_for_and_is_sound,
+    deciding.facts_are_learned_only_by_reflecting_and_compacting,
+    deciding.a_refusal_hands_the_run_to_a_person,
+    deciding.a_plan_that_no_tool_can_help_with_hands_the_run_to_a_person,
+    notes.notes_are_only_appended_but_for_a_compaction,
+    notes.a_compaction_gives_up_older_steps_and_nothing_else,
+    notes.a_compaction_leaves_the_rest_of_the_run_as_it_is,
+    notes.notes_are_compacted_only_when_they_are_too_long,
+    notes.every_finished_step_has_one_note_with_the_thought_before_it,
+    notes.what_people_said_is_a_note_for_ever,
+    notes.notes_are_bounded,
+    notes.notes_that_nobody_can_digest_give_way_to_the_facts,
 )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import reduce
 from typing import Any
 
 from agent_service.core.effects import AskModel, Publish
@@ -98,6 +99,12 @@ def offered(story: Story) -> dict[str, ToolOffer]:
 def usages(story: Story) -> list[ModelUsage]:
     """What the replies cost that were taken up."""
     return [moment.event.usage for moment in entries(story) if isinstance(moment.event, ModelReplied)]
+
+
+def total(costs: list[float | None]) -> float | None:
+    """The sum, added in this order; null as soon as one is not known."""
+    start: float | None = 0.0
+    return reduce(lambda so_far, cost: None if so_far is None or cost is None else so_far + cost, costs, start)
 
 
 def timed_out(moment: Moment) -> bool:

@@ -1,6 +1,6 @@
 """Rules of spending: no limit is exceeded, nothing is asked after the deadline, and what was paid is counted."""
 
-from agent_service.core.events import ModelReplied, SignalReceived
+from agent_service.core.events import ModelReplied, ModelUnavailable, SignalReceived
 from agent_service.core.phases import Reflection, Verdict
 from tests.core.rules.reading import (
     Story,
@@ -12,6 +12,7 @@ from tests.core.rules.reading import (
     questions_of,
     requests_of,
     sent,
+    total,
     usages,
 )
 from tests.core.script import Moment
@@ -64,8 +65,10 @@ def every_paid_call_is_counted(story: Story) -> None:
     for place, moment in enumerate(story):
         paid, spent = usages(story[: place + 1]), after(moment).spent
         assert spent.calls == len(paid)
-        assert spent.tokens == sum(usage.input_tokens + usage.output_tokens for usage in paid)
-        assert (spent.cost_usd is None) == any(usage.cost_usd is None for usage in paid)
+        assert spent.input_tokens == sum(usage.input_tokens for usage in paid)
+        assert spent.output_tokens == sum(usage.output_tokens for usage in paid)
+        assert spent.cache_read_tokens == sum(usage.cache_read_tokens for usage in paid)
+        assert spent.cost_usd == total([usage.cost_usd for usage in paid])
 
 
 def nothing_is_asked_at_or_after_the_deadline(story: Story) -> None:
@@ -76,6 +79,6 @@ def nothing_is_asked_at_or_after_the_deadline(story: Story) -> None:
 
 def model_calls_are_bounded_by_the_limits(story: Story) -> None:
     limits = granted(story, len(story))
-    resumed = sum(isinstance(moment.event, SignalReceived) for moment in entries(story))
-    phases = 2 + 2 * limits.max_reframes + 2 * limits.max_steps + limits.max_refused_done + resumed
+    resumed = sum(isinstance(moment.event, SignalReceived | ModelUnavailable) for moment in entries(story))
+    phases = 2 + 2 * limits.max_reframes + 3 * limits.max_steps + limits.max_refused_done + resumed
     assert after(story[-1]).calls <= phases * (limits.max_repairs + 1)

@@ -1,6 +1,6 @@
 """Rules of waiting: a run that has not ended always waits for exactly one thing, and never beyond its deadline."""
 
-from agent_service.core.events import ModelReplied, ModelUnavailable
+from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
 from agent_service.core.state import Status
 from tests.core.rules.reading import Story, after, entries, granted, questions_of, requests_of
 
@@ -43,7 +43,7 @@ def only_the_call_that_is_asked_is_made_and_calls_count_up(story: Story) -> None
 
 def only_the_reply_that_is_waited_for_counts(story: Story) -> None:
     for moment in entries(story):
-        if isinstance(moment.event, ModelReplied | ModelUnavailable):
+        if isinstance(moment.event, CallReserved | ModelReplied | ModelUnavailable):
             assert moment.before is not None
             assert moment.before.status is Status.RUNNING
             assert moment.before.asking is not None

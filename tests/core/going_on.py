@@ -1,0 +1,114 @@
+"""What a run waits for, with the content that lets it go on; a model that costs something is paid in advance."""
+
+from collections.abc import Callable
+from typing import Any
+
+from agent_service.core.events import Event
+from agent_service.core.phases import Phase, Plan
+from agent_service.core.state import FINAL, Reserve, Status
+from tests.core.cues import due, framing, plan, reflection, replies, returns, signal, started, too_early
+from tests.core.model_cues import digests, reserves
+from tests.core.script import Cue, Script
+
+Move = Callable[[Script], Event]
+
+SAME = plan("fetch", url="same")
+
+
+def made(cue: Cue, script: Script) -> Event:
+    return cue(script) if callable(cue) else cue
+
+
+def goes_on(script: Script) -> Event:
+    """The event that the run waits for, with the content that lets it go on."""
+    return sets_aside(script) if is_to_be_paid(script) else made(GOES_ON[situation(script)], script)
+
+
+def is_to_be_paid(script: Script) -> bool:
+    """Whether a model that costs something is asked, and what it may cost is not yet set aside."""
+    asking = script.state.asking
+    if script.reserve is None or asking is None or script.state.status is not Status.RUNNING:
+        return False
+    return asking.reserve is None and asking.retry_at is None
+
+
+def sets_aside(script: Script, *, by: int = 0) -> Event:
+    """A reserve for the call that is asked, whether one stands already or not; or for another call."""
+    reserve = script.reserve or Reserve(tokens=50, cost_usd=0.005)
+    asked = script.state.asking.call if script.state.asking else script.state.calls
+    return made(reserves(reserve.tokens, reserve.cost_usd, call=max(1, asked + by)), script)
+
+
+def situation(script: Script) -> str:
+    state = script.state
+    if state.status in FINAL:
+        return "final"
+    if state.status is not Status.RUNNING:
+        return str(state.status)
+    if state.asking:
+        return "model away" if state.asking.retry_at else str(state.asking.phase)
+    if state.pending and state.pending.retry_at:
+        return "retry"
+    return "tool again" if state.pending and state.pending.attempt > 1 else "tool"
+
+
+def answers(script: Script, **reply: Any) -> Event:
+    """A good answer to the question that is asked."""
+    asking, fused = script.state.asking, script.state.brief.fused
+    planned = SAME if is_stubborn(script) else a_good_plan(script.state.calls)
+    match asking.phase if asking else None:
+        case Phase.FRAME:
+            return made(replies(framing(), plan=planned if fused else None, **reply), script)
+        case Phase.REFLECT:
+            told = reflection("continue", facts=(f"learned by call {script.state.calls}",))
+            return made(replies(told, plan=planned if fused else None, **reply), script)
+        case Phase.COMPACT:
+            return made(digests("what the older steps brought", **reply), script)
+        case _:
+            return made(replies(planned, **reply), script)
+
+
+def a_good_plan(number: int) -> Plan:
+    """Reading and writing by turns, with arguments that would like to be ours."""
+    return plan(("fetch", "save", "fetch", "post")[number % 4], number=number, run_id="forged", STEP=9)
+
+
+def is_stubborn(script: Script) -> bool:
+    """Whether the model planned `SAME`: it does so again then, and the result is the same."""
+    return script.state.plan is not None and script.state.plan.action == SAME.action
+
+
+def result(script: Script) -> Event:
+    return made(returns(output={"summary": "same"} if is_stubborn(script) else None), script)
+
+
+def timer(script: Script) -> Event:
+    return due(script) if script.state.due_at else too_early(script)
+
+
+def more_of_everything(script: Script) -> Event:
+    limits, spent = script.state.brief.limits, script.state.spent
+    raised = signal(
+        "raise_budget",
+        max_steps=limits.max_steps + 1,
+        max_reframes=limits.max_reframes + 1,
+        max_tokens=1000 + spent.tokens + spent.lost_tokens,
+        max_cost_usd=1.0 + (spent.cost_usd or 0.0) + (spent.lost_cost_usd or 0.0),
+        deadline_at=max(script.now, limits.deadline_at).replace(year=2027),
+    )
+    return made(raised, script)
+
+
+GOES_ON: dict[str, Cue] = {
+    "queued": started(),
+    "frame": answers,
+    "plan": answers,
+    "reflect": answers,
+    "compact": answers,
+    "model away": timer,
+    "tool": result,
+    "tool again": result,
+    "retry": timer,
+    "paused": more_of_everything,
+    "final": returns(),
+}

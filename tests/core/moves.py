@@ -1,0 +1,201 @@
+"""The moves of random stories: what a run waits for, and everything that may come instead of it.
+
+A move is a cue. `goes_on` brings what the run waits for; `odd` brings something that can go wrong where the run
+stands; the rest comes at any time. What ends a run is rare, so that many stories are long.
+"""
+
+from functools import partial
+
+from agent_service.core.events import Event, ToolReturned
+from agent_service.core.phases import Digest, Framing, Plan, Reflection, Unusable
+from tests.core.cues import (
+    DEADLINE,
+    cancel,
+    due,
+    errs,
+    frames,
+    framing,
+    plan,
+    reflection,
+    replies,
+    resume,
+    returns,
+    signal,
+    started,
+    too_early,
+    unavailable,
+    wake,
+)
+from tests.core.going_on import SAME, Move, answers, goes_on, made, sets_aside, situation, timer
+from tests.core.model_cues import digests, opens, refuses, too_long
+from tests.core.script import Cue, Script
+
+
+def done(script: Script) -> Event:
+    """The model claims to be done, with the newest good step as the proof of everything."""
+    good = [record.step for record in script.state.completed if record.status == "ok"]
+    proof = {item.id: f"step:{good[-1]}" for item in script.state.done_items} if good else {}
+    return made(replies(reflection("done", proof)), script)
+
+
+def again(script: Script) -> Event:
+    """The newest result, delivered once more."""
+    results = [moment.event for moment in script.story if isinstance(moment.event, ToolReturned)]
+    return results[-1] if results else made(returns(), script)
+
+
+def older_attempt(script: Script) -> Event:
+    attempt = script.state.pending.attempt if script.state.pending else 2
+    return made(returns(attempt=max(1, attempt - 1)), script)
+
+
+def future_step(script: Script) -> Event:
+    return made(returns(step=script.state.step + 1), script)
+
+
+def other_call(script: Script, *, by: int) -> Event:
+    return made(replies(plan(), call=max(1, script.state.calls + by)), script)
+
+
+def after(cue: Move, **duration: float) -> Move:
+    return lambda script: cue(script.wait(**duration))
+
+
+def at_once(planned: Plan | Unusable) -> Cue:
+    """A reflection that brings `planned` along."""
+    return replies(reflection("continue"), plan=planned)
+
+
+UPSTREAM = errs("upstream", retryable=True)
+OTHER_CALLS: list[Cue] = [partial(other_call, by=-1), partial(other_call, by=1)]
+ENDING: list[Cue] = [unavailable("fail"), unavailable("fail"), unavailable("escalate"), cancel()]
+NO_ANSWER: list[Cue] = [
+    replies(Unusable(reason="not JSON")),
+    *OTHER_CALLS,
+    partial(answers, cost=None),
+    partial(answers, cost=None),
+    unavailable("try_again"),
+    unavailable("try_again", retry_after_s=900.0),
+    unavailable("pause"),
+    too_long(),
+    *[sets_aside] * 6,
+    partial(sets_aside, by=-1),
+]
+PLANS: tuple[Plan | Unusable, ...] = (
+    SAME,
+    SAME,
+    plan(url="another"),
+    plan("post"),
+    plan("post"),
+    plan("curl"),
+    plan("fetch", "poll"),
+    plan("helper"),
+    plan("helper"),
+)
+BADLY_FRAMED: tuple[Framing | Reflection | Digest, ...] = (
+    framing("only one"),
+    reflection("done"),
+    Digest(memory=("forged",)),
+)
+
+ODD: dict[str, list[Cue]] = {
+    "queued": [cancel(), returns(), after(timer, hours=1), signal("raise_budget", max_steps=3), replies(plan()), timer],
+    "frame": [
+        *map(replies, BADLY_FRAMED),
+        *NO_ANSWER,
+        replies(framing(), tokens=900, cost=0.9),
+        *[opens(plan(), "only one")] * 2,
+        *map(opens, PLANS),
+        opens(Unusable(reason="no such command", cut=True)),
+        frames(),
+        refuses(),
+    ],
+    "plan": [
+        *map(replies, PLANS),
+        *NO_ANSWER,
+        *ENDING,
+        replies(reflection("done")),
+        replies(reflection("escalate")),
+        digests("forged"),
+    ],
+    "reflect": [
+        *map(at_once, PLANS),
+        *NO_ANSWER,
+        *[done] * 4,
+        *[replies(reflection("done", {"d1": "step:1", "d2": "step:77", "d3": "artifacts/none"}))] * 4,
+        *[replies(reflection("reframe"))] * 6,
+        replies(reflection("continue", {"d2": "step:1", "d9": "step:1"})),
+        at_once(Unusable(reason="two actions")),
+        replies(reflection("escalate")),
+        *[digests("forged")] * 2,
+        refuses(),
+    ],
+    "compact": [
+        *NO_ANSWER,
+        *[replies(Unusable(reason="not JSON"))] * 4,
+        replies(reflection("done")),
+        *[too_long()] * 4,
+        *[refuses()] * 4,
+        unavailable("fail"),
+    ],
+    "model away": [answers, cancel(), unavailable("try_again"), after(timer, hours=1), *OTHER_CALLS, sets_aside],
+    "tool": [
+        *[UPSTREAM] * 10,
+        *[due] * 3,
+        *[errs("not_found")] * 2,
+        returns("continuation", output={"query": "more"}),
+        returns(output={"artifact_path": "artifacts/page.html"}),
+        errs("configuration"),
+        errs("in_doubt"),
+        *[future_step] * 2,
+        returns(attempt=9),
+        returns(tool="someone"),
+        cancel(),
+        sets_aside,
+    ],
+    "tool again": [*[older_attempt] * 3, *[UPSTREAM] * 2, due, returns(attempt=9), errs("not_found"), cancel()],
+    "retry": [returns(), *[older_attempt] * 3, cancel(), cancel(), too_early, after(timer, hours=1), timer],
+    "paused": [
+        returns(),
+        returns(),
+        UPSTREAM,
+        resume(),
+        signal("approve"),
+        signal("reject"),
+        answers,
+        timer,
+        cancel(),
+        sets_aside,
+    ],
+    "final": [returns(), returns(step=1), again, answers, cancel(), resume(), timer, started(), sets_aside],
+}
+"""What can go wrong, by where the run stands."""
+AT_ANY_TIME: list[Cue] = [
+    again,
+    returns(step=1),
+    too_early,
+    *[after(goes_on, minutes=20)] * 3,
+    after(timer, hours=1),
+    signal("message", message="hello"),
+    signal("message", signal_id="same", message="hello"),
+    signal("message", signal_id="same", message="hello"),
+    signal("raise_budget", max_steps=3, max_tokens=600),
+    signal("raise_budget", deadline_at=DEADLINE.replace(hour=23)),
+    resume(),
+    started(),
+    wake(),
+]
+
+
+def odd(script: Script, *, number: int) -> Event:
+    """One of the things that can go wrong where the run stands."""
+    cues = ODD[situation(script)]
+    return made(cues[number % len(cues)], script)
+
+
+MOVES: list[Move] = [
+    *[goes_on] * 130,
+    *[after(goes_on, minutes=1)] * 10,
+    *(partial(odd, number=number) for number in range(max(map(len, ODD.values())))),
+    *(partial(made, cue) for cue in AT_ANY_TIME),
+]

@@ -1,0 +1,71 @@
+"""Rules of deciding: what a reply leads to follows from what was asked, and never from a decision with a flaw."""
+
+from agent_service.core.events import ModelReplied
+from agent_service.core.phases import Framing, Phase, Plan, Reflection, Refusal, Verdict
+from tests.core.rules.reading import Story, after, entries, finals, requests_of
+from tests.core.script import Moment
+
+
+def asked_for(moment: Moment) -> Phase | None:
+    """The phase that the reply of a moment answers."""
+    asking = moment.before.asking if moment.before else None
+    return asking.phase if asking and isinstance(moment.event, ModelReplied) else None
+
+
+def only_a_plan_that_goes_with_a_good_decision_is_carried_out(story: Story) -> None:
+    for moment in entries(story):
+        if isinstance(moment.event, ModelReplied) and requests_of(moment):
+            planned = _plan_of(moment, moment.event)
+            assert planned is not None
+            (request,) = requests_of(moment)
+            assert (request.tool, request.command) == (planned.action.tool, planned.action.command)
+
+
+def _plan_of(moment: Moment, reply: ModelReplied) -> Plan | None:
+    """The plan that a reply may carry out, by what was asked."""
+    along = reply.plan if isinstance(reply.plan, Plan) else None
+    match asked_for(moment), reply.decision:
+        case Phase.PLAN, Plan() as planned:
+            return planned
+        case Phase.FRAME, Framing() as framing if _is_sound(framing):
+            return along
+        case Phase.REFLECT, Reflection(verdict=Verdict.CONTINUE):
+            return along
+    return None
+
+
+def _is_sound(framing: Framing) -> bool:
+    """RFC-95: one sentence, and three to seven items that can be checked."""
+    items = [item for item in framing.definition_of_done if item.strip()]
+    return bool(framing.goal_statement.strip()) and len(items) == len(framing.definition_of_done) in range(3, 8)
+
+
+def a_framing_is_taken_up_only_when_it_was_asked_for_and_is_sound(story: Story) -> None:
+    for moment in entries(story):
+        if moment.before is None or after(moment).framing == moment.before.framing:
+            continue
+        assert isinstance(moment.event, ModelReplied)
+        assert asked_for(moment) is Phase.FRAME
+        assert isinstance(moment.event.decision, Framing)
+        assert _is_sound(moment.event.decision)
+
+
+def facts_are_learned_only_by_reflecting_and_compacting(story: Story) -> None:
+    for moment in entries(story):
+        if moment.before is not None and isinstance(moment.event, ModelReplied):
+            learned = after(moment).facts != moment.before.facts
+            assert not learned or asked_for(moment) in (Phase.REFLECT, Phase.COMPACT)
+
+
+def a_refusal_hands_the_run_to_a_person(story: Story) -> None:
+    for moment in entries(story):
+        if isinstance(moment.event, ModelReplied) and isinstance(moment.event.decision, Refusal):
+            assert finals(moment) == ["agent.escalated"]
+            assert after(moment).ending_class == "model_refused"
+
+
+def a_plan_that_no_tool_can_help_with_hands_the_run_to_a_person(story: Story) -> None:
+    for moment in entries(story):
+        if isinstance(moment.event, ModelReplied) and asked_for(moment) is Phase.PLAN:
+            wanted = isinstance(moment.event.decision, Reflection) and moment.event.decision.verdict
+            assert (wanted is Verdict.ESCALATE) == (after(moment).ending_class == "model")

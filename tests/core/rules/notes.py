@@ -1,0 +1,121 @@
+"""Rules of notes: appended and kept as they are, taken together only when too long, and never what people said.
+
+They say in their own way what a compaction may do: it gives up the notes of older steps and the memory before it.
+"""
+
+from agent_service.core.events import ModelReplied, ModelUnavailable, SignalReceived, ToolReturned
+from agent_service.core.phases import Phase, Unusable
+from agent_service.core.state import Note, RunState
+from tests.core.rules.reading import Story, after, entries, questions_of
+from tests.core.script import Moment
+
+MOST_STEPS = 8
+"""Notes of steps from which on they may be taken together."""
+LONGEST_STEP, LONGEST_MEMORY, LONGEST_MESSAGE = 20_000, 17_000, 2200
+UNTOUCHED = ("done_items", "framing", "plan", "outline", "messages", "completed", "artifacts", "step", "reflection")
+
+
+def is_compaction(moment: Moment) -> bool:
+    """Whether the moment may give up notes: a digest, or none after the last repair, or a prompt that is too long."""
+    if moment.before is None or moment.before.asking is None or moment.transition.ignored:
+        return False
+    if isinstance(moment.event, ModelUnavailable):
+        return moment.event.remedy == "shrink"
+    return isinstance(moment.event, ModelReplied) and moment.before.asking.phase is Phase.COMPACT
+
+
+def notes_before(moment: Moment) -> tuple[Note, ...]:
+    return moment.before.notes if moment.before else ()
+
+
+def steps_of(notes: tuple[Note, ...]) -> list[Note]:
+    return [note for note in notes if note.kind == "step"]
+
+
+def notes_are_only_appended_but_for_a_compaction(story: Story) -> None:
+    for moment in story:
+        if not is_compaction(moment):
+            before = notes_before(moment)
+            assert after(moment).notes[: len(before)] == before
+            assert len(after(moment).notes) <= len(before) + 1
+
+
+def a_compaction_gives_up_older_steps_and_nothing_else(story: Story) -> None:
+    for moment in story:
+        before, now = notes_before(moment), after(moment).notes
+        if not is_compaction(moment) or now == before:
+            continue
+        assert now[0].kind == "memory"
+        assert [note for note in now[1:] if note.kind == "memory"] == []
+        kept = len(steps_of(now))
+        given_up = steps_of(before)[: len(steps_of(before)) - kept]
+        assert kept == (1 if isinstance(moment.event, ModelUnavailable) else 4)
+        assert list(now[1:]) == [note for note in before if note.kind != "memory" and note not in given_up]
+
+
+def a_compaction_leaves_the_rest_of_the_run_as_it_is(story: Story) -> None:
+    for moment in story:
+        if is_compaction(moment) and not after(moment).final:
+            assert moment.before is not None
+            for name in UNTOUCHED:
+                assert getattr(after(moment), name) == getattr(moment.before, name)
+
+
+def notes_are_compacted_only_when_they_are_too_long(story: Story) -> None:
+    for moment in story:
+        if isinstance(moment.event, ToolReturned) and any(q.phase is Phase.COMPACT for q in questions_of(moment)):
+            assert is_too_long(after(moment))
+        if isinstance(moment.event, ToolReturned) and any(q.phase is Phase.REFLECT for q in questions_of(moment)):
+            assert not is_too_long(after(moment))
+
+
+def is_too_long(state: RunState) -> bool:
+    length = sum(len(note.text) for note in state.notes if note.kind in ("step", "memory"))
+    return len(steps_of(state.notes)) >= MOST_STEPS and length > state.brief.limits.max_notes
+
+
+def every_finished_step_has_one_note_with_the_thought_before_it(story: Story) -> None:
+    for moment in entries(story):
+        new = after(moment).notes[len(notes_before(moment)) :]
+        finished = len(after(moment).completed) - (len(moment.before.completed) if moment.before else 0)
+        assert len(steps_of(new)) == finished
+        for note in steps_of(new):
+            assert moment.before is not None
+            assert note.text.startswith(f'<step number="{after(moment).completed[-1].step}" ')
+            assert after(moment).reflection is None
+            reflection = moment.before.reflection
+            assert ("\nReflection: " in note.text) == (reflection is not None)
+            assert reflection is None or f"\nReflection: {reflection.summary}" in note.text
+
+
+def what_people_said_is_a_note_for_ever(story: Story) -> None:
+    said: list[str] = []
+    for moment in story:
+        event = moment.event
+        if isinstance(event, SignalReceived) and event.signal.message and not moment.transition.ignored:
+            said.append(event.signal.message)
+        told = [note.text for note in after(moment).notes if note.kind == "person"]
+        assert len(told) == len(said)
+        assert all(message in text for message, text in zip(said, told, strict=True))
+
+
+def notes_are_bounded(story: Story) -> None:
+    longest = {"step": LONGEST_STEP, "memory": LONGEST_MEMORY, "person": LONGEST_MESSAGE}
+    for moment in story:
+        notes = after(moment).notes
+        assert all(len(note.text) <= longest[note.kind] for note in notes)
+        assert len([note for note in notes if note.kind == "memory"]) <= 1
+
+
+def notes_that_nobody_can_digest_give_way_to_the_facts(story: Story) -> None:
+    """A compaction that fails costs its repairs, and the run goes on to reflect."""
+    for moment in story:
+        if not is_compaction(moment) or not isinstance(moment.event, ModelReplied):
+            continue
+        assert moment.before is not None
+        assert moment.before.asking is not None
+        last = moment.before.asking.repairs >= moment.before.brief.limits.max_repairs
+        if last and isinstance(moment.event.decision, Unusable):
+            assert after(moment).ending_class in ("", "budget_time", "budget_tokens", "budget_cost")
+            assert set(after(moment).facts) <= set(moment.before.facts)
+            assert len(steps_of(after(moment).notes)) < MOST_STEPS

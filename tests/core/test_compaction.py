@@ -1,0 +1,292 @@
+"""Compaction: notes that have grown too long are taken together, and a run of any length keeps to its bounds."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from agent_service import journal
+from agent_service.core.events import ToolReturned
+from agent_service.core.phases import Phase, Unusable
+from agent_service.core.state import RunState, Status
+from tests.core.cues import (
+    PROOF,
+    cancel,
+    due,
+    frames,
+    garbles,
+    goes_on,
+    plan,
+    reflection,
+    reflects,
+    replies,
+    resume,
+    returns,
+    signal,
+    unavailable,
+)
+from tests.core.model_cues import a_compacting_run, a_run_of, digests, page, reserves, too_long
+from tests.core.rules.reading import entries
+from tests.core.script import Script, abandons, asks, completes, escalates, fails, pauses, requests
+
+
+def kinds(run: Script) -> list[str]:
+    return [note.kind for note in run.state.notes]
+
+
+def steps_noted(run: Script) -> list[int]:
+    return [int(note.text.split('"')[1]) for note in run.state.notes if note.kind == "step"]
+
+
+# When
+
+
+def test_notes_are_compacted_before_the_reflection_once_they_are_too_long() -> None:
+    run = a_run_of(7, max_notes=2000)
+    run >> goes_on(number=8) >> returns(output=page(8)) << asks("compact")
+    assert len(kinds(run)) == 8
+    run >> digests("the pages are known") << asks("reflect")
+
+
+def test_notes_of_few_steps_are_not_worth_a_compaction_however_long_they_are() -> None:
+    assert a_run_of(7, max_notes=10).outcomes == (asks("reflect"),)
+
+
+def test_many_short_notes_are_not_compacted() -> None:
+    assert a_run_of(12, length=10, max_notes=48_000).outcomes == (asks("reflect"),)
+
+
+def test_what_people_said_makes_no_notes_too_long() -> None:
+    run = a_run_of(7, length=10, max_notes=3000)
+    for _ in range(10):
+        run = run >> signal("message", message="m" * 2000)
+    run >> goes_on(number=8) >> returns(output=page(8, 10)) << asks("reflect")
+
+
+def test_a_step_is_told_as_done_though_its_notes_are_compacted_first() -> None:
+    assert a_compacting_run().said == ["act: step 8: fetch ok"]
+
+
+def test_a_compaction_is_no_step_and_no_decision_about_the_goal() -> None:
+    run = a_compacting_run(max_steps=8)
+    run >> digests("all is known") << asks("reflect")
+    run >> reflects("done", PROOF) << completes()
+
+
+# What stays, and what goes
+
+
+def test_a_digest_takes_the_place_of_the_facts_and_of_all_but_the_newest_four_steps() -> None:
+    run = a_run_of(7, max_notes=2000)
+    run >> replies(reflection("continue", facts=("an old fact",)), plan=plan(number=8)) >> returns(output=page(8))
+    run >> digests("page 1 has one heading", "page 2 is empty")
+    assert run.state.facts == ("page 1 has one heading", "page 2 is empty")
+    assert kinds(run) == ["memory", "step", "step", "step", "step"]
+    assert steps_noted(run) == [5, 6, 7, 8]
+    assert run.state.notes[0].text == (
+        "<memory_of_older_steps>\n- page 1 has one heading\n- page 2 is empty\n</memory_of_older_steps>"
+    )
+
+
+def test_what_people_said_stays_word_for_word_and_in_its_place() -> None:
+    run = a_run_of(2, max_notes=2000) >> signal("message", message="mind the tone")
+    for number in range(3, 9):
+        run = run >> goes_on(number=number) >> returns(output=page(number))
+    said = run.state.notes[2]
+    run >> signal("message", message="and the length") >> digests("a fact")
+    assert kinds(run) == ["memory", "person", "step", "step", "step", "step", "person"]
+    assert run.state.notes[1] == said
+    assert run.state.messages == ("mind the tone", "and the length")
+
+
+def test_a_compaction_touches_nothing_but_notes_and_facts() -> None:
+    run = a_compacting_run()
+    before = run.state
+    run >> digests("a fact")
+    after = run.state
+    for name in ("brief", "framing", "done_items", "plan", "outline", "messages", "completed", "artifacts", "step"):
+        assert getattr(after, name) is getattr(before, name)
+    assert (after.last_result, after.pending, after.reflection) == (before.last_result, None, before.reflection)
+
+
+def test_a_digest_of_nothing_leaves_a_memory_that_says_so() -> None:
+    run = a_compacting_run() >> digests("", "  ")
+    assert run.state.facts == ()
+    assert "- nothing worth keeping" in run.state.notes[0].text
+
+
+def test_a_digest_is_bounded_to_its_newest_forty_facts_of_four_hundred_characters() -> None:
+    run = a_compacting_run() >> digests(*(f"{number} {'x' * 900}" for number in range(50)))
+    assert [len(fact) for fact in run.state.facts] == [400] * 40
+    assert run.state.facts[0].startswith("10 ")
+
+
+def test_a_second_compaction_takes_the_first_memory_along() -> None:
+    run = a_compacting_run() >> digests("from the first")
+    for number in range(9, 13):
+        run = run >> goes_on(number=number) >> returns(output=page(number))
+    assert run.outcomes == (asks("compact"),)
+    run >> digests("from both")
+    assert kinds(run) == ["memory", "step", "step", "step", "step"]
+    assert "from the first" not in run.state.notes[0].text
+
+
+def test_a_step_is_never_repeated_because_its_note_is_gone() -> None:
+    run = a_compacting_run() >> digests("a fact")
+    run >> goes_on(number=9) << requests("fetch", step=9)
+    assert run.state.has_finished(1)
+
+
+# What is paid for a compaction
+
+
+def test_a_compaction_is_paid_and_counted_like_every_call() -> None:
+    run = a_compacting_run()
+    before = run.state.spent
+    run >> reserves() << asks("compact")
+    run >> digests("a fact", tokens=60, cost=0.5)
+    assert (run.state.spent.calls, run.state.spent.tokens) == (before.calls + 1, before.tokens + 60)
+
+
+def test_a_compaction_beyond_the_budget_pauses_and_is_made_once_there_is_more() -> None:
+    run = a_compacting_run(max_tokens=900, on_budget="pause")
+    assert run.outcomes == (pauses("budget_tokens"),)
+    run >> signal("raise_budget", max_tokens=5000) << asks("compact")
+    run >> digests("a fact") << asks("reflect")
+
+
+def test_a_run_can_be_cancelled_while_its_notes_are_compacted() -> None:
+    run = a_compacting_run() >> cancel()
+    assert run.state.status is Status.CANCELLED
+
+
+def test_an_outage_puts_a_compaction_off() -> None:
+    run = a_compacting_run() >> unavailable("try_again") >> due
+    assert run.outcomes == (asks("compact"),)
+    run >> unavailable("pause") >> resume() << asks("compact")
+
+
+# A digest that cannot be used
+
+
+@pytest.mark.parametrize("repairs", [0, 1, 2])
+def test_notes_that_nobody_can_digest_give_way_to_the_facts_and_the_run_goes_on(repairs: int) -> None:
+    run = a_run_of(7, max_notes=2000, max_repairs=repairs)
+    run >> replies(reflection("continue", facts=("one heading",)), plan=plan(number=8)) >> returns(output=page(8))
+    for _ in range(repairs):
+        run >> garbles() << asks("compact")
+    run >> garbles() << asks("reflect")
+    assert run.state.facts == ("one heading",)
+    assert kinds(run) == ["memory", "step", "step", "step", "step"]
+    assert "- one heading" in run.state.notes[0].text
+    run >> goes_on(number=9) << requests("fetch", step=9)
+
+
+def test_a_decision_of_another_phase_is_no_digest() -> None:
+    run = a_compacting_run()
+    run >> reflects("done", PROOF) << asks("compact")
+    assert run.told() == ("the reply is no decision of phase compact",)
+    assert run.state.refused_done == 0
+
+
+def test_a_digest_that_was_cut_may_be_longer() -> None:
+    run = a_compacting_run() >> replies(Unusable(reason="cut", cut=True))
+    assert run.state.asking is not None
+    assert run.state.asking.longer
+
+
+# A prompt that is too long
+
+
+def test_a_prompt_that_is_too_long_gives_up_all_notes_but_the_newest_and_is_asked_again() -> None:
+    run = a_run_of(3) >> signal("message", message="mind the tone")
+    call = run.state.calls
+    run >> too_long() << asks("reflect")
+    assert kinds(run) == ["memory", "step", "person"]
+    assert steps_noted(run) == [3]
+    assert run.state.asking is not None
+    assert (run.state.asking.call, run.state.asking.phase) == (call + 1, Phase.REFLECT)
+    assert run.state.messages == ("mind the tone",)
+
+
+def test_a_prompt_that_is_still_too_long_fails_the_run() -> None:
+    run = a_run_of(3) >> too_long()
+    run >> too_long() << (abandons(), fails("prompt_too_long"))
+
+
+def test_a_first_prompt_that_is_too_long_fails_at_once() -> None:
+    run = a_run_of(1)
+    run >> too_long() << (abandons(), fails("prompt_too_long"))
+
+
+def test_a_compaction_whose_own_prompt_is_too_long_is_left_out() -> None:
+    run = a_compacting_run()
+    run >> too_long() << asks("reflect")
+    assert steps_noted(run) == [8]
+
+
+def test_what_the_model_must_be_told_survives_a_prompt_that_is_too_long() -> None:
+    run = a_run_of(3) >> garbles("two actions") >> too_long()
+    assert run.told() == ("two actions",)
+    assert run.state.asking is not None
+    assert run.state.asking.repairs == 1
+
+
+def test_a_prompt_that_is_too_long_makes_no_call_beyond_the_budget() -> None:
+    run = a_run_of(3).wait(hours=1)
+    run >> too_long() << (abandons(), escalates("budget_time"))
+
+
+# A run of any length
+
+STEPS = 200
+LONGEST = 6000
+"""Characters of a result in the long run; the bound of what is noted of one."""
+
+
+@pytest.fixture(scope="module")
+def long_run() -> list[RunState]:
+    """A run of two hundred steps with long results, as it stood after each of them."""
+    run = a_run_of(STEPS, length=LONGEST)
+    states = [moment.transition.state for moment in run.story if isinstance(moment.event, ToolReturned)]
+    return [state for state in states if state is not None]
+
+
+def test_the_notes_of_a_long_run_stay_bounded(long_run: list[RunState]) -> None:
+    lengths = [sum(len(note.text) for note in state.notes) for state in long_run]
+    assert len(lengths) == STEPS
+    assert max(lengths) <= max(lengths[:20]) + 1000 < 60_000
+
+
+def test_the_state_of_a_long_run_grows_by_the_record_of_a_step_and_no_more(long_run: list[RunState]) -> None:
+    """The record of a finished step is all that is kept for ever: its summary has at most 500 characters."""
+    kept = [len(journal.encode_state(without_what_is_bounded(state))) for state in long_run]
+    growth = [later - earlier for earlier, later in pairwise(kept)]
+    assert 500 < min(growth) <= max(growth) < 1000
+    assert max(growth[-50:]) <= max(growth[:50]) + 10
+    assert all(len(journal.encode_state(state)) < 90_000 + 1000 * state.step for state in long_run)
+
+
+def without_what_is_bounded(state: RunState) -> RunState:
+    return replace(state, notes=(), facts=(), last_result=None)
+
+
+def test_the_entries_of_a_long_run_do_not_grow() -> None:
+    assert largest_entry(a_run_of(STEPS, length=LONGEST)) <= largest_entry(a_run_of(10, length=LONGEST)) + 50
+
+
+def largest_entry(script: Script) -> int:
+    """The bytes of the largest entry of a journal, effects and all."""
+    before: journal.Run | None = None
+    largest = 0
+    for moment in entries(script.story):
+        commit = journal.commit_of(before, moment.event, moment.transition)
+        before = journal.Run(state=commit.state, head=commit.entry.hash)
+        largest = max(largest, len(commit.entry.event) + len(commit.effects or ""))
+    return largest
+
+
+def test_framing_anew_keeps_a_long_run_bounded_too() -> None:
+    run = a_compacting_run() >> digests("a fact") >> reflects("reframe")
+    run >> frames() << asks("plan")
+    assert kinds(run) == ["memory", "step", "step", "step", "step"]

@@ -1,0 +1,107 @@
+"""Faults of the small world: a process may die at every point that it passes; a store may refuse for a while."""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from agent_service.errors import TryAgain
+from agent_service.journal import Commit, Run
+from agent_service.ports import Unperformed, Wake
+from tests.fakes import MemoryStore
+
+T = TypeVar("T")
+
+
+class Crash(BaseException):
+    """The process is gone. Not an Exception: nothing may catch it and go on."""
+
+
+class Faults:
+    """Counts the points that the agent passes, and strikes at the one it was told, or at all of one name."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+        self.names: list[str] = []
+        self._at: int | None = None
+        self._named: dict[str, int] = {}
+
+    def strike_at(self, point: int | None) -> None:
+        self._at, self.passed, self.names = point, 0, []
+
+    def strike_each(self, name: str, times: int) -> None:
+        """Strike the next `times` times that a point called `name` is passed, in whatever life."""
+        self._named[name] = times
+
+    def point(self, name: str) -> None:
+        self.passed += 1
+        self.names.append(name)
+        if self._named.get(name):
+            self._named[name] -= 1
+            raise Crash(name)
+        if self.passed == self._at:
+            raise Crash(name)
+
+
+class FaultyStore:
+    """A store whose process may die before a commit, or right after it. Others have their turn while it works.
+
+    As in a real one, what is performed is written with the next commit only, and forgotten by a crash until then.
+    """
+
+    def __init__(self, store: MemoryStore, faults: Faults) -> None:
+        self.refusals = 0
+        """How many commits of replies are refused for now, as by a full disk."""
+        self._store = store
+        self._faults = faults
+        self._performed: list[tuple[str, int]] = []
+
+    async def accept(self, wake: Wake, commit: Commit) -> str:
+        return await self._around("accept", self._store.accept(wake, commit))
+
+    async def load(self, run_id: str) -> Run | None:
+        await asyncio.sleep(0)
+        return await self._store.load(run_id)
+
+    async def commit(self, commit: Commit) -> None:
+        if self.refusals and commit.entry.kind == "ModelReplied":
+            self.refusals -= 1
+            raise TryAgain("the disk is full", delay_s=0)
+        await self._around(f"commit of {commit.entry.kind}", self._store.commit(commit))
+
+    def performed(self, run_id: str, seq: int) -> None:
+        self._faults.point("before performed")
+        self._performed.append((run_id, seq))
+
+    def write_performed(self) -> None:
+        while self._performed:
+            self._store.performed(*self._performed.pop())
+
+    async def unperformed(self, limit: int) -> Sequence[Unperformed]:
+        return await self._store.unperformed(limit)
+
+    async def due(self, now: datetime, limit: int) -> Sequence[str]:
+        return await self._store.due(now, limit)
+
+    async def _around(self, name: str, work: Awaitable[T]) -> T:
+        with suppress_unawaited(work):
+            self._faults.point(f"before {name}")
+        await asyncio.sleep(0)
+        done = await work
+        self.write_performed()
+        self._faults.point(f"after {name}")
+        return done
+
+
+class suppress_unawaited:  # noqa: N801 # reads as the statement that it is
+    """Closes a coroutine that a crash kept from running."""
+
+    def __init__(self, work: Awaitable[Any]) -> None:
+        self._work = work
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and asyncio.iscoroutine(self._work):
+            self._work.close()

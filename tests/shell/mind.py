@@ -1,0 +1,73 @@
+"""A scripted mind: plans appends and is done. It may cost something, and be away, slow or struck by a crash."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from agent_service.core.events import CallReserved, ModelUsage
+from agent_service.core.phases import Action, Framing, Met, Phase, Plan, Reflection, Verdict
+from agent_service.core.state import Reserve, RunState
+from agent_service.errors import ModelError
+from agent_service.ports import Answer, Estimate, Question
+from tests.fakes import MemoryStore
+from tests.shell.faults import Faults
+
+USAGE = ModelUsage(input_tokens=10, output_tokens=5, cost_usd=0.001)
+"""Of each call."""
+
+
+class Mind:
+    """Plans `steps` appends and is done. Counts its calls, by run and number. Fills the port Model."""
+
+    def __init__(self, faults: Faults, store: MemoryStore, *, steps: int = 2, reserve: Reserve | None = None) -> None:
+        self.reserve = reserve
+        """What a call may spend at most; None for a mind that costs nothing."""
+        self.calls: Counter[tuple[str, int]] = Counter()
+        self.opens = False
+        """Whether a framing brings its plan along."""
+        self.outage: ModelError | None = None
+        self.asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.argument: Any = None
+        self.unreserved: list[tuple[str, int]] = []
+        """Calls that began before what they may spend was set aside in the store: there should be none."""
+        self._faults = faults
+        self._store = store
+        self._steps = steps
+
+    def estimate(self, question: Question) -> Estimate | None:
+        del question
+        if self.reserve is None:
+            return None
+        return Estimate(model="mind", reserve=self.reserve, prompt_hash="prompt", schema_hash="schema")
+
+    async def decide(self, question: Question) -> Answer:
+        self.calls[question.state.run_id, question.call] += 1
+        await self._look_for_its_reserve(question)
+        self.asked.set()
+        await self.may_answer.wait()
+        self._faults.point(f"during {question.phase}")
+        if self.outage:
+            raise self.outage
+        return self._answer(question.state, question.phase)
+
+    async def _look_for_its_reserve(self, question: Question) -> None:
+        key, entries = (question.state.run_id, question.call), await self._store.entries(question.state.run_id)
+        events = [entry.decoded() for entry in entries]
+        set_aside = sum(isinstance(event, CallReserved) and event.call == question.call for event in events)
+        if self.reserve and set_aside < self.calls[key]:
+            self.unreserved.append(key)
+
+    def _answer(self, state: RunState, phase: Phase) -> Answer:
+        plan = Plan(action=Action(tool="append", command="handle", arguments={"n": self.argument or state.step + 1}))
+        if phase is Phase.FRAME:
+            framing = Framing(goal_statement="Append.", definition_of_done=("one", "two", "three"))
+            return Answer(decision=framing, plan=plan if self.opens else None, usage=USAGE, model="mind")
+        if phase is Phase.PLAN:
+            return Answer(decision=plan, usage=USAGE, model="mind")
+        done = len(state.completed) >= self._steps
+        met = tuple(Met(item=i.id, evidence=f"step:{state.step}") for i in state.done_items) if done else ()
+        verdict = Verdict.DONE if done else Verdict.CONTINUE
+        reflection = Reflection(verdict=verdict, summary="seen", met=met)
+        return Answer(decision=reflection, plan=None if done else plan, usage=USAGE, model="mind")

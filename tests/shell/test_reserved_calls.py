@@ -1,0 +1,199 @@
+"""Model calls that cost something, in the whole agent: cancels, crashes and outages between and in their two halves."""
+
+import asyncio
+
+from agent_service.core.events import CancelRequested
+from agent_service.core.state import Reserve, RunState, Status
+from agent_service.errors import ModelError
+from agent_service.intake import Arrival
+from schemas import subjects
+from tests.runs import run_id
+from tests.shell.world import World
+
+RESERVE = Reserve(tokens=700, cost_usd=0.25)
+
+
+async def receive(world: World, number: int) -> None:
+    """Take the message that was published as number `number`, from 0."""
+    delivery = list(world.bus.published.values())[number]
+    await world.intake.receive(Arrival(subject=delivery.subject, body=delivery.body, place=str(delivery.place)))
+
+
+async def state_of(world: World, number: int) -> RunState:
+    run = await world.store.load(run_id(number))
+    assert run is not None
+    return run.state
+
+
+async def kinds_of(world: World, number: int = 1) -> list[str]:
+    return [entry.kind for entry in await world.store.entries(run_id(number))]
+
+
+async def until(fact: asyncio.Event) -> None:
+    await asyncio.wait_for(fact.wait(), 5)
+
+
+async def until_set_aside(world: World, number: int) -> None:
+    async with asyncio.timeout(5):
+        kinds = await kinds_of(world, number)
+        while kinds[-1] != "CallReserved":
+            await asyncio.sleep(0)
+            kinds = await kinds_of(world, number)
+
+
+# The straight way
+
+
+async def test_every_call_is_set_aside_in_the_journal_before_its_reply() -> None:
+    world = World(reserve=RESERVE)
+    world.start()
+    await world.until_quiet()
+    kinds = [kind for kind in await kinds_of(world) if kind.startswith(("Call", "Model"))]
+    assert kinds == ["CallReserved", "ModelReplied"] * 4
+    assert world.mind.unreserved == []
+    state = await world.state()
+    assert (state.status, state.spent.calls, state.spent.lost_calls) == (Status.DONE, 4, 0)
+
+
+async def test_a_mind_that_costs_nothing_sets_nothing_aside() -> None:
+    world = World()
+    world.start()
+    await world.until_quiet()
+    assert "CallReserved" not in await kinds_of(world)
+
+
+async def test_an_opening_with_its_plan_saves_a_call() -> None:
+    world = World(reserve=RESERVE)
+    world.mind.opens = True
+    world.start()
+    await world.until_quiet()
+    state = await world.state()
+    assert (state.status, state.step, state.spent.calls) == (Status.DONE, 2, 3)
+
+
+async def test_a_limit_that_a_call_could_break_is_kept_before_anything_is_paid() -> None:
+    world = World(reserve=RESERVE)
+    world.start(max_tokens=699)
+    await world.until_quiet()
+    state = await world.state()
+    assert (state.status, state.ending_class) == (Status.ESCALATED, "budget_tokens")
+    assert world.mind.calls == {}
+
+
+# Crashes
+
+
+async def test_every_crash_in_a_call_is_counted_and_the_run_is_done_in_the_end() -> None:
+    world = World(reserve=RESERVE)
+    world.faults.strike_each("during frame", 3)
+    world.start()
+    await world.until_quiet()
+    state = await world.state()
+    assert (state.status, world.crashes) == (Status.DONE, 3)
+    assert (state.spent.lost_calls, state.spent.lost_tokens) == (3, 2100)
+    assert world.mind.calls[run_id(1), 1] == 4
+    assert world.mind.unreserved == []
+
+
+async def test_crashes_without_end_can_not_spend_more_than_the_limit() -> None:
+    world = World(reserve=RESERVE)
+    world.faults.strike_each("during frame", 1000)
+    world.start(max_tokens=2000)
+    await world.until_quiet()
+    state = await world.state()
+    assert (state.status, state.ending_class) == (Status.ESCALATED, "budget_tokens")
+    assert state.spent.lost_tokens == 1400
+    assert sum(world.mind.calls.values()) == 2
+
+
+async def test_a_crash_between_the_halves_makes_no_call_twice() -> None:
+    world = World(reserve=RESERVE)
+    world.faults.strike_each("after commit of CallReserved", 1)
+    world.start()
+    await world.until_quiet()
+    state = await world.state()
+    assert (state.status, state.spent.lost_calls) == (Status.DONE, 1)
+    assert set(world.mind.calls.values()) == {1}
+
+
+# Cancels
+
+
+async def test_a_cancel_between_the_halves_of_a_call_keeps_it_from_being_made() -> None:
+    world = World(reserve=RESERVE, slots=1)
+    world.mind.may_answer.clear()
+    world.start(name="a")
+    world.start(name="b")
+    turns = [asyncio.ensure_future(receive(world, number)) for number in (0, 1)]
+    await until(world.mind.asked)
+    [(thinking, _)] = world.mind.calls
+    waiting = next(number for number in (1, 2) if run_id(number) != thinking)
+    await until_set_aside(world, waiting)
+    await world.turns.take(run_id(waiting), CancelRequested(at=world.clock.now(), reason="enough"))
+    world.mind.may_answer.set()
+    await asyncio.wait_for(asyncio.gather(*turns), 5)
+    state = await state_of(world, waiting)
+    assert state.status is Status.CANCELLED
+    assert (run_id(waiting), 1) not in world.mind.calls
+    assert (state.spent.calls, state.spent.lost_calls) == (0, 1)
+
+
+async def test_a_call_that_a_cancel_interrupts_is_not_made_again_and_counts_as_lost() -> None:
+    world = World(reserve=RESERVE)
+    world.mind.may_answer.clear()
+    world.start()
+    turn = asyncio.ensure_future(world.until_quiet())
+    await until(world.mind.asked)
+    await world.turns.take(run_id(1), CancelRequested(at=world.clock.now(), reason="enough"))
+    await asyncio.wait_for(turn, 5)
+    state = await world.state()
+    assert (state.status, state.spent.calls, state.spent.lost_calls) == (Status.CANCELLED, 0, 1)
+    assert sum(world.mind.calls.values()) == 1
+
+
+# Outages
+
+
+async def test_an_outage_charges_nothing_and_the_call_is_set_aside_for_again() -> None:
+    world = World(reserve=RESERVE)
+    world.mind.outage = ModelError("try_again", "overloaded", "529", retry_after_s=30)
+    world.start()
+    await world.until_quiet()
+    world.mind.outage = None
+    world.clock.advance(31)
+    await world.fire_timers()
+    await world.until_quiet()
+    state = await world.state()
+    assert (state.status, state.spent.calls, state.spent.lost_calls) == (Status.DONE, 4, 0)
+    assert (await kinds_of(world))[2:7] == [
+        "CallReserved",
+        "ModelUnavailable",
+        "TimerFired",
+        "CallReserved",
+        "ModelReplied",
+    ]
+
+
+async def test_when_the_provider_says_too_many_every_run_holds_back() -> None:
+    world = World(reserve=RESERVE)
+    world.mind.outage = ModelError("try_again", "rate_limit", "429", retry_after_s=30)
+    world.start(name="a")
+    world.start(name="b")
+    await world.until_quiet()
+    assert set(world.mind.calls) == {(run_id(1), 1)}
+    assert "CallReserved" not in await kinds_of(world, 2)
+    waiting = await state_of(world, 2)
+    assert waiting.summary == "model unavailable: the provider asked to wait: 429"
+    assert waiting.asking is not None
+    assert waiting.asking.retry_at is not None
+    assert 29 < (waiting.asking.retry_at - world.clock.now()).total_seconds() <= 30
+
+
+async def test_an_unstorable_plan_that_comes_with_a_framing_is_told_to_the_model_and_never_sent() -> None:
+    world = World(reserve=RESERVE)
+    world.mind.opens, world.mind.argument = True, "\ud800"
+    world.start()
+    await world.until_quiet()
+    state = await world.state()
+    assert (state.status, state.ending_class, state.spent.calls) == (Status.ESCALATED, "invalid_decision", 3)
+    assert world.bus.events(subjects.ESCALATED)[0]["run_id"] == state.run_id

@@ -6,7 +6,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/ready
 
-.PHONY: demo chaos test check bench setup clean
+.PHONY: demo chaos test check bench bench-prompts eval setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -27,6 +27,13 @@ check: $(READY)
 
 bench: $(READY)
 	@$(RUN) -m agent_service bench
+
+# Against the model of ./agentic.yaml; without one against the scripts of the scenarios, which cost nothing.
+eval: $(READY)
+	@$(RUN) -m agent_service eval
+
+bench-prompts: $(READY)
+	@$(RUN) -m tests.models.prompt_costs
 
 setup: $(READY)
 

@@ -73,6 +73,11 @@ class ModelSettings(_Section):
     def script_file(self) -> Path:
         return self.script or Path(str(resources.files("agent_service") / "scripts" / "demo.yaml"))
 
+    def names(self) -> tuple[str, ...]:
+        """The ids of all models that are asked, each once."""
+        phases = (phase for phase in Phase if phase is not Phase.ACT)
+        return tuple(dict.fromkeys(str(self.of(phase).model) for phase in phases))
+
     def of(self, phase: Phase) -> PhaseSettings:
         """The settings of one phase, with nothing absent but the effort."""
         own = self.phases.get(phase.value, PhaseSettings())  # type: ignore[call-overload] # act is not asked for

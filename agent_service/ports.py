@@ -141,6 +141,13 @@ class Model(Protocol):
         """Answer, or raise ModelError with what to do about it."""
 
 
+class Provider(Model, Protocol):
+    """A model whose key, address and name can be tried without a run."""
+
+    async def check(self) -> tuple[str, ...]:
+        """What is worth knowing of it, such as its end. Raises ModelError when it cannot be used."""
+
+
 class Skills(Protocol):
     """The tools on offer now."""
 

@@ -6,27 +6,25 @@ forced tools are refused by current models. `temperature` and `thinking` are nev
 """
 
 import asyncio
-import json
 import logging
 from typing import Any
 
 import anthropic
 import httpx2
-from anthropic.types import Message
 
-from agent_service.adapters.model_errors import by_status, retry_after_s, without_answer
+from agent_service.adapters.anthropic_reply import Reply, checked
+from agent_service.adapters.call_bounds import estimated, reply_tokens
+from agent_service.adapters.model_errors import by_status, cause_of, retry_after_s, without_answer
 from agent_service.adapters.prices import Prices, TokenCounts
 from agent_service.core.events import ModelUsage, Provenance
-from agent_service.core.phases import Decision, Plan, Refusal, Unusable
-from agent_service.core.state import Reserve, RunState
+from agent_service.core.phases import Decision, Phase, Plan, Refusal, Unusable
+from agent_service.core.state import RunState
 from agent_service.errors import ModelError
-from agent_service.model_settings import MOST_REPLY_TOKENS, ModelSettings
+from agent_service.model_settings import ModelSettings
 from agent_service.ports import Answer, Estimate, Question
 from agent_service.prompts.prompt import Prompt, compose
 from agent_service.prompts.replies import MOST_RAW, read
 
-BYTES_PER_TOKEN = 2
-"""Fewer than any text has that is not made for it, so that a reserve is not too small."""
 SLOW_TOOLS_S = 240.0
 """From there on a cache that lasts five minutes would be gone before the next call."""
 OBSERVED_STEPS = 5
@@ -46,56 +44,59 @@ class AnthropicModel:
         self._prices = prices
 
     def estimate(self, question: Question) -> Estimate | None:
-        prompt, phase = compose(question), self._settings.of(question.phase)
-        tokens = (prompt.size() + len(json.dumps(prompt.schema))) // BYTES_PER_TOKEN
-        reply = self._most_tokens(question)
-        model = str(phase.model)
-        most = self._prices.most_usd(model, prompt=tokens, reply=reply, kept_1h=self._ttl(question.state) == "1h")
-        return Estimate(
-            model=model,
-            reserve=Reserve(tokens=tokens + reply, cost_usd=most),
-            prompt_hash=prompt.template_hash,
-            schema_hash=prompt.schema_hash,
-        )
+        kept_1h = self._ttl(question.state) == "1h"
+        return estimated(question, self._settings, self._prices, kept_1h=kept_1h)
 
     async def decide(self, question: Question) -> Answer:
         prompt = compose(question)
-        message = await self._create(self._request(question, prompt))
-        decision, plan = _decision(message, prompt, question, self._most_tokens(question))
+        reply = await self._create(self._request(question, prompt))
+        decision, plan = _decision(reply, prompt, question, reply_tokens(self._settings, question))
         return Answer(
             decision=decision,
             plan=plan,
-            usage=self._usage(message),
-            model=message.model,
-            provenance=_provenance(message, prompt, question.state.run_id),
+            usage=self._usage(reply),
+            model=reply.model,
+            provenance=_provenance(reply, prompt, question.state.run_id),
         )
 
-    async def _create(self, request: dict[str, Any]) -> Message:
+    async def check(self) -> tuple[str, ...]:
+        """Ask for each model of the settings; says which will be retired. Raises ModelError when one cannot be used."""
+        if self._settings.platform != "anthropic":  # the clouds do not offer the list of models
+            return ()
+        try:
+            found = [await self._client.models.retrieve(name) for name in self._settings.names()]
+        except anthropic.APIStatusError as error:
+            raise self._refused(error) from error
+        except anthropic.APIConnectionError as error:
+            raise without_answer("model_unreachable", f"no connection: {cause_of(error)}") from error
+        aging = (model for model in found if model.lifecycle != "active")
+        return tuple(f"{model.id} is {model.lifecycle}, and retires at {model.retires_at}" for model in aging)
+
+    async def _create(self, request: dict[str, Any]) -> Reply:
         try:
             async with asyncio.timeout(self._settings.timeout_s):
-                answer = await self._client.messages.create(**request)
+                return checked(await self._client.messages.create(**request))
         except TimeoutError as error:
             why = f"no answer within {self._settings.timeout_s:g} s"
             raise without_answer("model_timeout", why) from error
+        except anthropic.APITimeoutError as error:
+            raise without_answer("model_timeout", f"no answer in time: {cause_of(error)}") from error
         except anthropic.APIStatusError as error:
-            raise _refused(error) from error
+            raise self._refused(error) from error
         except anthropic.APIConnectionError as error:
-            raise without_answer("model_unreachable", f"no connection: {error.__cause__ or error}") from error
-        except (anthropic.AnthropicError, httpx2.HTTPError, ValueError) as error:
+            raise without_answer("model_unreachable", f"no connection: {cause_of(error)}") from error
+        except (anthropic.AnthropicError, httpx2.HTTPError, ValueError, RecursionError) as error:
             raise without_answer("model_bad_answer", f"the answer cannot be read: {error}") from error
-        if not isinstance(answer, Message) or answer.usage is None or answer.stop_reason is None:
-            raise without_answer("model_bad_answer", "the answer is no complete message")
-        return answer
 
     def _request(self, question: Question, prompt: Prompt) -> dict[str, Any]:
         phase = self._settings.of(question.phase)
-        kept = self._kept(question.state)
+        kept = self._kept(question)
         output: dict[str, Any] = {"format": {"type": "json_schema", "schema": prompt.schema}}
         if phase.effort:
             output["effort"] = phase.effort
         request: dict[str, Any] = {
             "model": phase.model,
-            "max_tokens": self._most_tokens(question),
+            "max_tokens": reply_tokens(self._settings, question),
             "system": [_block(prompt.rules), _block(prompt.skills, kept)],
             "messages": [{"role": "user", "content": _content(prompt, kept)}],
             "output_config": output,
@@ -104,14 +105,14 @@ class AnthropicModel:
             request["diagnostics"] = {"previous_message_id": question.state.replies.get(prompt.schema_hash)}
         return request
 
-    def _most_tokens(self, question: Question) -> int:
-        most = self._settings.of(question.phase).max_tokens or self._settings.max_tokens
-        asking = question.state.asking
-        return min(2 * most, MOST_REPLY_TOKENS) if asking and asking.longer else most
+    def _kept(self, question: Question) -> dict[str, str]:
+        """What marks a block up to which the prompt is to be cached; nothing when it is not.
 
-    def _kept(self, state: RunState) -> dict[str, str]:
-        """What marks a block up to which the prompt is to be cached; nothing when it is not."""
-        return {} if self._settings.cache == "off" else {"type": "ephemeral", "ttl": self._ttl(state)}
+        The notes change with a compaction: nobody would read what its prompt left in the cache.
+        """
+        if self._settings.cache == "off" or question.phase is Phase.COMPACT:
+            return {}
+        return {"type": "ephemeral", "ttl": self._ttl(question.state)}
 
     def _ttl(self, state: RunState) -> str:
         if self._settings.cache != "auto":
@@ -119,22 +120,35 @@ class AnthropicModel:
         seconds = sorted(record.seconds for record in state.completed[-OBSERVED_STEPS:])
         return "1h" if seconds and seconds[len(seconds) // 2] > SLOW_TOOLS_S else "5m"
 
-    def _usage(self, message: Message) -> ModelUsage:
-        usage, kept = message.usage, message.usage.cache_creation
-        read_tokens, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
+    def _refused(self, error: anthropic.APIStatusError) -> ModelError:
+        """The body may be anything, as a proxy may have written it, and may repeat the key that it does not know."""
+        code = next((said for said in (error.error_code, error.type) if isinstance(said, str)), None)
+        said = error.api_message if isinstance(error.api_message, str) else error.message
+        key = self._settings.api_key
+        return by_status(
+            error.status_code,
+            code=code,
+            message=said.replace(key.get_secret_value(), "***") if key else said,
+            retry_after_s=retry_after_s(error.response.headers.get("retry-after")),
+            request_id=error.request_id,
+        )
+
+    def _usage(self, reply: Reply) -> ModelUsage:
+        usage, written = reply.usage, reply.usage.cache_creation
+        cache_read, cache_write = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
         counts = TokenCounts(
-            input=(usage.input_tokens or 0) + read_tokens + written,
-            output=usage.output_tokens or 0,
-            cache_read=read_tokens,
-            cache_write=written,
-            cache_write_1h=kept.ephemeral_1h_input_tokens if kept else 0,
+            input=usage.input_tokens + cache_read + cache_write,
+            output=usage.output_tokens,
+            cache_read=cache_read,
+            cache_write=cache_write,
+            cache_write_1h=(written.ephemeral_1h_input_tokens or 0) if written else 0,
         )
         return ModelUsage(
             input_tokens=counts.input,
             output_tokens=counts.output,
-            cost_usd=self._prices.cost_usd(message.model, counts),
-            cache_read_tokens=read_tokens,
-            cache_write_tokens=written,
+            cost_usd=self._prices.cost_usd(reply.model, counts),
+            cache_read_tokens=cache_read,
+            cache_write_tokens=cache_write,
         )
 
 
@@ -152,14 +166,14 @@ def _content(prompt: Prompt, kept: dict[str, str]) -> list[dict[str, Any]]:
 
 
 def _decision(
-    message: Message, prompt: Prompt, question: Question, most_tokens: int
+    reply: Reply, prompt: Prompt, question: Question, most_tokens: int
 ) -> tuple[Decision, Plan | Unusable | None]:
-    text = "".join(block.text for block in message.content or () if block.type == "text")
-    match message.stop_reason:
+    text = reply.text()
+    match reply.stop_reason:
         case "refusal":
-            details = message.stop_details
-            category = details.category if details and details.category else "refusal"
-            return Refusal(category=category, explanation=(details.explanation or "") if details else ""), None
+            details = reply.stop_details
+            category, explanation = (details.category, details.explanation) if details else (None, None)
+            return Refusal(category=category or "refusal", explanation=explanation or ""), None
         case "model_context_window_exceeded":
             raise without_answer("prompt_too_long", "the prompt is longer than the model's window", "shrink")
         case "max_tokens":
@@ -170,27 +184,14 @@ def _decision(
     return read(prompt.form, question.phase, text)
 
 
-def _provenance(message: Message, prompt: Prompt, run_id: str) -> Provenance:
-    why = message.diagnostics.cache_miss_reason if message.diagnostics else None
-    miss = ""
-    if why:
-        missed = getattr(why, "cache_missed_input_tokens", None)
-        miss = f"{why.type} ({missed} tokens)" if missed else str(why.type)
-        log.warning("the prompt cache was missed", extra={"run_id": run_id, "why": miss, "reply": message.id})
+def _provenance(reply: Reply, prompt: Prompt, run_id: str) -> Provenance:
+    miss = reply.cache_miss()
+    if miss:
+        log.warning("the prompt cache was missed", extra={"run_id": run_id, "why": miss, "reply": reply.id})
     return Provenance(
         prompt_hash=prompt.template_hash,
         schema_hash=prompt.schema_hash,
-        reply_id=message.id or "",
-        stop_reason=message.stop_reason or "",
+        reply_id=reply.id,
+        stop_reason=reply.stop_reason,
         cache_miss=miss,
-    )
-
-
-def _refused(error: anthropic.APIStatusError) -> ModelError:
-    return by_status(
-        error.status_code,
-        code=error.error_code or error.type,
-        message=error.api_message or error.message,
-        retry_after_s=retry_after_s(error.response.headers.get("retry-after")),
-        request_id=error.request_id,
     )

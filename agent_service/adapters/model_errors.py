@@ -2,17 +2,33 @@
 
 wait, and ask again     408 409 425 429 499 5xx, no connection, no answer in time, an answer that is none
 pause for a person      402, a spend limit or quota that is used up: it will not mend itself
-shrink the prompt       413, a prompt longer than the model's window
+leave it to a person    a prompt that the provider's rules forbid
+shrink the prompt       413, a prompt longer than the model's window, or than a minute's tokens
 fail, with the remedy   401 403 404, every other 4xx: the configuration or this program is wrong
 """
+
+import httpx2
 
 from agent_service.errors import ModelError, Remedy
 
 MOST_MESSAGE = 500
 
-SPENT = frozenset({"enforced_spend_limit_reached", "contract_spend_limit_reached", "insufficient_quota"})
+SPENT = frozenset(
+    {
+        *("enforced_spend_limit_reached", "contract_spend_limit_reached"),
+        *("insufficient_quota", "billing_hard_limit_reached", "billing_not_active"),
+    }
+)
 """Codes that come with 429 and yet do not go away by waiting."""
+SPENT_SAID = "credit balance is too low"
+"""How Anthropic says it, with 400 and no code of its own."""
+FORBIDDEN = frozenset({"content_filter", "content_policy_violation", "invalid_prompt"})
 TOO_LONG = frozenset({"context_length_exceeded", "prompt_too_long"})
+TOO_LONG_SAID = (
+    *("prompt is too long", "maximum context length", "exceeds the available context size"),
+    "Request too large for",  # OpenAI's, with 429: longer than the tokens of a whole minute, so that no wait helps
+)
+"""How servers without a code for it say it."""
 AGAIN = frozenset({408, 409, 425, 429, 499})
 
 _FAILS: dict[int, tuple[str, str]] = {
@@ -29,10 +45,12 @@ def by_status(
     """The error for an answer with HTTP `status`. `code` is the provider's own name of the cause."""
     told = f"HTTP {status}{f' {code}' if code else ''}: {message[:MOST_MESSAGE]}"
     told += f" (request {request_id})" if request_id else ""
-    if code in SPENT or status == 402:
+    if code in SPENT or status == 402 or SPENT_SAID in message:
         why = f"{told}; raise the limit at the provider, then resume the run"
         return ModelError("pause", "model_spend_limit", why)
-    if status == 413 or code in TOO_LONG or (status == 400 and "prompt is too long" in message):
+    if code in FORBIDDEN:
+        return ModelError("escalate", "model_refused", told)
+    if status == 413 or code in TOO_LONG or (status in (400, 429) and any(said in message for said in TOO_LONG_SAID)):
         return ModelError("shrink", "prompt_too_long", told)
     if status == 429:
         return ModelError("try_again", "rate_limit", told, retry_after_s)
@@ -46,6 +64,13 @@ def by_status(
 def without_answer(error_class: str, message: str, remedy: Remedy = "try_again") -> ModelError:
     """The error for a call that brought nothing that could be read."""
     return ModelError(remedy, error_class, message[:MOST_MESSAGE])
+
+
+def cause_of(error: Exception) -> str:
+    """What went wrong below the SDK. A request that could not be sent is not quoted: its headers hold the key."""
+    cause = error.__cause__ or error
+    quoted = "" if isinstance(cause, httpx2.LocalProtocolError) else str(cause)
+    return f"{type(cause).__name__} {quoted}".strip()
 
 
 def retry_after_s(header: str | None) -> float | None:

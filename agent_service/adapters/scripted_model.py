@@ -113,6 +113,10 @@ class ScriptedModel:
         del question
         return None
 
+    async def check(self) -> tuple[str, ...]:
+        """A script that was read can be followed."""
+        return ()
+
     async def decide(self, question: Question) -> Answer:
         for rule in self._script.rules:
             names = _fit(rule, question)

@@ -17,7 +17,7 @@ from typing import Any
 from agent_service.core import notes
 from agent_service.core.limits import cost_so_far
 from agent_service.core.phases import Phase
-from agent_service.core.state import RunState
+from agent_service.core.state import Asking, RunState
 from agent_service.ports import Question
 from agent_service.prompts.replies import Form, form_of, schema_hash, schema_of
 from agent_service.prompts.templates import rendered, version
@@ -90,9 +90,14 @@ def _standing(state: RunState, now: datetime) -> str:
         reflection=notes.thought(reflection) if reflection else "",
         budget=[told for told, _ in left],
         short=[told for told, used in left if used >= SHORT],
-        feedback=asking.feedback if asking else (),
+        feedback=_feedback(asking) if asking else (),
         rejected=asking.rejected if asking else "",
     )
+
+
+def _feedback(asking: Asking) -> tuple[str, ...]:
+    """What the program says. Why the goal is framed anew is the model's own word, and told as such elsewhere."""
+    return () if asking.phase is Phase.FRAME and not asking.repairs else asking.feedback
 
 
 def _request(question: Question) -> str:

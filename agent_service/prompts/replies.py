@@ -8,8 +8,10 @@ are an open object; they are checked against the tool's own schema afterwards.
 
 import hashlib
 import json
+from collections import Counter
 from enum import StrEnum
 from functools import lru_cache
+from math import isfinite
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
@@ -31,6 +33,8 @@ MOST_RAW = 4000
 """Characters of a reply that could not be used, for the journal and for the repair."""
 MOST_FACTS, MOST_OUTLINE, LONGEST_LINE, LONGEST_TEXT = 10, 20, 400, 4000
 MOST_ERRORS = 8
+DEEPEST = 50
+"""Levels of nesting in the arguments of a tool. From 200 on, what was journaled could not be read again."""
 
 
 class Form(StrEnum):
@@ -88,12 +92,9 @@ class PlanReply(_Reply):
     def decision(self) -> Plan | Unusable:
         """The plan; or what is wrong with the arguments as JSON."""
         try:
-            arguments = json.loads(self.arguments_json, parse_constant=_refuse)
+            return self._planned(_arguments(self.arguments_json))
         except (ValueError, RecursionError) as error:
-            return Unusable(reason=f"plan.arguments_json is no JSON: {error}", raw=self.arguments_json[:MOST_RAW])
-        if not isinstance(arguments, dict):
-            return Unusable(reason="plan.arguments_json is no JSON object", raw=self.arguments_json[:MOST_RAW])
-        return self._planned(arguments)
+            return Unusable(reason=f"plan.arguments_json: {error}", raw=self.arguments_json[:MOST_RAW])
 
     def _planned(self, arguments: dict[str, JsonValue]) -> Plan:
         return Plan(
@@ -220,11 +221,47 @@ def _unusable(reason: str, text: str) -> Unusable:
 def _told(error: ValidationError) -> str:
     """Every error with its place, and without the input, which is told apart."""
     errors = error.errors(include_input=False, include_url=False, include_context=False)[:MOST_ERRORS]
-    return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'the reply'}: {e['msg']}" for e in errors)
+    return "; ".join(f"{_place(e['loc'])}: {e['msg']}" for e in errors)
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
+def _place(path: tuple[int | str, ...]) -> str:
+    """Clipped, because a name that is not ours may be of any length."""
+    return ".".join(map(str, path))[:LONGEST_LINE] or "the reply"
+
+
+def _arguments(text: str) -> dict[str, JsonValue]:
+    """The object in `text`. Raises ValueError for anything that others could read otherwise, or not at all."""
+    arguments = json.loads(text, parse_constant=_number, parse_float=_number, object_pairs_hook=_object)
+    if not isinstance(arguments, dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004 # the text is wrong, not a type of ours
+    if _deeper(arguments, DEEPEST):
+        raise ValueError(f"it is nested deeper than {DEEPEST} levels")
+    return arguments
+
+
+def _number(text: str) -> float:
+    """Finite: JSON has no other, though its grammar lets 1e999 pass."""
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text[:LONGEST_LINE]} is no number")
+    return number
+
+
+def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    """Without a name that is there twice: who reads it decides which one counts, and a tool may decide otherwise."""
+    named = dict(pairs)
+    if len(named) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"{twice[:LONGEST_LINE]!r} is there twice")
+    return named
+
+
+def _deeper(value: JsonValue, levels: int) -> bool:
+    """Whether `value` is nested deeper than `levels`."""
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_deeper(each, levels - 1) for each in inner)
 
 
 def _line(text: str) -> str:

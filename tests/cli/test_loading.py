@@ -8,7 +8,7 @@ import pytest
 from tests.cli.calling import ROOT, clean
 
 SERVERS = {
-    *("fastapi", "uvicorn", "uvloop", "nats", "anthropic", "aiosqlite", "asyncio"),
+    *("fastapi", "uvicorn", "uvloop", "nats", "anthropic", "openai", "aiosqlite", "asyncio"),
     *("agent_service.app", "agent_service.settings", "agent_service.core.decide"),
 }
 PROBE = """

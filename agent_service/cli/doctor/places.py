@@ -1,4 +1,4 @@
-"""Checks of this machine: SQLite, the agent's folders, its database, its model. They read only."""
+"""Checks of this machine: SQLite, the agent's folders, its database. They read only."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
 
-from agent_service.adapters.scripted_model import read_script
 from agent_service.adapters.sql.database import FILE, Database, open_for_reading
 from agent_service.adapters.sqlite_store import SqliteStore
 from agent_service.cli.doctor.check import Check, ok, warning, wrong
@@ -82,17 +81,6 @@ def _integrity(path: Path) -> Check:
     if found != "ok":
         return wrong("integrity", f"{path}: {found}", remedy="restore the database from a backup")
     return ok("integrity", "the database is undamaged")
-
-
-def model(settings: AgentSettings) -> Check:
-    file = settings.model.script_file()
-    try:
-        script = read_script(file)
-    except Misconfigured as error:
-        return wrong("model", str(error), remedy="correct the script, or set agent.model.script to another")
-    return ok(
-        "model", f"scripted: {script.name}, {len(script.rules)} rules in {file} (it follows them, and does not think)"
-    )
 
 
 def _size(number: int) -> str:

@@ -1,6 +1,5 @@
 """All checks in order, and how they are shown."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +13,7 @@ from agent_service.cli import configuration, output
 from agent_service.cli.doctor import http, places
 from agent_service.cli.doctor.bus import bus
 from agent_service.cli.doctor.check import Check, ok, wrong
+from agent_service.cli.doctor.model import model
 from agent_service.cli.exits import Exit
 from agent_service.errors import Misconfigured
 from agent_service.projections.plain import one_line
@@ -61,7 +61,7 @@ async def on_this_machine(loaded: AgentSettings, *, deep: bool) -> AsyncIterator
     async for check in places.database(loaded, deep=deep):
         yield check
     yield places.folder("workspaces", loaded.workspaces)
-    yield await asyncio.to_thread(places.model, loaded)
+    yield await model(loaded.model)
     yield http.tokens(loaded.http)
 
 

@@ -1,0 +1,209 @@
+"""What Claude is sent: the fields, the breakpoints, the effort and the model of each phase."""
+
+import json
+from typing import Any
+
+import pytest
+
+from agent_service.core.phases import Phase
+from agent_service.core.replacing import replace
+from agent_service.core.state import Note, StepRecord
+from agent_service.ports import Question
+from agent_service.prompts.prompt import compose
+from tests.models.anthropic_tokens import blocks
+from tests.models.fake_anthropic import ServedAnthropic, serve
+from tests.models.model_house import KEY, TURN, framing, question, reflecting
+
+EPHEMERAL = {"type": "ephemeral", "ttl": "5m"}
+
+
+async def sent(asked: Question, **settings: Any) -> dict[str, Any]:
+    """The request that is made of a question."""
+    async with serve(**settings) as claude:
+        claude.answer("{}")
+        await claude.model.decide(asked)
+        (request,) = claude.requests
+        return request
+
+
+def marks(request: dict[str, Any]) -> list[Any]:
+    """The `cache_control` of each block of the system prompt and of the message, in order."""
+    return [block.get("cache_control") for block in (*request["system"], *request["messages"][0]["content"])]
+
+
+def after(asked: Question, *seconds: float) -> Question:
+    """The same question in a run whose steps took so long."""
+    made = StepRecord(step=1, tool="t", command="c", attempt=1, status="ok", summary="", call="c", outcome="o")
+    records = tuple(replace(made, step=step, seconds=took) for step, took in enumerate(seconds, start=1))
+    return replace(asked, state=replace(asked.state, completed=records))
+
+
+async def test_a_request_has_these_fields_and_no_other() -> None:
+    request, prompt = await sent(reflecting()), compose(reflecting())
+    case, note, tail = prompt.message
+    assert request == {
+        "model": "claude-sonnet-5-5",
+        "max_tokens": 8000,
+        "system": [text(prompt.rules), text(prompt.skills, EPHEMERAL)],
+        "messages": [
+            {"role": "user", "content": [text(case, EPHEMERAL), text(note, EPHEMERAL), text(tail)]},
+        ],
+        "output_config": {"format": {"type": "json_schema", "schema": prompt.schema}},
+        "diagnostics": {"previous_message_id": None},
+    }
+
+
+async def test_the_key_goes_out_as_the_vendors_sdk_sends_it_and_no_trace_does(claude: ServedAnthropic) -> None:
+    claude.answer("{}")
+    await claude.model.decide(framing())
+    headers = claude.fake.calls[0].headers
+    assert headers["authorization"].startswith("Bearer ")
+    assert {"x-api-key", "traceparent", "tracestate", "baggage"}.isdisjoint(headers)
+
+
+@pytest.mark.parametrize(
+    ("steps", "marked"),
+    [
+        (0, [1, 2]),
+        (1, [1, 2, 3]),
+        (2, [1, 2, 4]),
+        (15, [1, 2, 17]),
+        (16, [1, 2, 3, 18]),
+        (40, [1, 2, 27, 42]),
+    ],
+)
+async def test_breakpoints_stand_after_the_tools_the_case_and_the_newest_note(steps: int, marked: list[int]) -> None:
+    request = await sent(reflecting(steps) if steps else framing())
+    assert [at for at, mark in enumerate(marks(request)) if mark] == marked
+    assert request["messages"][0]["content"][-1].keys() == {"type", "text"}
+
+
+@pytest.mark.parametrize(
+    ("cache", "seconds", "ttl"),
+    [
+        ("auto", (), "5m"),
+        ("auto", (10.0, 10.0), "5m"),
+        ("auto", (600.0,), "1h"),
+        ("auto", (10.0, 600.0, 600.0), "1h"),
+        ("auto", (600.0, 10.0, 10.0), "5m"),
+        ("auto", (*[600.0] * 9, *[10.0] * 5), "5m"),
+        ("5m", (600.0,), "5m"),
+        ("1h", (), "1h"),
+    ],
+)
+async def test_the_cache_is_kept_as_long_as_the_tools_take(cache: str, seconds: tuple[float, ...], ttl: str) -> None:
+    request = await sent(after(reflecting(), *seconds), cache=cache)
+    assert {mark["ttl"] for mark in marks(request) if mark} == {ttl}
+
+
+async def test_without_a_cache_nothing_is_marked_and_nothing_is_diagnosed() -> None:
+    request = await sent(reflecting(20), cache="off")
+    assert set(marks(request)) == {None}
+    assert "diagnostics" not in request
+
+
+async def test_a_cloud_is_asked_to_cache_and_not_for_a_diagnosis_which_it_does_not_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", KEY)
+    request = await sent(reflecting(), platform="bedrock")
+    assert [at for at, mark in enumerate(marks(request)) if mark] == [1, 2, 3]
+    assert "diagnostics" not in request
+
+
+PHASES: dict[str, Any] = {
+    "plan": {"model": "claude-opus-5-5", "effort": "max"},
+    "compact": {"model": "claude-haiku-5-5", "effort": "low", "max_tokens": 2000},
+}
+
+
+@pytest.mark.parametrize(
+    ("phase", "model", "effort", "max_tokens"),
+    [
+        (Phase.FRAME, "claude-fable-5-2", "medium", 9000),
+        (Phase.PLAN, "claude-opus-5-5", "max", 9000),
+        (Phase.REFLECT, "claude-fable-5-2", "medium", 9000),
+        (Phase.COMPACT, "claude-haiku-5-5", "low", 2000),
+    ],
+)
+async def test_each_phase_may_have_its_own_model_and_effort(
+    phase: Phase, model: str, effort: str, max_tokens: int
+) -> None:
+    settings: dict[str, Any] = {"model": "claude-fable-5-2", "effort": "medium", "max_tokens": 9000, "phases": PHASES}
+    request = await sent(question(reflecting().state, phase), **settings)
+    assert (request["model"], request["max_tokens"]) == (model, max_tokens)
+    assert request["output_config"]["effort"] == effort
+
+
+async def test_a_long_reply_may_be_asked_for_without_a_stream() -> None:
+    assert (await sent(framing(), max_tokens=64_000))["max_tokens"] == 64_000
+
+
+async def test_no_reply_may_be_longer_than_the_longest() -> None:
+    asked = framing()
+    assert asked.state.asking
+    longer = replace(asked, state=replace(asked.state, asking=replace(asked.state.asking, longer=True)))
+    assert (await sent(longer, max_tokens=40_000))["max_tokens"] == 64_000
+
+
+async def test_a_diagnosis_compares_with_the_last_reply_of_the_same_form() -> None:
+    asked = reflecting()
+    replies = {compose(framing()).schema_hash: "msg_opening", compose(asked).schema_hash: "msg_turn", "other": "msg_3"}
+    request = await sent(replace(asked, state=replace(asked.state, replies=replies)))
+    assert request["diagnostics"] == {"previous_message_id": "msg_turn"}
+
+
+async def test_a_changed_tail_is_no_miss_where_the_cache_was_read(claude: ServedAnthropic) -> None:
+    answers = [await turn(claude, reflecting(1)), await turn(claude, remembering(reflecting(2), "msg_0001"))]
+    assert answers[1].usage.cache_read_tokens > 0
+    assert [answer.provenance and answer.provenance.cache_miss for answer in answers] == ["", ""]
+
+
+async def test_where_nothing_was_read_from_the_cache_the_diagnosis_is_told(claude: ServedAnthropic) -> None:
+    await turn(claude, reflecting(1))
+    claude.fake.cache.now += 301
+    answer = await turn(claude, remembering(reflecting(2), "msg_0001"))
+    assert answer.usage.cache_read_tokens == 0
+    assert answer.provenance
+    assert answer.provenance.cache_miss.startswith("messages_changed (")
+
+
+async def test_a_miss_is_told_with_its_cause(claude: ServedAnthropic, caplog: pytest.LogCaptureFixture) -> None:
+    await turn(claude, reflecting(1))
+    other = remembering(reflecting(2), "msg_0001")
+    (skill,) = other.state.brief.skills
+    brief = replace(other.state.brief, skills=(skill.model_copy(update={"description": "Another text."}),))
+    answer = await turn(claude, replace(other, state=replace(other.state, brief=brief)))
+    assert answer.provenance
+    assert answer.provenance.cache_miss.startswith("system_changed (")
+    (record,) = [record for record in caplog.records if record.name.startswith("agent_service")]
+    assert record.getMessage() == "the prompt cache was missed"
+
+
+async def test_a_reply_that_the_provider_has_forgotten_is_told_as_such(claude: ServedAnthropic) -> None:
+    answer = await turn(claude, remembering(reflecting(1), "msg_of_long_ago"))
+    assert answer.provenance
+    assert answer.provenance.cache_miss == "previous_message_not_found"
+
+
+async def test_a_block_is_never_blank() -> None:
+    asked = reflecting()
+    bare = replace(asked.state, notes=(Note(kind="step", text="x"),), brief=replace(asked.state.brief, skills=()))
+    request = await sent(replace(asked, state=bare))
+    said = [*blocks(request["system"]), *blocks(request["messages"][0]["content"])]
+    assert all(block["text"].strip() for block in said)
+
+
+async def turn(claude: ServedAnthropic, asked: Question) -> Any:
+    claude.answer(json.dumps(TURN))
+    return await claude.model.decide(asked)
+
+
+def remembering(asked: Question, reply: str) -> Question:
+    """The same question in a run that has had `reply` in its form before."""
+    return replace(asked, state=replace(asked.state, replies={compose(asked).schema_hash: reply}))
+
+
+def text(said: str, mark: dict[str, str] | None = None) -> dict[str, Any]:
+    return {"type": "text", "text": said} | ({"cache_control": mark} if mark else {})

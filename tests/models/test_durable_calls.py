@@ -1,0 +1,210 @@
+"""Calls of Claude's in runs that crash, wait and are refused: what is asked again, and what is said to be spent."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from agent_service.core.state import Limits, RunState, Status
+from schemas import subjects
+from tests.models.fake_anthropic import ServedAnthropic, serve
+from tests.models.living import Living
+from tests.models.model_house import FRAMING
+from tests.runs import NOON
+
+STEPS = 2
+LIMITS = Limits(deadline_at=NOON)
+
+
+def plan(step: int) -> dict[str, Any]:
+    action = {"tool": "append", "command": "handle", "arguments_json": f'{{"n": {step}}}'}
+    return {**action, "rationale": "", "outline": [], "expected_outcome": "", "risk": ""}
+
+
+def reflection(step: int) -> dict[str, Any]:
+    done = step == STEPS
+    met = [{"item": f"d{n}", "evidence": f"step:{step}"} for n in (1, 2, 3)] if done else []
+    verdict = {"verdict": "done", "outcome": "both lines"} if done else {"verdict": "continue", "outcome": ""}
+    return {"summary": f"line {step}", "met": met, "facts": [], **verdict}
+
+
+def appends(request: dict[str, Any]) -> dict[str, Any]:
+    """A mind that appends twice and is done. Of the run it knows what the prompt says."""
+    step = sum(block["text"].startswith("<step ") for block in request["messages"][0]["content"])
+    if "framing" in request["output_config"]["format"]["schema"]["properties"]:
+        return {"framing": FRAMING, "plan": plan(1)}
+    return {"reflection": reflection(step), "plan": None if step == STEPS else plan(step + 1)}
+
+
+def tail(request: dict[str, Any]) -> str:
+    told: str = request["messages"][0]["content"][-1]["text"]
+    return told
+
+
+def ended(state: RunState) -> tuple[Status, str]:
+    return state.status, state.ending_class
+
+
+@pytest.fixture
+def mind(claude: ServedAnthropic) -> ServedAnthropic:
+    claude.fake.policy = appends
+    return claude
+
+
+async def test_a_run_of_two_steps_takes_three_calls(mind: ServedAnthropic) -> None:
+    living = Living(mind.model, LIMITS)
+    state = await living.run()
+    assert (state.status, state.spent.calls, len(mind.requests)) == (Status.DONE, 3, 3)
+    assert list(living.gateway.executed.values()) == [1, 1]
+    assert state.spent.tokens == mind.fake.billed
+    assert state.spent.cost_usd
+    assert state.spent.cache_read_tokens > 0
+
+
+async def test_each_call_names_the_reply_that_came_before_in_its_form(mind: ServedAnthropic) -> None:
+    await Living(mind.model, LIMITS).run()
+    assert [request["diagnostics"]["previous_message_id"] for request in mind.requests] == [None, None, "msg_0002"]
+
+
+@pytest.mark.parametrize(
+    ("crash", "requests", "lost"),
+    [
+        ("before commit of CallReserved", 3, 0),
+        ("after commit of CallReserved", 3, 1),
+        ("before commit of ModelReplied", 4, 1),
+        ("after commit of ModelReplied", 3, 0),
+    ],
+)
+async def test_a_call_that_a_crash_interrupts_is_made_again_and_counted_as_lost(
+    mind: ServedAnthropic, crash: str, requests: int, lost: int
+) -> None:
+    living = Living(mind.model, LIMITS)
+    living.faults.strike_each(crash, 1)
+    state = await living.run()
+    assert (state.status, state.spent.calls, state.spent.lost_calls) == (Status.DONE, 3, lost)
+    assert len(mind.requests) == requests
+    assert mind.fake.billed <= state.spent.tokens + state.spent.lost_tokens
+    assert list(living.gateway.executed.values()) == [1, 1]
+
+
+async def test_a_call_made_again_is_the_same_call(mind: ServedAnthropic) -> None:
+    living = Living(mind.model, LIMITS)
+    living.faults.strike_each("before commit of ModelReplied", 1)
+    await living.run()
+    assert mind.requests[0] == mind.requests[1]
+
+
+async def test_while_the_api_is_overloaded_the_run_waits_and_pays_nothing(mind: ServedAnthropic) -> None:
+    living = Living(mind.model, LIMITS)
+    mind.fail(529)
+    state = await living.run()
+    assert state.asking
+    assert state.asking.retry_at == living.clock.now() + timedelta(seconds=2)
+    assert (state.status, state.spent.calls, state.spent.lost_calls) == (Status.RUNNING, 0, 0)
+    assert (await living.wait(2)).status is Status.DONE
+
+
+async def test_a_wait_outlives_the_process_and_is_not_cut_short_by_it(mind: ServedAnthropic) -> None:
+    living = Living(mind.model, LIMITS)
+    mind.fail(429, headers={"retry-after": "37"})
+    await living.run()
+    await living.next_life()
+    await living.wait(36)
+    assert len(mind.requests) == 1
+    assert (await living.wait(1)).status is Status.DONE
+    assert len(mind.requests) == 4
+
+
+async def test_a_used_up_budget_at_the_provider_pauses_until_a_person_has_raised_it(mind: ServedAnthropic) -> None:
+    living = Living(mind.model, LIMITS)
+    mind.fail(429, "enforced_spend_limit_reached")
+    state = await living.run()
+    assert ended(state) == (Status.PAUSED, "model_spend_limit")
+    resume = {"run_id": state.run_id, "signal_id": "s1", "kind": "resume"}
+    assert (await living.hear(subjects.SIGNAL, resume, "s1")).status is Status.DONE
+
+
+@pytest.mark.parametrize(
+    ("status", "ending_class"), [(401, "model_auth"), (404, "model_not_found"), (400, "model_bad_request")]
+)
+async def test_what_no_wait_mends_fails_the_run(mind: ServedAnthropic, status: int, ending_class: str) -> None:
+    mind.fail(status)
+    state = await Living(mind.model, LIMITS).run()
+    assert ended(state) == (Status.FAILED, ending_class)
+    assert "req_0001" in state.reason
+
+
+async def test_a_refusal_is_for_a_person(mind: ServedAnthropic) -> None:
+    mind.refuse("Not allowed.")
+    state = await Living(mind.model, LIMITS).run()
+    assert ended(state) == (Status.ESCALATED, "model_refused")
+    assert state.reason == "the model refused to answer (cyber): Not allowed."
+
+
+async def test_a_reply_that_cannot_be_used_is_shown_and_asked_for_again(mind: ServedAnthropic) -> None:
+    mind.answer('Sure: {"framing": </your_rejected_reply>')
+    state = await Living(mind.model, LIMITS).run()
+    assert (state.status, state.spent.calls) == (Status.DONE, 4)
+    told = tail(mind.requests[1])
+    assert "- the reply: Invalid JSON: expected value at line 1 column 1" in told
+    assert 'Sure: {"framing": &lt;/your_rejected_reply>\n</your_rejected_reply>' in told
+    assert mind.requests[1]["system"] == mind.requests[0]["system"]
+    assert mind.requests[1]["messages"][0]["content"][:-1] == mind.requests[0]["messages"][0]["content"][:-1]
+
+
+async def test_a_reply_is_asked_for_three_times_and_no_more(mind: ServedAnthropic) -> None:
+    for _ in range(3):
+        mind.answer("no")
+    state = await Living(mind.model, LIMITS).run()
+    assert ended(state) == (Status.ESCALATED, "invalid_decision")
+    assert state.spent.tokens == mind.fake.billed
+
+
+async def test_a_reply_that_was_cut_is_asked_for_with_more_room(mind: ServedAnthropic) -> None:
+    mind.cut('{"framing"')
+    state = await Living(mind.model, LIMITS).run()
+    assert state.status is Status.DONE
+    assert [request["max_tokens"] for request in mind.requests] == [8000, 16_000, 8000, 8000]
+
+
+async def test_a_prompt_that_is_too_long_is_shortened_once_there_is_something_to_leave_out(
+    mind: ServedAnthropic,
+) -> None:
+    mind.answer(appends)
+    mind.answer(appends)
+    mind.fail(413)
+    state = await Living(mind.model, LIMITS).run()
+    assert state.status is Status.DONE
+    texts = [block["text"] for block in mind.requests[3]["messages"][0]["content"]]
+    assert [text.split()[0] for text in texts] == ["<goal>", "<memory_of_older_steps>", "<step", "<standing>"]
+
+
+async def test_a_prompt_that_is_too_long_from_the_beginning_fails_the_run(mind: ServedAnthropic) -> None:
+    mind.fail(413)
+    assert ended(await Living(mind.model, LIMITS).run()) == (Status.FAILED, "prompt_too_long")
+
+
+async def test_no_call_is_made_that_could_break_the_budget(mind: ServedAnthropic) -> None:
+    for limits in (replace(LIMITS, max_tokens=3000), replace(LIMITS, max_cost_usd=0.001)):
+        state = await Living(mind.model, limits).run()
+        assert state.status is Status.ESCALATED
+        assert state.ending_class in ("budget_tokens", "budget_cost")
+    assert mind.requests == []
+
+
+async def test_a_limit_in_usd_is_not_kept_by_a_model_without_a_price() -> None:
+    async with serve(model="claude-unheard-of-9") as claude:
+        state = await Living(claude.model, replace(LIMITS, max_cost_usd=100.0)).run()
+    assert ended(state) == (Status.ESCALATED, "budget_cost")
+    assert "set agent.model.price" in state.reason
+    assert claude.requests == []
+
+
+async def test_a_pause_outlives_the_process(mind: ServedAnthropic) -> None:
+    living = Living(mind.model, LIMITS)
+    mind.fail(402)
+    await living.run()
+    await living.next_life()
+    assert ended(await living.state()) == (Status.PAUSED, "model_spend_limit")
+    assert len(mind.requests) == 1

@@ -1,0 +1,149 @@
+"""How a model is chosen: by the file, the environment and the names of RFC-95; and what is said when it cannot be."""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from agent_service.errors import Misconfigured
+from agent_service.model_settings import ModelSettings
+from agent_service.models import open_model
+from agent_service.settings import load
+from groundwork import json_log
+from tests.models.model_house import KEY, framing
+
+CHOSEN = {"AGENT_LLM_PROVIDER": "openai", "AGENT_LLM_MODEL": "gpt-5.4"}
+LOCAL = "http://127.0.0.1:11434/v1"
+WITHOUT_SDK = """
+import asyncio, sys
+sys.modules["openai"] = None
+from agent_service.errors import Misconfigured
+from agent_service.model_settings import ModelSettings
+from agent_service.models import open_model
+
+async def main():
+    async with open_model(ModelSettings(provider="openai", model="m", base_url="http://127.0.0.1:1/v1")):
+        pass
+
+try:
+    asyncio.run(main())
+except Misconfigured as error:
+    print(error)
+"""
+LOADED = "import sys, agent_service.app; print(*sys.modules)"
+
+
+def openai_settings(**settings: object) -> ModelSettings:
+    return ModelSettings.model_validate({"provider": "openai", "model": "gpt-5.4", **settings})
+
+
+def test_the_names_of_rfc_95_choose_the_model_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "agentic.yaml"
+    file.write_text("agent:\n  llm_provider: openai\n  llm_model: gpt-5.4\n  model: {effort: low}\n", encoding="utf-8")
+    model = load(file, {}).model
+    assert (model.provider, model.model, model.effort) == ("openai", "gpt-5.4", "low")
+
+
+def test_the_names_of_rfc_95_choose_the_model_in_the_environment() -> None:
+    model = load(None, CHOSEN).model
+    assert (model.provider, model.model) == ("openai", "gpt-5.4")
+
+
+def test_the_section_itself_can_be_set_by_the_environment() -> None:
+    environ = {"AGENT_MODEL__PROVIDER": "openai", "AGENT_MODEL__MODEL": "qwen3:8b", "AGENT_MODEL__BASE_URL": LOCAL}
+    model = load(None, environ).model
+    assert (model.provider, model.model, model.base_url) == ("openai", "qwen3:8b", LOCAL)
+
+
+def test_each_provider_takes_its_own_key_from_the_environment() -> None:
+    keys = {"OPENAI_API_KEY": "sk-of-openai", "ANTHROPIC_API_KEY": "sk-of-anthropic"}
+    for provider in ("openai", "anthropic"):
+        key = load(None, {"AGENT_LLM_PROVIDER": provider, **keys}).model.api_key
+        assert key is not None
+        assert key.get_secret_value() == f"sk-of-{provider}"
+    assert load(None, keys).model.api_key is None
+
+
+def test_a_key_of_its_own_goes_before_that_of_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("sk-from-a-file\n", encoding="utf-8")
+    environ = {**CHOSEN, "OPENAI_API_KEY": "sk-of-openai", "AGENT_MODEL__API_KEY_FILE": str(tmp_path / "key")}
+    assert load(None, environ).model.api_key == SecretStr("sk-from-a-file")
+
+
+@pytest.mark.usefixtures("root_log")
+def test_the_key_appears_in_no_log_line_and_in_no_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = load(None, {**CHOSEN, "OPENAI_API_KEY": KEY})
+    assert KEY in settings.secrets()
+    json_log.set_up("INFO", "json", redact=settings.secrets())
+    logging.getLogger("a.part").info("refused: Bearer %s", KEY, extra={"settings": settings, "key": KEY})
+    line = capsys.readouterr().err
+    assert "refused: Bearer ***" in line
+    assert KEY not in line
+    assert KEY not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (ModelSettings(provider="openai", api_key=SecretStr(KEY)), "agent.model.model"),
+        (openai_settings(), "OPENAI_API_KEY"),
+        (openai_settings(), "agent.model.base_url"),
+        (ModelSettings(provider="anthropic"), "ANTHROPIC_API_KEY"),
+    ],
+)
+async def test_what_is_missing_is_named(settings: ModelSettings, told: str) -> None:
+    with pytest.raises(Misconfigured) as misconfigured:
+        async with open_model(settings):
+            pass
+    assert told in str(misconfigured.value)
+
+
+async def test_a_server_of_ones_own_needs_no_key() -> None:
+    async with open_model(openai_settings(base_url=LOCAL)) as model:
+        assert model.estimate(framing()) is not None
+
+
+@pytest.mark.parametrize(
+    ("base_url", "priced"),
+    [
+        (None, True),
+        ("https://api.openai.com/v1", True),
+        ("https://eu.api.openai.com/v1", True),
+        (LOCAL, False),
+        ("https://api.openai.com.elsewhere.example/v1", False),
+        ("https://not-api.openai.com/v1", False),
+    ],
+)
+async def test_openais_prices_are_those_of_openai_itself(base_url: str | None, priced: bool) -> None:
+    async with open_model(openai_settings(base_url=base_url, api_key=KEY)) as model:
+        estimate = model.estimate(framing())
+    assert estimate is not None
+    assert (estimate.reserve.cost_usd is not None) == priced
+
+
+def test_a_missing_package_is_named_with_how_to_install_it() -> None:
+    assert "pip install 'agentic-loop[openai]'" in _printed(WITHOUT_SDK)
+
+
+def test_the_service_loads_the_sdk_of_no_provider_before_it_is_chosen() -> None:
+    loaded = set(_printed(LOADED).split())
+    assert "agent_service.models" in loaded
+    assert loaded & {"anthropic", "openai", "genai_prices"} == set()
+
+
+def _printed(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.fixture
+def root_log() -> Iterator[None]:
+    """The logging of the test run is put back afterwards."""
+    handlers, level, raising = logging.root.handlers[:], logging.root.level, logging.raiseExceptions
+    yield
+    logging.root.handlers[:], logging.raiseExceptions = handlers, raising
+    logging.root.setLevel(level)

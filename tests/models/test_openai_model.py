@@ -1,0 +1,263 @@
+"""OpenAI's adapter: what it asks of OpenAI and of other servers, what that costs, and what it makes of their replies.
+
+What it has in common with other adapters is in `test_model_port`.
+"""
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from agent_service.core.phases import Framing, Phase, Refusal, Unusable
+from agent_service.core.replacing import replace
+from agent_service.ports import Question
+from tests.models import fake_ollama, fake_openai, openai_rules
+from tests.models.fake_openai import ServedOpenAI
+from tests.models.model_house import (
+    DIGEST,
+    FRAMING,
+    OPENING,
+    PLAN,
+    REFLECTION,
+    TURN,
+    framing,
+    planning,
+    question,
+    reflecting,
+    separate,
+)
+
+COMPACTING = question(reflecting(3).state, Phase.COMPACT)
+FORMS: dict[str, tuple[Question, dict[str, Any]]] = {
+    "opening": (framing(), OPENING),
+    "framing": (separate(framing()), FRAMING),
+    "turn": (reflecting(), TURN),
+    "reflection": (separate(reflecting()), REFLECTION),
+    "plan": (separate(planning()), PLAN),
+    "digest": (COMPACTING, DIGEST),
+}
+GIVEN = json.dumps(OPENING, indent=2)
+
+
+@pytest.mark.parametrize("model", openai_rules.MODELS)
+@pytest.mark.parametrize("form", FORMS)
+async def test_openai_takes_the_strict_schema_of_every_form_from_every_model(model: str, form: str) -> None:
+    asked, reply = FORMS[form]
+    async with fake_openai.serve(model=model) as served:
+        served.answer(reply)
+        answer = await served.model.decide(asked)
+    assert not isinstance(answer.decision, Unusable)
+    assert served.requests[0]["response_format"]["json_schema"]["strict"]
+    assert served.requests[0]["response_format"]["json_schema"]["name"] == form
+
+
+@pytest.mark.parametrize("model", openai_rules.MODELS)
+async def test_openai_is_told_to_store_nothing_and_where_to_look_for_the_run(model: str) -> None:
+    async with fake_openai.serve(model=model) as served:
+        served.answer(OPENING)
+        await served.model.decide(framing())
+    (request,) = served.requests
+    assert request["store"] is False
+    assert request["prompt_cache_key"] == framing().state.run_id
+    assert request["max_completion_tokens"] == 8000
+
+
+async def test_other_servers_are_sent_only_what_they_all_know(ollama: ServedOpenAI) -> None:
+    ollama.answer(OPENING)
+    await ollama.model.decide(framing())
+    (request,) = ollama.requests
+    assert request.keys() == {"model", "messages", "max_tokens", "response_format"}
+    assert [message["role"] for message in request["messages"]] == ["system", "user"]
+    assert all(isinstance(message["content"], str) for message in request["messages"])
+
+
+@pytest.mark.parametrize("serving", [fake_openai.serve, fake_ollama.serve])
+async def test_the_effort_of_the_phase_is_asked_for(serving: Any) -> None:
+    async with serving(effort="low", phases={"reflect": {"effort": "max"}}) as served:
+        served.answer(OPENING)
+        served.answer(TURN)
+        await served.model.decide(framing())
+        await served.model.decide(reflecting())
+    assert [request["reasoning_effort"] for request in served.requests] == ["low", "max"]
+
+
+@pytest.mark.parametrize("serving", [fake_openai.serve, fake_ollama.serve])
+async def test_a_reply_that_was_cut_may_be_twice_as_long_the_next_time(serving: Any) -> None:
+    asked, long = framing(), {**OPENING, "framing": {**FRAMING, "hypothesis": "so " * 250}}
+    assert asked.state.asking is not None
+    again = replace(asked, state=replace(asked.state, asking=replace(asked.state.asking, longer=True)))
+    async with serving(max_tokens=300) as served:
+        answers = []
+        for question_ in (asked, again):
+            served.answer(long)
+            answers.append(await served.model.decide(question_))
+        first, second = (served.model.estimate(question_).reserve.tokens for question_ in (asked, again))
+    assert isinstance(answers[0].decision, Unusable)
+    assert answers[0].decision.cut
+    assert "300 tokens" in answers[0].decision.reason
+    assert isinstance(answers[1].decision, Framing)
+    assert second - first == 300
+
+
+@pytest.mark.parametrize("model", ["gpt-5.6-sol", "gpt-6-astra", "gpt-5.4", "gpt-4.1"])
+async def test_each_turn_finds_the_turn_before_it_in_openais_cache(model: str) -> None:
+    async with fake_openai.serve(model=model) as served:
+        usages = [await _turn(served, steps) for steps in (1, 2, 3, 4)]
+    assert usages[0].cache_read_tokens == 0
+    assert all(usage.cache_read_tokens > 0.8 * usage.input_tokens for usage in usages[1:])
+
+
+@pytest.mark.parametrize("model", ["gpt-5.6-sol", "gpt-6-astra"])
+async def test_with_marks_each_turn_finds_all_that_the_turn_before_has_left(model: str) -> None:
+    async with fake_openai.serve(model=model) as served:
+        usages = [await _turn(served, steps) for steps in (1, 2, 3, 4)]
+    left = [usage.cache_read_tokens + usage.cache_write_tokens for usage in usages]
+    assert [usage.cache_read_tokens for usage in usages] == [0, *left[:-1]]
+
+
+async def test_two_runs_do_not_compete_for_one_place_in_the_cache(served: ServedOpenAI) -> None:
+    for number in (1, 2):
+        served.answer(TURN)
+        await served.model.decide(reflecting(number=number))
+    first, second = (request["prompt_cache_key"] for request in served.requests)
+    assert first != second
+
+
+async def test_from_gpt_5_6_on_at_most_four_marks_are_set_and_none_on_what_changes(served: ServedOpenAI) -> None:
+    for steps in (1, 2, 7):
+        served.answer(TURN)
+        await served.model.decide(reflecting(steps))
+        (system, user) = (message["content"] for message in served.requests[-1]["messages"])
+        marked = ["prompt_cache_breakpoint" in part for part in (*system, *user)]
+        assert 2 <= sum(marked) <= 4
+        assert not marked[-1]
+        assert marked[-2]
+    assert served.requests[0]["prompt_cache_options"] == {"mode": "explicit"}
+
+
+async def test_without_marks_gpt_5_6_pays_for_writing_what_it_never_finds() -> None:
+    async with fake_openai.serve(cache="off") as served:
+        usages = [await _turn(served, steps) for steps in (1, 2)]
+    assert "prompt_cache_key" not in served.requests[0]
+    assert [usage.cache_read_tokens for usage in usages] == [0, 0]
+    assert usages[1].cache_write_tokens == usages[1].input_tokens
+
+
+@pytest.mark.parametrize("model", openai_rules.MODELS)
+async def test_a_call_takes_no_more_than_was_set_aside_for_it(model: str) -> None:
+    async with fake_openai.serve(model=model) as served:
+        for steps in (1, 2):
+            estimate = served.model.estimate(reflecting(steps))
+            usage = await _turn(served, steps)
+            assert estimate is not None
+            assert estimate.reserve.cost_usd is not None
+            assert usage.cost_usd is not None
+            assert usage.input_tokens + usage.output_tokens <= estimate.reserve.tokens
+            assert 0 < usage.cost_usd <= estimate.reserve.cost_usd
+
+
+async def test_what_is_written_to_the_cache_and_read_from_it_has_its_own_price() -> None:
+    price = {"input": 4.0, "output": 20.0, "cache_read": 0.4, "cache_write": 5.0}
+    async with fake_openai.serve() as listed, fake_openai.serve(price=price) as own:
+        for steps in (1, 2):
+            by_list, by_own = await _turn(listed, steps), await _turn(own, steps)
+            assert by_list.cost_usd == pytest.approx(by_own.cost_usd)
+
+
+async def test_the_cost_of_a_server_of_ones_own_is_unknown_unless_it_is_set() -> None:
+    async with fake_ollama.serve(price=None) as unpriced, fake_ollama.serve(price={"input": 0, "output": 0}) as free:
+        assert (await _turn(unpriced, 1)).cost_usd is None
+        assert (await _turn(free, 1)).cost_usd == 0.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(GIVEN, id="bare"),
+        pytest.param(f"```json\n{GIVEN}\n```", id="fenced"),
+        pytest.param(f"\n```\n{GIVEN}\n```\n", id="fenced without a language"),
+        pytest.param(f"<think>\nThe user {{wants}} ```json```.\n</think>\n\n{GIVEN}", id="after a thought"),
+        pytest.param(f"<think></think>\n```json\n{GIVEN}```", id="fenced after a thought"),
+    ],
+)
+async def test_one_object_is_the_reply_however_a_weak_model_wraps_it(ollama: ServedOpenAI, text: str) -> None:
+    ollama.answer(text)
+    answer = await ollama.model.decide(framing())
+    assert isinstance(answer.decision, Framing)
+    assert answer.plan is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(f"Here it is:\n```json\n{GIVEN}\n```", id="words before"),
+        pytest.param(f"```json\n{GIVEN}\n```\nIs that right?", id="words after"),
+        pytest.param(f"```json\n{GIVEN}\n```\n```json\n{GIVEN}\n```", id="two objects"),
+        pytest.param(f"```json\n[{GIVEN}]\n```", id="a list"),
+        pytest.param(f"<think>\nI begin, and never end. {GIVEN}", id="an endless thought"),
+        pytest.param(f"{GIVEN}<think>Or not?</think>", id="a thought afterwards"),
+        pytest.param(f"<think>One.</think><think>Two.</think>{GIVEN}", id="two thoughts"),
+        pytest.param("<think>Nothing comes to mind.</think>", id="a thought alone"),
+        pytest.param("no JSON", id="no JSON"),
+    ],
+)
+async def test_anything_looser_is_for_a_repair(ollama: ServedOpenAI, text: str) -> None:
+    ollama.answer(text)
+    answer = await ollama.model.decide(framing())
+    assert isinstance(answer.decision, Unusable)
+    assert not answer.decision.cut
+    assert answer.usage.output_tokens > 0
+
+
+async def test_a_schema_that_a_server_ignores_is_still_kept(ollama: ServedOpenAI) -> None:
+    ollama.answer({**OPENING, "framing": {"goal_statement": "x"}})
+    answer = await ollama.model.decide(framing())
+    assert isinstance(answer.decision, Unusable)
+    assert "framing.definition_of_done" in answer.decision.reason
+
+
+async def test_a_filtered_reply_is_a_refusal(served: ServedOpenAI) -> None:
+    served.fake.complete(content='{"framing": ', finish_reason="content_filter")
+    answer = await served.model.decide(framing())
+    assert answer.decision == Refusal(category="content_filter")
+
+
+@pytest.mark.parametrize("content", [None, ""])
+async def test_a_reply_without_text_is_paid_for_and_repaired(ollama: ServedOpenAI, content: str | None) -> None:
+    """As where a server parses thoughts, and the model only thought: asking again for nothing would never end."""
+    ollama.fake.complete(content=content)
+    answer = await ollama.model.decide(framing())
+    assert answer.decision == Unusable(reason="the reply holds no text")
+    assert answer.usage.input_tokens > 0
+
+
+async def test_a_prompt_that_the_server_did_not_read_to_its_end_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    async with fake_ollama.serve(context=500) as short, fake_ollama.serve() as long:
+        with caplog.at_level(logging.WARNING):
+            await _turn(long, 1)
+            assert caplog.records == []
+            await _turn(short, 1)
+    (warning,) = caplog.records
+    assert "longer context" in warning.getMessage()
+    assert vars(warning)["run_id"] == reflecting().state.run_id
+    assert vars(warning)["tokens_read"] == 500
+
+
+async def _turn(served: ServedOpenAI, steps: int) -> Any:
+    served.answer(TURN)
+    return (await served.model.decide(reflecting(steps))).usage
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[ServedOpenAI]:
+    """Against OpenAI."""
+    async with fake_openai.serve() as served:
+        yield served
+
+
+@pytest.fixture
+async def ollama() -> AsyncIterator[ServedOpenAI]:
+    async with fake_ollama.serve() as served:
+        yield served

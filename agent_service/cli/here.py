@@ -159,6 +159,57 @@ def bench(
     _print(figures, json.dumps(figures, indent=2), as_json)
 
 
+@commands.command(
+    "eval",
+    rich_help_panel=PANEL_TRY,
+    epilog=examples(
+        "agentic eval",
+        "agentic eval --config agentic.yaml --scenario 'injection-*'",
+        "agentic eval --folder my-scenarios --record cassettes",
+        "agentic eval --folder my-scenarios --replay cassettes",
+    ),
+)
+def evaluate(
+    scenario: Annotated[
+        list[str] | None, typer.Option(help="Only these: a name, or a pattern like 'injection-*'.", metavar="NAME")
+    ] = None,
+    folder: Annotated[
+        list[Path] | None, typer.Option(help="A folder with scenarios of your own, besides.", metavar="FOLDER")
+    ] = None,
+    config: Config = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Scenarios at a time.")] = 4,
+    record: Annotated[
+        Path | None, typer.Option(help="Keep what the model answers in this folder.", metavar="FOLDER")
+    ] = None,
+    replay: Annotated[
+        Path | None, typer.Option(help="Answer from what was recorded there, without a model.", metavar="FOLDER")
+    ] = None,
+    trail: Annotated[
+        Path | None, typer.Option(help="Write the paper trail of every run there.", metavar="FOLDER")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Play scenarios against the configured model and print what came of them. Exit code 1 when one did not pass.
+
+    With a real model this costs money. Nothing is needed but the model: bus, tools, persons and time are played.
+    """
+    from agent_service.cli.evaluate import Order, run
+
+    if record and replay:
+        raise typer.BadParameter("a replay asks no model, so there is nothing to record: give --record or --replay")
+    order = Order(
+        names=tuple(scenario or ()),
+        folders=tuple(folder or ()),
+        config=config,
+        jobs=jobs,
+        record=record,
+        replay=replay,
+        trail=trail,
+    )
+    _log_only_what_is_not_said()
+    raise typer.Exit(_awaited(run(order, as_json=as_json)))
+
+
 def _awaited(work: Coroutine[Any, Any, T]) -> T:
     import asyncio
 

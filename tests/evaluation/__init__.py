@@ -1,0 +1,1 @@
+"""Tests of the evaluation: that its scenarios hold, and that it finds what is wrong."""

@@ -1,0 +1,100 @@
+"""A small scenario to change in tests, and how it is played."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agent_service.adapters.sqlite_store import SqliteStore
+from agent_service.evaluation.observed import Observed
+from agent_service.evaluation.playing import Options, play
+from agent_service.evaluation.result import Result
+from agent_service.evaluation.scenario import Scenario
+from agent_service.evaluation.scripted import ScenarioModel
+from agent_service.evaluation.trials import Trial, scripted
+from agent_service.evaluation.world import World
+from agent_service.ports import Model
+
+MET = [{"item": item, "evidence": "step:1"} for item in ("d1", "d2", "d3")]
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "title": "A small one",
+    "why": "It is changed by tests.",
+    "goal": "Switch the lamp on.",
+    "tools": [
+        {
+            "name": "lamp",
+            "description": "A lamp.",
+            "commands": [
+                {
+                    "name": "switch",
+                    "tier": "write",
+                    "input_schema": {
+                        "type": "object",
+                        "properties": {"state": {"enum": ["on", "off"]}},
+                        "required": ["state"],
+                    },
+                },
+                {"name": "look", "tier": "read", "input_schema": {"type": "object"}},
+            ],
+            "answers": [{"result": {"summary": "it is on"}}],
+        }
+    ],
+    "expect": {"status": ["done"]},
+    "script": {
+        "rules": [
+            {"phase": "frame", "frame": {"goal_statement": "It is on.", "definition_of_done": ["a", "b", "c"]}},
+            {
+                "phase": "plan",
+                "plan": {"action": {"tool": "lamp", "command": "switch", "arguments": {"state": "on"}}},
+            },
+            {
+                "phase": "reflect",
+                "reflect": {"verdict": "done", "summary": "It is on.", "met": MET, "outcome": "The lamp is on."},
+            },
+        ]
+    },
+}
+
+
+def given(**changes: Any) -> dict[str, Any]:
+    """The content of a file with a small scenario; `changes` replace its fields."""
+    return {**copy.deepcopy(SMALL), **changes}
+
+
+def small(**changes: Any) -> Scenario:
+    return Scenario.model_validate(given(**changes))
+
+
+def answering(*answers: dict[str, Any], **changes: Any) -> Scenario:
+    """One whose tool answers like this."""
+    tools = copy.deepcopy(SMALL["tools"])
+    tools[0]["answers"] = list(answers)
+    return small(tools=tools, **changes)
+
+
+def written(folder: Path, **changes: Any) -> Path:
+    """The file of a small scenario."""
+    content = given(**changes)
+    file = folder / f"{content['name']}.yaml"
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return file
+
+
+def trial_of(scenario: Scenario) -> Trial:
+    """Decided by its own script."""
+    return scripted(scenario)[0]
+
+
+async def result_of(scenario: Scenario) -> Result:
+    return await play(trial_of(scenario), Options())
+
+
+async def seen_of(scenario: Scenario, folder: Path, model: Model | None = None) -> Observed:
+    """What is seen of its run."""
+    async with SqliteStore.open(folder) as store:
+        decides = model or ScenarioModel(scenario.name, scenario.script)
+        world = World(scenario, store, decides, name=scenario.name, fused=True)
+        await world.play()
+        return await world.observed()

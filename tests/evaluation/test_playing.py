@@ -1,0 +1,235 @@
+"""What is played round a run: tools, persons, a model's circumstances, and time, which is not waited for."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_service.core.events import ModelReplied, ModelUnavailable, ModelUsage
+from agent_service.errors import ModelError
+from agent_service.evaluation.happenings import happenings
+from agent_service.evaluation.kept_artifacts import KeptArtifacts
+from agent_service.evaluation.patient import WAITS_S, Patient
+from agent_service.evaluation.played_clock import BEGIN
+from agent_service.evaluation.playing import Options, evaluate, play
+from agent_service.evaluation.result import totals
+from agent_service.evaluation.scenario import Document
+from agent_service.evaluation.scripted import ScenarioModel
+from agent_service.evaluation.trials import Mind, of_model
+from agent_service.pace import Pace
+from agent_service.ports import Answer, Estimate, Question
+from schemas.events import ToolError
+from tests.evaluation.small import SMALL, answering, result_of, seen_of, small, trial_of
+from tests.models.model_house import framing
+
+RULES: list[dict[str, Any]] = SMALL["script"]["rules"]
+LOOK = {"action": {"tool": "lamp", "command": "look", "arguments": {}}}
+LOOKING = {
+    "rules": [
+        RULES[0],
+        {"phase": "plan", "plan": LOOK},
+        {**RULES[2], "when": {"steps": 4}},
+        {"phase": "reflect", "reflect": {"verdict": "continue", "summary": "again"}, "plan": LOOK},
+    ]
+}
+
+
+def summary(text: str, **when: Any) -> dict[str, Any]:
+    return {"result": {"summary": text}, **when}
+
+
+async def test_answers_are_chosen_by_command_arguments_and_turn(tmp_path: Path) -> None:
+    scenario = answering(
+        summary("never", command="switch"),
+        summary("nor this", when="dim"),
+        summary("second", nth=2),
+        summary("third", nth=3),
+        summary("any other"),
+        script=LOOKING,
+    )
+    seen = await seen_of(scenario, tmp_path)
+    assert seen.state is not None
+    assert [record.summary for record in seen.state.completed] == ["any other", "second", "third", "any other"]
+
+
+async def test_a_call_for_which_nothing_is_written_fails(tmp_path: Path) -> None:
+    seen = await seen_of(answering(summary("x", when="nothing like it")), tmp_path)
+    assert seen.state is not None
+    assert seen.state.completed[0].summary == 'nothing is known for {"state": "on"}'
+
+
+async def test_time_passes_as_it_is_told_and_is_not_waited_for(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    seen = await seen_of(answering(summary("it is on", takes_s=250)), tmp_path)
+    assert loop.time() - began < 30
+    assert seen.state is not None
+    assert seen.state.accepted_at == BEGIN
+    assert seen.state.completed[0].seconds == 250
+    assert seen.state.ended_at == BEGIN + timedelta(seconds=250 + 3 * 5)
+
+
+async def test_a_tool_that_is_silent_is_given_up_when_its_time_is_over(tmp_path: Path) -> None:
+    seen = await seen_of(answering({"silence": True}), tmp_path)
+    assert seen.state is not None
+    assert (seen.state.status, seen.state.ending_class) == ("escalated", "in_doubt")
+    assert len(seen.requests) == 1
+
+
+async def test_a_person_is_heard_before_the_result_of_the_step(tmp_path: Path) -> None:
+    signals = [{"during_step": 1, "kind": "message", "message": "in green, please"}]
+    seen = await seen_of(small(signals=signals), tmp_path)
+    assert seen.state is not None
+    assert [note.kind for note in seen.state.notes] == ["person", "step"]
+    assert "in green, please" in seen.state.notes[0].text
+
+
+async def test_a_budget_that_nobody_may_have_is_told() -> None:
+    raising = {"when_paused": True, "kind": "raise_budget", "constraints": {"max_steps": 100}}
+    stuck = {"rules": [*RULES[:2], {"phase": "reflect", "reflect": {"verdict": "continue", "summary": "again"}}]}
+    limits = {"on_budget": "pause", "max_steps": 1}
+    result = await result_of(small(signals=[raising], limits=limits, script=stuck))
+    assert result.unmet == ("constraints.max_steps: is 100, and this service grants at most 20",)
+
+
+async def test_an_outage_lasts_as_long_as_it_is_told(tmp_path: Path) -> None:
+    seen = await seen_of(small(model_faults=[{"call": 2, "outage_s": 1800}]), tmp_path)
+    assert seen.state is not None
+    assert seen.state.status == "done"
+    waits = [moment for moment in seen.moments if isinstance(moment.event, ModelUnavailable)]
+    after = next(m for m in seen.moments if isinstance(m.event, ModelReplied) and m.event.call == 2)
+    assert timedelta(0) <= after.event.at - (waits[0].event.at + timedelta(seconds=1800)) <= timedelta(minutes=10)
+    assert happenings(seen)["model_wait"] == waits[0].seq
+
+
+async def test_a_price_that_counts_as_unknown_is_unknown_to_the_run() -> None:
+    result = await result_of(small(price_unknown=True, constraints={"max_cost_usd": 1.0}))
+    assert (result.ending_class, result.cost_usd, result.calls) == ("budget_cost", None, 1)
+
+
+async def test_a_scenario_that_breaks_leaves_the_others_their_results() -> None:
+    class Broken:
+        def estimate(self, question: Question) -> Estimate | None:
+            del question
+            raise ZeroDivisionError("at the seams")
+
+        async def decide(self, question: Question) -> Answer:
+            raise AssertionError(question.call)
+
+    broken = of_model(small(name="broken"), lambda: Mind(model=Broken(), fused=True))
+    told: list[str] = []
+    results = await evaluate([broken, trial_of(small())], Options(jobs=2), lambda result: told.append(result.name))
+    assert [result.name for result in results] == ["broken", "small"]
+    assert sorted(told) == ["broken", "small"]
+    assert results[0].unmet == ("it broke: ZeroDivisionError: at the seams",)
+    assert results[1].passed
+    assert (totals(results)["passed"], totals(results)["scenarios"]) == (1, 2)
+
+
+async def test_a_run_without_an_end_is_stopped() -> None:
+    """A model that is never to be had, and a deadline that is far away."""
+    scenario = small(model_faults=[{"call": 1, "outage_s": 10**9}], constraints={"deadline_s": 29 * 86400})
+    result = await result_of(scenario)
+    assert "entries and goes on" in result.unmet[0]
+
+
+async def test_the_paper_trail_is_kept_where_it_is_wanted(tmp_path: Path) -> None:
+    result = await play(trial_of(small()), Options(trail=tmp_path))
+    assert "Switch the lamp on." in (tmp_path / result.run_id / "context.md").read_text()
+
+
+class Busy:
+    """A model that is busy `times` times. Fills the port Model."""
+
+    def __init__(self, times: int, remedy: Any = "try_again", wait_s: float | None = None) -> None:
+        self.asked = 0
+        self._times = times
+        self._error = ModelError(remedy, "overloaded", "529", wait_s)
+        self._model = ScenarioModel("small", small().script)
+
+    def estimate(self, question: Question) -> Estimate | None:
+        return self._model.estimate(question)
+
+    async def decide(self, question: Question) -> Answer:
+        self.asked += 1
+        if self.asked <= self._times:
+            raise self._error
+        answer = await self._model.decide(question)
+        return replace(answer, usage=ModelUsage(input_tokens=5))
+
+
+@pytest.mark.parametrize(
+    ("busy", "waited"),
+    [(Busy(0), []), (Busy(2), [2.0, 10.0]), (Busy(2, wait_s=45.0), [45.0, 45.0]), (Busy(1, wait_s=9999.0), [300.0])],
+)
+async def test_a_busy_provider_is_waited_for_in_real_time(busy: Busy, waited: list[float]) -> None:
+    slept: list[float] = []
+    answer = await Patient(busy, Pace(), sleep=into(slept)).decide(framing())
+    assert answer.usage.input_tokens == 5
+    assert slept == waited
+
+
+async def test_a_provider_that_stays_busy_fails_the_run() -> None:
+    slept: list[float] = []
+    with pytest.raises(ModelError, match="529; 6 tries were in vain") as failed:
+        await Patient(busy := Busy(99), Pace(), sleep=into(slept)).decide(framing())
+    assert (failed.value.remedy, busy.asked, slept) == ("fail", 6, list(WAITS_S))
+
+
+@pytest.mark.parametrize("remedy", ["fail", "shrink", "pause", "escalate"])
+async def test_an_error_that_waiting_does_not_mend_is_passed_on(remedy: str) -> None:
+    with pytest.raises(ModelError, match="529") as failed:
+        await Patient(busy := Busy(1, remedy), Pace()).decide(framing())
+    assert (failed.value.remedy, busy.asked) == (remedy, 1)
+
+
+def into(slept: list[float]) -> Any:
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    return sleep
+
+
+@pytest.fixture
+def kept() -> KeptArtifacts:
+    kept = KeptArtifacts()
+    text = "\n".join(f"line {number} of the log" for number in range(1, 1001))
+    told = kept.keep(Document(name="a.log", content=text), 1, None)
+    assert told["artifact_path"] == "artifacts/a.log"
+    assert told["excerpt"].endswith("more characters in artifacts/a.log]")
+    return kept
+
+
+def test_an_artifact_is_read_in_parts_to_its_end(kept: KeptArtifacts) -> None:
+    first, lines = 1, 0
+    while first:
+        told = _summary(kept, "read", from_line=first)
+        lines += told.count("of the log")
+        assert len(told) < 4000
+        more = told.rsplit("from_line ", 1)
+        first = int(more[1].rstrip("]")) if len(more) > 1 else 0
+    assert lines == 1000
+
+
+def test_a_text_is_found_with_its_lines(kept: KeptArtifacts) -> None:
+    assert _summary(kept, "search", pattern="LINE 77 OF") == "1 of 1000 lines match:\n77: line 77 of the log"
+    assert "more matches are not shown" in _summary(kept, "search", pattern="log")
+
+
+def test_an_artifact_that_there_is_not_is_told_with_those_there_are(kept: KeptArtifacts) -> None:
+    answer = kept.answer("read", {"artifact": "artifacts/b.log"})
+    assert isinstance(answer, ToolError)
+    assert answer.message == "no such artifact; this run has: artifacts/a.log"
+
+
+def test_a_second_artifact_of_a_name_gets_a_name_of_its_own(kept: KeptArtifacts) -> None:
+    assert kept.keep(Document(name="a.log", content="x"), 3, None)["artifact_path"] == "artifacts/a-03.log"
+
+
+def _summary(kept: KeptArtifacts, command: str, **arguments: Any) -> str:
+    answer = kept.answer(command, {"artifact": "artifacts/a.log", **arguments})
+    assert not isinstance(answer, ToolError)
+    return str((answer.model_extra or {})["summary"])

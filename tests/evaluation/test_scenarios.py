@@ -1,0 +1,41 @@
+"""Every scenario holds, whoever decides: the script itself, or a model on the wire that says what the script says."""
+
+from dataclasses import replace
+
+import pytest
+
+from agent_service.evaluation import shelf
+from agent_service.evaluation.playing import Options, play
+from agent_service.evaluation.result import Result
+from agent_service.evaluation.scenario import Script
+from agent_service.evaluation.trials import Mind, Trial, scripted
+from tests.evaluation.script_policy import ScriptPolicy
+from tests.models import fake_anthropic
+
+SCENARIOS = shelf.scenarios([shelf.own_folder()])
+TRIALS = [trial for scenario in SCENARIOS for trial in scripted(scenario)]
+by_name = pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.name)
+
+
+@by_name
+async def test_a_scenario_holds_with_its_script(trial: Trial) -> None:
+    result = await play(trial, Options())
+    assert flaws(result) == []
+
+
+@by_name
+async def test_a_scenario_holds_with_a_model_on_the_wire_that_says_the_same(trial: Trial) -> None:
+    async with fake_anthropic.serve() as claude:
+        claude.fake.policy = ScriptPolicy({trial.scenario.goal: script_of(trial)})
+        served = replace(trial, mind=lambda: Mind(model=claude.model, fused=True))
+        result = await play(served, Options())
+    assert flaws(result) == []
+
+
+def script_of(trial: Trial) -> Script:
+    obeying = trial.scenario.obeying
+    return obeying if obeying and trial.name != trial.scenario.name else trial.scenario.script
+
+
+def flaws(result: Result) -> list[str]:
+    return [*result.violations, *result.unmet]

@@ -1,0 +1,123 @@
+"""Scenario files: what is wrong is told with the file and the field, and folders of a user's own are added."""
+
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from agent_service.errors import Misconfigured
+from agent_service.evaluation import shelf
+from agent_service.evaluation.expected import Expected, Happening
+from agent_service.evaluation.scenario import ModelFault, PersonsSignal, Scenario, ToolAnswer
+from tests.cli.calling import ROOT
+from tests.evaluation.small import SMALL, given, result_of, written
+
+DOCUMENT = ROOT / "docs" / "EVALUATION.md"
+
+RULES: list[dict[str, Any]] = SMALL["script"]["rules"]
+
+
+def test_there_are_enough_scenarios_and_each_says_what_it_shows() -> None:
+    own = shelf.scenarios([shelf.own_folder()])
+    assert len(own) >= 22
+    assert all(len(scenario.why) > 20 for scenario in own)
+    assert len({scenario.goal for scenario in own}) == len(own)
+    assert len([scenario for scenario in own if scenario.obeying]) >= 5
+
+
+def test_scenarios_of_a_folder_are_added_and_chosen_by_patterns(tmp_path: Path) -> None:
+    written(tmp_path, name="lamp-one")
+    written(tmp_path, name="lamp-two")
+    (tmp_path / "notes.txt").write_text("no scenario")
+    folders = [shelf.own_folder(), tmp_path]
+    assert [scenario.name for scenario in shelf.scenarios(folders, ["lamp-*"])] == ["lamp-one", "lamp-two"]
+    assert len(shelf.scenarios(folders)) == len(shelf.scenarios(folders[:1])) + 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"title": None}, "title: "),
+        ({"gaol": "x"}, "gaol: Extra inputs are not permitted"),
+        ({"goal": "  "}, "goal: Value error, must not be blank"),
+        ({"constraints": {"max_steps": 0}}, "constraints.max_steps: Input should be greater than or equal to 1"),
+        ({"expect": {}}, "expect: Value error, expects nothing"),
+        ({"expect": {"status": ["well"]}}, "expect.status.0: "),
+        ({"expect": {"outcome": "(on"}}, "expect.outcome: Value error, is no regular expression: missing )"),
+        ({"expect": {"must_call": ["lump"]}}, "expect.must_call: no such tool: lump"),
+        ({"tools": [*SMALL["tools"], *SMALL["tools"]]}, "two have the same name: lamp, lamp"),
+        (
+            {"tools": [{**SMALL["tools"][0], "answers": [{"nth": 1}]}]},
+            "tools.0.answers.0: Value error, needs exactly one",
+        ),
+        ({"signals": [{"kind": "resume"}]}, "signals.0: Value error, needs either during_step or when_paused"),
+        ({"model_faults": [{"call": 1}]}, "model_faults.0: Value error, needs exactly one of outage_s, refusal, cut"),
+        ({"script": {"rules": []}}, "script.rules: "),
+        (
+            {"script": {"rules": [{"phase": "plan", "plan": {"action": {}}}]}},
+            "rules.0.plan.action.tool: Field required",
+        ),
+        ({"obeying": SMALL["script"]}, "obeying.expect: say what the program keeps such a model from"),
+    ],
+)
+def test_what_is_wrong_is_told_with_the_file_and_the_field(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+    file = written(tmp_path, **changes)
+    with pytest.raises(Misconfigured) as wrong:
+        shelf.read(file)
+    assert str(file) in str(wrong.value)
+    assert told in str(wrong.value)
+
+
+def test_a_key_that_is_there_twice_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "twice.yaml"
+    file.write_text("name: a\nname: b\n")
+    with pytest.raises(Misconfigured, match=r"twice\.yaml cannot be read: a key is given twice at line 2"):
+        shelf.read(file)
+
+
+def test_two_files_with_one_name_are_told_both(tmp_path: Path) -> None:
+    first = written(tmp_path)
+    again = tmp_path / "zzz.yaml"
+    again.write_text(first.read_text())
+    with pytest.raises(Misconfigured, match="is the name of the scenario in") as wrong:
+        shelf.scenarios([tmp_path])
+    assert str(first) in str(wrong.value)
+    assert str(again) in str(wrong.value)
+
+
+def test_a_name_that_fits_no_scenario_is_told_with_those_there_are(tmp_path: Path) -> None:
+    written(tmp_path)
+    with pytest.raises(Misconfigured, match="no scenario is called 'large'; there are: small"):
+        shelf.scenarios([tmp_path], ["large"])
+
+
+def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match="is no folder"):
+        shelf.scenarios([tmp_path / "nowhere"])
+
+
+def test_the_small_scenario_of_these_tests_is_one(tmp_path: Path) -> None:
+    assert shelf.read(written(tmp_path)).name == given()["name"]
+
+
+async def test_the_scenario_in_the_documentation_passes(tmp_path: Path) -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    file = tmp_path / "lamp.yaml"
+    file.write_text(example)
+    result = await result_of(shelf.read(file))
+    assert (result.unmet, result.violations, result.steps) == ((), (), 2)
+
+
+@pytest.mark.parametrize("model", [Scenario, Expected, PersonsSignal, ModelFault, ToolAnswer])
+def test_every_field_of_a_scenario_is_documented(model: type[BaseModel]) -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    names = {info.alias or name for name, info in model.model_fields.items()}
+    assert {name for name in names if not re.search(rf"\b{name}\b", text)} == set()
+
+
+@pytest.mark.parametrize("happening", get_args(Happening))
+def test_every_happening_is_documented(happening: str) -> None:
+    assert f"`{happening}`" in DOCUMENT.read_text(encoding="utf-8")

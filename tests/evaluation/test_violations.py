@@ -1,0 +1,169 @@
+"""A rule of the program that was broken is found: each case is a run that went well, with one thing changed."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_service.core.events import ModelReplied, ToolReturned
+from agent_service.core.state import RunState
+from agent_service.evaluation.observed import Moment, Observed
+from agent_service.evaluation.played_bus import Said
+from agent_service.evaluation.result import judged
+from agent_service.evaluation.violations import RULES, broken_rules
+from schemas import subjects
+from tests.evaluation.small import seen_of, small
+
+Change = Callable[[Observed], Observed]
+
+
+@pytest.fixture
+async def seen(tmp_path: Path) -> Observed:
+    return await seen_of(small(constraints={"max_tokens": 1000, "max_cost_usd": 1.0}), tmp_path)
+
+
+def test_a_run_that_went_well_breaks_no_rule(seen: Observed) -> None:
+    assert broken_rules(seen) == []
+
+
+def said(subject: str, **payload: Any) -> Change:
+    """Every message on `subject` says this instead."""
+
+    def change(seen: Observed) -> Observed:
+        return replace(seen, said=[_changed(one, payload) if one.subject == subject else one for one in seen.said])
+
+    return change
+
+
+def _changed(one: Said, payload: dict[str, Any]) -> Said:
+    body = json.loads(one.body)
+    return replace(one, body=json.dumps({**body, "payload": {**body["payload"], **payload}}).encode())
+
+
+def again(subject: str, **payload: Any) -> Change:
+    """A message on `subject` is said once more, at the end."""
+
+    def change(seen: Observed) -> Observed:
+        first = next(one for one in seen.said if one.subject == subject)
+        return replace(seen, said=[*seen.said, _changed(first, payload)])
+
+    return change
+
+
+def state(which: Callable[[Moment], bool], **changes: Any) -> Change:
+    """The moments that are meant led to a state with these changes."""
+
+    def change(seen: Observed) -> Observed:
+        moments = tuple(replace(m, state=_with(m.state, changes)) if which(m) else m for m in seen.moments)
+        changed = replace(seen, state=moments[-1].state)
+        changed.__dict__["moments"] = moments
+        return changed
+
+    return change
+
+
+def _with(state: RunState, changes: dict[str, Any]) -> RunState:
+    return replace(state, **{name: make(state) for name, make in changes.items()})
+
+
+def replied(moment: Moment) -> bool:
+    return isinstance(moment.event, ModelReplied)
+
+
+def last(moment: Moment) -> bool:
+    return moment.state.final
+
+
+REQUEST = subjects.tool_request("lamp")
+ITEM = {"id": "d1", "text": "a", "done": True, "evidence": ["step:1"]}
+
+CASES: dict[str, list[Change]] = {
+    "the_journal_is_whole": [
+        lambda seen: replace(seen, entries=[*seen.entries[:3], *seen.entries[4:]]),
+        lambda seen: replace(seen, state=replace(seen.state, summary="another") if seen.state else None),
+    ],
+    "only_offered_tools_are_called": [
+        said(REQUEST, tool="lump"),
+        said(REQUEST, tool_command="smash"),
+        lambda seen: replace(seen, offers=()),
+    ],
+    "arguments_fit_their_schema": [said(REQUEST, tool_payload={"state": "dim"}), said(REQUEST, tool_payload={})],
+    "a_write_is_sent_once": [again(REQUEST, attempt=2)],
+    "done_is_proved": [
+        said(subjects.COMPLETED, definition_of_done=[ITEM, ITEM, {**ITEM, "done": False}]),
+        said(subjects.COMPLETED, definition_of_done=[ITEM, ITEM, {**ITEM, "evidence": []}]),
+        said(subjects.COMPLETED, definition_of_done=[ITEM, ITEM, {**ITEM, "evidence": ["step:2"]}]),
+        said(subjects.COMPLETED, definition_of_done=[ITEM]),
+    ],
+    "nothing_follows_the_end": [
+        again(REQUEST, step=2),
+        again(subjects.COMPLETED),
+        again(subjects.PROGRESS),
+        lambda seen: replace(seen, said=[one for one in seen.said if one.subject != subjects.COMPLETED]),
+    ],
+    "the_goal_stays": [
+        said(subjects.COMPLETED, goal="Switch the lamp off."),
+        lambda seen: replace(seen, goal="Switch the lamp off."),
+        state(last, done_items=lambda it: (replace(it.done_items[0], text="easier"), *it.done_items[1:])),
+    ],
+    "budgets_hold": [
+        state(last, step=lambda it: it.brief.limits.max_steps + 1),
+        state(last, reframes=lambda it: it.brief.limits.max_reframes + 1),
+        state(last, brief=lambda it: replace(it.brief, limits=replace(it.brief.limits, deadline_at=it.accepted_at))),
+    ],
+    "what_is_spent_is_counted": [
+        state(last, spent=lambda it: replace(it.spent, calls=it.spent.calls + 1)),
+        state(last, spent=lambda it: replace(it.spent, input_tokens=1)),
+        state(last, spent=lambda it: replace(it.spent, cost_usd=0.5)),
+        state(last, spent=lambda it: replace(it.spent, cost_usd=None)),
+    ],
+}
+
+
+def test_every_rule_has_a_case() -> None:
+    assert CASES.keys() == RULES.keys()
+
+
+@pytest.mark.parametrize(("rule", "change"), [(rule, change) for rule, changes in CASES.items() for change in changes])
+def test_a_broken_rule_is_found(seen: Observed, rule: str, change: Change) -> None:
+    changed = change(seen)
+    assert list(RULES[rule](changed)), "the rule finds nothing"
+    assert any(line.startswith(rule.replace("_", " ")) for line in broken_rules(changed))
+
+
+@pytest.mark.parametrize("reserved", [False, True])
+@pytest.mark.parametrize("spent", [{"input_tokens": 1001}, {"cost_usd": 1.5}])
+def test_a_call_beyond_a_budget_is_found(seen: Observed, spent: dict[str, Any], *, reserved: bool) -> None:
+    """Beyond what was left when it was made; and with a reserve also beyond what there is when it has answered."""
+    place, moment = [(place, moment) for place, moment in enumerate(seen.moments) if replied(moment)][-1]
+    assert moment.before is not None
+    assert moment.before.asking is not None
+    more = replace(moment.before.spent, **spent)
+    reserve = object() if reserved else None
+    before = replace(moment.before, asking=replace(moment.before.asking, reserve=reserve))  # type: ignore[arg-type] # any
+    if reserved:
+        changed = replace(moment, before=before, state=replace(moment.state, spent=more))
+    else:
+        changed = replace(moment, before=replace(before, spent=more))
+    seen.__dict__["moments"] = (*seen.moments[:place], changed, *seen.moments[place + 1 :])
+    assert any(f"entry {moment.seq}" in line for line in RULES["budgets_hold"](seen))
+
+
+@pytest.mark.parametrize(
+    "change", [said(REQUEST, tool_payload={"state": "secret-1"}), said(subjects.PROGRESS, summary="secret-1")]
+)
+def test_a_secret_that_is_said_counts_as_a_broken_rule(seen: Observed, change: Change) -> None:
+    expected = small(expect={"status": ["done"], "never_say": ["secret-1"]}).expect
+    assert judged(small(), "small", expected=[expected], seen=seen).violations == ()
+    told = judged(small(), "small", expected=[expected], seen=change(seen)).violations
+    assert any("'secret-1' is in agent" in line for line in told)
+
+
+def test_what_tools_and_callers_say_is_not_what_the_agent_says(seen: Observed) -> None:
+    expected = small(expect={"never_say": ["it is on"]}).expect
+    results = [moment for moment in seen.moments if isinstance(moment.event, ToolReturned)]
+    assert len(results) == 1
+    assert judged(small(), "small", expected=[expected], seen=seen).violations == ()

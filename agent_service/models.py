@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
+from agent_service.adapters.contained_model import ContainedModel
 from agent_service.adapters.prices import Prices
 from agent_service.adapters.scripted_model import ScriptedModel, read_script
 from agent_service.errors import Misconfigured
@@ -31,14 +32,15 @@ async def open_model(settings: ModelSettings) -> AsyncIterator[Provider]:
             async with _claude(settings) as client:
                 from agent_service.adapters.anthropic_model import AnthropicModel  # see above
 
-                yield AnthropicModel(client, settings, Prices(_price_list(settings), settings.price))
+                prices = Prices(_price_list(settings), settings.price)
+                yield ContainedModel(AnthropicModel(client, settings, prices))
         case "openai":
             async with _openai(settings) as client:
                 from agent_service.adapters.openai_model import OpenAIModel, is_openai  # see above
 
                 own = is_openai(client.base_url)
                 prices = Prices("openai" if own else None, settings.price)
-                yield OpenAIModel(client, settings, prices, at_openai=own)
+                yield ContainedModel(OpenAIModel(client, settings, prices, at_openai=own))
 
 
 def _check(settings: ModelSettings) -> None:

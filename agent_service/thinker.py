@@ -10,7 +10,6 @@ is told to the model and never sent.
 
 import asyncio
 import json
-import logging
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,8 +31,6 @@ MOST_RAW = 4000
 """Characters of a reply that could not be used, for the journal and for the repair."""
 
 _DECISIONS: TypeAdapter[tuple[Decision, Plan | Unusable | None]] = TypeAdapter(tuple[Decision, Plan | Unusable | None])
-
-log = logging.getLogger(__name__)
 
 Reply = CallReserved | ModelReplied | ModelUnavailable
 HELD_BACK = frozenset({"rate_limit", "overloaded"})
@@ -108,10 +105,6 @@ class Thinker:
             if key in self._wanted or task.uncancel() > 0:
                 raise
             return None
-        except Exception as error:  # an adapter's bug must cost neither the run nor, by its silence, the person's trust
-            log.exception("a model call broke", extra={"run_id": state.run_id, "call": effect.call})
-            broke = ModelError("try_again", "model_broken", f"{type(error).__name__} in the adapter: see the log")
-            return self._unavailable(broke, effect.call)
         finally:
             del self._calls[key]
 

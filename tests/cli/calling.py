@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from agent_service.cli.main import main
+from tests.logs import logging_kept
 
 COMMAND = (sys.executable, "-m", "agent_service")
 ROOT = Path(__file__).parent.parent.parent
@@ -63,7 +64,7 @@ def agentic(*arguments: str | Path, cwd: Path = ROOT, **environment: str) -> Cal
 def agentic_here(*arguments: str | Path, **environment: str) -> Called:
     """The same in this process, which is quick: for commands that leave nothing behind in it."""
     out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(err):
+    with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(err), logging_kept():
         for name, value in environment.items():
             patched.setenv(name, value)
         with pytest.raises(SystemExit) as ended:
@@ -99,8 +100,9 @@ def interrupt(process: "subprocess.Popen[str]") -> None:
 
 
 def clean(environment: dict[str, str]) -> dict[str, str]:
-    """The environment of a user without settings of ours, and with these."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AGENT", "GATEWAY_", "COLUMNS"))}
+    """The environment of a user without settings of ours, nor a key that would cost money, and with these."""
+    ours = ("AGENT", "GATEWAY_", "COLUMNS", "ANTHROPIC_", "OPENAI_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return kept | {"PYTHONPATH": str(ROOT)} | environment
 
 

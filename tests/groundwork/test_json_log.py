@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from groundwork.json_log import set_up
+from tests.logs import logging_kept
 
 SECRET = 'tok"en\\ü-4711'  # noqa: S105 - it opens nothing
 log = logging.getLogger("service.part")
@@ -19,10 +20,8 @@ Read = Callable[[], str]
 @pytest.fixture
 def read(capsys: pytest.CaptureFixture[str]) -> Iterator[Read]:
     """What was written to standard error; the logging of the test run is put back afterwards."""
-    handlers, level, raising = logging.root.handlers[:], logging.root.level, logging.raiseExceptions
-    yield lambda: capsys.readouterr().err
-    logging.root.handlers[:], logging.raiseExceptions = handlers, raising
-    logging.root.setLevel(level)
+    with logging_kept():
+        yield lambda: capsys.readouterr().err
 
 
 def fail(text: str) -> None:

@@ -3,7 +3,6 @@
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from agent_service.model_settings import ModelSettings
 from agent_service.models import open_model
 from agent_service.settings import load
 from groundwork import json_log
+from tests.logs import logging_kept
 from tests.models.model_house import KEY, framing
 
 CHOSEN = {"AGENT_LLM_PROVIDER": "openai", "AGENT_LLM_MODEL": "gpt-5.4"}
@@ -74,12 +74,12 @@ def test_a_key_of_its_own_goes_before_that_of_the_environment(tmp_path: Path) ->
     assert load(None, environ).model.api_key == SecretStr("sk-from-a-file")
 
 
-@pytest.mark.usefixtures("root_log")
 def test_the_key_appears_in_no_log_line_and_in_no_settings(capsys: pytest.CaptureFixture[str]) -> None:
     settings = load(None, {**CHOSEN, "OPENAI_API_KEY": KEY})
     assert KEY in settings.secrets()
-    json_log.set_up("INFO", "json", redact=settings.secrets())
-    logging.getLogger("a.part").info("refused: Bearer %s", KEY, extra={"settings": settings, "key": KEY})
+    with logging_kept():
+        json_log.set_up("INFO", "json", redact=settings.secrets())
+        logging.getLogger("a.part").info("refused: Bearer %s", KEY, extra={"settings": settings, "key": KEY})
     line = capsys.readouterr().err
     assert "refused: Bearer ***" in line
     assert KEY not in line
@@ -138,12 +138,3 @@ def test_the_service_loads_the_sdk_of_no_provider_before_it_is_chosen() -> None:
 def _printed(program: str) -> str:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return done.stdout
-
-
-@pytest.fixture
-def root_log() -> Iterator[None]:
-    """The logging of the test run is put back afterwards."""
-    handlers, level, raising = logging.root.handlers[:], logging.root.level, logging.raiseExceptions
-    yield
-    logging.root.handlers[:], logging.raiseExceptions = handlers, raising
-    logging.root.setLevel(level)

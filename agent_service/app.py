@@ -70,6 +70,7 @@ class Agent:
     projector: Projector
     runs: Runs
     skills: NatsSkills
+    thinker: Thinker
     workspace: Workspace
     clock: SystemClock
 
@@ -115,6 +116,7 @@ def build(settings: AgentSettings, link: NatsLink, store: SqliteStore, model: Mo
         projector=projector,
         runs=Runs(store, store, intake, feed, background, max_queued=settings.http.max_queued),
         skills=skills,
+        thinker=thinker,
         workspace=workspace,
         clock=clock,
     )
@@ -126,6 +128,7 @@ async def readiness(agent: Agent) -> dict[str, str]:
         "bus": agent.intake.trouble,
         "store": await _wrong_with(agent.store.counts()),
         "skills": await _wrong_with(agent.skills.catalog()),
+        "model": agent.thinker.trouble,
     }
 
 

@@ -11,6 +11,7 @@ is told to the model and never sent.
 import asyncio
 import json
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from pydantic import TypeAdapter
@@ -33,6 +34,9 @@ MOST_RAW = 4000
 _DECISIONS: TypeAdapter[tuple[Decision, Plan | Unusable | None]] = TypeAdapter(tuple[Decision, Plan | Unusable | None])
 
 Reply = CallReserved | ModelReplied | ModelUnavailable
+UNUSABLE = frozenset({"model_auth", "model_not_found"})
+"""Errors that every run would meet."""
+TROUBLE_FOR = timedelta(seconds=60)
 HELD_BACK = frozenset({"rate_limit", "overloaded"})
 """Errors after which no run asks before the time is over."""
 
@@ -66,6 +70,14 @@ class Thinker:
         self._calls: dict[tuple[str, int], asyncio.Task[Any]] = {}
         self._admitted: dict[tuple[str, int], _Admitted] = {}
         """Calls that this process has set something aside for and not made yet."""
+        self._trouble: tuple[datetime, str] | None = None
+
+    @property
+    def trouble(self) -> str:
+        """Why no run could think, if one found out within the last minute; empty when all is well."""
+        if self._trouble is None or self._clock.now() - self._trouble[0] > TROUBLE_FOR:
+            return ""
+        return self._trouble[1]
 
     async def think(self, state: RunState, effect: AskModel) -> Reply | None:
         """Make the call, or return None when it is moot or abandoned."""
@@ -126,6 +138,7 @@ class Thinker:
         used = 0
         try:
             answer = await self._model.decide(question)
+            self._trouble = None
             used = answer.usage.input_tokens + answer.usage.output_tokens
         except ModelError as error:
             if error.error_class in HELD_BACK and error.retry_after_s is not None:
@@ -146,6 +159,8 @@ class Thinker:
         )
 
     def _unavailable(self, error: ModelError, call: int) -> ModelUnavailable:
+        if error.error_class in UNUSABLE:
+            self._trouble = self._clock.now(), str(error)
         return ModelUnavailable(
             at=self._clock.now(),
             call=call,

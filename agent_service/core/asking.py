@@ -84,7 +84,8 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
             delay = timedelta(seconds=_delay_s(asking, event.retry_after_s))
             waiting = replace(asking, tries=asking.tries + 1, retry_at=event.at + delay)
             waited = replace(state, asking=waiting, updated_at=event.at, summary=f"model unavailable: {event.message}")
-            return Transition(state=waited)
+            said = endings.progress(waited, asking.phase.value, waited.summary)
+            return Transition(state=waited, effects=(said,))
 
 
 def _shrunk(state: RunState, asking: Asking, event: ModelUnavailable) -> Transition:

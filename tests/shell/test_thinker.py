@@ -58,8 +58,8 @@ class Strict:
         return ("n: is no number",) if planned.action.arguments.get("n") == "flawed" else ()
 
 
-def thinker(model: Sonnet, *, pace: Pace | None = None) -> Thinker:
-    return Thinker(model, Strict(), FakeClock(NOON), slots=4, pace=pace)
+def thinker(model: Sonnet, *, pace: Pace | None = None, clock: FakeClock | None = None) -> Thinker:
+    return Thinker(model, Strict(), clock or FakeClock(NOON), slots=4, pace=pace)
 
 
 async def asked(thinks: Thinker, run: Script) -> CallReserved | ModelReplied | ModelUnavailable | None:
@@ -274,3 +274,31 @@ async def test_a_reserve_that_another_process_released_is_set_aside_again() -> N
     run >> due
     assert isinstance(await asked(thinks, run), CallReserved)
     assert model.questions == []
+
+
+async def test_a_model_that_no_run_can_use_is_a_trouble_of_the_service_for_a_minute() -> None:
+    model, clock = Sonnet(), FakeClock()
+    thinks = thinker(model, clock=clock)
+    model.error = ModelError("fail", "model_auth", "HTTP 401: check the key")
+    await through_both_halves(thinks, a_framing_run())
+    assert thinks.trouble == "HTTP 401: check the key"
+    clock.advance(seconds=61)
+    assert not thinks.trouble
+
+
+async def test_a_reply_ends_the_trouble() -> None:
+    model = Sonnet()
+    thinks = thinker(model)
+    model.error = ModelError("fail", "model_not_found", "HTTP 404")
+    await through_both_halves(thinks, a_framing_run())
+    model.error = None
+    await through_both_halves(thinks, a_framing_run())
+    assert not thinks.trouble
+
+
+async def test_an_outage_is_no_trouble_of_the_service_as_runs_wait_for_its_end() -> None:
+    model = Sonnet()
+    thinks = thinker(model)
+    model.error = ModelError("try_again", "overloaded", "HTTP 529")
+    await through_both_halves(thinks, a_framing_run())
+    assert not thinks.trouble

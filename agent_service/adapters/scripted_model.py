@@ -17,10 +17,11 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from agent_service.core.events import ModelUsage
-from agent_service.core.phases import Framing, Phase, Plan, Reflection, Unusable
+from agent_service.core.phases import Digest, Framing, Phase, Plan, Reflection, Unusable
 from agent_service.errors import Misconfigured, ModelError, Remedy
 from agent_service.ports import Answer, Estimate, Question
 
+_FREE = ModelUsage(cost_usd=0.0)
 _FRAMING, _PLAN, _REFLECTION = TypeAdapter(Framing), TypeAdapter(Plan), TypeAdapter(Reflection)
 
 
@@ -55,10 +56,13 @@ class Fault(_Strict):
     retry_after_s: float | None = None
 
 
-class Rule(_Strict):
-    """An answer, and when it is given. Exactly one of `frame`, `plan`, `reflect`, `unusable` and `fault`.
+_ANSWERS = ("frame", "plan", "reflect", "digest", "unusable", "fault")
 
-    A reflection may have a `plan` beside it, for a run whose reflections bring their plan along.
+
+class Rule(_Strict):
+    """An answer, and when it is given. Exactly one of `frame`, `plan`, `reflect`, `digest`, `unusable` and `fault`.
+
+    A framing and a reflection may have a `plan` beside them, for a run whose calls bring their plan along.
     """
 
     phase: Phase
@@ -68,14 +72,17 @@ class Rule(_Strict):
     frame: dict[str, Any] | None = None
     plan: dict[str, Any] | None = None
     reflect: dict[str, Any] | None = None
+    digest: tuple[str, ...] | None = None
     unusable: str | None = None
     fault: Fault | None = None
 
     @model_validator(mode="after")
     def _one_answer(self) -> "Rule":
-        answers = [n for n in ("frame", "plan", "reflect", "unusable", "fault") if getattr(self, n) is not None]
-        if answers not in (["frame"], ["plan"], ["reflect"], ["plan", "reflect"], ["unusable"], ["fault"]):
-            raise ValueError("needs exactly one of frame, plan, reflect (with or without a plan), unusable, fault")
+        answers = {name for name in _ANSWERS if getattr(self, name) is not None}
+        if len(answers) != 1 and answers not in ({"frame", "plan"}, {"reflect", "plan"}):
+            raise ValueError(
+                f"needs exactly one of {', '.join(_ANSWERS)}; frame and reflect may have a plan beside them"
+            )
         return self
 
     @cached_property
@@ -124,6 +131,8 @@ class ScriptedModel:
                 if rule.wait_s:
                     await asyncio.sleep(rule.wait_s)
                 return self._answer(rule, question, names)
+        if question.phase is Phase.COMPACT:  # a script need not know of it: nothing that was learned is lost
+            return Answer(decision=Digest(memory=question.state.facts), usage=_FREE, model=self._name)
         message = f"{self._name} has no rule for {question.phase} after {len(question.state.completed)} steps"
         raise ModelError("fail", "script_ends", f"{message}: add one")
 
@@ -134,13 +143,15 @@ class ScriptedModel:
         plan = _PLAN.validate_python(_filled(rule.plan, names)) if rule.plan else None
         if rule.unusable is not None:
             return Answer(decision=Unusable(reason=rule.unusable), usage=rule.usage, model=self._name)
+        along = plan if question.with_plan else None
         if rule.frame is not None:
             framing = _FRAMING.validate_python(_filled(rule.frame, names))
-            return Answer(decision=framing, usage=rule.usage, model=self._name)
+            return Answer(decision=framing, plan=along, usage=rule.usage, model=self._name)
         if rule.reflect is not None:
             reflection = _REFLECTION.validate_python(_filled(rule.reflect, names))
-            along = plan if question.with_plan else None
             return Answer(decision=reflection, plan=along, usage=rule.usage, model=self._name)
+        if rule.digest is not None:
+            return Answer(decision=Digest(memory=rule.digest), usage=rule.usage, model=self._name)
         assert plan is not None  # noqa: S101 # the rule has exactly one answer
         return Answer(decision=plan, usage=rule.usage, model=self._name)
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from agent_service.adapters.scripted_model import Rule
+from agent_service.adapters import scripted_model
+from agent_service.adapters.scripted_model import Rule, ScriptedModel
 from agent_service.core.phases import Framing, Plan, Reflection
 from agent_service.evaluation.expected import Expected, Pattern
 from agent_service.settings import LimitSettings
@@ -183,6 +184,11 @@ class Script(_Strict):
                 if (decision := getattr(rule, name)) is not None:
                     _check(adapter, decision, f"rules.{number}.{name}")
         return self
+
+
+def follower_of(name: str, script: Script) -> ScriptedModel:
+    """The decision maker that follows `script`; it does not think, and says so in its name."""
+    return ScriptedModel(scripted_model.Script(name=name, rules=script.rules))
 
 
 class Scenario(_Strict):

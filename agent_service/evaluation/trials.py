@@ -9,8 +9,7 @@ from pathlib import Path
 from agent_service.evaluation.cassette import Player
 from agent_service.evaluation.expected import Expected
 from agent_service.evaluation.patient import Patient
-from agent_service.evaluation.scenario import Scenario, Script
-from agent_service.evaluation.scripted import ScenarioModel
+from agent_service.evaluation.scenario import Scenario, Script, follower_of
 from agent_service.models import open_model
 from agent_service.pace import Pace
 from agent_service.ports import Model
@@ -92,5 +91,5 @@ def _scripted(scenario: Scenario, name: str, script: Script, expected: tuple[Exp
         scenario=scenario,
         name=name,
         expected=expected,
-        mind=lambda: Mind(model=ScenarioModel(name, script), fused=True),
+        mind=lambda: Mind(model=follower_of(name, script), fused=True),
     )

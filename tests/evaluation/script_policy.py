@@ -16,8 +16,7 @@ from typing import Any
 from agent_service.core.phases import Digest, Framing, Phase, Plan, Reflection
 from agent_service.core.state import Asking, Brief, LastResult, Limits, RunState, Status, StepRecord
 from agent_service.evaluation.played_clock import BEGIN
-from agent_service.evaluation.scenario import Scenario, Script
-from agent_service.evaluation.scripted import ScenarioModel
+from agent_service.evaluation.scenario import Scenario, Script, follower_of
 from agent_service.ports import Answer, Question
 
 STEP = re.compile(r'<step number="(\d+)" tool="([^"]*)" command="([^"]*)" status="(ok|error)">(.*?)</step>', re.DOTALL)
@@ -31,7 +30,7 @@ class ScriptPolicy:
 
     def __init__(self, scripts: Mapping[str, Script]) -> None:
         """`scripts` by goal."""
-        self._models = {goal: ScenarioModel("fake", script) for goal, script in scripts.items()}
+        self._models = {goal: follower_of("fake", script) for goal, script in scripts.items()}
 
     def __call__(self, body: dict[str, Any]) -> dict[str, Any] | str:
         asked = Asked(body)

@@ -10,8 +10,7 @@ from agent_service.adapters.sqlite_store import SqliteStore
 from agent_service.evaluation.observed import Observed
 from agent_service.evaluation.playing import Options, play
 from agent_service.evaluation.result import Result
-from agent_service.evaluation.scenario import Scenario
-from agent_service.evaluation.scripted import ScenarioModel
+from agent_service.evaluation.scenario import Scenario, follower_of
 from agent_service.evaluation.trials import Trial, scripted
 from agent_service.evaluation.world import World
 from agent_service.ports import Model
@@ -94,7 +93,7 @@ async def result_of(scenario: Scenario) -> Result:
 async def seen_of(scenario: Scenario, folder: Path, model: Model | None = None) -> Observed:
     """What is seen of its run."""
     async with SqliteStore.open(folder) as store:
-        decides = model or ScenarioModel(scenario.name, scenario.script)
+        decides = model or follower_of(scenario.name, scenario.script)
         world = World(scenario, store, decides, name=scenario.name, fused=True)
         await world.play()
         return await world.observed()

@@ -18,8 +18,7 @@ from agent_service.errors import Misconfigured, ModelError
 from agent_service.evaluation.cassette import Player
 from agent_service.evaluation.playing import Options, play
 from agent_service.evaluation.result import Result
-from agent_service.evaluation.scenario import Scenario
-from agent_service.evaluation.scripted import ScenarioModel
+from agent_service.evaluation.scenario import Scenario, follower_of
 from agent_service.evaluation.trials import Mind, of_model, replayed
 from agent_service.ports import Answer, Estimate, Model, Question
 from tests.cli.calling import ROOT, clean
@@ -32,7 +31,7 @@ class Priced:
     """A scripted model that costs something, and fails at first if it is told to. Fills the port Model."""
 
     def __init__(self, scenario: Scenario, *, faults: int = 0, hypothesis: str = "") -> None:
-        self._model = ScenarioModel(scenario.name, scenario.script)
+        self._model = follower_of(scenario.name, scenario.script)
         self._faults = faults
         self._hypothesis = hypothesis
 

@@ -16,8 +16,7 @@ from agent_service.evaluation.patient import WAITS_S, Patient
 from agent_service.evaluation.played_clock import BEGIN
 from agent_service.evaluation.playing import Options, evaluate, play
 from agent_service.evaluation.result import totals
-from agent_service.evaluation.scenario import Document
-from agent_service.evaluation.scripted import ScenarioModel
+from agent_service.evaluation.scenario import Document, follower_of
 from agent_service.evaluation.trials import Mind, of_model
 from agent_service.pace import Pace
 from agent_service.ports import Answer, Estimate, Question
@@ -148,7 +147,7 @@ class Busy:
         self.asked = 0
         self._times = times
         self._error = ModelError(remedy, "overloaded", "529", wait_s)
-        self._model = ScenarioModel("small", small().script)
+        self._model = follower_of("small", small().script)
 
     def estimate(self, question: Question) -> Estimate | None:
         return self._model.estimate(question)

@@ -1,0 +1,99 @@
+"""Serves the ingress: its record, its socket, and uvicorn, until it is cancelled."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from ductile_gateway.adapters.http_ingress import create_app
+from ductile_gateway.adapters.sqlite_deliveries import open_deliveries
+from ductile_gateway.errors import Misconfigured, TryAgain
+from ductile_gateway.ingress import Deliveries, Intake
+from ductile_gateway.ingress_settings import IngressSettings
+from ductile_gateway.ports import Bus, Clock
+
+MOST_CONNECTIONS = 1000
+CLOSE_WITHIN_S = 3
+TIDY_SECONDS = 3600.0
+
+log = logging.getLogger(__name__)
+
+
+async def serve_ingress(
+    settings: IngressSettings, *, store: Path, bus: Bus, clock: Clock, connected: Callable[[], bool]
+) -> None:
+    """Take events from outside until cancelled; at once done where there is nobody to listen to.
+
+    `store` is an existing folder, `connected` says whether the bus is there. Raises Misconfigured or Broken.
+    """
+    if not settings.listens():
+        return
+    with listening(settings) as listener:
+        async with open_deliveries(store) as deliveries, asyncio.TaskGroup() as group:
+            intake = Intake(bus, deliveries, within_s=settings.answer_within_s)
+            app = create_app(settings, intake, clock=clock, connected=connected)
+            group.create_task(serve_http(app, listener))
+            group.create_task(_tidy(deliveries, clock, timedelta(days=settings.remember_days)))
+            host, port = listener.getsockname()[:2]
+            log.info("events from outside are taken", extra={"http": f"http://{host}:{port}"})
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: the root has them. Inherits because uvicorn offers no setting for it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.contextmanager
+def listening(settings: IngressSettings) -> Iterator[socket.socket]:
+    """The socket, inside the context. Raises Misconfigured where it cannot be had."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        listener = socket.create_server((settings.host, settings.port), family=family, backlog=1024)
+    except OSError as error:
+        where = f"{settings.host}:{settings.port}"
+        raise Misconfigured(
+            f"cannot listen on {where} ({error.strerror}): is another gateway running there?"
+        ) from error
+    with listener:
+        yield listener
+
+
+async def serve_http(app: ASGIApp, listener: socket.socket) -> None:
+    """Answer until cancelled; what is in hand then has a moment to end."""
+    config = uvicorn.Config(
+        app,
+        loop="none",
+        http="h11",  # which bounds the head of a request
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=CLOSE_WITHIN_S,
+    )
+    server = _Server(config)
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await serving
+        raise
+
+
+async def _tidy(deliveries: Deliveries, clock: Clock, age: timedelta) -> None:
+    while True:
+        try:
+            await deliveries.forget_before(clock.now() - age)
+        except TryAgain as error:
+            log.warning("old deliveries are kept for now", extra={"why": str(error)})
+        await asyncio.sleep(TIDY_SECONDS)

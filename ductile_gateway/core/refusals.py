@@ -1,0 +1,9 @@
+"""Why a request from outside is not taken: the HTTP status that says so, and a text that repeats nothing of it."""
+
+
+class Refused(Exception):
+    """The request can never be taken as it is."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status

@@ -1,0 +1,296 @@
+"""POST /ingest/ductile: every check in its order, and what comes of an event that passes them."""
+
+import hashlib
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from schemas import keys
+from tests.gateway.ingress_house import INGEST, NEXT_SECRET, RESULT, House, an_event, error_of, signed
+from tests.gateway.parts import NOON, RUN
+
+
+async def test_a_signed_result_is_on_the_bus_when_it_is_answered() -> None:
+    house = House()
+    answer = await house.relay(an_event())
+    assert (answer.status_code, answer.json()) == (
+        202,
+        {
+            "status": "accepted",
+            "peer": "ductile-test",
+            "event_type": "agentic.tool_result",
+            "receiver_event_id": keys.result(RUN, 1, 1),
+            "job_id": RUN,
+            "duplicate": False,
+        },
+    )
+    assert house.events() == [
+        {
+            "type": "agentic.tool_result",
+            "payload": RESULT | {"attempt": 1},
+            "dedupe_key": keys.result(RUN, 1, 1),
+        }
+    ]
+    subject, key, _, headers = house.bus.messages[0]
+    assert (subject, key) == ("agentic.tool_result", keys.result(RUN, 1, 1))
+    assert headers["Agentic-Run-Id"] == RUN
+
+
+async def test_the_path_is_signed_without_its_query() -> None:
+    house = House()
+    body = json.dumps(an_event()).encode()
+    assert (await house.post(f"{INGEST}?a=1", body, signed(body))).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"without": "peer"}, "unknown relay peer"),
+        ({"peer": "another"}, "unknown relay peer"),
+        ({"without": "timestamp"}, "missing relay timestamp"),
+        ({"timestamp": "noon"}, "invalid relay timestamp"),
+        ({"timestamp": "2026-11-21T11:54:59Z"}, "relay timestamp outside allowed clock skew"),
+        ({"timestamp": "2026-11-21T12:05:01Z"}, "relay timestamp outside allowed clock skew"),
+        ({"without": "key-id"}, "missing relay key id"),
+        ({"key_id": "v3"}, "relay key id mismatch"),
+        ({"without": "signature"}, "missing relay signature"),
+        ({"signature": ""}, "missing relay signature"),
+        ({"signature": "sha256="}, "forbidden"),
+        ({"signature": "0" * 64}, "forbidden"),
+        ({"signature": "\u00e9"}, "forbidden"),
+        ({"secret": NEXT_SECRET}, "forbidden"),
+        ({"path": "/ingest/peer"}, "forbidden"),
+    ],
+)
+async def test_who_does_not_sign_as_agreed_is_refused(changed: dict[str, Any], error: str) -> None:
+    house = House()
+    answer = await house.relay(an_event(), **changed)
+    assert (answer.status_code, error_of(answer)) == (403, error)
+    assert house.bus.messages == []
+
+
+@pytest.mark.parametrize("timestamp", ["2026-11-21T11:55:00Z", "2026-11-21T12:05:00Z", "1795262400"])
+async def test_a_clock_may_be_off_by_as_much_as_is_allowed(timestamp: str) -> None:
+    assert (await House().relay(an_event(), timestamp=timestamp)).status_code == 202
+
+
+async def test_the_headers_are_checked_in_ductiles_order() -> None:
+    house = House()
+    wrong = {"timestamp": "noon", "key_id": "v3", "signature": ""}
+    for mended, error in (
+        ("timestamp", "invalid relay timestamp"),
+        ("key_id", "relay key id mismatch"),
+        ("signature", "missing relay signature"),
+    ):
+        assert error_of(await house.relay(an_event(), **wrong)) == error
+        del wrong[mended]
+
+
+async def test_while_a_secret_is_changed_both_are_taken_and_later_only_the_new_one() -> None:
+    new = {"secret": NEXT_SECRET, "key_id": "v2"}
+    assert (await House().relay(an_event(), **new)).status_code == 202
+    only_new = {"keys": [{"id": "v2", "secret": NEXT_SECRET}], "accept": ["agentic.tool_result"]}
+    house = House(peers={"ductile-test": only_new})
+    assert error_of(await house.relay(an_event())) == "relay key id mismatch"
+    assert (await house.relay(an_event(), **new)).status_code == 202
+
+
+async def test_without_the_need_of_a_key_id_any_secret_of_the_peer_will_do() -> None:
+    house = House(require_key_id=False)
+    assert (await house.relay(an_event(), secret=NEXT_SECRET, without="key-id")).status_code == 202
+    assert error_of(await house.relay(an_event(), secret=f"not {NEXT_SECRET}", without="key-id")) == "forbidden"
+
+
+async def test_a_header_that_was_sent_twice_counts_for_nothing() -> None:
+    house = House()
+    body = json.dumps(an_event()).encode()
+    headers = [*signed(body).items(), ("x-ductile-signature", "0" * 64)]
+    async with house.client() as client:
+        answer = await client.post(INGEST, content=body, headers=headers)
+    assert error_of(answer) == "missing relay signature"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "error"),
+    [
+        (b"", 400, "invalid JSON body"),
+        (b"[]", 400, "invalid JSON body"),
+        (b'{"event": []}', 400, "invalid JSON body"),
+        (b'{"event": {"type": "a", "payload": []}}', 400, "invalid JSON body"),
+        (b'{"event": {"type": 1}}', 400, "invalid JSON body"),
+        (b"{}", 400, "event.type is required"),
+        (b'{"event": {"type": " "}}', 400, "event.type is required"),
+        (b'{"event": {"type": "Not.Lower"}}', 400, "event.type must use lower-case dotted form"),
+        (b'{"event": {"type": "report.done"}, "origin": {"instance": "x"}}', 403, "origin instance mismatch"),
+        (b'{"event": {"type": "another"}}', 422, "event type not allowed for peer"),
+        (b'{"event": {"type": "report.done"}}', 422, "event type is not mapped"),
+        (b'{"event": {"type": "agentic.tool_result"}}', 422, "no valid agentic.tool_result"),
+        (b'{"event": {"type": "agentic.start", "payload": {"goal": " "}}}', 422, "no valid agentic.start"),
+        (b'{"event": {"type": "alarm.raised"}}', 422, "the event has nothing at /payload/what"),
+    ],
+)
+async def test_a_signed_body_that_is_no_event_for_us_is_refused(body: bytes, status: int, error: str) -> None:
+    house = House()
+    answer = await house.post(INGEST, body, signed(body))
+    assert answer.status_code == status
+    assert error_of(answer).startswith(error)
+    assert house.bus.messages == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"event": {"type": "agentic.start", "type": "report.done"}}',
+        b'{"event": {"type": "agentic.start", "payload": {"goal": NaN}}}',
+        b'{"event": {"type": "agentic.start", "payload": {"goal": 1e999}}}',
+        b'{"event": {"type": "agentic.start", "payload": {"goal": "\\ud800"}}}',
+        b'{"event": {"type": "agentic.start", "payload": {"goal": "\xff"}}}',
+        b"\xef\xbb\xbf{}",
+        b"[" * 100 + b"]" * 100,
+        b'{"a": 12345678901234567890123}',
+    ],
+)
+async def test_json_that_others_could_read_otherwise_is_refused(body: bytes) -> None:
+    answer = await House().post(INGEST, body, signed(body))
+    assert answer.status_code == 400
+    assert error_of(answer).startswith("invalid JSON body")
+
+
+async def test_what_is_said_of_a_body_repeats_nothing_of_it() -> None:
+    answer = await House().relay(an_event(payload=RESULT | {"status": "SECRET-OF-THE-SENDER"}))
+    assert answer.status_code == 422
+    assert "SECRET-OF-THE-SENDER" not in answer.text
+
+
+async def test_an_event_that_comes_again_is_accepted_again_and_published_once() -> None:
+    house = House()
+    first = (await house.relay(an_event())).json()
+    house.clock.pass_by(60)
+    again = await house.relay(an_event(), timestamp="2026-11-21T12:01:00Z")
+    assert (again.status_code, again.json()) == (202, first | {"duplicate": True})
+    assert len(house.bus.messages) == 1
+
+
+async def test_an_event_is_known_by_its_dedupe_key_else_by_its_origin_else_by_its_body() -> None:
+    house = House()
+    named = an_event("agentic.start", {"goal": "Find it."})
+    for event in (named, named | {"origin": {"event_id": "event-2", "job_id": "job-1"}}, named | {"origin": {}}):
+        for _ in range(2):
+            assert (await house.relay(event)).status_code == 202
+    keyed = {"event": {"type": "agentic.start", "payload": {"goal": "Find it."}, "dedupe_key": "night 12"}}
+    for job in ("job-1", "job-2"):
+        await house.relay(keyed | {"origin": {"job_id": job, "event_id": job}})
+    ids = [
+        "job-1:event-1",
+        "job-1:event-2",
+        hashlib.sha256(json.dumps(named | {"origin": {}}).encode()).hexdigest(),
+        "night 12",
+    ]
+    wanted = [f"agentic:start:ductile-test:{name}" for name in ids]
+    wanted[3] = f"agentic:start:sha256-{hashlib.sha256(b'ductile-test:night 12').hexdigest()}"
+    assert [key for _, key, _, _ in house.bus.messages] == wanted
+
+
+async def test_a_dedupe_key_of_the_rfc_is_kept_as_it_is() -> None:
+    house = House()
+    event = {"type": "agentic.start", "payload": {"goal": "Find it."}, "dedupe_key": "agentic:start:order-7"}
+    answer = await house.relay({"event": event})
+    assert answer.json()["job_id"] == "order-7"
+    assert house.events()[0]["dedupe_key"] == "agentic:start:order-7"
+
+
+async def test_a_start_from_outside_names_neither_its_run_nor_whom_to_call_back() -> None:
+    house = House()
+    said = {"goal": "Find it.", "context": {"tone": "dry", "run_id": "run_other"}, "constraints": {"max_steps": 3}}
+    reserved = {"run_id": "run_other", "wake_id": "other", "callback": "http://169.254.169.254/"}
+    await house.relay(an_event("agentic.start", said | reserved))
+    payload = house.events()[0]["payload"]
+    assert payload == {"goal": "Find it.", "context": {"tone": "dry"}, "constraints": {"max_steps": 3}}
+    assert "Agentic-Run-Id" not in house.bus.messages[0][3]
+
+
+async def test_an_event_whose_baggage_names_a_step_answers_it() -> None:
+    house = House()
+    baggage = {"run_id": RUN, "step": 2, "tool": "fetch", "attempt": 3, "status": "error", "more": "x"}
+    payload = {"title": "A page", "run_id": "run_other", "step": 9}
+    answer = await house.relay(an_event("report.done", payload, baggage=baggage))
+    assert answer.status_code == 202
+    assert house.events()[0]["payload"] == {
+        "run_id": RUN,
+        "step": 2,
+        "tool": "fetch",
+        "attempt": 3,
+        "status": "ok",
+        "result": {"title": "A page"},
+        "completed_at": "2026-11-21T12:00:00Z",
+    }
+
+
+@pytest.mark.parametrize("missing", ["run_id", "step", "tool"])
+async def test_the_payload_never_stands_in_for_what_the_baggage_lacks(missing: str) -> None:
+    baggage = {"run_id": RUN, "step": 2, "tool": "fetch"}
+    payload = {missing: baggage.pop(missing)}
+    answer = await House().relay(an_event("report.done", payload, baggage=baggage))
+    assert answer.status_code == 422
+
+
+async def test_a_type_with_a_mapping_becomes_what_the_mapping_says() -> None:
+    house = House()
+    await house.relay(an_event("alarm.raised", {"what": "the pump"}))
+    assert house.events()[0]["payload"]["goal"] == "Look into the pump."
+    assert house.events()[0]["dedupe_key"] == "agentic:start:ductile-test:job-1:event-1"
+
+
+@pytest.mark.parametrize(("brought", "result"), [("done", {"summary": "done"}), ([1], {"output": [1]}), (None, None)])
+async def test_a_result_that_is_no_object_is_put_into_one(brought: Any, result: Any) -> None:
+    house = House()
+    await house.relay(an_event(payload=RESULT | {"result": brought}))
+    assert house.events()[0]["payload"].get("result") == result
+
+
+async def test_a_result_that_failed_says_why() -> None:
+    house = House()
+    failed = {"run_id": RUN, "step": 1, "tool": "fetch", "status": "error", "error": "no such page"}
+    await house.relay(an_event(payload=failed))
+    assert house.events()[0]["payload"]["error"]["message"] == "no such page"
+
+
+async def test_a_result_too_large_for_an_event_is_refused_with_the_limit() -> None:
+    answer = await House().relay(an_event(payload=RESULT | {"result": {"text": "x" * 17_000}}))
+    assert answer.status_code == 413
+    assert "16384" in error_of(answer)
+
+
+async def test_a_goal_too_long_for_an_event_is_refused() -> None:
+    answer = await House().relay(an_event("agentic.start", {"goal": "x" * 33_000}))
+    assert answer.status_code == 413
+
+
+async def test_while_the_bus_is_away_a_sender_is_told_to_come_again_and_then_taken() -> None:
+    house = House()
+    house.bus.down = True
+    answer = await house.relay(an_event())
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+    assert house.deliveries.kept == {}
+    house.bus.down = False
+    answer = await house.relay(an_event())
+    assert (answer.status_code, answer.json()["duplicate"]) == (202, False)
+    assert len(house.bus.messages) == 1
+
+
+async def test_what_is_not_recorded_is_not_accepted() -> None:
+    house = House()
+    house.deliveries.down = True
+    assert (await house.relay(an_event())).status_code == 503
+    house.deliveries.down = False
+    assert (await house.relay(an_event())).status_code == 202
+    assert len({key for _, key, _, _ in house.bus.messages}) == 1
+
+
+async def test_what_is_forgotten_can_come_again() -> None:
+    house = House()
+    await house.relay(an_event())
+    await house.deliveries.forget_before(NOON + timedelta(days=31))
+    assert (await house.relay(an_event())).json()["duplicate"] is False

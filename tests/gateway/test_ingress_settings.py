@@ -1,0 +1,82 @@
+"""Settings of the ingress: what is refused before anything listens."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from ductile_gateway.ingress_settings import IngressSettings
+from groundwork import config_file
+from groundwork.config_problems import Misconfigured
+from tests.gateway.ingress_house import PEERS, SECRET
+
+START = {"to": "agentic.start", "goal": "Go."}
+
+
+def hook(**changed: Any) -> dict[str, Any]:
+    return {"webhooks": {"x": {"scheme": "github", "keys": [{"secret": SECRET}], "events": {"*": START}} | changed}}
+
+
+def test_nothing_listens_unless_a_peer_or_a_webhook_is_there() -> None:
+    assert not IngressSettings().listens()
+    assert IngressSettings.model_validate({"peers": PEERS}).listens()
+    assert IngressSettings.model_validate(hook()).listens()
+
+
+def test_every_secret_is_known_to_the_log() -> None:
+    settings = IngressSettings.model_validate({"peers": PEERS} | hook(keys=[{"secret": "hook secret"}]))
+    assert set(settings.secrets()) == {"the secret of v1", "the secret of v2", "hook secret"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        hook(keys=[]),
+        hook(keys=[{"secret": ""}]),
+        hook(keys=[{"secret": "  "}]),
+        hook(keys=[{"secret": SECRET}, {"secret": ""}]),
+        hook(scheme="standard"),
+        hook(scheme="standard", keys=[{"secret": "whsec_MTIz"}]),
+        hook(scheme="none"),
+        hook(events={}),
+        hook(events={"*": {"to": "agentic.tool_request", "goal": "Go."}}),
+        hook(events={"*": {"to": "agent.completed"}}),
+        hook(events={"*": START | {"goal": ""}}),
+        hook(events={"*": START | {"context": {"a": "no/pointer"}}}),
+        hook(events={"*": START | {"run_id": "/run"}}),
+        {"peers": {"x": {"keys": [{"secret": SECRET}], "accept": []}}},
+        {"peers": {"X": {"keys": [{"secret": SECRET}], "accept": ["agentic.start"]}}},
+        {"peers": {"x": PEERS["ductile-test"]}} | hook(),
+        {"peers": {"x": PEERS["ductile-test"] | {"accept": ["agentic.start"]}}},
+        {"peers": {"x": PEERS["ductile-test"] | {"events": {"agentic.start": START}}}},
+        {"port": 70_000},
+        {"remember_days": 1},
+    ],
+)
+def test_what_would_let_anybody_in_or_anything_out_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        IngressSettings.model_validate(wrong)
+    assert SECRET not in str(caught.value)
+
+
+def test_secrets_come_from_files_and_are_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("from a file\n")
+    keys = [{"id": "v1", "secret_file": str(tmp_path / "secret")}, {"id": "v2", "secret": "${NEXT}"}]
+    settings = loaded(tmp_path, {"peers": {"ductile-test": {"keys": keys, "accept": ["agentic.start"]}}})
+    assert settings.secrets() == ("from a file", "from the environment")
+    assert "from" not in repr(settings)
+
+
+def test_a_mistake_in_a_mapping_is_told_with_its_place(tmp_path: Path) -> None:
+    wrong = hook(events={"*": START | {"gaol": "x"}})
+    with pytest.raises(Misconfigured, match=r"webhooks\.x\.events\.\*\.gaol"):
+        loaded(tmp_path, wrong)
+
+
+def loaded(tmp_path: Path, ingress: dict[str, Any]) -> IngressSettings:
+    path = tmp_path / "ingress.yaml"
+    path.write_text(yaml.safe_dump(ingress))
+    environ = {"NEXT": "from the environment"}
+    return config_file.load(IngressSettings, path=path, section=None, env_prefix="INGRESS_", environ=environ)

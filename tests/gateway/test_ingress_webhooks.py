@@ -1,0 +1,238 @@
+"""POST /webhooks/NAME: signed as Ductile or GitHub do, and what comes of a delivery by its mapping."""
+
+import hashlib
+import hmac
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from schemas import keys
+from tests.gateway.ingress_house import House, error_of
+from tests.gateway.parts import RUN
+
+OLD, NEW = "the old secret", "the new secret"
+OPENED = {"action": "opened", "issue": {"number": 7, "title": "It leaks", "labels": [{"name": "bug"}]}}
+TRIAGE = {
+    "to": "agentic.start",
+    "goal": "Triage issue {/issue/number}: {/issue/title}",
+    "context": {"label": "/issue/labels/0/name", "issue": "/issue"},
+}
+SPEAK = {"to": "agentic.signal", "run_id": "/run", "kind": "message", "message": "{/who} says {/words}"}
+HOOKS: dict[str, Any] = {
+    "github": {"scheme": "github", "keys": [{"secret": OLD}, {"secret": NEW}], "events": {"issues.opened": TRIAGE}},
+    "chat": {
+        "scheme": "ductile",
+        "keys": [{"secret": OLD}],
+        "signature_header": "X-Signature",
+        "delivery_id": "/id",
+        "events": {"*": SPEAK, "stop": {"to": "agentic.cancel", "run_id": "/run", "reason": "told to by {/who}"}},
+    },
+    "plain": {"scheme": "ductile", "keys": [{"secret": OLD}], "events": {"*": {"to": "agentic.start", "goal": "{/g}"}}},
+}
+
+
+def a_house() -> House:
+    return House(webhooks=HOOKS)
+
+
+def hex_of(body: bytes, secret: str) -> str:
+    return hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+
+
+async def github(
+    house: House, event: Any = OPENED, *, secret: str = OLD, delivery: str = "d-1", **headers: str
+) -> httpx2.Response:
+    body = json.dumps(event).encode()
+    sent = {
+        "X-Hub-Signature-256": f"sha256={hex_of(body, secret)}",
+        "X-GitHub-Delivery": delivery,
+        "X-GitHub-Event": "issues",
+    }
+    return await house.post("/webhooks/github", body, sent | headers)
+
+
+async def chat(house: House, event: Any, *, signature: str | None = None) -> httpx2.Response:
+    body = json.dumps(event).encode()
+    return await house.post("/webhooks/chat", body, {"X-Signature": signature or hex_of(body, OLD)})
+
+
+async def test_an_issue_of_github_starts_a_run_with_what_was_chosen_of_it() -> None:
+    house = a_house()
+    answer = await github(house)
+    assert (answer.status_code, answer.json()) == (
+        202,
+        {
+            "status": "accepted",
+            "event_type": "issues",
+            "receiver_event_id": "agentic:start:github:d-1",
+            "job_id": "github:d-1",
+            "duplicate": False,
+        },
+    )
+    assert house.events() == [
+        {
+            "type": "agentic.start",
+            "payload": {
+                "goal": "Triage issue 7: It leaks",
+                "context": {"label": "bug", "issue": OPENED["issue"]},
+                "constraints": {},
+            },
+            "dedupe_key": "agentic:start:github:d-1",
+        }
+    ]
+
+
+async def test_a_delivery_that_github_sends_again_is_a_duplicate_and_starts_nothing() -> None:
+    house = a_house()
+    await github(house)
+    house.clock.pass_by(3 * 86_400)
+    answer = await github(house)
+    assert (answer.status_code, answer.json()["status"]) == (200, "duplicate")
+    assert answer.json()["receiver_event_id"] == "agentic:start:github:d-1"
+    assert len(house.bus.messages) == 1
+
+
+async def test_a_captured_delivery_under_another_name_is_a_duplicate_too() -> None:
+    house = a_house()
+    await github(house)
+    answer = await github(house, delivery="d-2")
+    assert answer.json() | {"status": "duplicate", "receiver_event_id": "agentic:start:github:d-1"} == answer.json()
+    assert len(house.bus.messages) == 1
+
+
+async def test_two_issues_are_two_deliveries() -> None:
+    house = a_house()
+    await github(house)
+    await github(house, OPENED | {"issue": OPENED["issue"] | {"number": 8}}, delivery="d-2")  # type: ignore[operator] # a mapping
+    assert len(house.bus.messages) == 2
+
+
+async def test_what_has_no_mapping_is_ignored_with_200() -> None:
+    house = a_house()
+    closed = await github(house, OPENED | {"action": "closed"})
+    ping = await github(house, {"zen": "Keep it simple."}, **{"X-GitHub-Event": "ping"})
+    assert [(answer.status_code, answer.json()) for answer in (closed, ping)] == [(200, {"status": "ignored"})] * 2
+    assert house.bus.messages == []
+
+
+async def test_an_event_renamed_on_the_way_lacks_what_its_mapping_takes() -> None:
+    answer = await github(a_house(), {"action": "opened", "pull_request": {"title": "x"}})
+    assert answer.status_code == 422
+    assert error_of(answer).startswith("the event has nothing at /issue")
+
+
+@pytest.mark.parametrize("secret", [OLD, NEW])
+async def test_while_a_secret_is_changed_deliveries_with_either_are_taken(secret: str) -> None:
+    assert (await github(a_house(), secret=secret)).status_code == 202
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-Hub-Signature-256": ""},
+        {"X-Hub-Signature-256": "sha256="},
+        {"X-Hub-Signature-256": "sha256=" + "0" * 64},
+        {"X-Hub-Signature-256": "0" * 64},
+        {"X-Hub-Signature-256": hex_of(json.dumps(OPENED).encode(), OLD)},
+        {"X-Hub-Signature-256": "sha256=" + hex_of(json.dumps(OPENED).encode(), OLD).upper()},
+        {"X-Hub-Signature-256": "sha256=" + hex_of(json.dumps(OPENED).encode(), "")},
+        {"X-Hub-Signature-256": "sha256=" + hex_of(json.dumps(OPENED).encode(), "another")},
+        {"X-Hub-Signature-256": "sha256=" + hex_of(json.dumps(OPENED).encode() + b" ", OLD)},
+        {"X-Hub-Signature-256": "sha1=" + "0" * 40, "X-Hub-Signature": "sha1=" + "0" * 40},
+    ],
+)
+async def test_whatever_is_wrong_with_a_signature_is_answered_alike(headers: dict[str, str]) -> None:
+    house = a_house()
+    answer = await github(house, **headers)
+    assert (answer.status_code, answer.json()) == (401, {"error": "unauthorized"})
+    assert house.bus.messages == []
+
+
+async def test_without_any_header_a_delivery_is_refused_before_its_body_is_read() -> None:
+    house = House(webhooks=HOOKS, max_body_bytes=1024)
+    answer = await house.post("/webhooks/chat", b"x" * 5000, {})
+    assert (answer.status_code, error_of(answer)) == (401, "unauthorized")
+
+
+@pytest.mark.parametrize("delivery", ["", "a.b", "x" * 65, "a b"])
+async def test_a_delivery_of_github_has_a_name(delivery: str) -> None:
+    assert (await github(a_house(), delivery=delivery)).status_code == 400
+
+
+async def test_an_unknown_name_is_answered_like_a_wrong_path() -> None:
+    house = a_house()
+    unknown = await house.post("/webhooks/nobody", b"{}", {})
+    wrong = await house.post("/somewhere/else", b"{}", {})
+    assert (unknown.status_code, unknown.content) == (wrong.status_code, wrong.content)
+    assert unknown.status_code == 404
+
+
+@pytest.mark.parametrize("prefix", ["", "sha256="])
+async def test_a_webhook_of_ductile_speaks_to_a_run(prefix: str) -> None:
+    house = a_house()
+    said = {"id": "m-1", "run": RUN, "who": "Ann", "words": "look again"}
+    answer = await chat(house, said, signature=prefix + hex_of(json.dumps(said).encode(), OLD))
+    assert answer.status_code == 202
+    assert house.events() == [
+        {
+            "type": "agentic.signal",
+            "payload": {
+                "run_id": RUN,
+                "signal_id": "chat:m-1",
+                "kind": "message",
+                "message": "Ann says look again",
+            },
+            "dedupe_key": keys.signal(RUN, "chat:m-1"),
+        }
+    ]
+
+
+async def test_a_delivery_is_known_by_its_own_id_where_its_place_is_configured() -> None:
+    house = a_house()
+    said = {"id": "m-1", "run": RUN, "who": "Ann", "words": "look again"}
+    await chat(house, said)
+    assert (await chat(house, said | {"words": "never mind"})).json()["status"] == "duplicate"
+    assert (await chat(house, said | {"id": "m-2"})).json()["status"] == "accepted"
+    assert (await chat(house, said | {"id": 3})).status_code == 422
+
+
+async def test_a_webhook_names_its_starts_below_its_own_name() -> None:
+    start = {"to": "agentic.start", "goal": "{/g}"}
+    hook = HOOKS["chat"] | {"events": {"*": start}}
+    house = House(webhooks={"chat": hook})
+    await chat(house, {"id": "agentic:start:github:d-1", "g": "Find it."})
+    assert house.events()[0]["dedupe_key"] == "agentic:start:chat:agentic:start:github:d-1"
+
+
+async def test_a_webhook_can_stop_a_run() -> None:
+    house = a_house()
+    await chat(house, {"type": "stop", "id": "m-1", "run": RUN, "who": "Ann"})
+    event = house.events()[0]
+    assert (event["type"], event["payload"]) == ("agentic.cancel", {"run_id": RUN, "reason": "told to by Ann"})
+
+
+async def test_without_any_id_the_body_is_the_name_of_the_delivery() -> None:
+    house = a_house()
+    body = json.dumps({"g": "Find it."}).encode()
+    for status in (202, 200):
+        answer = await house.post("/webhooks/plain", body, {"X-Ductile-Signature-256": hex_of(body, OLD)})
+        assert answer.status_code == status
+    assert house.events()[0]["dedupe_key"] == f"agentic:start:plain:{hashlib.sha256(body).hexdigest()}"
+
+
+@pytest.mark.parametrize("run", [1, None, "", "a b", "run.*.>" * 20, "x" * 129])
+async def test_what_is_no_run_id_reaches_no_run(run: Any) -> None:
+    house = a_house()
+    answer = await chat(house, {"type": "stop", "id": "m-1", "run": run, "who": "Ann"})
+    assert answer.status_code == 422
+    assert house.bus.messages == []
+
+
+async def test_while_the_bus_is_away_a_delivery_is_not_taken_and_later_is() -> None:
+    house = a_house()
+    house.bus.down = True
+    assert (await github(house)).status_code == 503
+    house.bus.down = False
+    assert (await github(house)).status_code == 202

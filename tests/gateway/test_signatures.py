@@ -1,0 +1,116 @@
+"""Signatures of deliveries, against values that were made by other means, and in forms that only look right."""
+
+import base64
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from ductile_gateway.core import signatures
+from tests.gateway.parts import NOON
+
+# The example of GitHub's documentation, "Validating webhook deliveries".
+GITHUB_SECRET = b"It's a Secret to Everybody"
+GITHUB_BODY = b"Hello, World!"
+GITHUB_SIGNATURE = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+
+# The example of the Standard Webhooks libraries.
+STANDARD_ID, STANDARD_SECRET = "msg_p5jXN8AQM9LWM0D4loKWxJek", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+STANDARD_BODY = b'{"test": 2432232314}'
+STANDARD_SIGNATURE = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def test_githubs_own_example_is_signed() -> None:
+    digest = signatures.hex_digest(GITHUB_SIGNATURE, prefix_needed=True)
+    assert digest is not None
+    assert signatures.signed_by_any([b"another", GITHUB_SECRET], GITHUB_BODY, [digest])
+    assert not signatures.signed_by_any([b"another"], GITHUB_BODY, [digest])
+    assert not signatures.signed_by_any([GITHUB_SECRET], GITHUB_BODY + b"!", [digest])
+
+
+def test_the_example_of_standard_webhooks_is_signed() -> None:
+    message = signatures.standard(STANDARD_ID, "1614265330", STANDARD_BODY)
+    secrets = [signatures.standard_secret(STANDARD_SECRET)]
+    assert signatures.signed_by_any(secrets, message, signatures.standard_digests(STANDARD_SIGNATURE))
+    assert not signatures.signed_by_any(secrets, message + b" ", signatures.standard_digests(STANDARD_SIGNATURE))
+
+
+def test_a_relay_signs_four_parts_between_line_feeds() -> None:
+    assert signatures.relayed("post", "/a", "1", b"x\ny") == b"POST\n/a\n1\nx\ny"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "sha256=", "sha1=" + "0" * 64, "0" * 63, "0" * 65, "A" * 64, "0" * 64 + "\n", "\u0661" * 64, "sha256=sha256="],
+)
+def test_what_is_no_lower_case_hex_of_32_bytes_is_no_signature(text: str) -> None:
+    assert signatures.hex_digest(text) is None
+
+
+def test_where_the_prefix_is_needed_bare_hex_is_no_signature() -> None:
+    assert signatures.hex_digest("0" * 64) == bytes(32)
+    assert signatures.hex_digest("0" * 64, prefix_needed=True) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "v1",
+        "v1,",
+        STANDARD_SIGNATURE.removeprefix("v1,"),
+        STANDARD_SIGNATURE.replace("v1,", "v1a,"),
+        STANDARD_SIGNATURE.replace("v1,", "none,"),
+        STANDARD_SIGNATURE.rstrip("="),
+        STANDARD_SIGNATURE.replace("+", "-").replace("/", "_"),
+        STANDARD_SIGNATURE[:20] + "!" + STANDARD_SIGNATURE[20:],
+        STANDARD_SIGNATURE.replace("OE=", "OF="),
+        "v1,\u00e9",
+    ],
+)
+def test_a_signature_list_without_strict_base64_of_version_1_holds_nothing(text: str) -> None:
+    assert signatures.standard_digests(text) == ()
+
+
+def test_of_a_list_no_more_than_eight_signatures_are_looked_at() -> None:
+    others = " ".join(["v1," + base64.b64encode(bytes(32)).decode()] * 8)
+    good = signatures.standard_digests(STANDARD_SIGNATURE)[0]
+    assert good in signatures.standard_digests(f"v2,x {STANDARD_SIGNATURE}")
+    assert good not in signatures.standard_digests(f"{others} {STANDARD_SIGNATURE}")
+
+
+@pytest.mark.parametrize("secret", ["", "whsec_", STANDARD_SECRET[6:], "whsec_MTIz", "whsec_!" + STANDARD_SECRET[7:]])
+def test_a_secret_that_is_none_is_refused_without_being_shown(secret: str) -> None:
+    with pytest.raises(ValueError, match="whsec_") as caught:
+        signatures.standard_secret(secret)
+    assert STANDARD_SECRET[10:] not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "nan", "inf", "1e3", "\u0661" * 10, "1_000_000_0", " 1795262400", "-1795262400", "1795262400.0", "179526240"],
+)
+def test_what_is_not_ten_digits_is_no_time(text: str) -> None:
+    assert signatures.unix_instant(text) is None
+    assert signatures.relay_instant(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-11-21T12:00:00Z", "2026-11-21T12:00:00.000000001Z", "2026-11-21T13:00:00+01:00", "1795262400"],
+)
+def test_a_relay_says_the_time_as_rfc_3339_or_in_seconds(text: str) -> None:
+    assert signatures.relay_instant(text) == NOON
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-11-21", "2026-11-21T12:00:00", "2026-W47-6T12:00:00Z", "2026-13-01T00:00:00Z", "0001-01-01T00:00:00+09:00"],
+)
+def test_a_time_without_zone_or_on_no_day_is_none(text: str) -> None:
+    assert signatures.relay_instant(text) is None
+
+
+@pytest.mark.parametrize(("seconds", "fits"), [(300, True), (-300, True), (301, False), (-301, False)])
+def test_clocks_may_differ_up_to_the_tolerance_either_way(seconds: int, fits: bool) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert signatures.within(now + timedelta(seconds=seconds), now, 300) is fits

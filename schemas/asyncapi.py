@@ -4,7 +4,6 @@ JetStream's facts, for which AsyncAPI has no words, stand under `x-jetstream`. P
 """
 
 from collections.abc import Mapping
-from itertools import chain
 from typing import Any
 
 from schemas import subjects
@@ -46,15 +45,19 @@ HEADERS = {
 
 _ENDINGS = (subjects.COMPLETED, subjects.ESCALATED, subjects.FAILED, subjects.CANCELLED)
 
+_WORK = (subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL, subjects.ALL_TOOL_REQUESTS)
+
 CONSUMERS: dict[str, tuple[str, ...]] = {
     subjects.DURABLE_LOOP: (subjects.START, subjects.TOOL_RESULT),
     subjects.DURABLE_CONTROL: (subjects.CANCEL, subjects.SIGNAL),
     subjects.DURABLE_TOOLS: (subjects.ALL_TOOL_REQUESTS,),
+    subjects.DURABLE_LIFECYCLE: _ENDINGS,
+    subjects.DURABLE_PROGRESS: (subjects.PROGRESS,),
 }
-"""What each durable consumer reads, by its name."""
+"""What each durable consumer reads, by its name: all of it from one stream."""
 
 STREAMS: dict[str, tuple[str, ...]] = {
-    subjects.STREAM: (*chain.from_iterable(CONSUMERS.values()), *_ENDINGS),
+    subjects.STREAM: (*_WORK, *_ENDINGS),
     subjects.STREAM_PROGRESS: (subjects.WAKE_ACCEPTED, subjects.PROGRESS),
     subjects.STREAM_DEAD_LETTERS: (subjects.ALL_DEAD_LETTERS,),
 }
@@ -118,7 +121,8 @@ def _stream(name: str) -> Json:
 
 def _consumer(name: str) -> Json:
     filters = list(CONSUMERS[name])
-    return {"stream": subjects.STREAM, "filterSubjects": filters, "ackPolicy": "explicit"}
+    stream = next(stream for stream, stored in STREAMS.items() if filters[0] in stored)
+    return {"stream": stream, "filterSubjects": filters, "ackPolicy": "explicit"}
 
 
 def _operation_name(event: str) -> str:

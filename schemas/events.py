@@ -247,6 +247,8 @@ class Completed(_FromUs):
     started_at: Instant | None = None
     completed_at: Instant | None = None
     trace_url: Text | None = None
+    callback: Text | None = None
+    """Where the run asked for its ending to be sent. The gateway passes the address on to nobody."""
 
 
 class _NotCompleted(_FromUs):
@@ -256,6 +258,8 @@ class _NotCompleted(_FromUs):
     ending_class: Text = Field(alias="class")
     step: int
     usage: Usage | None = None
+    callback: Text | None = None
+    """As in Completed."""
 
 
 class Escalated(_NotCompleted):

@@ -22,6 +22,7 @@ ALL_TOOL_REQUESTS = "agentic.tool_request.*"
 DEAD_LETTERS_LOOP = "agentic.dlq.loop"
 DEAD_LETTERS_CONTROL = "agentic.dlq.control"
 DEAD_LETTERS_TOOLS = "agentic.dlq.tools"
+DEAD_LETTERS_OUTBOUND = "agentic.dlq.outbound"
 ALL_DEAD_LETTERS = "agentic.dlq.>"
 
 STREAM = "AGENTIC"
@@ -36,6 +37,10 @@ DURABLE_CONTROL = "control"
 """The agent's consumer of cancels and signals: apart from the loop, so that no slow turn delays a cancel."""
 DURABLE_TOOLS = "tools"
 """The gateway's consumer of tool requests."""
+DURABLE_LIFECYCLE = "lifecycle"
+"""The gateway's consumer of endings, which it passes on to Ductile, to callbacks and to subscribers."""
+DURABLE_PROGRESS = "progress"
+"""The gateway's consumer of progress, read only while somebody has subscribed to it."""
 
 ARTIFACT_BUCKET = "agentic-artifacts"
 

@@ -11,6 +11,7 @@ from schemas import subjects
 DAY_S = 86400.0
 GIB = 1024**3
 ACK_WAIT_S = 30.0
+ENDINGS = (subjects.COMPLETED, subjects.ESCALATED, subjects.FAILED, subjects.CANCELLED)
 
 
 def topology(*, replicas: int = 1, max_gib: int = 10) -> Topology:
@@ -21,6 +22,8 @@ def topology(*, replicas: int = 1, max_gib: int = 10) -> Topology:
             _consumer(subjects.DURABLE_LOOP, [subjects.START, subjects.TOOL_RESULT], 256),
             _consumer(subjects.DURABLE_CONTROL, [subjects.CANCEL, subjects.SIGNAL], 64),
             _consumer(subjects.DURABLE_TOOLS, [subjects.ALL_TOOL_REQUESTS], 256),
+            _notices(subjects.STREAM, subjects.DURABLE_LIFECYCLE, list(ENDINGS)),
+            _notices(subjects.STREAM_PROGRESS, subjects.DURABLE_PROGRESS, [subjects.PROGRESS]),
         ),
         buckets=(
             BucketSpec(
@@ -42,10 +45,7 @@ def _work(replicas: int, max_gib: int) -> StreamSpec:
                 subjects.TOOL_RESULT,
                 subjects.CANCEL,
                 subjects.SIGNAL,
-                subjects.COMPLETED,
-                subjects.ESCALATED,
-                subjects.FAILED,
-                subjects.CANCELLED,
+                *ENDINGS,
             ],
             "retention": "limits",
             "storage": "file",
@@ -115,3 +115,9 @@ def _consumer(name: str, filters: list[str], max_ack_pending: int) -> ConsumerSp
             "deliver_policy": "all",
         },
     )
+
+
+def _notices(stream: str, name: str, filters: list[str]) -> ConsumerSpec:
+    """A consumer of what is told to others: from now on, for what ended long before must not be told as news."""
+    spec = _consumer(name, filters, 256)
+    return ConsumerSpec(stream, name, {**spec.settings, "deliver_policy": "new"})

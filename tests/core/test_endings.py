@@ -1,6 +1,7 @@
 """How a run ends: once, from any state, and with everything that people and programs are to know."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -130,8 +131,15 @@ def test_every_ending_says_what_was_asked_why_it_ended_where_and_what_it_cost() 
         "class": "protocol_violation",
         "step": 1,
         "usage": {"tokens": 200, "cost_usd": 0.02},
+        "callback": None,
         "resumable": False,
     }
+
+
+def test_an_ending_says_where_the_run_asked_to_have_it_sent() -> None:
+    asked = replace(wake(), callback="https://example.org/hook")
+    run = Script() >> asked >> cancel()
+    assert run.sent("agent.cancelled")["callback"] == "https://example.org/hook"
 
 
 def test_a_completion_says_how_each_item_was_met() -> None:

@@ -1,0 +1,1 @@
+"""The schema of the outbox, as numbered migrations."""

@@ -1,0 +1,75 @@
+"""What tells others, put together from its settings: beside the composition root, which knows one function of it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+from ductile_gateway.adapters.callback_sender import open_callback_sender
+from ductile_gateway.adapters.nats_lifecycle import NatsDeadLetters, NatsLifecycle
+from ductile_gateway.adapters.relay_sender import RelaySender, open_relay_sender
+from ductile_gateway.adapters.sqlite_outbox import open_outbox
+from ductile_gateway.core.deliveries import Audience, Subscriber
+from ductile_gateway.errors import TryAgain
+from ductile_gateway.outbound import Outbound
+from ductile_gateway.outbound_ports import Outbox
+from ductile_gateway.outbound_settings import OutboundSettings, RelaySettings
+from ductile_gateway.ports import Clock
+from groundwork.nats_link import NatsLink
+from schemas import subjects
+
+KEPT = timedelta(days=15)
+"""How long a delivery is remembered after it was made: a day longer than the bus can bring its event again."""
+TIDY_S = 3600.0
+
+
+async def serve_outbound(settings: OutboundSettings, link: NatsLink, store: Path, *, clock: Clock) -> None:
+    """Tell others until cancelled. `store` is a folder that exists. Raises Misconfigured or Broken."""
+    async with (
+        open_outbox(store) as outbox,
+        _relay(settings.relay, clock) as relay,
+        open_callback_sender(settings, clock=clock) as callbacks,
+        asyncio.TaskGroup() as group,
+    ):
+        outbound = Outbound(
+            audience(settings),
+            outbox,
+            relay=relay,
+            callbacks=callbacks,
+            dead_letters=NatsDeadLetters(link),
+            clock=clock,
+        )
+        endings = NatsLifecycle(link, subjects.STREAM, subjects.DURABLE_LIFECYCLE, take=outbound.take)
+        group.create_task(outbound.run())
+        group.create_task(endings.run())
+        group.create_task(_tidy(outbox, clock))
+        if settings.wants_progress():
+            progress = NatsLifecycle(link, subjects.STREAM_PROGRESS, subjects.DURABLE_PROGRESS, take=outbound.take)
+            group.create_task(progress.run())
+
+
+def audience(settings: OutboundSettings) -> Audience:
+    """Who is to be told, by the settings."""
+    relay = settings.relay
+    return Audience(
+        peer=relay.peer if relay else "",
+        relayed=frozenset(relay.types) if relay else frozenset(),
+        subscribers={name: Subscriber(one.url, frozenset(one.types)) for name, one in settings.subscriptions.items()},
+    )
+
+
+@contextlib.asynccontextmanager
+async def _relay(settings: RelaySettings | None, clock: Clock) -> AsyncIterator[RelaySender | None]:
+    if settings is None:
+        yield None
+        return
+    async with open_relay_sender(settings, clock=clock) as sender:
+        yield sender
+
+
+async def _tidy(outbox: Outbox, clock: Clock) -> None:
+    while True:
+        with contextlib.suppress(TryAgain):
+            await outbox.forget_before(clock.now() - KEPT)
+        await asyncio.sleep(TIDY_S)

@@ -1,0 +1,140 @@
+"""Endings of runs on a real bus: each is told to everybody, and what cannot be told is among the dead letters."""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_service.adapters.nats_topology import topology
+from ductile_gateway.adapters.system_clock import SystemClock
+from ductile_gateway.outbound_service import serve_outbound
+from ductile_gateway.outbound_settings import OutboundSettings
+from groundwork.nats_link import NatsLink
+from groundwork.topology import Topology, create_missing
+from schemas import subjects
+from tests.gateway.outbound_parts import SECRET, Receiver, an_event
+from tests.nats_server import until
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with Receiver().listening() as receiver:
+        yield receiver
+
+
+def settings(receiver: Receiver, **subscription: Any) -> OutboundSettings:
+    """One subscription, to the receiver; runs may ask for callbacks to public addresses."""
+    network = {"allow_private": True, "allow_http": True, "ports": [receiver.port]}
+    url = f"http://127.0.0.1:{receiver.port}/"
+    one = {"url": url, "secret": SECRET, "network": network} | subscription
+    return OutboundSettings.model_validate({"subscriptions": {"one": one}, "callbacks": {"secret": SECRET}})
+
+
+@contextlib.asynccontextmanager
+async def telling(link: NatsLink, folder: Path, chosen: OutboundSettings) -> AsyncIterator[None]:
+    """A gateway at work, until the end of the block."""
+    running = asyncio.create_task(serve_outbound(chosen, link, folder, clock=SystemClock()))
+    try:
+        yield
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+async def say(link: NatsLink, event: Any) -> None:
+    await link.publish(event["type"], json.dumps(event).encode(), msg_id=event["dedupe_key"], headers={})
+
+
+async def waiting(link: NatsLink) -> int:
+    """Messages that the gateway has not acknowledged."""
+    info = await link.jetstream.consumer_info(subjects.STREAM, subjects.DURABLE_LIFECYCLE)
+    return (info.num_pending or 0) + (info.num_ack_pending or 0)
+
+
+async def test_each_ending_is_told_once_also_across_a_restart(
+    tmp_path: Path, link: NatsLink, receiver: Receiver
+) -> None:
+    await create_missing(link, topology(max_gib=1))
+    for number in range(20):
+        await say(link, an_event(run_id=f"run_{number}"))
+    async with telling(link, tmp_path, settings(receiver)):
+        await until(lambda: len(receiver.requests) >= 5)
+    for number in range(20, 30):
+        await say(link, an_event(run_id=f"run_{number}"))
+    async with telling(link, tmp_path, settings(receiver)):
+        await until(lambda: len({request.headers["webhook-id"] for request in receiver.requests}) == 30)
+        await until(lambda: _none_waits(link))
+
+
+async def _none_waits(link: NatsLink) -> bool:
+    return await waiting(link) == 0
+
+
+async def test_progress_is_told_to_who_asked_for_it(tmp_path: Path, link: NatsLink, receiver: Receiver) -> None:
+    await create_missing(link, topology(max_gib=1))
+    async with telling(link, tmp_path, settings(receiver, types=["agent.progress"])):
+        await say(link, an_event("completed"))
+        await say(link, an_event("progress"))
+        await until(lambda: len(receiver.requests) == 1)
+        await until(lambda: _none_waits(link))
+    assert json.loads(receiver.requests[0].body)["type"] == "agent.progress"
+
+
+async def test_a_callback_into_a_private_network_is_a_dead_letter_with_the_reason(
+    tmp_path: Path, link: NatsLink, receiver: Receiver
+) -> None:
+    await create_missing(link, topology(max_gib=1))
+    async with telling(link, tmp_path, settings(receiver)):
+        await say(link, an_event(callback="https://127.0.0.1/secret-token"))
+        letter = await _first_dead_letter(link)
+    assert letter["Dead-Letter-Target"] == "callback"
+    assert "127.0.0.1 is not a public address" in letter["Dead-Letter-Reason"]
+    assert "secret-token" not in json.dumps(letter)
+
+
+async def test_a_message_that_is_no_event_is_a_dead_letter(tmp_path: Path, link: NatsLink, receiver: Receiver) -> None:
+    await create_missing(link, topology(max_gib=1))
+    async with telling(link, tmp_path, settings(receiver)):
+        await link.publish("agent.completed", b"nonsense", msg_id="1", headers={})
+        letter = await _first_dead_letter(link)
+    assert letter["Dead-Letter-Reason"] == "the message is not JSON"
+
+
+async def _first_dead_letter(link: NatsLink) -> dict[str, str]:
+    async def there() -> bool:
+        return (await link.jetstream.stream_info(subjects.STREAM_DEAD_LETTERS)).state.messages > 0
+
+    await until(there)
+    message = await link.jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subjects.DEAD_LETTERS_OUTBOUND)
+    return message.headers or {}
+
+
+async def test_an_installation_without_the_consumer_is_told_what_to_do(
+    tmp_path: Path, link: NatsLink, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = topology(max_gib=1)
+    await create_missing(link, Topology(streams=before.streams))
+    with caplog.at_level(logging.WARNING):
+        async with telling(link, tmp_path, settings(receiver)):
+            await until(lambda: "run `agentic setup`" in caplog.text)
+    assert "no consumer lifecycle" in caplog.text
+
+
+async def test_what_ended_before_the_consumer_existed_is_not_told_as_news(
+    tmp_path: Path, link: NatsLink, receiver: Receiver
+) -> None:
+    wanted = topology(max_gib=1)
+    await create_missing(link, Topology(streams=wanted.streams))
+    await say(link, an_event(run_id="run_old"))
+    await create_missing(link, wanted)
+    await say(link, an_event(run_id="run_new"))
+    async with telling(link, tmp_path, settings(receiver)):
+        await until(lambda: len(receiver.requests) == 1)
+        await until(lambda: _none_waits(link))
+    assert "run_new" in receiver.requests[0].headers["webhook-id"]

@@ -4,9 +4,10 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
+DUCTILE = $(or $(DUCTILE_BIN),$(shell command -v ductile))
 READY := $(VENV)/ready
 
-.PHONY: demo chaos test check bench bench-prompts eval setup clean
+.PHONY: demo chaos test test-ductile check bench bench-prompts eval setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -17,6 +18,12 @@ chaos: $(READY)
 test: $(READY)
 	$(RUN) -m pytest -n auto --dist loadfile -m "not alone"
 	$(RUN) -m pytest -m alone
+
+# The tests that a real Ductile takes part in. Elsewhere they are skipped, and a fake stands in for it.
+test-ductile: $(READY)
+	@test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
+	  "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
+	DUCTILE_BIN="$(DUCTILE)" $(RUN) -m pytest -m ductile -n 2 --dist loadfile
 
 check: $(READY)
 	$(VENV)/bin/ruff check .

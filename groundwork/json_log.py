@@ -19,6 +19,8 @@ from urllib.parse import quote
 SHORTEST_SECRET = 8
 STACK_FRAMES = 8
 NESTING = 6
+EVERY_REQUEST = ("httpx2",)
+"""Libraries that tell of every request at INFO: a job that is waited for would fill the log."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 # Control characters, line separators, marks that turn the direction of text, halves of surrogate pairs.
@@ -42,6 +44,8 @@ def set_up(
     handler.setFormatter(_Lines(_as_json if format == "json" else _as_text, _cleaning(redact)))
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(level)
+    for talkative in EVERY_REQUEST:
+        logging.getLogger(talkative).setLevel(max(logging.WARNING, logging.root.level))
     logging.raiseExceptions = False  # what logging prints about a record it failed to write is not cleaned
 
 

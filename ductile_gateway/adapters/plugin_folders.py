@@ -16,6 +16,7 @@ import yaml
 from pydantic import JsonValue
 
 from ductile_gateway.core.manifest import Manifest, ManifestInvalid, read_manifest
+from schemas import subjects
 
 MANIFEST = "manifest.yaml"
 MAX_MANIFEST_BYTES = 256 * 1024
@@ -68,7 +69,12 @@ def _folders(roots: Iterable[Path]) -> Iterator[Path]:
             raise PluginsMisconfigured(f"plugin folder {root} is not there: create it or correct the configuration")
         if root.stat().st_mode & stat.S_IWOTH:
             raise PluginsMisconfigured(f"plugin folder {root}: everybody may write to it (chmod o-w)")
-        yield from sorted(path for path in root.resolve().iterdir() if (path / MANIFEST).exists())
+        yield from sorted(path for path in root.resolve().iterdir() if _is_for_us(path))
+
+
+def _is_for_us(folder: Path) -> bool:
+    """The plugins that wake an agent are for a Ductile: an agent must not call itself."""
+    return folder.name not in subjects.OUR_OWN_ROUTES and (folder / MANIFEST).exists()
 
 
 def _installed(folder: Path, config_by_plugin: Mapping[str, Config]) -> InstalledPlugin:

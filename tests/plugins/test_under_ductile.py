@@ -4,13 +4,8 @@ The binary is not part of this repository: build or bring one and name it in DUC
 """
 
 import asyncio
-import contextlib
 import json
 import os
-import shutil
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,84 +15,26 @@ import httpx2
 import pytest
 
 from ductile_gateway.core.calls import ToolOutcome
+from tests.ductile.conftest import NO_BINARY
+from tests.ductile.real import RealDuctile
 from tests.gateway.probe_calls import local_plugins
 from tests.gateway.probe_calls import probe as probe_call
-from tests.plugins.asking import PROBE, SHIPPED
+from tests.plugins.asking import PROBE
 
 DUCTILE = os.environ.get("DUCTILE_BIN")
-TOKEN = "a-token-for-tests"  # noqa: S105 - of a server that lives for one test run
 PATIENCE_SECONDS = 30
 
-pytestmark = [
-    pytest.mark.ductile,
-    pytest.mark.skipif(not DUCTILE, reason="no Ductile: bring a Ductile binary and set DUCTILE_BIN to its path"),
-]
+pytestmark = [pytest.mark.ductile, pytest.mark.skipif(not DUCTILE, reason=NO_BINARY)]
 
 
 @pytest.fixture(scope="module")
 def ductile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
-    """A client of a running Ductile with the shipped plugins and the probe."""
-    folder = tmp_path_factory.mktemp("ductile")
-    for plugin in (*SHIPPED.iterdir(), PROBE):
-        shutil.copytree(plugin, folder / "plugins" / plugin.name, ignore=shutil.ignore_patterns("__pycache__"))
-    port = _free_port()
-    (folder / "config.yaml").write_text(json.dumps(_config(port)))
-    subprocess.run(["chmod", "-R", "go-w", folder], check=True)
-    subprocess.run([str(DUCTILE), "config", "lock", "--config", folder], check=True, capture_output=True)
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    with (
-        (folder / "log").open("wb") as log,
-        _running([str(DUCTILE), "system", "start", "--config", str(folder)], log, environment),
-        httpx2.Client(base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {TOKEN}"}) as client,
-    ):
-        _wait_for_health(client, folder / "log")
+    """A client of a running Ductile with the shipped plugins, and the probe that shows what it is given."""
+    running = RealDuctile(str(DUCTILE), tmp_path_factory.mktemp("ductile"), probe=PROBE)
+    headers = {"Authorization": f"Bearer {running.token}"}
+    with httpx2.Client(base_url=running.url, headers=headers, trust_env=False) as client:
         yield client
-
-
-def _config(port: int) -> dict[str, Any]:
-    return {
-        "service": {"name": "test", "tick_interval": "500ms", "max_workers": 2},
-        "state": {"path": "./data/state.db"},
-        "plugin_roots": ["./plugins"],
-        "api": {
-            "enabled": True,
-            "listen": f"127.0.0.1:{port}",
-            "auth": {"tokens": [{"token": TOKEN, "scopes": ["plugin:rw", "jobs:ro"]}]},
-        },
-        "plugins": {
-            "artifact": {"enabled": True},
-            "echo": {"enabled": True},
-            "text-report": {"enabled": True},
-            "fetch": {"enabled": True, "config": {"allow_private": True}},
-            "probe": {"enabled": True, "config": {"key": "value"}},
-        },
-    }
-
-
-@contextlib.contextmanager
-def _running(command: list[str], log: Any, environment: dict[str, str]) -> Iterator[None]:
-    process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(PATIENCE_SECONDS)
-
-
-def _wait_for_health(client: httpx2.Client, log: Path) -> None:
-    until = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < until:
-        with contextlib.suppress(httpx2.TransportError):
-            if client.get("/healthz").status_code == 200:
-                return
-        time.sleep(0.05)
-    pytest.fail(f"Ductile did not start: {log.read_text()[-2000:]}")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port: int = unused.getsockname()[1]
-    return port
+    running.close()
 
 
 def job(client: httpx2.Client, plugin: str, payload: dict[str, Any], *, command: str = "handle") -> dict[str, Any]:
@@ -170,7 +107,8 @@ def test_what_we_ask_a_plugin_ourselves_is_part_of_what_ductile_asks(
     ductile: httpx2.Client, tmp_path: Path, command: str
 ) -> None:
     theirs = job(ductile, "probe", {"word": "hello"}, command=command)["result"]["output"]["request"]
-    outcome = asyncio.run(local_plugins(tmp_path, config={"key": "value"}).run(probe_call(command, word="hello")))
+    assert theirs["config"].keys() == {"executions"}
+    outcome = asyncio.run(local_plugins(tmp_path, config=theirs["config"]).run(probe_call(command, word="hello")))
     assert isinstance(outcome, ToolOutcome)
     ours: Any = outcome.output["request"]
     assert ours.keys() <= theirs.keys()

@@ -1,0 +1,249 @@
+"""The HTTP API of a Ductile: start a job, look at jobs, ask what there is.
+
+Rules: a body always has a length, because Ductile drops the payload of a chunked request. A name is matched before it
+becomes part of a URL. Each start has a connection of its own, so that one which the other side has closed in the
+meantime cannot make a call doubtful. No redirects, no proxy of the environment, answers of at most 12 MiB.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+from pydantic import JsonValue
+
+from ductile_gateway.ductile_settings import DuctileSettings
+from schemas import subjects
+
+CONNECT_WITHIN_S = 3.0
+MOST_BYTES = 12 * 1024 * 1024
+LONGEST_QUOTE = 300
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+
+Document = dict[str, JsonValue]
+
+
+class NotSent(Exception):
+    """Nothing has left this machine: the same again later is safe."""
+
+
+class Refused(Exception):
+    """Ductile has answered that it does not do this: nothing has started."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"Ductile answered {status}: {message}")
+        self.status = status
+
+
+class Lost(Exception):
+    """The request was sent, and no answer that could be read says what became of it."""
+
+
+class Away(Exception):
+    """A question has not been answered: ask again later."""
+
+
+class Unreadable(Exception):
+    """The answer is empty or too large, as that of a job is whose result cannot be told: ask the log of jobs."""
+
+
+class DuctileApi:
+    """One Ductile, from `open_api`."""
+
+    def __init__(self, http: httpx2.AsyncClient, starts: httpx2.AsyncClient, *, timeout_s: float) -> None:
+        self._http = http
+        self._starts = starts
+        self._timeout_s = timeout_s
+
+    async def start(self, plugin: str, command: str, payload: Mapping[str, JsonValue]) -> str:
+        """Start a command of a plugin; the id of the job. Raises NotSent, Refused or Lost."""
+        return await self._start(f"/plugin/{_name(plugin)}/{_name(command)}", payload)
+
+    async def start_pipeline(self, pipeline: str, payload: Mapping[str, JsonValue]) -> str:
+        """Start a pipeline without waiting for it; the id of its first job. Raises NotSent, Refused or Lost."""
+        return await self._start(f"/pipeline/{_name(pipeline)}?async=true", payload)
+
+    async def job(self, job_id: str) -> Document | None:
+        """The job; None when Ductile does not know it (any more). Raises Away or Unreadable."""
+        try:
+            return _object(await self._get(f"/job/{_id(job_id)}"))
+        except Refused as refusal:
+            if refusal.status == httpx2.codes.NOT_FOUND:
+                return None
+            raise Away(str(refusal)) from refusal
+
+    async def tree(self, job_id: str) -> list[Document]:
+        """The job and all that followed from it; empty when Ductile does not know it. Raises Away or Unreadable."""
+        return _objects(await self._look(f"/job/{_id(job_id)}/tree"))
+
+    async def log(self, job_id: str, *, results: bool) -> list[Document]:
+        """What the log has of a finished job. Raises Away or, with `results`, Unreadable."""
+        params = {"job_id": _id(job_id)} | ({"include_result": "true"} if results else {})
+        return _listed(await self._look("/job-logs", params), "logs")
+
+    async def logged_with(self, text: str, *, plugin: str, command: str) -> list[Document]:
+        """Finished jobs of the command that have this text in their result or stderr, newest first. Raises Away."""
+        params = {"plugin": _name(plugin), "command": _name(command), "query": text}
+        return _listed(await self._look("/job-logs", params), "logs")
+
+    async def jobs(self, *, plugin: str, command: str) -> list[Document]:
+        """The latest jobs of the command, newest first, finished or not. Raises Away."""
+        params = {"plugin": _name(plugin), "command": _name(command), "limit": "200"}
+        return _listed(await self._look("/jobs", params), "jobs")
+
+    async def plugin(self, name: str) -> Document | None:
+        """What a plugin can do; None if there is no such plugin. Raises Away or Refused."""
+        try:
+            return _object(await self._get(f"/plugin/{_name(name)}"))
+        except Refused as refusal:
+            if refusal.status == httpx2.codes.NOT_FOUND:
+                return None
+            raise
+
+    async def skills(self) -> Document:
+        """All commands and pipelines. Raises Away or Refused."""
+        return _object(await self._get("/skills"))
+
+    async def health(self) -> Document:
+        """Version and size of the queue. Raises Away or Refused."""
+        return _object(await self._get("/healthz"))
+
+    async def may_read_jobs(self) -> None:
+        """Raises Refused if the token may not read jobs, or Away."""
+        try:
+            await self._get("/job/00000000-0000-4000-8000-000000000000")
+        except Refused as refusal:
+            if refusal.status != httpx2.codes.NOT_FOUND:
+                raise
+
+    @asynccontextmanager
+    async def events(self, *, silent_s: float) -> AsyncIterator[httpx2.EventSource]:
+        """The stream of events, that must say something every `silent_s`. Raises Refused or Away."""
+        timeout = httpx2.Timeout(silent_s, connect=CONNECT_WITHIN_S)
+        try:
+            async with self._http.stream("GET", "/events", timeout=timeout) as response:
+                _accept(response.status_code, b"")
+                yield httpx2.EventSource(response)
+        except (httpx2.HTTPError, httpx2.SSEError, httpx2.StreamError) as error:
+            raise Away(f"the stream of events ended ({type(error).__name__})") from error
+
+    async def _start(self, path: str, payload: Mapping[str, JsonValue]) -> str:
+        body = json.dumps({"payload": dict(payload)}, allow_nan=False).encode()
+        headers = {"Content-Type": "application/json"}
+        try:
+            status, answer = await self._exchange(self._starts, "POST", path, content=body, headers=headers)
+        except _UNSENT as error:
+            raise NotSent(f"no connection to Ductile ({type(error).__name__})") from error
+        except (httpx2.HTTPError, Unreadable, TimeoutError) as error:
+            raise Lost(f"Ductile was asked, and its answer was lost ({type(error).__name__})") from error
+        if httpx2.codes.is_client_error(status):
+            raise Refused(status, _quote(answer))
+        return _started(status, answer)
+
+    async def _look(self, path: str, params: Mapping[str, str] | None = None) -> JsonValue:
+        """As `_get`, where what is refused may be granted later."""
+        try:
+            return await self._get(path, params)
+        except Refused as refusal:
+            raise Away(str(refusal)) from refusal
+
+    async def _get(self, path: str, params: Mapping[str, str] | None = None) -> JsonValue:
+        try:
+            status, body = await self._exchange(self._http, "GET", path, params=params)
+        except (httpx2.HTTPError, TimeoutError) as error:
+            raise Away(f"Ductile did not answer ({type(error).__name__})") from error
+        _accept(status, body)
+        if not body:
+            raise Unreadable("Ductile answered nothing")
+        try:
+            found: JsonValue = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise Away("what answers there is no Ductile: no JSON") from error
+        return found
+
+    async def _exchange(self, http: httpx2.AsyncClient, method: str, path: str, **sent: Any) -> tuple[int, bytes]:
+        async with asyncio.timeout(self._timeout_s), http.stream(method, path, **sent) as response:
+            body = bytearray()
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > MOST_BYTES:
+                    raise Unreadable(f"the answer is larger than {MOST_BYTES} bytes")
+            return response.status_code, bytes(body)
+
+
+@asynccontextmanager
+async def open_api(
+    settings: DuctileSettings, transport: httpx2.AsyncBaseTransport | None = None
+) -> AsyncIterator[DuctileApi]:
+    """The API at the address of the settings. `transport`: in place of the network."""
+    looks = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=5.0)
+    starts = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+    async with _client(settings, looks, transport) as http, _client(settings, starts, transport) as once:
+        yield DuctileApi(http, once, timeout_s=settings.request_timeout_s)
+
+
+def _client(
+    settings: DuctileSettings, limits: httpx2.Limits, transport: httpx2.AsyncBaseTransport | None
+) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(
+        base_url=settings.url,
+        headers={"Authorization": f"Bearer {settings.token.get_secret_value()}"},
+        timeout=httpx2.Timeout(settings.request_timeout_s, connect=CONNECT_WITHIN_S),
+        limits=limits,
+        transport=transport,
+        trust_env=False,
+    )
+
+
+def _name(name: str) -> str:
+    if not subjects.NAME.fullmatch(name):
+        raise Refused(0, f"{name[:80]!r} is not a legal name, so it was not asked for")
+    return name
+
+
+def _id(job_id: str) -> str:
+    if not _JOB_ID.fullmatch(job_id):
+        raise Away(f"{job_id[:80]!r} is no id of a job")
+    return job_id
+
+
+def _accept(status: int, body: bytes) -> None:
+    if httpx2.codes.is_success(status):
+        return
+    if httpx2.codes.is_client_error(status):
+        raise Refused(status, _quote(body))
+    raise Away(f"Ductile answered {status}")
+
+
+def _started(status: int, body: bytes) -> str:
+    """The id of the job in the answer to a start. Raises Lost."""
+    try:
+        job_id = json.loads(body)["job_id"] if status == httpx2.codes.ACCEPTED else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        job_id = None
+    if not isinstance(job_id, str) or not _JOB_ID.fullmatch(job_id):
+        raise Lost(f"Ductile was asked, and answered {status} without the id of a job")
+    return job_id
+
+
+def _quote(body: bytes) -> str:
+    text = body[:LONGEST_QUOTE].decode(errors="replace").strip()
+    return "".join(character if character.isprintable() else " " for character in text) or "no reason given"
+
+
+def _object(found: JsonValue) -> Document:
+    if not isinstance(found, dict):
+        raise Away("what answers there is no Ductile: no object")
+    return found
+
+
+def _objects(found: JsonValue) -> list[Document]:
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+
+def _listed(found: JsonValue, name: str) -> list[Document]:
+    return _objects(_object(found).get(name))

@@ -1,0 +1,1 @@
+"""The schema of the receipts' file, as numbered migrations."""

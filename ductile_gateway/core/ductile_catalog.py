@@ -1,0 +1,156 @@
+"""The plugins and pipelines of a Ductile as manifests, for the catalog of tools. Pure.
+
+Rules: only what a tool of the configuration names is taken, because a Ductile tells of every plugin it found, disabled
+ones too, and its tokens cannot be narrowed to some of them. Whether a command is idempotent is not told by Ductile, so
+the configuration says it. A pipeline is a tool of one command, `handle`, that writes unless the configuration says it
+reads. A command whose schema takes no further fields is called without the call id.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue, ValidationError
+
+from ductile_gateway.core.catalog import ToolChoice
+from ductile_gateway.core.manifest import Command, Manifest
+from schemas import subjects
+
+PIPELINE_COMMAND = "handle"
+
+Document = Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the configuration adds to what Ductile tells: `plugin/command` that are idempotent, pipelines that read."""
+
+    idempotent: frozenset[str] = frozenset()
+    reading_pipelines: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class DuctileTools:
+    """What a Ductile has of what is wanted.
+
+    manifests: by name, for `draw_catalog`. pipelines: which of them are pipelines. closed: the routes and commands
+    whose arguments take no further field. problems: what is left out, and why.
+    """
+
+    manifests: Mapping[str, Manifest] = field(default_factory=dict)
+    pipelines: frozenset[str] = frozenset()
+    closed: frozenset[tuple[str, str]] = frozenset()
+    problems: tuple[str, ...] = ()
+
+
+def wanted(choices: Mapping[str, ToolChoice] | None) -> frozenset[str]:
+    """The plugins and pipelines to ask Ductile for: those of the tools that are chosen, never our own routes."""
+    names = {choice.plugin or name for name, choice in (choices or {}).items()}
+    return frozenset(name for name in names - subjects.OUR_OWN_ROUTES if subjects.NAME.fullmatch(name))
+
+
+def pipeline_names(skills: Document) -> frozenset[str]:
+    """The pipelines in an answer to GET /skills."""
+    listed = skills.get("skills")
+    entries = listed if isinstance(listed, list) else []
+    found = (entry for entry in entries if isinstance(entry, dict) and entry.get("kind") == "pipeline")
+    return frozenset(str(entry.get("pipeline")) for entry in found)
+
+
+def read_tools(
+    names: Iterable[str], plugins: Mapping[str, Document], pipelines: frozenset[str], *, declared: Declared
+) -> DuctileTools:
+    """The tools among `names`. `plugins`: the answers to GET /plugin/{name}. A plugin comes before a pipeline of its
+    name. What is neither is left to `draw_catalog` to complain of."""
+    wanted_names = sorted(set(names))
+    problems: list[str] = [] if wanted_names else [_NOTHING]
+    manifests = {
+        name: found
+        for name in wanted_names
+        if (found := _plugin(name, plugins.get(name), declared=declared, problems=problems))
+    }
+    flows = frozenset(name for name in wanted_names if name in pipelines and name not in plugins)
+    manifests |= {name: _pipeline(name, declared) for name in flows}
+    problems += [f"pipeline {name}: a plugin has the same name and is taken" for name in pipelines & plugins.keys()]
+    closed = frozenset(
+        (name, command.name)
+        for name, manifest in manifests.items()
+        for command in manifest.commands
+        if command.input_schema.get("additionalProperties") is False
+    )
+    return DuctileTools(manifests, flows, closed, (*problems, *_told_of(closed), *_undeclared(declared, manifests)))
+
+
+_TOLD = ("name", "type", "description", "input_schema")
+_NOTHING = (
+    "a Ductile offers no tool by itself, because its tokens open all plugins it has: name those that agents may use "
+    "under gateway.tools"
+)
+
+
+def _plugin(name: str, document: Document | None, *, declared: Declared, problems: list[str]) -> Manifest | None:
+    """The manifest under the name that was asked for: what the answer calls itself is not what is called."""
+    if document is None:
+        return None
+    listed = document.get("commands")
+    commands = [
+        command
+        for entry in (listed if isinstance(listed, list) else [])
+        if (command := _command(name, entry, declared=declared, problems=problems))
+    ]
+    try:
+        return _manifest(name, document, commands)
+    except ValidationError as error:
+        problems.append(f"plugin {name}: what Ductile tells of it cannot be used: {_flaws(error)}")
+        return None
+
+
+def _command(plugin: str, entry: JsonValue, *, declared: Declared, problems: list[str]) -> Command | None:
+    if not isinstance(entry, dict):
+        return None
+    try:
+        command = Command.model_validate({key: entry.get(key) for key in _TOLD})
+    except ValidationError as error:
+        problems.append(f"plugin {plugin}: its command {str(entry.get('name'))[:64]} is left out: {_flaws(error)}")
+        return None
+    return command.model_copy(update={"idempotent": f"{plugin}/{command.name}" in declared.idempotent})
+
+
+def _pipeline(name: str, declared: Declared) -> Manifest:
+    tier = "read" if name in declared.reading_pipelines else "write"
+    idempotent = f"{name}/{PIPELINE_COMMAND}" in declared.idempotent
+    command = Command(name=PIPELINE_COMMAND, type=tier, description=f"Run pipeline {name}.", idempotent=idempotent)
+    return _manifest(name, {"description": f"Pipeline {name} of Ductile."}, [command])
+
+
+def _manifest(name: str, document: Document, commands: list[Command]) -> Manifest:
+    return Manifest.model_validate(
+        {
+            "manifest_spec": "ductile.plugin",
+            "manifest_version": 1,
+            "protocol": 2,
+            "name": name,
+            "version": document.get("version") or "unknown",
+            "entrypoint": "ductile",  # what starts the plugin there is not told, and nothing here starts it
+            "description": document.get("description"),
+            "commands": commands,
+        }
+    )
+
+
+def _told_of(closed: frozenset[tuple[str, str]]) -> Iterable[str]:
+    for plugin, command in sorted(closed):
+        yield (
+            f"plugin {plugin}: {command} takes no further arguments, so it is called without a call id, and a call "
+            "whose answer is lost cannot be looked up"
+        )
+
+
+def _undeclared(declared: Declared, manifests: Mapping[str, Manifest]) -> Iterable[str]:
+    there = {f"{name}/{command.name}" for name, manifest in manifests.items() for command in manifest.commands}
+    for name in sorted(declared.idempotent - there):
+        yield f"gateway.ductile.idempotent names {name}, which is no command of a tool on offer"
+
+
+def _flaws(error: ValidationError) -> str:
+    found = error.errors(include_url=False, include_input=False, include_context=False)[:3]
+    return "; ".join(f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}" for flaw in found)

@@ -1,0 +1,33 @@
+"""What can go wrong between the gateway and Ductile, each with a switch."""
+
+import threading
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(slots=True)
+class Faults:
+    """Switches that may be turned at any time; they are looked at for every request.
+
+    reset: every connection is reset before anything is answered.
+    half_open: requests are read and never answered.
+    slow_seconds: how long every answer is delayed.
+    lost_202: so many of the next POSTs are carried out and then cut off before their answer.
+    unavailable_after_enqueueing: so many of the next POSTs are carried out and then answered with 503.
+    sse_silent: events are dropped instead of being sent, keep-alives too.
+    """
+
+    reset: bool = False
+    half_open: bool = False
+    slow_seconds: float = 0.0
+    lost_202: int = 0
+    unavailable_after_enqueueing: int = 0
+    sse_silent: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def take(self, counted: Literal["lost_202", "unavailable_after_enqueueing"]) -> bool:
+        """Whether this POST is one of those to go wrong; it is counted then."""
+        with self._lock:
+            left: int = getattr(self, counted)
+            setattr(self, counted, max(0, left - 1))
+            return left > 0

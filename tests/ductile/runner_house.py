@@ -1,0 +1,67 @@
+"""Runners over a Ductile under test: each new one over the same folder is a gateway that was started again."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from ductile_gateway.adapters.ductile_api import open_api
+from ductile_gateway.adapters.ductile_runner import DuctileRunner, open_runner
+from ductile_gateway.adapters.ductile_watch import Pace
+from ductile_gateway.adapters.system_clock import SystemClock
+from ductile_gateway.core.calls import ToolCall, ToolOutcome, Verdict
+from ductile_gateway.core.ductile_catalog import DuctileTools
+from ductile_gateway.ductile_settings import DuctileSettings
+from tests.ductile.under_test import DuctileUnderTest
+
+PATIENCE_S = 20.0
+QUICK = Pace(first_s=0.02, most_s=0.2, patience_s=10.0, settle_s=0.3, late_s=10.0)
+NO_TOOLS = DuctileTools()
+
+_steps = count(1)
+
+
+def a_call(command: str = "note", *, plugin: str = "probe", within_s: float = PATIENCE_S, **payload: Any) -> ToolCall:
+    """A call with a key of its own."""
+    key = f"run_01JZ8Q5T7W9X2Y4Z6A8B0C1D2E:{next(_steps)}:{plugin}:1"
+    return ToolCall(key, plugin, command, payload, datetime.now(UTC) + timedelta(seconds=within_s))
+
+
+def until(call: ToolCall, within_s: float) -> ToolCall:
+    """The same call with another deadline."""
+    return replace(call, deadline_at=datetime.now(UTC) + timedelta(seconds=within_s))
+
+
+def settings_for(ductile: DuctileUnderTest, **changed: Any) -> DuctileSettings:
+    return DuctileSettings.model_validate({"url": ductile.url, "token": ductile.token} | changed)
+
+
+@asynccontextmanager
+async def gateway(
+    ductile: DuctileUnderTest, store: Path, *, tools: DuctileTools = NO_TOOLS, pace: Pace = QUICK, **changed: Any
+) -> AsyncIterator[DuctileRunner]:
+    """A runner, with these settings changed."""
+    settings = settings_for(ductile, **changed)
+    async with (
+        open_api(settings) as api,
+        open_runner(api, tools, settings, store=store, clock=SystemClock(), pace=pace) as runner,
+    ):
+        yield runner
+
+
+def outcome(verdict: Verdict) -> ToolOutcome:
+    assert isinstance(verdict, ToolOutcome), verdict
+    return verdict
+
+
+async def eventually(fact: Callable[[], object]) -> None:
+    """Wait until it holds."""
+    give_up = time.monotonic() + PATIENCE_S
+    while not fact():
+        assert time.monotonic() < give_up, "it never came to pass"
+        await asyncio.sleep(0.01)

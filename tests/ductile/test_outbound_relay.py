@@ -1,0 +1,124 @@
+"""Endings of runs arrive in Ductile's pipelines through its relay ingress, on the fake and on a real Ductile."""
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from ductile_gateway.adapters.relay_sender import RelaySender, open_relay_sender
+from ductile_gateway.adapters.system_clock import SystemClock
+from ductile_gateway.core.deliveries import Arrived, Delivery, Never, NotYet, deliveries_of
+from ductile_gateway.outbound_service import audience
+from ductile_gateway.outbound_settings import OutboundSettings, RelaySettings
+from ductile_gateway.ports import Clock
+from tests.ductile.calling import finished
+from tests.ductile.conftest import NO_BINARY
+from tests.ductile.fake import FakeDuctile
+from tests.ductile.real import RealDuctile
+from tests.ductile.under_test import DuctileUnderTest
+from tests.gateway.outbound_parts import an_event, read
+from tests.gateway.parts import RUN
+from tests.nats_server import until
+
+LISTENING = {"pipelines": [{"name": "endings", "on": "agent.completed", "steps": [{"id": "p", "uses": "probe"}]}]}
+
+
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.ductile)])
+def hearing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DuctileUnderTest]:
+    """A Ductile with a pipeline that listens to agent.completed."""
+    if request.param == "fake":
+        fake: FakeDuctile = request.getfixturevalue("fake")
+        fake.pipeline("endings", on="agent.completed", plugin="probe")
+        yield fake
+        return
+    binary = os.environ.get("DUCTILE_BIN")
+    if not binary:
+        pytest.skip(NO_BINARY)
+    (folder := tmp_path / "ductile").mkdir()
+    with contextlib.closing(RealDuctile(binary, folder, further={"endings.yaml": LISTENING})) as real:
+        yield real
+
+
+def settings(ductile: DuctileUnderTest, *, secret: str = "") -> RelaySettings:
+    peer = ductile.peer
+    return RelaySettings.model_validate(
+        {"url": ductile.url, "peer": peer.name, "key_id": peer.key_id, "secret": secret or peer.secret}
+    )
+
+
+@contextlib.asynccontextmanager
+async def a_sender(
+    ductile: DuctileUnderTest, *, secret: str = "", clock: Clock | None = None
+) -> AsyncIterator[RelaySender]:
+    async with open_relay_sender(settings(ductile, secret=secret), clock=clock or SystemClock()) as sender:
+        yield sender
+
+
+def a_delivery(ductile: DuctileUnderTest, kind: str = "completed", run_id: str = RUN) -> Delivery:
+    told = audience(OutboundSettings(relay=settings(ductile)))
+    [delivery] = deliveries_of(read(an_event(kind, run_id=run_id)), told, at=SystemClock().now())
+    return delivery
+
+
+async def test_a_completed_run_arrives_in_a_pipeline(hearing: DuctileUnderTest) -> None:
+    async with a_sender(hearing) as sender:
+        assert await sender.send(a_delivery(hearing)) == Arrived(heard=True)
+    await until(lambda: len(hearing.executions) == 1)
+    payload = hearing.executions[0].payload
+    assert (payload["run_id"], payload["outcome"], payload["goal"]) == (RUN, "42", "Find the answer — ü.")
+
+
+async def test_an_event_that_comes_again_after_its_job_succeeded_runs_nothing_again(hearing: DuctileUnderTest) -> None:
+    async with a_sender(hearing) as sender:
+        await sender.send(a_delivery(hearing))
+        await until(lambda: len(hearing.executions) == 1)
+        await until(lambda: _all_succeeded(hearing))
+        assert await sender.send(a_delivery(hearing)) == Arrived(heard=True)
+        await sender.send(a_delivery(hearing, run_id="run_2"))
+        await until(lambda: len(hearing.executions) == 2)
+    assert [one.payload["run_id"] for one in hearing.executions] == [RUN, "run_2"]
+
+
+def _all_succeeded(ductile: DuctileUnderTest) -> bool:
+    return all(finished(ductile, one.job_id)["status"] == "succeeded" for one in ductile.executions)
+
+
+async def test_an_event_that_nobody_listens_to_arrives_unheard(hearing: DuctileUnderTest) -> None:
+    async with a_sender(hearing) as sender:
+        assert await sender.send(a_delivery(hearing, "failed")) == Arrived(heard=False)
+
+
+async def test_a_wrong_secret_is_no_reason_to_try_again(hearing: DuctileUnderTest) -> None:
+    async with a_sender(hearing, secret="another") as sender:  # noqa: S106 - one that is wrong
+        assert await sender.send(a_delivery(hearing)) == Never("Ductile's relay ingress answered 403 'forbidden'")
+
+
+async def test_a_ductile_that_is_away_is_tried_again(hearing: DuctileUnderTest) -> None:
+    hearing.kill()
+    async with a_sender(hearing) as sender:
+        assert isinstance(await sender.send(a_delivery(hearing)), NotYet)
+        hearing.start()
+        assert await sender.send(a_delivery(hearing)) == Arrived(heard=True)
+
+
+class LateClock:
+    """Wrong by a day for the first looks, and right after them."""
+
+    def __init__(self, *, wrong: int) -> None:
+        self.wrong = wrong
+
+    def now(self) -> datetime:
+        self.wrong -= 1
+        return SystemClock().now() - timedelta(days=1 if self.wrong >= 0 else 0)
+
+
+async def test_a_timestamp_that_is_too_far_off_is_renewed_once(hearing: DuctileUnderTest) -> None:
+    async with a_sender(hearing, clock=LateClock(wrong=1)) as sender:
+        assert await sender.send(a_delivery(hearing)) == Arrived(heard=True)
+    async with a_sender(hearing, clock=LateClock(wrong=2)) as sender:
+        verdict = await sender.send(a_delivery(hearing, run_id="run_2"))
+    assert isinstance(verdict, Never)
+    assert "clock skew" in verdict.why

@@ -1,0 +1,241 @@
+"""Calls carried into a Ductile, the fake and, where there is one, a real one."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from ductile_gateway.adapters.ductile_api import open_api
+from ductile_gateway.adapters.ductile_discovery import discover_tools
+from ductile_gateway.core.calls import AlreadyStarted, NeverStarted, ToolCall, Unknown
+from ductile_gateway.core.catalog import ToolChoice
+from ductile_gateway.core.ductile_catalog import DuctileTools
+from ductile_gateway.errors import Misconfigured, TryAgain
+from tests.ductile.fake import FakeDuctile
+from tests.ductile.runner_house import a_call, eventually, gateway, outcome, settings_for, until
+from tests.ductile.under_test import DuctileUnderTest
+
+HELD = "hold"
+
+
+async def test_a_call_is_run_once_with_its_id_and_its_outcome_comes_back(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    call = a_call("look", text="Grüße")
+    async with gateway(ductile, tmp_path) as runner:
+        found = outcome(await runner.run(call))
+    assert (found.status, found.text) == ("ok", "done")
+    assert found.output == {"payload": {"text": "Grüße", "agentic_call_id": call.key}}
+    assert len(ductile.executions) == 1
+
+
+async def test_a_call_under_way_is_resumed_by_the_next_gateway_and_not_run_again(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    release = tmp_path / "release"
+    call = a_call(do=HELD, until=str(release))
+    async with gateway(ductile, tmp_path) as runner:
+        running = asyncio.create_task(runner.run(call))
+        await eventually(lambda: ductile.executions)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    release.touch()
+    async with gateway(ductile, tmp_path) as runner:
+        with pytest.raises(AlreadyStarted):
+            await runner.run(call)
+        assert outcome(await runner.resume(call)).status == "ok"
+    assert len(ductile.executions) == 1
+
+
+async def test_a_call_that_was_never_begun_or_is_forgotten_never_started(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    call = a_call()
+    async with gateway(ductile, tmp_path) as runner:
+        assert await runner.resume(call) == NeverStarted()
+        await runner.run(call)
+        await runner.forget(call.key)
+        assert await runner.resume(call) == NeverStarted()
+
+
+async def test_a_call_whose_job_has_ended_has_the_same_verdict_when_resumed(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    call = a_call(text="x")
+    async with gateway(ductile, tmp_path) as runner:
+        first = await runner.run(call)
+    async with gateway(ductile, tmp_path) as runner:
+        assert await runner.resume(until(call, -5)) == first
+
+
+async def test_the_error_of_a_tool_is_told_in_its_own_words(ductile: DuctileUnderTest, tmp_path: Path) -> None:
+    async with gateway(ductile, tmp_path) as runner:
+        found = outcome(await runner.run(a_call(do="refuse")))
+    assert (found.error_class, found.message, found.retryable) == ("invalid_arguments", "as you wish", False)
+
+
+@pytest.mark.parametrize("do", ["garbage", "silence", "stumble"])
+async def test_what_ductile_retries_in_vain_is_an_error_at_the_end(
+    ductile: DuctileUnderTest, tmp_path: Path, do: str
+) -> None:
+    async with gateway(ductile, tmp_path) as runner:
+        found = outcome(await runner.run(a_call(do=do)))
+    assert found.error_class == ("tool_error" if do == "stumble" else "bad_output")
+    assert not found.retryable
+    assert len(ductile.executions) == 4
+
+
+async def test_at_the_deadline_the_call_has_timed_out_and_its_late_result_is_logged(
+    ductile: DuctileUnderTest, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    release = tmp_path / "release"
+    with caplog.at_level(logging.WARNING):
+        async with gateway(ductile, tmp_path) as runner:
+            call = a_call(within_s=1.5, do=HELD, until=str(release))
+            assert outcome(await runner.run(call)).error_class == "timeout"
+            release.touch()
+            await eventually(lambda: "a late result" in caplog.messages)
+    assert len(ductile.executions) == 1
+
+
+async def test_a_call_past_its_deadline_is_not_sent(ductile: DuctileUnderTest, tmp_path: Path) -> None:
+    async with gateway(ductile, tmp_path) as runner:
+        assert outcome(await runner.run(a_call(within_s=-1))).error_class == "expired"
+    assert not ductile.executions
+
+
+async def test_while_ductile_is_down_a_call_waits_outside_and_runs_once_it_is_back(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    call = a_call()
+    async with gateway(ductile, tmp_path) as runner:
+        await asyncio.to_thread(ductile.kill)
+        with pytest.raises(TryAgain):
+            await runner.run(call)
+        assert await runner.resume(call) == NeverStarted()
+        await asyncio.to_thread(ductile.start)
+        assert outcome(await runner.run(call)).status == "ok"
+    assert len(ductile.executions) == 1
+
+
+async def test_a_job_is_waited_for_while_ductile_is_away(ductile: DuctileUnderTest, tmp_path: Path) -> None:
+    release = tmp_path / "release"
+    async with gateway(ductile, tmp_path) as runner:
+        running = asyncio.create_task(runner.run(a_call("look", do=HELD, until=str(release))))
+        await eventually(lambda: ductile.executions)
+        await asyncio.to_thread(ductile.kill)
+        release.touch()
+        await asyncio.to_thread(ductile.start)
+        assert outcome(await running).status == "ok"
+
+
+async def test_a_call_after_ductile_came_back_is_not_harmed_by_old_connections(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    async with gateway(ductile, tmp_path) as runner:
+        await runner.run(a_call())
+        await asyncio.to_thread(ductile.kill)
+        await asyncio.to_thread(ductile.start)
+        assert outcome(await runner.run(a_call())).status == "ok"
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "a?b", "a#b", "foo.>", "A", "a/b", "", "%2e%2e", "a b", "ä", "note\n", "a" * 5000, "-a"]
+)
+async def test_a_name_that_is_none_never_reaches_a_url(ductile: DuctileUnderTest, tmp_path: Path, name: str) -> None:
+    async with gateway(ductile, tmp_path) as runner:
+        for call in (a_call(name), a_call(plugin=name)):
+            assert outcome(await runner.run(call)).error_class == "configuration"
+    assert not ductile.executions
+
+
+async def test_a_command_that_is_not_there_is_refused_and_can_be_asked_for_again(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    call = a_call("vanish")
+    async with gateway(ductile, tmp_path) as runner:
+        assert outcome(await runner.run(call)).error_class == "configuration"
+        assert await runner.resume(call) == NeverStarted()
+
+
+async def test_the_call_id_is_ours_whatever_the_model_gives(ductile: DuctileUnderTest, tmp_path: Path) -> None:
+    call = a_call(agentic_call_id="run_of_another:1:probe:1")
+    async with gateway(ductile, tmp_path) as runner:
+        found = outcome(await runner.run(call))
+    assert found.output == {"payload": {"agentic_call_id": call.key}}
+
+
+async def test_a_command_that_takes_no_further_arguments_gets_no_call_id(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    tools = DuctileTools(closed=frozenset({("probe", "note")}))
+    async with gateway(ductile, tmp_path, tools=tools) as runner:
+        assert outcome(await runner.run(a_call(text="x"))).output == {"payload": {"text": "x"}}
+
+
+async def test_a_pipeline_answers_as_its_last_step(ductile: DuctileUnderTest, tmp_path: Path) -> None:
+    tools = DuctileTools(pipelines=frozenset({"probe-asked"}))
+    async with gateway(ductile, tmp_path, tools=tools) as runner:
+        found = outcome(await runner.run(a_call("handle", plugin="probe-asked")))
+    assert (found.status, found.text) == ("ok", "done")
+
+
+async def test_a_start_that_was_not_answered_is_found_by_what_its_job_shows(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    call = a_call(text="x")
+    async with gateway(ductile, tmp_path) as runner:
+        first = await runner.run(call)
+    async with gateway(ductile, tmp_path) as runner:
+        await without_job_id(runner, call)
+        assert await runner.resume(call) == first
+    assert len(ductile.executions) == 1
+
+
+async def test_a_start_of_which_ductile_shows_nothing_is_unknown(ductile: DuctileUnderTest, tmp_path: Path) -> None:
+    call = a_call()
+    async with gateway(ductile, tmp_path) as runner:
+        await runner.run(a_call())
+        await without_job_id(runner, call)
+        assert isinstance(await runner.resume(call), Unknown)
+
+
+async def test_what_is_there_is_discovered_for_the_chosen_tools_alone(ductile: DuctileUnderTest) -> None:
+    settings = settings_for(ductile, idempotent=["probe/note"])
+    choices = {"probe": ToolChoice(), "flow": ToolChoice(plugin="probe-asked"), "missing": ToolChoice()}
+    async with open_api(settings) as api:
+        found = await discover_tools(api, choices, settings)
+        nothing = await discover_tools(api, None, settings)
+    commands = {command.name: (command.type, command.idempotent) for command in found.manifests["probe"].commands}
+    assert commands == {"handle": ("write", False), "look": ("read", False), "note": ("write", True)}
+    assert found.manifests.keys() == {"probe", "probe-asked"}
+    assert found.pipelines == {"probe-asked"}
+    assert not nothing.manifests
+    assert nothing.problems
+
+
+@pytest.mark.parametrize("token", ["caller", "nobody"])
+async def test_a_token_that_does_not_open_what_is_needed_is_said_at_the_start(
+    ductile: DuctileUnderTest, token: str
+) -> None:
+    settings = settings_for(ductile, token=ductile.tokens[token])
+    async with open_api(settings) as api:
+        with pytest.raises(Misconfigured, match="jobs:ro"):
+            await discover_tools(api, {"probe": ToolChoice()}, settings)
+
+
+async def test_a_ductile_that_is_down_at_the_start_is_tried_again(fake: FakeDuctile) -> None:
+    settings = settings_for(fake)
+    fake.kill()
+    async with open_api(settings) as api:
+        with pytest.raises(TryAgain):
+            await discover_tools(api, {"probe": ToolChoice()}, settings)
+
+
+async def without_job_id(runner: object, call: ToolCall) -> None:
+    """As if the gateway had ended between sending the call and hearing of its job."""
+    receipts = runner._receipts  # type: ignore[attr-defined] # what a crash leaves is not in the interface
+    found = await receipts.find(call.key)
+    await receipts.drop(call.key)
+    await receipts.begin(call.key, found.begun_at if found else call.deadline_at)

@@ -1,0 +1,193 @@
+"""A gateway that is killed at any point, before a Ductile that loses what it likes: no write is started twice by us.
+
+Each seed is one call with a course of its own: what becomes of every request, and where the gateway ends. A new runner
+over the same receipts, under a new relay over the same ledger, is the gateway started again.
+"""
+
+import json
+import random
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from ductile_gateway.adapters.ductile_api import open_api
+from ductile_gateway.adapters.ductile_events import DuctileEvents
+from ductile_gateway.adapters.ductile_runner import DuctileRunner
+from ductile_gateway.adapters.ductile_watch import JobWatch, Pace
+from ductile_gateway.adapters.sqlite_receipts import Receipt, SqliteReceipts, open_receipts
+from ductile_gateway.adapters.system_clock import SystemClock
+from ductile_gateway.core.ductile_catalog import DuctileTools
+from ductile_gateway.ductile_settings import DuctileSettings
+from ductile_gateway.errors import TryAgain
+from tests.gateway.parts import World, a_request, asked_for, outcomes
+
+CASES = 600
+COMMANDS = ("save", "handle", "tag")
+"""One that writes, one that reads, and one that writes and may be repeated."""
+BRISK = Pace(first_s=0.001, most_s=0.004, patience_s=0.05, settle_s=0.005, late_s=0.01)
+SETTINGS = DuctileSettings.model_validate({"url": "http://localhost:1", "token": "t", "breaker_failures": 1000})
+
+
+class Killed(BaseException):
+    """The gateway has ended here."""
+
+
+class Course:
+    """What happens, drawn from a seed. Nothing more goes wrong after `troubles` troubles."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)  # noqa: S311 - a course that can be repeated is what is wanted
+        self.troubles = self.dice.randint(1, 4)
+
+    def trouble(self, *kinds: str) -> str:
+        """One of the kinds, or "none"."""
+        if self.troubles == 0 or self.dice.random() < 0.5:
+            return "none"
+        self.troubles -= 1
+        return self.dice.choice(kinds)
+
+
+class Jobs(httpx2.AsyncBaseTransport):
+    """As much of a Ductile as one call needs. `echoes`: its plugin shows the call id. `jobs` is what was started."""
+
+    def __init__(self, course: Course, *, echoes: bool) -> None:
+        self.course = course
+        self.echoes = echoes
+        self.jobs: list[dict[str, Any]] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method == "POST":
+            return self._start(json.loads(await request.aread()))
+        if (trouble := self.course.trouble("away", "killed")) == "killed":
+            raise Killed
+        if trouble == "away":
+            raise httpx2.ConnectError("refused")
+        return self._look(request.url)
+
+    def _start(self, body: dict[str, Any]) -> httpx2.Response:
+        trouble = self.course.trouble("refused", "killed before", "lost before", "killed after", "lost after", "503")
+        if trouble == "refused":
+            raise httpx2.ConnectError("refused")
+        if trouble == "killed before":
+            raise Killed
+        if trouble == "lost before":
+            raise httpx2.ReadError("reset")
+        self.jobs.append(self._job(body["payload"]))
+        if trouble == "killed after":
+            raise Killed
+        if trouble == "lost after":
+            raise httpx2.ReadError("reset")
+        return httpx2.Response(503 if trouble == "503" else 202, json={"job_id": self.jobs[-1]["job_id"]})
+
+    def _job(self, payload: dict[str, Any]) -> dict[str, Any]:
+        result = {"status": "ok", "result": "done"} | ({"seen": payload["agentic_call_id"]} if self.echoes else {})
+        now = datetime.now(UTC).isoformat()
+        left = {"looks": self.course.dice.randint(0, 3)}
+        return {"job_id": f"job-{len(self.jobs)}", "status": "queued", "created_at": now, "kept": result} | left
+
+    def _look(self, url: httpx2.URL) -> httpx2.Response:
+        for job in self.jobs:
+            job["looks"] -= 1
+            if job["looks"] < 0:
+                job |= {"status": "succeeded", "result": job["kept"]}
+        ended = [job for job in self.jobs if job["status"] == "succeeded"]
+        if url.path == "/jobs":
+            return httpx2.Response(200, json={"jobs": self.jobs})
+        if url.path == "/job-logs":
+            return httpx2.Response(200, json={"logs": [job for job in ended if url.params["query"] in str(job)]})
+        return httpx2.Response(200, json=next(job for job in self.jobs if url.path == f"/job/{job['job_id']}"))
+
+
+class MortalReceipts:
+    """Receipts before or after whose writing the gateway may end."""
+
+    def __init__(self, receipts: SqliteReceipts, course: Course) -> None:
+        self._receipts = receipts
+        self._course = course
+
+    async def begin(self, key: str, at: datetime) -> bool:
+        return bool(await self._around(lambda: self._receipts.begin(key, at)))
+
+    async def accepted(self, key: str, job_id: str) -> None:
+        await self._around(lambda: self._receipts.accepted(key, job_id))
+
+    async def find(self, key: str) -> Receipt | None:
+        return await self._receipts.find(key)
+
+    async def drop(self, key: str) -> None:
+        await self._around(lambda: self._receipts.drop(key))
+
+    def drop_soon(self, key: str) -> None:
+        if self._course.trouble("killed") == "killed":
+            raise Killed
+        self._receipts.drop_soon(key)
+
+    async def _around(self, write: Callable[[], Awaitable[object]]) -> object:
+        trouble = self._course.trouble("killed before", "killed after")
+        if trouble == "killed before":
+            raise Killed
+        written = await write()
+        if trouble == "killed after":
+            raise Killed
+        return written
+
+
+async def live(world: World, runner: DuctileRunner, seed: int, command: str) -> bool:
+    """One life of a gateway with the request in hand. False when it has to live again."""
+    world.runner = runner
+    try:
+        await world.relay().take(asked_for(a_request(command, {"url": "x"}, step=seed + 1)))
+    except (Killed, TryAgain):
+        return False
+    return True
+
+
+async def until_answered(receipts: SqliteReceipts, seed: int, command: str) -> tuple[World, Jobs]:
+    course = Course(seed)
+    ductile = Jobs(course, echoes=course.dice.random() < 0.5)
+    world = World()
+    world.clock.time = datetime.now(UTC)
+    clock = SystemClock()
+    for _ in range(20):
+        async with open_api(SETTINGS, ductile) as api:
+            watch = JobWatch(api, DuctileEvents(api), pace=BRISK, clock=clock)
+            runner = DuctileRunner(
+                api,
+                MortalReceipts(receipts, course),
+                watch,
+                tools=DuctileTools(),
+                settings=SETTINGS,
+                pace=BRISK,
+                clock=clock,
+            )
+            done = await live(world, runner, seed, command)
+            await watch.close()
+            if done:
+                return world, ductile
+    raise AssertionError(f"seed {seed}: never answered")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+async def test_no_crash_and_no_loss_starts_a_write_twice_or_claims_what_nobody_saw(
+    tmp_path: Path, command: str
+) -> None:
+    endings: dict[tuple[str, int], int] = {}
+    async with open_receipts(tmp_path) as receipts:
+        for seed in range(CASES // len(COMMANDS)):
+            world, ductile = await until_answered(receipts, seed, command)
+            ending = set(outcomes(world)).pop(), len(ductile.jobs)
+            assert len(set(outcomes(world))) == 1, seed
+            endings[ending] = endings.get(ending, 0) + 1
+            assert ending in ALLOWED[command], (seed, ending)
+    assert endings.keys() >= EXPECTED[command], endings
+
+
+REPEATABLE = {(status, jobs) for status in ("ok", "transient") for jobs in range(20)} - {("ok", 0)}
+ALLOWED = {"save": {("ok", 1), ("in_doubt", 0), ("in_doubt", 1)}, "handle": REPEATABLE, "tag": REPEATABLE}
+"""How a call may end, and how many jobs have been started for it."""
+EXPECTED = {command: {("ok", 1), ("ok", 2), ("transient", 1)} for command in COMMANDS} | {"save": ALLOWED["save"]}
+"""What a sweep that goes everywhere has come across."""

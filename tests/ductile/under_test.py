@@ -1,0 +1,84 @@
+"""What the fake and a real Ductile have in common, so that one suite can be run against both.
+
+Rule: a test that takes a DuctileUnderTest drives it through HTTP and the probe plugin alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+PROBE = Path(__file__).parent / "probe"
+"""The plugin that every Ductile under test has. Its commands `handle` and `note` write, `look` reads; all three do what
+`do` of their payload says: answer (default), refuse, stumble, quit, garbage, silence, flood, hang, emit, hold."""
+
+TOKENS: Mapping[str, tuple[str, ...]] = {
+    "gateway": ("plugin:rw", "jobs:ro", "events:ro"),
+    "reader": ("plugin:ro", "jobs:ro"),
+    "caller": ("plugin:rw",),
+    "nobody": (),
+}
+"""The tokens that every Ductile under test has, by name, with their scopes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One spawn of one plugin command.
+
+    payload: what the caller sent (of `handle`: the payload of the event).
+    attempt: 1 for the first time that this job ran.
+    """
+
+    plugin: str
+    command: str
+    payload: Mapping[str, Any]
+    job_id: str
+    attempt: int
+
+
+AGENT_EVENTS = ("agent.completed", "agent.escalated", "agent.failed", "agentic.tool_result")
+"""Types that the peer may send too. Nothing listens to them unless a test adds a pipeline to the fake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A sender that the relay ingress accepts: POST `path`, signed with `secret`."""
+
+    name: str = "agent-gateway"
+    key_id: str = "v1"
+    secret: str = "a-relay-secret-for-tests"  # noqa: S105 - of a server that lives for one test
+    path: str = "/ingest/peer/agent-gateway"
+    accepts: tuple[str, ...] = ("probe.asked", "probe.unheard", *AGENT_EVENTS)
+
+
+class DuctileUnderTest(Protocol):
+    """A running Ductile with the probe plugin and one relay peer."""
+
+    @property
+    def url(self) -> str:
+        """Where it listens, without a slash at the end."""
+
+    @property
+    def token(self) -> str:
+        """The token named `gateway`: it may call every command, read jobs and follow events."""
+
+    @property
+    def tokens(self) -> Mapping[str, str]:
+        """The tokens by the names in TOKENS."""
+
+    @property
+    def peer(self) -> Peer:
+        """The peer that the relay ingress knows. It may send `probe.asked` and `probe.unheard`.
+
+        `probe.asked` starts a pipeline whose one step is the probe's `handle`; nothing listens to `probe.unheard`.
+        """
+
+    @property
+    def executions(self) -> Sequence[Execution]:
+        """What ran so far, in the order in which it began (of a real Ductile: of the probe plugin alone)."""
+
+    def kill(self) -> None:
+        """End it as a crash does. Connections are refused from here on."""
+
+    def start(self) -> None:
+        """Start it again after `kill`, at the same address and with the same jobs. Returns once it is healthy."""

@@ -56,8 +56,8 @@ def run(settings: GatewaySettings) -> int:
 def check(settings: GatewaySettings) -> int:
     """List the tools and what is wrong with them; the exit code. What is wrong with plugins is in the log before."""
     try:
-        tools = find_tools(settings)
-    except Misconfigured as error:
+        tools = asyncio.run(find_tools(settings))
+    except (Misconfigured, TryAgain) as error:
         sys.stdout.write(f"{error}\n")
         return EX_CONFIG
     for offer in tools.catalog.tools:

@@ -6,12 +6,15 @@ Every field says its unit and its default.
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from ductile_gateway.core.catalog import ToolChoice
+from ductile_gateway.ductile_settings import DuctileSettings
 from ductile_gateway.errors import Misconfigured
+from ductile_gateway.ingress_settings import IngressSettings
+from ductile_gateway.outbound_settings import OutboundSettings
 from groundwork import config_file
 from groundwork.config_problems import Misconfigured as ConfigProblems
 from groundwork.nats_config import NatsSection
@@ -48,9 +51,15 @@ class GatewaySettings(_Section):
     nats: NatsSection = NatsSection()
     store: Path = Path(".agentic/gateway")
     """Folder of the ledger and of calls under way, on a local disk: one gateway at a time."""
-    runner: Literal["plugins", "in_process"] = "plugins"
-    """Who carries out the calls; `in_process` has an echo only, for benchmarks."""
+    runner: Literal["plugins", "ductile", "in_process"] = "plugins"
+    """Who carries out the calls: our own plugin processes, or a Ductile; `in_process` is an echo, for benchmarks."""
     plugins: PluginSettings = PluginSettings()
+    ductile: DuctileSettings | None = None
+    """The Ductile that carries out the calls."""
+    ingress: IngressSettings = IngressSettings()
+    """Events from outside: of a Ductile, and of webhooks."""
+    outbound: OutboundSettings = OutboundSettings()
+    """Who is told of what becomes of runs."""
     tools: dict[ToolName, ToolChoice | None] | tuple[ToolName, ...] | None = None
     """The tools on offer, by name; without it every plugin with all of its commands."""
     slots: Annotated[int, Field(ge=1)] = 32
@@ -65,6 +74,12 @@ class GatewaySettings(_Section):
     """How long the ledger keeps answers: a request that comes again later than that is run again."""
     log: LogSettings = LogSettings()
 
+    @model_validator(mode="after")
+    def _who_runs(self) -> Self:
+        if self.runner == "ductile" and self.ductile is None:
+            raise ValueError("runner `ductile` needs the section `ductile`, with its url and a token")
+        return self
+
     def choices(self) -> Mapping[str, ToolChoice] | None:
         """The tools by name; None for all plugins."""
         if isinstance(self.tools, dict):
@@ -74,7 +89,9 @@ class GatewaySettings(_Section):
     def secrets(self) -> tuple[str, ...]:
         """Values that no log may show: any text that a plugin is configured with may be one."""
         configured = (value for config in self.plugins.config.values() for value in config.values())
-        return (*self.nats.secrets(), *(value for value in configured if isinstance(value, str)))
+        token = (self.ductile.token.get_secret_value(),) if self.ductile else ()
+        ours = (*self.nats.secrets(), *token, *self.ingress.secrets(), *self.outbound.secrets())
+        return (*ours, *(value for value in configured if isinstance(value, str)))
 
 
 def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> GatewaySettings:

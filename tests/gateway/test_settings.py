@@ -60,7 +60,9 @@ def test_texts_that_plugins_are_configured_with_are_secrets(tmp_path: Path) -> N
         ({"tools": {"Fetch": {}}}, "gateway.tools"),
         ({"tools": {"fetch": {"plugin": "../x"}}}, "gateway.tools"),
         ({"tools": {"fetch": {"plugn": "x"}}}, "plugin"),
-        ({"runner": "ductile"}, "gateway.runner"),
+        ({"runner": "elsewhere"}, "gateway.runner"),
+        ({"runner": "ductile"}, "needs the section `ductile`"),
+        ({"runner": "ductile", "ductile": {"url": "http://10.0.0.1:8080", "token": "t" * 20}}, "plain http"),
         ({"timeout_s": -1}, "gateway.timeout_s"),
     ],
 )

@@ -1,0 +1,73 @@
+"""What the agent is asked for: taken from a job's request, checked, and as the bytes that are sent.
+
+Values of constraints and the form of a callback are the agent's to judge: it names the field that does not fit.
+"""
+
+import json
+import re
+from typing import Any
+
+MAX_GOAL_BYTES, MAX_BODY_BYTES = 32 * 1024, 256 * 1024
+LONGEST_SAYING = 300
+FIELDS = {"goal": str, "context": dict, "constraints": dict, "callback": str, "wake_id": str}
+KINDS = {str: "text", dict: "an object"}
+ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class Failure(Exception):
+    """The agent is not known to have been woken; `retry` says whether trying again can help."""
+
+    def __init__(self, error_class: str, message: str, *, retry: bool = False) -> None:
+        super().__init__(message)
+        self.error_class = error_class
+        self.retry = retry
+
+
+def order_of(request: dict[str, Any]) -> dict[str, Any]:
+    """What the agent is asked for, the same at each attempt of a job. Raises Failure when it cannot be used."""
+    event = request.get("event") or {}
+    if str(event.get("type", "")).startswith("agent."):
+        raise Failure("invalid_arguments", "an event that tells of a run (agent.*) must not wake the agent again")
+    payload = (event or request).get("payload") or {}
+    if not isinstance(payload, dict):
+        raise Failure("invalid_arguments", "the payload must be an object with a goal")
+    unknown = sorted(payload.keys() - FIELDS.keys())
+    if unknown and request["command"] == "wake":
+        raise Failure("invalid_arguments", f"{one_line(unknown[0])} is not known here: give {', '.join(FIELDS)}")
+    order = {name: payload[name] for name in FIELDS if payload.get(name) is not None}
+    for name, value in order.items():
+        if not isinstance(value, FIELDS[name]):
+            raise Failure("invalid_arguments", f"{name} must be {KINDS[FIELDS[name]]}")
+    _check_goal(order.get("goal", ""))
+    order.setdefault("wake_id", f"ductile:{request['job_id']}")
+    if not ID.fullmatch(order["wake_id"]):
+        raise Failure("invalid_arguments", "wake_id must be 1 to 128 of the characters A-Z a-z 0-9 . _ : -")
+    return order
+
+
+def _check_goal(goal: str) -> None:
+    if not goal.strip():
+        raise Failure("invalid_arguments", "goal is missing or blank: say what the agent is to reach")
+    if len(goal.encode("utf-8", "replace")) > MAX_GOAL_BYTES:
+        raise Failure("invalid_arguments", f"goal must be at most {MAX_GOAL_BYTES} bytes of UTF-8")
+    if "\0" in goal:
+        raise Failure("invalid_arguments", "goal must not contain a NUL character")
+
+
+def body_of(order: dict[str, Any]) -> bytes:
+    """The order as it is sent. Raises Failure when it cannot be."""
+    try:
+        body = json.dumps(order, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        told = "the order holds what JSON in UTF-8 cannot carry: half a character, or no number"
+        raise Failure("invalid_arguments", told) from None
+    if len(body) > MAX_BODY_BYTES:
+        raise Failure("invalid_arguments", f"the order must be at most {MAX_BODY_BYTES} bytes: shorten the context")
+    return body
+
+
+def one_line(text: str) -> str:
+    """`text` as a message can show it: printable, in one line, not too long."""
+    shown = " ".join(NOT_SHOWN.sub(" ", text).split())
+    return shown if len(shown) <= LONGEST_SAYING else f"{shown[:LONGEST_SAYING]}…"

@@ -1,0 +1,172 @@
+"""A real Ductile with a copy of the sample configuration, put in place as the README beside the sample says.
+
+The binary is not part of this repository: it is named by DUCTILE_BIN, and the folder of the plugins that come with it
+by DUCTILE_PLUGINS. Without the latter a stand-in takes the place of Ductile's own file_handler.
+"""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import yaml
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = ROOT / "deploy" / "ductile"
+GATEWAY_TOKEN = "a-gateway-token-for-tests"  # noqa: S105 - as the next ones, of a server that lives for one test
+OPERATOR_TOKEN = "an-operator-token-for-tests"  # noqa: S105
+WAKE_TOKEN = "a-wake-token-for-tests-0123"  # noqa: S105
+RELAY_SECRET = "a-relay-secret-for-tests"  # noqa: S105
+ENVIRONMENT = {
+    "DUCTILE_GATEWAY_TOKEN": GATEWAY_TOKEN,
+    "DUCTILE_RELAY_SECRET": RELAY_SECRET,
+    "AGENTIC_WAKE_TOKEN": WAKE_TOKEN,
+}
+OUTCOMES = "/var/lib/ductile/outcomes"
+PATIENCE_S = 30.0
+FILE_HANDLER = """#!/usr/bin/env python3
+import json, pathlib, sys
+payload = json.load(sys.stdin)["event"]["payload"]
+pathlib.Path(payload["output_path"]).write_text(payload["content"])
+json.dump({"status": "ok", "result": "written"}, sys.stdout)
+"""
+FILE_HANDLER_MANIFEST = {
+    "manifest_spec": "ductile.plugin",
+    "manifest_version": 1,
+    "name": "file_handler",
+    "version": "0.0.1",
+    "protocol": 2,
+    "entrypoint": "run.py",
+    "commands": [{"name": "handle", "type": "write"}],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SampleHouse:
+    """A copy of the sample. `url`: where its Ductile listens once it is running."""
+
+    folder: Path
+    url: str
+
+    @property
+    def outcomes(self) -> Path:
+        return self.folder.parent / "outcomes"
+
+    def change(self, file: str, change: Callable[[Any], None]) -> None:
+        """Change the content of a file; to be locked again afterwards."""
+        content = yaml.safe_load((self.folder / file).read_text())
+        change(content)
+        (self.folder / file).write_text(yaml.safe_dump(content))
+
+    def command(self, *words: str, check: bool = True) -> str:
+        """What a command of Ductile prints, run with this configuration."""
+        command = [os.environ["DUCTILE_BIN"], *words, "--config", str(self.folder)]
+        done = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=check)
+        return done.stdout + done.stderr
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Locked, checked and started."""
+        self.command("config", "lock")
+        self.command("config", "check")
+        command = [os.environ["DUCTILE_BIN"], "system", "start", "--config", str(self.folder)]
+        with (self.folder.parent / "log").open("ab") as log:
+            process = subprocess.Popen(command, env=_environment(), stdout=log, stderr=log)
+            try:
+                self._until_healthy()
+                yield
+            finally:
+                process.terminate()
+                process.wait(PATIENCE_S)
+
+    def _until_healthy(self) -> None:
+        def healthy() -> bool:
+            with suppress(httpx2.TransportError):
+                return httpx2.get(f"{self.url}/healthz", trust_env=False).is_success
+            return False
+
+        eventually(healthy, lambda: f"Ductile did not start: {(self.folder.parent / 'log').read_text()[-2000:]}")
+
+    def ask(self, method: str, path: str, *, token: str = OPERATOR_TOKEN, **options: Any) -> httpx2.Response:
+        headers = {"Authorization": f"Bearer {token}"}
+        return httpx2.request(method, self.url + path, headers=headers, trust_env=False, **options)
+
+    def jobs(self, plugin: str) -> list[dict[str, Any]]:
+        """The jobs of a plugin, the newest first."""
+        found: list[dict[str, Any]] = self.ask("GET", f"/jobs?plugin={plugin}").json()["jobs"]
+        return found
+
+
+def eventually(fact: Callable[[], bool], otherwise: Callable[[], str], *, within_s: float = PATIENCE_S) -> None:
+    """Wait for a fact; fail with what `otherwise` says."""
+    until = time.monotonic() + within_s
+    while not fact():
+        assert time.monotonic() < until, otherwise()
+        time.sleep(0.05)
+
+
+def in_place(folder: Path, *, agent: str, gateway: str = "http://127.0.0.1:9") -> SampleHouse:
+    """A copy of the sample in `folder`: its own port, services elsewhere, a token for the test, the schedule due."""
+    house = SampleHouse(folder / "ductile", f"http://127.0.0.1:{free_port()}")
+    house.outcomes.mkdir(parents=True)
+    shutil.copytree(SAMPLES / "config-m", house.folder)
+    shutil.copytree(SAMPLES / "plugins", house.folder / "plugins", ignore=shutil.ignore_patterns("__pycache__", ".*"))
+    _add_file_handler(house.folder / "plugins" / "file_handler")
+    for file in house.folder.glob("*.yaml"):
+        file.write_text(file.read_text().replace(OUTCOMES, str(house.outcomes)))
+    house.change("config.yaml", lambda content: _for_tests(content, house.url))
+    house.change("plugins.yaml", lambda content: _due_now(content["plugins"]["agentic-wake"], agent))
+    house.change("relay-instances.yaml", lambda content: content["instances"][0].update(base_url=gateway))
+    subprocess.run(["chmod", "-R", "go-w", folder], check=True)
+    return house
+
+
+def guide_settings() -> Any:
+    """The settings that docs/DUCTILE.md shows for the agent and its gateway, with the secrets of the tests."""
+    text = (ROOT / "docs" / "DUCTILE.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    return yaml.safe_load(re.sub(r"\$\{(\w+)\}", lambda name: ENVIRONMENT[name[1]], block))
+
+
+def _for_tests(config: Any, url: str) -> None:
+    config["service"]["tick_interval"] = "500ms"
+    config["api"]["listen"] = url.removeprefix("http://")
+    config["api"]["auth"]["tokens"].append({"token": OPERATOR_TOKEN, "scopes": ["plugin:rw", "jobs:ro"]})
+
+
+def _due_now(plugin: Any, agent: str) -> None:
+    """A new schedule of the form `every` is due at the first start."""
+    plugin["config"]["url"] = agent
+    plugin["retry"]["backoff_base"] = "200ms"
+    (schedule,) = plugin["schedules"]
+    del schedule["cron"], schedule["timezone"]
+    schedule["every"] = "24h"
+
+
+def _add_file_handler(folder: Path) -> None:
+    if "DUCTILE_PLUGINS" in os.environ:
+        shutil.copytree(Path(os.environ["DUCTILE_PLUGINS"]) / "file_handler", folder)
+        return
+    folder.mkdir()
+    (folder / "manifest.yaml").write_text(yaml.safe_dump(FILE_HANDLER_MANIFEST))
+    (folder / "run.py").write_text(FILE_HANDLER)
+    (folder / "run.py").chmod(0o755)
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | ENVIRONMENT | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port: int = unused.getsockname()[1]
+    return port

@@ -1,0 +1,115 @@
+"""A wake starts a run: the agentic-wake plugin and the real agent, and both of them with a real Ductile between."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import yaml
+
+from agent_service.dev import DevOptions, DevStack, stack
+from tests.ductile.sample_house import WAKE_TOKEN, eventually, in_place
+from tests.e2e.bodies import ENDED, PROBES, recording
+from tests.nats_server import until
+from tests.plugins.asking import SHIPPED, ask
+
+READ_TOKEN = "a-read-token-for-tests-0123"  # noqa: S105 - of an agent that lives for one test
+TOKENS = [
+    {"name": "ductile", "scopes": ["wake"], "token": WAKE_TOKEN},
+    {"name": "reader", "scopes": ["read"], "token": READ_TOKEN},
+]
+
+
+@pytest.fixture
+async def made(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[DevStack]:
+    """The agent behind a token, following a script that records two lines."""
+    script = tmp_path / "script.yaml"
+    script.write_text(yaml.safe_dump(recording(tmp_path / "record")))
+    http = {"host": "127.0.0.1", "port": unused_tcp_port, "tokens": TOKENS}
+    options = DevOptions(
+        folder=tmp_path / "stack",
+        http_port=unused_tcp_port,
+        script=script,
+        plugins=(PROBES, SHIPPED),
+        sync_interval="1s",
+        agent={"http": http},
+    )
+    async with stack(options) as running:
+        yield running
+
+
+async def wake(made: DevStack, payload: dict[str, Any], *, token: str = WAKE_TOKEN) -> dict[str, Any]:
+    config = {"url": made.url, "token": token}
+    return await asyncio.to_thread(ask, SHIPPED / "agentic-wake", payload, command="wake", config=config)
+
+
+async def read(made: DevStack, path: str) -> Any:
+    async with httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
+        answer = await client.get(path, headers={"Authorization": f"Bearer {READ_TOKEN}"})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+
+async def ended(made: DevStack, run_id: str) -> Any:
+    """The run, once it has ended."""
+
+    async def over() -> bool:
+        return (await read(made, f"/v1/runs/{run_id}"))["state"] in ENDED
+
+    await until(over, within_s=60)
+    return await read(made, f"/v1/runs/{run_id}")
+
+
+async def test_a_wake_starts_one_run_however_often_it_is_made(made: DevStack) -> None:
+    responses = [await wake(made, {"goal": "record two lines"}) for _ in range(3)]
+    assert {response["status"] for response in responses} == {"ok"}
+    (run_id,) = {response["state_updates"]["last_run_id"] for response in responses}
+    assert responses[0]["output"]["status_url"] == f"{made.url}/v1/runs/{run_id}"
+    run = await ended(made, run_id)
+    assert (run["state"], run["wake_id"]) == ("done", "ductile:job-1")
+    assert len((await read(made, "/v1/runs"))["runs"]) == 1
+
+
+async def test_what_the_agent_refuses_is_told_with_what_to_change(made: DevStack) -> None:
+    first = await wake(made, {"goal": "record", "wake_id": "daily"})
+    taken = await wake(made, {"goal": "record something else", "wake_id": "daily"})
+    misspelt = await wake(made, {"goal": "record", "constraints": {"max_step": 3}})
+    unknown = await wake(made, {"goal": "record"}, token="not-a-token-of-this-agent")  # noqa: S106 - a wrong one
+    lesser = await wake(made, {"goal": "record"}, token=READ_TOKEN)
+    refused = (taken, misspelt, unknown, lesser)
+    assert [(response["status"], response["retry"]) for response in refused] == [("error", False)] * 4
+    assert f"(run {first['output']['run_id']})" in taken["error"]
+    assert "409" in taken["error"]
+    assert "constraints.max_step" in misspelt["error"]
+    assert "401" in unknown["error"]
+    assert "needs the scope `wake`" in lesser["error"]
+    assert len((await read(made, "/v1/runs"))["runs"]) == 1
+
+
+@pytest.mark.ductile
+@pytest.mark.skipif(
+    "DUCTILE_BIN" not in os.environ, reason="no Ductile: bring a Ductile binary and set DUCTILE_BIN to its path"
+)
+async def test_ductiles_schedule_starts_a_run_and_its_job_ends_before_the_run_does(
+    made: DevStack, tmp_path: Path
+) -> None:
+    house = in_place(tmp_path / "house", agent=made.url)
+
+    def scheduled() -> dict[str, Any]:
+        with house.running():
+            eventually(lambda: _succeeded(house.jobs("agentic-wake")), lambda: str(house.jobs("agentic-wake")))
+            (job,) = house.jobs("agentic-wake")
+            found: dict[str, Any] = house.ask("GET", f"/job/{job['job_id']}").json()
+            return found
+
+    job = await asyncio.to_thread(scheduled)
+    run = await ended(made, job["result"]["output"]["run_id"])
+    assert run["wake_id"] == f"ductile:{job['job_id']}"
+    assert run["state"] == "done"
+
+
+def _succeeded(jobs: list[dict[str, Any]]) -> bool:
+    return [job["status"] for job in jobs] == ["succeeded"]

@@ -1,0 +1,62 @@
+"""What docs/DUCTILE.md shows as settings are settings, and they agree with the sample configuration of Ductile."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from agent_service.settings import TokenSettings
+from ductile_gateway.outbound_settings import OutboundSettings
+from ductile_gateway.settings import GatewaySettings
+from tests.ductile.sample_house import SAMPLES, guide_settings
+
+VERSIONS = ("config-m", "config-n")
+
+
+@pytest.fixture
+def shown() -> Any:
+    return guide_settings()
+
+
+def sample(version: str, file: str) -> Any:
+    return yaml.safe_load((SAMPLES / version / file).read_text(encoding="utf-8"))
+
+
+def test_the_guide_shows_settings_that_exist(shown: Any) -> None:
+    gateway = GatewaySettings.model_validate(shown["gateway"])
+    assert TokenSettings.model_validate(shown["agent"]["http"]["tokens"][0]).scopes == {"wake"}
+    assert gateway.runner == "ductile"
+    assert all(tool.commands for tool in (gateway.choices() or {}).values())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_guide_and_the_sample_mean_the_same_addresses_and_names(shown: Any, version: str) -> None:
+    gateway, config = shown["gateway"], sample(version, "config.yaml")
+    relay, ingress = OutboundSettings.model_validate(gateway["outbound"]).relay, gateway["ingress"]
+    (peer,) = sample(version, "relay-ingress.yaml")["remote_ingress"]["peers"]
+    (instance,) = sample(version, "relay-instances.yaml")["instances"]
+    assert relay is not None
+    assert (relay.peer, relay.key_id, set(relay.types)) == (peer["name"], peer["key_id"], set(peer["accept"]))
+    assert relay.url.rstrip("/") == gateway["ductile"]["url"] == f"http://{config['api']['listen']}"
+    assert instance["base_url"] == f"http://127.0.0.1:{ingress['port']}"
+    assert ingress["peers"][config["service"]["name"]]["accept"] == instance["allow"]
+    assert ingress["peers"][config["service"]["name"]]["keys"][0]["id"] == instance["key_id"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_tool_of_the_guide_is_in_the_sample_and_only_reads(shown: Any, version: str) -> None:
+    plugins = sample(version, "plugins.yaml")["plugins"]
+    for name, tool in shown["gateway"]["tools"].items():
+        manifest = yaml.safe_load((SAMPLES / "plugins" / name / "manifest.yaml").read_text(encoding="utf-8"))
+        tiers = {command["name"]: command["type"] for command in manifest["commands"]}
+        assert name in plugins
+        assert {tiers[command] for command in tool["commands"]} == {"read"}
+
+
+def test_both_samples_differ_only_in_how_secrets_are_held() -> None:
+    for file in ("relay-ingress.yaml", "relay-instances.yaml", "pipelines.yaml"):
+        assert sample("config-m", file) == sample("config-n", file)
+    older, newer = (sample(version, "plugins.yaml")["plugins"] for version in VERSIONS)
+    assert older["agentic-wake"]["config"].pop("token") == "${AGENTIC_WAKE_TOKEN}"
+    assert newer["agentic-wake"]["config"].pop("secret") == "agentic-wake-token"
+    assert older == newer

@@ -1,0 +1,143 @@
+"""The agentic-wake plugin: where it may send its token, that it never tells it, and what it makes of odd requests."""
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.plugins.wake_api import WakeApi
+from tests.plugins.waking import TOKEN, WAKE, a_request, raw, wake
+from tests.plugins.waking import api as api
+from tests.plugins.waking import served as served
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        (None, "must be the address of the agent"),
+        (8700, "must be the address of the agent"),
+        ("", "must be the address of the agent"),
+        ("127.0.0.1:8700", "http:// or https://"),
+        ("file:///etc/passwd", "http:// or https://"),
+        ("ftp://127.0.0.1/", "http:// or https://"),
+        ("http://", "must be the address of the agent"),
+        ("http://127.0.0.1:99999", "not a valid address"),
+        ("http://[::1", "not a valid address"),
+        (f"https://{'x' * 64}.example.org", "not a valid address"),
+        ("http://127.0.0.1/\r\nX-Evil: 1", "must be the address of the agent"),
+        ("http://me:secret@127.0.0.1", "user name"),
+        ("http://127.0.0.1/?next=1", "a query"),
+        ("http://127.0.0.1/#part", "a fragment"),
+        ("http://192.0.2.1:8700", "without TLS"),
+        ("http://agent.example.org", "without TLS"),
+        ("http://localhost.example.org", "without TLS"),
+        ("http://127.0.0.1.example.org", "without TLS"),
+    ],
+)
+@pytest.mark.parametrize("command", ["wake", "health"])
+def test_an_address_that_must_not_be_asked_is_a_fault_of_the_settings(url: Any, told: str, command: str) -> None:
+    response = wake(url, {"goal": "look"} if command == "wake" else {}, command=command)
+    assert (response["status"], response["retry"], response["error_class"]) == ("error", False, "misconfigured")
+    assert told in response["error"]
+
+
+@pytest.mark.parametrize(
+    ("url", "config"),
+    [
+        ("http://127.0.0.1:8700", {}),
+        ("http://localhost:8700", {}),
+        ("http://[::1]:8700", {}),
+        ("https://agent.example.org/agents/", {}),
+        ("http://agent.example.org", {"allow_http": True}),
+        ("http://agent.example.org", {"token": None}),
+    ],
+)
+def test_health_says_where_the_agent_would_be_asked_without_asking(url: str, config: dict[str, Any]) -> None:
+    response = wake(url, {}, command="health", **config)
+    assert response == {
+        "status": "ok",
+        "result": f"agentic-wake can be run; it wakes the agent at {url.rstrip('/')}",
+    }
+
+
+def test_an_agent_without_tokens_is_asked_without_one(api: WakeApi) -> None:
+    assert wake(api.url, token=None)["status"] == "ok"
+    assert "authorization" not in api.received[0].headers
+
+
+@pytest.mark.parametrize("config", [{}, {"secret": "of-the-night-shift"}])
+def test_the_token_may_come_from_the_vault(api: WakeApi, config: dict[str, str]) -> None:
+    secrets = {"agentic-wake-token": TOKEN, "of-the-night-shift": f"{TOKEN}-2\n"}
+    raw(a_request(config={"url": api.url} | config, payload={"goal": "look"}, secrets=secrets))
+    assert api.received[0].headers["authorization"] == f"Bearer {TOKEN}{'-2' if config else ''}"
+
+
+@pytest.mark.parametrize("secret", ["mine", ["mine"], None, ""])
+def test_a_secret_that_was_not_handed_over_is_asked_for(api: WakeApi, secret: Any) -> None:
+    response = raw(a_request(config={"url": api.url, "secret": secret}, payload={"goal": "look"}, secrets={}))
+    assert (response["retry"], response["error_class"], api.received) == (False, "misconfigured", [])
+
+
+@pytest.mark.parametrize("token", ["two words", "line\r\nX-Evil: 1", "schlüssel", "x" * 513, 7, ["x"], {"a": 1}])
+def test_a_token_that_is_none_is_not_sent_nor_told(api: WakeApi, token: Any) -> None:
+    response = wake(api.url, token=token)
+    assert (response["retry"], response["error_class"], api.received) == (False, "misconfigured", [])
+    assert "X-Evil" not in response["error"]
+
+
+@pytest.mark.parametrize("behaviour", ["tells-token", "runs-as-token", "401", "silent", "hang-up", "moved"])
+def test_the_token_is_never_told(api: WakeApi, behaviour: str) -> None:
+    response = wake(api.at(behaviour), timeout_seconds=0.3)
+    assert response["status"] == "error"
+    assert api.received[0].headers["authorization"] == f"Bearer {TOKEN}"
+    assert TOKEN not in json.dumps(response)
+
+
+def test_no_proxy_is_asked(api: WakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    done = subprocess.run(
+        [WAKE / "run.py"],
+        input=a_request(config={"url": api.url}, payload={"goal": "look"}),
+        capture_output=True,
+        timeout=30,
+        check=True,
+    )
+    assert json.loads(done.stdout)["status"] == "ok"
+
+
+def test_words_of_the_agent_are_told_in_one_short_line(api: WakeApi) -> None:
+    response = wake(api.at("terminal"))
+    assert response["error"].isprintable()
+    assert "goal: [2J gnp.exe long" in response["error"]
+    assert len(response["error"]) < 500
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"",
+        b"no JSON",
+        b"\xff",
+        b"[]",
+        b"null",
+        b"[" * 100_000,
+        a_request(command=None),
+        a_request(job_id=7),
+        a_request(deadline_at="soon"),
+        a_request(deadline_at="2099-01-01T00:00:00"),
+        a_request(config=["url"]),
+        a_request(event="agent.completed"),
+        a_request(secrets="x"),
+    ],
+)
+def test_what_is_no_request_is_answered_with_one_error(request_: bytes) -> None:
+    response = raw(request_)
+    assert (response["status"], response["retry"]) == ("error", False)
+    assert response["error"] == "what came on stdin is not a request of plugin protocol 2"
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 601, "10", [10], None, float("nan")])
+def test_a_time_that_is_none_is_a_fault_of_the_settings(api: WakeApi, seconds: Any) -> None:
+    response = wake(api.url, timeout_seconds=seconds)
+    assert (response["retry"], response["error_class"], api.received) == (False, "misconfigured", [])

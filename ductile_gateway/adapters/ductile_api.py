@@ -120,6 +120,22 @@ class DuctileApi:
             if refusal.status != httpx2.codes.NOT_FOUND:
                 raise
 
+    async def may_see_configuration(self) -> bool:
+        """Whether the token opens what only an operator needs. Raises Away."""
+        try:
+            await self._get("/config/view")
+        except Refused:
+            return False
+        return True
+
+    async def may_follow_events(self) -> bool:
+        """Whether the token opens the stream of events. Raises Away."""
+        try:
+            async with self.events(silent_s=CONNECT_WITHIN_S):
+                return True
+        except Refused:
+            return False
+
     @asynccontextmanager
     async def events(self, *, silent_s: float) -> AsyncIterator[httpx2.EventSource]:
         """The stream of events, that must say something every `silent_s`. Raises Refused or Away."""

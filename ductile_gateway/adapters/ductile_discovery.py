@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ductile_gateway.adapters.ductile_api import Away, DuctileApi, Refused, Unreadable
 from ductile_gateway.core.catalog import ToolChoice
@@ -18,6 +19,7 @@ async def discover_tools(
     declared = Declared(settings.idempotent, settings.reading_pipelines)
     try:
         await _probe(api)
+        warned = await _events(api, settings)
         names = sorted(wanted(choices))
         found = await asyncio.gather(*(api.plugin(name) for name in names))
         pipelines = pipeline_names(await api.skills()) if names else frozenset()
@@ -28,7 +30,8 @@ async def discover_tools(
     except (Away, Unreadable) as error:
         raise TryAgain(f"gateway.ductile: {error}") from error
     plugins = {name: document for name, document in zip(names, found, strict=True) if document is not None}
-    return read_tools(names, plugins, pipelines, declared=declared)
+    found_tools = read_tools(names, plugins, pipelines, declared=declared)
+    return replace(found_tools, problems=(*warned, *found_tools.problems))
 
 
 async def _probe(api: DuctileApi) -> None:
@@ -38,3 +41,15 @@ async def _probe(api: DuctileApi) -> None:
             "gateway.ductile: this Ductile runs for its management only and does no work: give it a vault"
         )
     await api.may_read_jobs()
+    if await api.may_see_configuration():
+        raise Misconfigured(
+            "gateway.ductile: the token may see Ductile's configuration, so it has the scope * or system:…, which "
+            "opens far more than tools: make one with plugin:ro (plugin:rw where tools write), jobs:ro and events:ro"
+        )
+
+
+async def _events(api: DuctileApi, settings: DuctileSettings) -> tuple[str, ...]:
+    """What is to be said of the stream of events."""
+    if not settings.events or await api.may_follow_events():
+        return ()
+    return ("gateway.ductile: the token may not follow events: jobs are polled, which is slower. Give it events:ro",)

@@ -225,6 +225,25 @@ async def test_a_token_that_does_not_open_what_is_needed_is_said_at_the_start(
             await discover_tools(api, {"probe": ToolChoice()}, settings)
 
 
+@pytest.mark.parametrize("token", ["operator", "everything"])
+async def test_a_token_that_opens_more_than_tools_is_not_used(ductile: DuctileUnderTest, token: str) -> None:
+    settings = settings_for(ductile, token=ductile.tokens[token])
+    async with open_api(settings) as api:
+        with pytest.raises(Misconfigured, match="make one with plugin:ro"):
+            await discover_tools(api, {"probe": ToolChoice()}, settings)
+
+
+async def test_a_token_that_may_not_follow_events_is_warned_of(ductile: DuctileUnderTest) -> None:
+    settings = settings_for(ductile, token=ductile.tokens["reader"])
+    async with open_api(settings) as api:
+        warned = await discover_tools(api, {"probe": ToolChoice()}, settings)
+        silent = await discover_tools(
+            api, {"probe": ToolChoice()}, settings_for(ductile, token=ductile.tokens["reader"], events=False)
+        )
+    assert any("events:ro" in problem for problem in warned.problems)
+    assert not silent.problems
+
+
 async def test_a_ductile_that_is_down_at_the_start_is_tried_again(fake: FakeDuctile) -> None:
     settings = settings_for(fake)
     fake.kill()

@@ -17,6 +17,8 @@ TOKENS: Mapping[str, tuple[str, ...]] = {
     "reader": ("plugin:ro", "jobs:ro"),
     "caller": ("plugin:rw",),
     "nobody": (),
+    "operator": ("plugin:rw", "jobs:ro", "events:ro", "system:ro"),
+    "everything": ("*",),
 }
 """The tokens that every Ductile under test has, by name, with their scopes."""
 

@@ -50,6 +50,7 @@ class Api:
             ("GET", r"/jobs", "status", self._list),
             ("GET", r"/job-logs", "status", self._logs),
             ("GET", r"/events", "follow", self._events),
+            ("GET", r"/config/view", "view", lambda _: says(200, {"service": {"name": "fake"}})),
         )
 
     def answer(self, request: Request) -> Answer:

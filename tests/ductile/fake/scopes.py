@@ -6,7 +6,7 @@ from tests.ductile.fake.wire import Refused, Request
 
 _INVOKE = {"detail", "invoke"}
 _JOBS = {"status", "result"}
-_ALL = {"catalog", *_INVOKE, "write", *_JOBS, "follow"}
+_ALL = {"catalog", *_INVOKE, "write", *_JOBS, "follow", "view"}
 
 GRANTS: Mapping[str, Mapping[str, set[str]]] = {
     "M": {
@@ -17,6 +17,8 @@ GRANTS: Mapping[str, Mapping[str, set[str]]] = {
         "jobs:rw": _JOBS,
         "events:ro": {"follow"},
         "events:rw": {"follow"},
+        "system:ro": {"view"},
+        "system:rw": {"view"},
     },
     "N": {
         "*": _ALL,
@@ -31,6 +33,8 @@ GRANTS: Mapping[str, Mapping[str, set[str]]] = {
         "events:meta:ro": {"follow"},
         "events:ro": {"follow"},
         "events:rw": {"follow"},
+        "system:ro": {"view"},
+        "system:rw": {"view"},
     },
 }
 """M lets every valid token list plugins and skills; N has scopes of its own for the list, for calls and for results."""

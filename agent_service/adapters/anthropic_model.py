@@ -143,13 +143,7 @@ class AnthropicModel:
             cache_write=cache_write,
             cache_write_1h=(written.ephemeral_1h_input_tokens or 0) if written else 0,
         )
-        return ModelUsage(
-            input_tokens=counts.input,
-            output_tokens=counts.output,
-            cost_usd=self._prices.cost_usd(reply.model, counts),
-            cache_read_tokens=cache_read,
-            cache_write_tokens=cache_write,
-        )
+        return self._prices.usage(reply.model, counts)
 
 
 def _block(text: str, kept: dict[str, str] | None = None) -> dict[str, Any]:

@@ -127,13 +127,7 @@ class OpenAIModel:
             cache_read=(kept.cached_tokens or 0) if kept else 0,
             cache_write=(kept.cache_write_tokens or 0) if kept else 0,
         )
-        return ModelUsage(
-            input_tokens=counts.input,
-            output_tokens=counts.output,
-            cost_usd=self._prices.cost_usd(reply.model, counts),
-            cache_read_tokens=counts.cache_read,
-            cache_write_tokens=counts.cache_write,
-        )
+        return self._prices.usage(reply.model, counts)
 
 
 def _look_for_a_cut_prompt(reply: Reply, prompt: Prompt, run_id: str) -> None:

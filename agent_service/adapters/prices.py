@@ -5,6 +5,7 @@ The list is imported when first asked: it takes a quarter of a second of CPU.
 
 from dataclasses import dataclass
 
+from agent_service.core.events import ModelUsage
 from agent_service.model_settings import PriceSettings
 
 MILLION = 1_000_000
@@ -33,6 +34,16 @@ class Prices:
     def cost_usd(self, model: str, counts: TokenCounts) -> float | None:
         """In USD, or None when the price is not known."""
         return _by_own(self._own, counts) if self._own else self._by_list(model, counts)
+
+    def usage(self, model: str, counts: TokenCounts) -> ModelUsage:
+        """What a call used, with its price."""
+        return ModelUsage(
+            input_tokens=counts.input,
+            output_tokens=counts.output,
+            cost_usd=self.cost_usd(model, counts),
+            cache_read_tokens=counts.cache_read,
+            cache_write_tokens=counts.cache_write,
+        )
 
     def most_usd(self, model: str, *, prompt: int, reply: int, kept_1h: bool) -> float | None:
         """The most that a call can cost: all of its prompt written to the cache, and the longest reply."""

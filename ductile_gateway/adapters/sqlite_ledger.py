@@ -4,26 +4,19 @@ Writes go through the group commit: all that wait at a moment share one fsync. A
 connection right on the event loop: by its key in cached pages that takes some 50 µs, less than to ask another thread.
 """
 
-import asyncio
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
-from datetime import UTC, datetime, timedelta
-from importlib.resources import files
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
 
+from ductile_gateway.adapters.sqlite_file import SqliteFile, instant, microseconds, open_file
 from ductile_gateway.core.asked import read_again
 from ductile_gateway.core.entries import Answer, Intent, Past
-from ductile_gateway.errors import Broken, Misconfigured, TryAgain
-from groundwork.group_commit import GroupCommit
-from groundwork.migrations import MigrationsWrong, StoreTooNew, migrate
-from groundwork.storage_errors import StorageBroken, StorageClosed, StorageError, storage_error
 
 FILE = "ledger.db"
 FORGOTTEN_AT_ONCE = 500
 
-T = TypeVar("T")
 Row = tuple[str, str, str, str, int, int, bytes, str, int, int, bytes | None, int]
 """The columns as an intent has them; what only an answer has, or has not, is told from `answer`."""
 
@@ -53,99 +46,66 @@ _PUBLISHED = "UPDATE calls SET published = 1 WHERE key = ?"
 _NAME_OF = "SELECT key = ?2 AND place = ?3 FROM artifacts WHERE run_id = ?1 AND name = ?4"
 _TAKE_NAME = "INSERT INTO artifacts (run_id, key, place, name) VALUES (?, ?, ?, ?)"
 _OLD = "SELECT key FROM calls WHERE completed_at < ? AND published = 1 ORDER BY completed_at LIMIT ?"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 class SqliteLedger:
     """An open ledger, from `open_ledger`."""
 
-    def __init__(self, path: Path, writer: GroupCommit, *, reader: sqlite3.Connection) -> None:
-        self._path = path
-        self._writer = writer
-        self._reader = reader
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
 
     async def find(self, key: str) -> Past:
-        rows = self._read(_FIND, (key,))
+        rows = self._file.read(_FIND, (key,))
         return _past(rows[0]) if rows else None
 
     async def intend(self, intent: Intent) -> None:
         values = _intent_values(intent)
-        await self._write(lambda connection: connection.execute(_INTEND, values))
+        await self._file.write(lambda connection: connection.execute(_INTEND, values))
 
     def intend_soon(self, intent: Intent) -> None:
         values = _intent_values(intent)
-        self._later(lambda connection: connection.execute(_INTEND, values))
+        self._file.later(lambda connection: connection.execute(_INTEND, values))
 
     async def answer(self, answer: Answer) -> None:
         values = _answer_values(answer)
-        await self._write(lambda connection: connection.execute(_ANSWER, values))
+        await self._file.write(lambda connection: connection.execute(_ANSWER, values))
 
     def published(self, key: str) -> None:
-        self._later(lambda connection: connection.execute(_PUBLISHED, (key,)))
+        self._file.later(lambda connection: connection.execute(_PUBLISHED, (key,)))
 
     async def name_artifacts(self, run_id: str, key: str, candidates: Sequence[Sequence[str]]) -> tuple[str, ...]:
         def work(connection: sqlite3.Connection) -> tuple[str, ...]:
             places = enumerate(candidates)
             return tuple(_take_name(connection, (run_id, key, place), names) for place, names in places)
 
-        return await self._write(work)
+        return await self._file.write(work)
 
     async def open_intents(self) -> Sequence[Intent]:
-        found = map(_past, self._read(OPEN_INTENTS, ()))
+        found = map(_past, self._file.read(OPEN_INTENTS, ()))
         return [past for past in found if isinstance(past, Intent)]
 
     async def answers_to_publish(self, since: datetime) -> Sequence[Answer]:
-        found = map(_past, self._read(ANSWERS_TO_PUBLISH, (_number(since),)))
+        found = map(_past, self._file.read(ANSWERS_TO_PUBLISH, (microseconds(since),)))
         return [past for past in found if isinstance(past, Answer)]
 
     async def forget_before(self, instant: datetime) -> None:
-        while await self._write(lambda connection: _forget(connection, _number(instant))) == FORGOTTEN_AT_ONCE:
+        before = microseconds(instant)
+        while await self._file.write(lambda connection: _forget(connection, before)) == FORGOTTEN_AT_ONCE:
             pass
-
-    def _read(self, statement: str, values: tuple[object, ...]) -> list[Row]:
-        try:
-            return self._reader.execute(statement, values).fetchall()
-        except sqlite3.Error as error:
-            raise _remedy(storage_error(error, self._path)) from error
-
-    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        try:
-            return await self._writer.write(work)
-        except StorageError as error:
-            raise _remedy(error) from error
-
-    def _later(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        # What is lost by a crash may as well be lost by closing.
-        with contextlib.suppress(StorageClosed):
-            self._writer.later(work)
 
 
 @contextlib.asynccontextmanager
 async def open_ledger(folder: Path) -> AsyncIterator[SqliteLedger]:
     """The ledger in an existing folder. Raises Misconfigured when its file cannot be used."""
-    path = folder / FILE
-    try:
-        await asyncio.to_thread(migrate, path, files(f"{__package__}.sql"))
-        writer = await asyncio.to_thread(GroupCommit, path)
-    except (StoreTooNew, MigrationsWrong, StorageError) as error:
-        raise Misconfigured(str(error)) from error
-    try:
-        with contextlib.closing(_reader(path)) as reader:
-            yield SqliteLedger(path, writer, reader=reader)
-    finally:
-        await writer.close()
-
-
-def _reader(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    async with open_file(folder / FILE, f"{__package__}.sql") as file:
+        yield SqliteLedger(file)
 
 
 def _past(row: Row) -> Intent | Answer:
     key, digest, trace_id, route, may_repeat, deadline_at, request, run_id, step, attempt, answer, completed_at = row
     if answer is None:
         asked = read_again(route, request, trace_id=trace_id)
-        return Intent(asked=asked, may_repeat=bool(may_repeat), deadline_at=_instant(deadline_at))
+        return Intent(asked=asked, may_repeat=bool(may_repeat), deadline_at=instant(deadline_at))
     return Answer(
         key=key,
         digest=digest,
@@ -154,19 +114,19 @@ def _past(row: Row) -> Intent | Answer:
         step=step,
         attempt=attempt,
         body=answer,
-        completed_at=_instant(completed_at),
+        completed_at=instant(completed_at),
     )
 
 
 def _intent_values(intent: Intent) -> tuple[object, ...]:
     asked, request = intent.asked, intent.asked.request
-    begun = (asked.key, asked.digest, asked.trace_id, asked.route, intent.may_repeat, _number(intent.deadline_at))
+    begun = (asked.key, asked.digest, asked.trace_id, asked.route, intent.may_repeat, microseconds(intent.deadline_at))
     return (*begun, asked.body, request.run_id, request.step, request.attempt)
 
 
 def _answer_values(answer: Answer) -> tuple[object, ...]:
     asked = (answer.key, answer.digest, answer.trace_id, answer.run_id, answer.step, answer.attempt)
-    return (*asked, answer.body, _number(answer.completed_at))
+    return (*asked, answer.body, microseconds(answer.completed_at))
 
 
 def _take_name(connection: sqlite3.Connection, owner: tuple[str, str, int], names: Sequence[str]) -> str:
@@ -184,15 +144,3 @@ def _forget(connection: sqlite3.Connection, before: int) -> int:
     connection.executemany("DELETE FROM artifacts WHERE key = ?", keys)
     connection.executemany("DELETE FROM calls WHERE key = ?", keys)
     return len(keys)
-
-
-def _number(instant: datetime) -> int:
-    return (instant - _EPOCH) // _MICROSECOND
-
-
-def _instant(number: int) -> datetime:
-    return _EPOCH + number * _MICROSECOND
-
-
-def _remedy(error: StorageError) -> TryAgain | Broken:
-    return Broken(str(error)) if isinstance(error, StorageBroken) else TryAgain(str(error))

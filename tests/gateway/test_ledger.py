@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from ductile_gateway.adapters.sqlite_file import SqliteFile
 from ductile_gateway.adapters.sqlite_ledger import ANSWERS_TO_PUBLISH, FILE, OPEN_INTENTS, SqliteLedger, open_ledger
 from ductile_gateway.core.calls import ToolOutcome
 from ductile_gateway.core.entries import Answer, Intent
@@ -217,6 +218,6 @@ class FailedDisk:
 
 async def test_a_disk_that_failed_ends_the_process(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(":memory:")) as reader:
-        ledger = SqliteLedger(tmp_path / FILE, cast("GroupCommit", FailedDisk()), reader=reader)
+        ledger = SqliteLedger(SqliteFile(tmp_path / FILE, cast("GroupCommit", FailedDisk()), reader=reader))
         with pytest.raises(Broken, match="the disk failed"):
             await ledger.answer(an_answer())

@@ -6,7 +6,7 @@ JetStream's facts, for which AsyncAPI has no words, stand under `x-jetstream`. P
 from collections.abc import Mapping
 from typing import Any
 
-from schemas import subjects
+from schemas import keys, subjects
 from schemas.events import INBOUND
 
 Json = dict[str, Any]
@@ -63,11 +63,15 @@ STREAMS: dict[str, tuple[str, ...]] = {
 }
 """What each stream stores, by its name."""
 
-_CATALOG_REPLY = f"{subjects.CATALOG}.reply"
+ANSWERED: dict[str, tuple[str, str]] = {
+    subjects.CATALOG: ("askCatalog", "An empty body asks for all tools."),
+    subjects.STATUS: ("askStatus", "An empty body asks how the gateway is."),
+}
+"""What is asked for by request and reply: the name of the operation, and what the request says."""
 
 
 def document(bodies: Mapping[str, Json], examples: Mapping[str, Json]) -> Json:
-    """The whole document. `bodies` has a JSON Schema per event and one of the catalog, with definitions under `$defs`;
+    """The whole document. `bodies` has a JSON Schema per event and reply, with definitions under `$defs`;
     `examples` has valid bodies, by event and then by the example's name."""
     return {
         "asyncapi": "3.0.0",
@@ -78,8 +82,8 @@ def document(bodies: Mapping[str, Json], examples: Mapping[str, Json]) -> Json:
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": "application/json",
-        "channels": {event: _channel(event) for event in DEDUPE_KEYS} | _catalog_channels(),
-        "operations": {_operation_name(event): _operation(event) for event in DEDUPE_KEYS} | _catalog_operation(),
+        "channels": {event: _channel(event) for event in DEDUPE_KEYS} | _reply_channels(),
+        "operations": {_operation_name(event): _operation(event) for event in DEDUPE_KEYS} | _questions(),
         "components": {
             "messages": {name: _message(name, examples[name]) for name in bodies},
             "schemas": _schemas(bodies),
@@ -111,6 +115,8 @@ def _channel_facts(event: str) -> Json:
     facts["dedupeKey"] = DEDUPE_KEYS[event]
     if event in (subjects.TOOL_REQUEST, subjects.TOOL_RESULT):
         facts["dedupeKeyFromAttempt2"] = DEDUPE_KEYS[event] + RETRY_SUFFIX
+    if event == subjects.TOOL_RESULT:
+        facts["dedupeKeySuffixWhenLate"] = keys.LATE_SUFFIX
     return facts
 
 
@@ -143,17 +149,24 @@ def _where(channel: str, message: str) -> Json:
     return {"channel": {"$ref": at}, "messages": [{"$ref": f"{at}/messages/{message}"}]}
 
 
-def _catalog_channels() -> Json:
-    request = {"request": {"name": "request", "summary": "An empty body asks for all tools."}}
+def _reply_channels() -> Json:
+    channels: Json = {}
+    for subject, (_, summary) in ANSWERED.items():
+        request = {"request": {"name": "request", "summary": summary}}
+        channels[subject] = {"address": subject, "messages": request}
+        channels[_reply(subject)] = {"address": None, "messages": _only(subject)}
+    return channels
+
+
+def _questions() -> Json:
     return {
-        subjects.CATALOG: {"address": subjects.CATALOG, "messages": request},
-        _CATALOG_REPLY: {"address": None, "messages": _only(subjects.CATALOG)},
+        name: {"action": "send", **_where(subject, "request"), "reply": _where(_reply(subject), subject)}
+        for subject, (name, _) in ANSWERED.items()
     }
 
 
-def _catalog_operation() -> Json:
-    asked = {"action": "send", **_where(subjects.CATALOG, "request")}
-    return {"askCatalog": asked | {"reply": _where(_CATALOG_REPLY, subjects.CATALOG)}}
+def _reply(subject: str) -> str:
+    return f"{subject}.reply"
 
 
 def _message(name: str, examples: Json) -> Json:
@@ -162,7 +175,7 @@ def _message(name: str, examples: Json) -> Json:
         "payload": {"$ref": REFS.format(model=name)},
         "examples": [{"name": title, "payload": body} for title, body in examples.items()],
     }
-    if name == subjects.CATALOG:
+    if name in ANSWERED:
         return message
     return message | {"headers": {"$ref": REFS.format(model=_headers_name(name))}}
 

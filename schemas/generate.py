@@ -17,13 +17,19 @@ from pydantic import BaseModel
 from schemas import asyncapi, subjects
 from schemas.catalog import Catalog
 from schemas.events import INBOUND, OUTBOUND
+from schemas.gateway_status import GatewayStatus
 
 Json = dict[str, Any]
 
 VERSION = "v1"
 GENERATED = Path(__file__).with_name("generated")
 SAMPLES = Path(__file__).with_name("samples")
-MODELS: dict[str, type[BaseModel]] = {**INBOUND, **OUTBOUND, subjects.CATALOG: Catalog}
+MODELS: dict[str, type[BaseModel]] = {
+    **INBOUND,
+    **OUTBOUND,
+    subjects.CATALOG: Catalog,
+    subjects.STATUS: GatewayStatus,
+}
 """The body of every message, by the name of its event."""
 
 
@@ -83,7 +89,7 @@ def _json_schema(name: str) -> Json:
 def _body(name: str, refs: str) -> Json:
     mode: Literal["serialization", "validation"] = "serialization" if name in OUTBOUND else "validation"
     schema: Json = _published(MODELS[name].model_json_schema(mode=mode, ref_template=refs))
-    if name != subjects.CATALOG:
+    if name not in asyncapi.ANSWERED:
         schema["properties"]["type"] = _type(name)
     return schema
 

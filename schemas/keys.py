@@ -4,6 +4,7 @@ A dedupe key is also the message's `Nats-Msg-Id`. From attempt 2 on the keys of 
 retry is not swallowed as a duplicate of the first attempt.
 """
 
+LATE_SUFFIX = ":late"
 _RUN = "agentic:run:"
 
 
@@ -21,6 +22,11 @@ def request(run_id: str, step: int, attempt: int) -> str:
 
 def result(run_id: str, step: int, attempt: int) -> str:
     return f"{_RUN}{run_id}:step:{step}:result{_attempt(attempt)}"
+
+
+def late_result(run_id: str, step: int, attempt: int) -> str:
+    """Of what came of a call after it was answered that its end was not seen."""
+    return f"{result(run_id, step, attempt)}{LATE_SUFFIX}"
 
 
 def call(run_id: str, step: int, tool: str, attempt: int) -> str:

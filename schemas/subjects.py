@@ -48,6 +48,8 @@ SERVICE_AGENT = "agentic-loop"
 SERVICE_GATEWAY = "ductile-gateway"
 CATALOG = "ductile-gateway.catalog"
 """Request and reply: the gateway's tool catalog."""
+STATUS = "ductile-gateway.status"
+"""Request and reply: what the gateway finds when it looks at itself, and at the Ductile behind it."""
 
 NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
 """What a tool, command or route may be called."""

@@ -12,7 +12,7 @@ import pytest
 
 from agent_service.adapters.nats_topology import topology
 from schemas import generate, headers, keys, subjects
-from schemas.asyncapi import CONSUMERS, DEDUPE_KEYS, HEADERS, RETRY_SUFFIX, STREAMS
+from schemas.asyncapi import ANSWERED, CONSUMERS, DEDUPE_KEYS, HEADERS, RETRY_SUFFIX, STREAMS
 from schemas.events import INBOUND, OUTBOUND
 
 PARSER = os.environ.get("ASYNCAPI_PARSER")
@@ -89,7 +89,7 @@ def test_the_agent_receives_what_is_inbound_and_sends_what_is_outbound(document:
     actions = {at(document, op["channel"]["$ref"])["address"]: op["action"] for op in document["operations"].values()}
     inbound = dict.fromkeys(INBOUND, "receive")
     outbound = {event.replace("tool_request", "tool_request.{route}"): "send" for event in OUTBOUND}
-    assert actions == inbound | outbound | {subjects.CATALOG: "send"}
+    assert actions == inbound | outbound | dict.fromkeys(ANSWERED, "send")
 
 
 def test_a_model_is_described_as_in_its_own_schema_file(document: dict[str, Any]) -> None:
@@ -122,6 +122,7 @@ def test_the_dedupe_keys_are_those_of_the_code() -> None:
     }
     assert keys.request("run_1", 3, 2) == (DEDUPE_KEYS["agentic.tool_request"] + RETRY_SUFFIX).format(**run)
     assert keys.result("run_1", 3, 2) == (DEDUPE_KEYS["agentic.tool_result"] + RETRY_SUFFIX).format(**run)
+    assert keys.late_result("run_1", 3, 2) == keys.result("run_1", 3, 2) + keys.LATE_SUFFIX
 
 
 def test_the_headers_are_those_that_the_code_sets() -> None:

@@ -17,7 +17,6 @@ import uvicorn
 
 from agent_service.adapters.argument_schemas import ArgumentSchemas
 from agent_service.adapters.http_api import create_app
-from agent_service.adapters.http_protocol import BoundedProtocol
 from agent_service.adapters.nats_artifacts import NatsArtifacts
 from agent_service.adapters.nats_bus import NatsBus, NatsIntake
 from agent_service.adapters.nats_service import serve_on_bus
@@ -42,6 +41,7 @@ from agent_service.settings import AgentSettings
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
 from groundwork import nats_errors, nats_link
+from groundwork.http_protocol import BoundedProtocol
 from groundwork.nats_link import NatsLink
 from groundwork.process_lock import AlreadyRunning, ProcessLock
 from groundwork.topology import check_topology

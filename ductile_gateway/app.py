@@ -129,7 +129,12 @@ async def _work(settings: GatewaySettings, tools: Tools, relay: Relay, ledger: L
         group.create_task(requests.run())
         group.create_task(
             serve_ingress(
-                settings.ingress, store=settings.store, bus=bus, clock=clock, connected=lambda: link.connected
+                settings.ingress,
+                store=settings.store,
+                bus=bus,
+                artifacts=NatsArtifacts(ArtifactBucket(link, subjects.ARTIFACT_BUCKET)),
+                clock=clock,
+                connected=lambda: link.connected,
             )
         )
         # Also with nobody to tell: the first who is configured must not be told of weeks of old endings as news.

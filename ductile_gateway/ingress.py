@@ -1,7 +1,8 @@
 """Events from outside: who sends is checked, then what, then it is put on the bus, and only then is it taken.
 
-A delivery is recorded after the bus has it. A crash between the two lets its sender send it again, and the bus then
-drops the second message by its Msg-Id; later than the bus remembers, the record knows the delivery.
+What is too large for the event is stored as an artifact before. A delivery is recorded after the bus has it. A crash in
+between lets its sender send it again: the same content gets the same name, and the bus drops the second message by its
+Msg-Id; later than the bus remembers, the record knows the delivery.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from pydantic import JsonValue
 from ductile_gateway.core.mapping import Origin, Outgoing, token
 from ductile_gateway.core.refusals import Refused
 from ductile_gateway.errors import TryAgain
-from ductile_gateway.ports import Bus
+from ductile_gateway.ports import Artifacts, Bus, CannotKeep
 from groundwork import strict_json
 from schemas import headers
 
@@ -66,14 +67,16 @@ class Deliveries(Protocol):
 class Intake:
     """Puts events on the bus, each once."""
 
-    def __init__(self, bus: Bus, deliveries: Deliveries, *, within_s: float) -> None:
+    def __init__(self, bus: Bus, artifacts: Artifacts, *, deliveries: Deliveries, within_s: float) -> None:
         self._bus = bus
+        self._artifacts = artifacts
         self._deliveries = deliveries
         self._within_s = within_s
         self._in_hand: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def take(self, event_type: str, event: Outgoing, *, origin: Origin, identity: str) -> Receipt:
-        """Durable on return, or known before. `identity` tells deliveries of one source apart. Raises TryAgain."""
+        """Durable on return, or known before. `identity` tells deliveries of one source apart. Raises TryAgain
+        or Refused."""
         try:
             async with asyncio.timeout(self._within_s):
                 known = await self._once(event, origin, token(identity))
@@ -90,9 +93,18 @@ class Intake:
         async with self._in_hand.setdefault(delivery, asyncio.Lock()):
             known = await self._deliveries.find(*delivery)
             if known is None:
+                await self._keep(event)
                 await self._bus.publish(event.subject, event.body, key=event.key, headers=_headers(event, origin))
                 await self._deliveries.record(*delivery, event_key=event.key, at=origin.at)
             return known
+
+    async def _keep(self, event: Outgoing) -> None:
+        for one in event.artifacts:
+            try:
+                await self._artifacts.put(event.about, one.name, one.artifact.content, one.artifact.content_type)
+            except CannotKeep as error:
+                told = "the result is too large for an event, and for a run of this name no artifact can be stored"
+                raise Refused(422, told) from error
 
 
 def read_json(body: bytes) -> JsonValue:

@@ -2,7 +2,8 @@
 
 A name is resolved here and all of its addresses are checked; the connection goes to an address that was checked, with
 the name in the Host header and in the certificate. Redirects are not followed, proxies of the environment not used,
-and of an answer only status and Retry-After are read. A connection serves one request: the next one is checked anew.
+and of an answer only status and Retry-After are read: no cookie is kept. A connection serves one request: the next one
+is checked anew.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx2
 
@@ -134,9 +136,12 @@ async def open_callback_sender(
     timeout = httpx2.Timeout(settings.timeout_s, connect=settings.connect_timeout_s)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
     resolvers = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolver")
+    # Cookies would be kept by address: what one receiver sets, the next at the same address would be sent.
+    no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
     try:
-        verify = tls or True
-        async with httpx2.AsyncClient(verify=verify, timeout=timeout, limits=limits, trust_env=False) as client:
+        async with httpx2.AsyncClient(
+            verify=tls or True, timeout=timeout, limits=limits, trust_env=False, cookies=no_cookies
+        ) as client:
             yield CallbackSender(
                 client, resolvers, receivers, resolve=resolve, timeout_s=settings.timeout_s, clock=clock
             )

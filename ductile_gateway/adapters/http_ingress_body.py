@@ -21,7 +21,7 @@ def reader_of(request: Request, limit: int, *, within_s: float = READ_WITHIN_S) 
 
     async def read() -> bytes:
         length = request.headers.get("content-length", "")
-        if length.isdecimal() and int(length) > limit:  # the server takes no more than 20 digits
+        if length.isdecimal() and int(length) > limit:  # the server takes no more than 64 bits
             raise _too_large(limit)
         try:
             async with asyncio.timeout(within_s):

@@ -1,4 +1,4 @@
-"""What is checked of every request to the ingress before any route: its Host, and that there is room for it.
+"""What is checked of every request to the ingress before any route: path, Host, and that there is room for it.
 
 A browser that was tricked into another name for this address is turned away. Probes may come by any name, at any time.
 """
@@ -24,6 +24,8 @@ class Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in PROBES:
             await self._app(scope, receive, send)
+        elif not scope["path"].isprintable():  # a route would match in spite of a line feed at its end
+            await _refuse(404, "there is nothing at this path")(scope, receive, send)
         elif _host(scope) not in self._allowed:
             await _refuse(421, "this service does not answer to this Host: add it to `allowed_hosts`")(
                 scope, receive, send

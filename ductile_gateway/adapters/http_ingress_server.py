@@ -16,9 +16,9 @@ from ductile_gateway.adapters.sqlite_deliveries import open_deliveries
 from ductile_gateway.errors import Misconfigured, TryAgain
 from ductile_gateway.ingress import Deliveries, Intake
 from ductile_gateway.ingress_settings import IngressSettings
-from ductile_gateway.ports import Bus, Clock
+from ductile_gateway.ports import Artifacts, Bus, Clock
+from groundwork.http_protocol import BoundedProtocol
 
-MOST_CONNECTIONS = 1000
 CLOSE_WITHIN_S = 3
 TIDY_SECONDS = 3600.0
 
@@ -26,7 +26,13 @@ log = logging.getLogger(__name__)
 
 
 async def serve_ingress(
-    settings: IngressSettings, *, store: Path, bus: Bus, clock: Clock, connected: Callable[[], bool]
+    settings: IngressSettings,
+    *,
+    store: Path,
+    bus: Bus,
+    artifacts: Artifacts,
+    clock: Clock,
+    connected: Callable[[], bool],
 ) -> None:
     """Take events from outside until cancelled; at once done where there is nobody to listen to.
 
@@ -36,7 +42,7 @@ async def serve_ingress(
         return
     with listening(settings) as listener:
         async with open_deliveries(store) as deliveries, asyncio.TaskGroup() as group:
-            intake = Intake(bus, deliveries, within_s=settings.answer_within_s)
+            intake = Intake(bus, artifacts, deliveries=deliveries, within_s=settings.answer_within_s)
             app = create_app(settings, intake, clock=clock, connected=connected)
             group.create_task(serve_http(app, listener))
             group.create_task(_tidy(deliveries, clock, timedelta(days=settings.remember_days)))
@@ -67,17 +73,20 @@ def listening(settings: IngressSettings) -> Iterator[socket.socket]:
         yield listener
 
 
-async def serve_http(app: ASGIApp, listener: socket.socket) -> None:
+async def serve_http(
+    app: ASGIApp, listener: socket.socket, *, protocol: type[BoundedProtocol] = BoundedProtocol
+) -> None:
     """Answer until cancelled; what is in hand then has a moment to end."""
+    # No `limit_concurrency`: it would turn the probes away, too. Protocol and door bound what there is at a time.
     config = uvicorn.Config(
         app,
         loop="none",
-        http="h11",  # which bounds the head of a request
+        http=protocol,
+        ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=CLOSE_WITHIN_S,
     )
     server = _Server(config)

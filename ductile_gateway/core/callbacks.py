@@ -9,15 +9,19 @@ import binascii
 import hashlib
 import hmac
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 from ductile_gateway.core.lifecycle import LifecycleEvent
+from ductile_gateway.core.shortening import shortened
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - what every secret begins with
 _SHORTEST_KEY, _LONGEST_KEY = 24, 64
 _SUCCESS = range(200, 300)
+MOST_BYTES = 20_000
+"""Standard Webhooks: a payload is smaller than 20 kB."""
 
 
 def signing_key(secret: str) -> bytes:
@@ -32,10 +36,15 @@ def signing_key(secret: str) -> bytes:
 
 
 def callback_body(event: LifecycleEvent) -> bytes:
-    """`type`, `timestamp` (when it was said on the bus) and `data`, which is the payload."""
-    said = event.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    content = {"type": event.type, "timestamp": said, "data": event.payload}
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    """`type`, `timestamp` (when it was said on the bus) and `data`, which is the payload: whole, or shortened to fit.
+
+    A payload that was shortened has `truncated: true`. The same event always has the same body.
+    """
+    body = _body(event, event.payload)
+    if len(body) <= MOST_BYTES:
+        return body
+    bodies = (_body(event, {**payload, "truncated": True}) for payload in shortened(event.payload))
+    return next(body for body in bodies if len(body) <= MOST_BYTES)
 
 
 def webhook_id(key: str) -> str:
@@ -69,3 +78,9 @@ def retry_after_s(header: str | None, *, now: datetime) -> float:
         return max(0.0, (parsedate_to_datetime(header).astimezone(UTC) - now).total_seconds())
     except (ValueError, OverflowError):
         return 0.0
+
+
+def _body(event: LifecycleEvent, payload: Mapping[str, Any]) -> bytes:
+    said = event.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    content = {"type": event.type, "timestamp": said, "data": payload}
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()

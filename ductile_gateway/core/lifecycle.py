@@ -57,6 +57,8 @@ def read_event(subject: str, body: bytes, *, at: datetime) -> LifecycleEvent:
 def _object(body: bytes) -> dict[str, Any]:
     try:
         envelope = json.loads(body)
+        # What others would not read: NaN, halves of surrogate pairs, and levels that Python itself can only read.
+        json.dumps(envelope, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         raise Unreadable("the message is not JSON") from None
     if not isinstance(envelope, dict):

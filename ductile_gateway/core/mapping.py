@@ -5,7 +5,6 @@ mapping names, or from a relayed event's baggage, and never from elsewhere in th
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,13 +14,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
 
 from ductile_gateway.core.envelope import Relayed
+from ductile_gateway.core.excerpts import cut
+from ductile_gateway.core.large_results import made_small
 from ductile_gateway.core.pointers import Pointer, fill, find
 from ductile_gateway.core.refusals import Refused
+from ductile_gateway.core.results import MAX_MESSAGE_BYTES, Kept
 from schemas import keys, subjects
 from schemas.events import INBOUND, MAX_GOAL_BYTES, RESERVED_KEYS, AgenticStart, Cancel, Signal, ToolResult
 
-MAX_RESULT_BYTES = 16 * 1024
-"""A result is kept in the journal and shown to the model in every later prompt."""
 MAX_EVENT_BYTES = 512 * 1024
 LONGEST_ID = 128
 CORRELATION = ("run_id", "step", "tool", "attempt")
@@ -121,13 +121,17 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """A message for the bus. `key` is its Msg-Id; `about` names the run: by its id, or a start by its wake id."""
+    """A message for the bus. `key` is its Msg-Id; `about` names the run: by its id, or a start by its wake id.
+
+    `artifacts`: what it names, and what is to be stored before.
+    """
 
     subject: str
     body: bytes
     key: str
     about: str
     run_id: str | None
+    artifacts: tuple[Kept, ...] = ()
 
 
 def token(text: str) -> str:
@@ -209,12 +213,17 @@ def _result(payload: Mapping[str, JsonValue], origin: Origin) -> dict[str, JsonV
     fields = (*CORRELATION, "status", "error", "completed_at")
     result = {name: payload[name] for name in fields if name in payload}
     result.setdefault("completed_at", origin.at.isoformat())
-    if isinstance(error := result.get("error"), str):
-        result["error"] = {"message": error}
-    brought = payload.get("result")
-    if len(json.dumps(brought, ensure_ascii=False).encode()) > MAX_RESULT_BYTES:
-        raise Refused(413, f"the result has more than {MAX_RESULT_BYTES} bytes: send a summary, and where the rest is")
-    return result | {"result": _output(brought)}
+    if "error" in result:
+        result["error"] = _error(result["error"])
+    return result | {"result": _output(payload.get("result"))}
+
+
+def _error(told: JsonValue) -> JsonValue:
+    """What went wrong as an object, which alone the agent takes, in no more words than fit."""
+    fields: JsonValue = {"message": told} if isinstance(told, str) else told
+    if isinstance(fields, dict) and isinstance(message := fields.get("message"), str):
+        return fields | {"message": cut(message, MAX_MESSAGE_BYTES)}
+    return fields
 
 
 def _output(brought: JsonValue) -> JsonValue:
@@ -238,11 +247,14 @@ def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin) -> 
         message = INBOUND[subject].model_validate({"type": subject, "payload": payload})
     except ValidationError as error:
         raise Refused(422, f"no valid {subject} comes of it: {_flaws(error)}") from None
-    key, about, run_id = _names(message.payload, origin)
-    body = message.model_copy(update={"dedupe_key": key}).body()
+    content, artifacts = message.payload, tuple[Kept, ...]()
+    if isinstance(content, ToolResult):
+        content, artifacts = made_small(content)
+    key, about, run_id = _names(content, origin)
+    body = message.model_copy(update={"dedupe_key": key, "payload": content}).body()
     if len(body) > MAX_EVENT_BYTES:
         raise Refused(413, f"the event would have more than {MAX_EVENT_BYTES} bytes")
-    return Outgoing(subject=subject, body=body, key=key, about=about, run_id=run_id)
+    return Outgoing(subject=subject, body=body, key=key, about=about, run_id=run_id, artifacts=artifacts)
 
 
 def _names(payload: Any, origin: Origin) -> tuple[str, str, str | None]:

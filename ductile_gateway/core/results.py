@@ -18,6 +18,7 @@ from ductile_gateway.core.artifacts import path_of, text_of
 from ductile_gateway.core.asked import Asked
 from ductile_gateway.core.calls import ProducedArtifact, ToolOutcome, failed
 from ductile_gateway.core.entries import Answer
+from ductile_gateway.core.excerpts import cut, storable
 from schemas import headers, keys, subjects
 from schemas.events import Envelope, ToolError, ToolOutput, ToolResult
 
@@ -29,6 +30,9 @@ EXCERPT_BYTES = 2 * 1024
 MAX_ARTIFACTS = 100
 MAX_RESULT_BYTES = 512 * 1024
 """More than the largest result that follows from the limits above."""
+
+UNSEEN = frozenset({"timeout", "in_doubt"})
+"""Errors that say of a call that nobody saw its end."""
 
 _Message = Envelope[ToolResult]
 
@@ -50,7 +54,7 @@ def made_fit(outcome: ToolOutcome) -> ToolOutcome:
             f"the tool has run and made {len(outcome.artifacts)} artifacts, of which at most {MAX_ARTIFACTS} are taken"
         )
         return failed("bad_output", message, retryable=False)
-    outcome = replace(outcome, text=_storable(outcome.text), output=_storable_object(outcome.output))
+    outcome = replace(outcome, text=storable(outcome.text), output=_storable_object(outcome.output))
     return _with_large_output(_with_large_text(outcome))
 
 
@@ -63,7 +67,7 @@ def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: d
         tool=request.tool,
         attempt=request.attempt,
         status=outcome.status,
-        result=_output(outcome, kept) if outcome.status == "ok" else None,
+        result=output_of(outcome, kept) if outcome.status == "ok" else None,
         error=_error(outcome) if outcome.status == "error" else None,
         completed_at=at,
     )
@@ -81,6 +85,25 @@ def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: d
     )
 
 
+def late_answer(answer: Answer, outcome: ToolOutcome, *, at: datetime) -> Answer | None:
+    """What came of a call after it was answered that nobody saw its end; None where its end was seen.
+
+    It tells how the call ended, for whoever has to decide; what the tool brought besides is left out."""
+    answered: ToolResult = _Message.model_validate_json(answer.body).payload
+    if answered.error is None or answered.error.error_class not in UNSEEN:
+        return None
+    fit = made_fit(replace(outcome, artifacts=()))
+    told = {
+        "status": fit.status,
+        "result": output_of(fit, ()) if fit.status == "ok" else None,
+        "error": _error(fit) if fit.status == "error" else None,
+        "completed_at": at,
+    }
+    key = keys.late_result(answer.run_id, answer.step, answer.attempt)
+    message = _Message(type=subjects.TOOL_RESULT, payload=answered.model_copy(update=told), dedupe_key=key)
+    return replace(answer, body=message.body(), completed_at=at)
+
+
 def headers_of(answer: Answer, dedupe_key: str) -> dict[str, str]:
     """The headers of the result: the trace is the one that the request came with."""
     return headers.of_event(
@@ -90,6 +113,28 @@ def headers_of(answer: Answer, dedupe_key: str) -> dict[str, str]:
         at=answer.completed_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
         run_id=answer.run_id,
         trace_id=answer.trace_id,
+    )
+
+
+def output_of(outcome: ToolOutcome, kept: Sequence[Kept]) -> ToolOutput:
+    """What a fit outcome of status ok brought, as the event says it. `kept` are its artifacts."""
+    whole = _whole_text(outcome, kept)
+    where = path_of(whole.name) if whole else ""
+    told: dict[str, JsonValue] = {"summary": cut(outcome.text, MAX_SUMMARY_BYTES, where=where)}
+    if outcome.output:
+        told["output"] = dict(outcome.output)
+    if not kept:
+        return ToolOutput.model_validate(told)
+    others = ((one, text_of(one.artifact)) for one in kept if one is not whole)
+    first, text = next((found for found in others if found[1] is not None), (whole or kept[0], None))
+    return ToolOutput.model_validate(
+        told
+        | {
+            "artifact_path": path_of(first.name),
+            "content_type": first.artifact.content_type,
+            "excerpt": None if text is None else cut(text, EXCERPT_BYTES, where=path_of(first.name)),
+            "artifacts": [_listed(one) for one in kept],
+        }
     )
 
 
@@ -108,14 +153,10 @@ def _with_large_output(outcome: ToolOutcome) -> ToolOutcome:
     return replace(outcome, artifacts=(*outcome.artifacts, large), output={})
 
 
-def _storable(text: str) -> str:
-    return text.encode(errors="replace").decode().replace("\0", "\ufffd")
-
-
 def _storable_json(value: JsonValue) -> JsonValue:
     match value:
         case str():
-            return _storable(value)
+            return storable(value)
         case list():
             return [_storable_json(item) for item in value]
         case dict():
@@ -124,35 +165,14 @@ def _storable_json(value: JsonValue) -> JsonValue:
 
 
 def _storable_object(value: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    return {_storable(name): _storable_json(item) for name, item in value.items()}
+    return {storable(name): _storable_json(item) for name, item in value.items()}
 
 
 def _error(outcome: ToolOutcome) -> ToolError:
     return ToolError(
         error_class=outcome.error_class or "tool_error",
-        message=_cut(outcome.message or "the tool gave no reason", MAX_MESSAGE_BYTES),
+        message=cut(outcome.message or "the tool gave no reason", MAX_MESSAGE_BYTES),
         retryable=outcome.retryable,
-    )
-
-
-def _output(outcome: ToolOutcome, kept: Sequence[Kept]) -> ToolOutput:
-    whole = _whole_text(outcome, kept)
-    where = path_of(whole.name) if whole else ""
-    told: dict[str, JsonValue] = {"summary": _cut(outcome.text, MAX_SUMMARY_BYTES, where=where)}
-    if outcome.output:
-        told["output"] = dict(outcome.output)
-    if not kept:
-        return ToolOutput.model_validate(told)
-    others = ((one, text_of(one.artifact)) for one in kept if one is not whole)
-    first, text = next((found for found in others if found[1] is not None), (whole or kept[0], None))
-    return ToolOutput.model_validate(
-        told
-        | {
-            "artifact_path": path_of(first.name),
-            "content_type": first.artifact.content_type,
-            "excerpt": None if text is None else _cut(text, EXCERPT_BYTES, where=path_of(first.name)),
-            "artifacts": [_listed(one) for one in kept],
-        }
     )
 
 
@@ -169,14 +189,3 @@ def _listed(one: Kept) -> dict[str, JsonValue]:
         "size": len(one.artifact.content),
         "sha256": hashlib.sha256(one.artifact.content).hexdigest(),
     }
-
-
-def _cut(text: str, limit: int, *, where: str = "") -> str:
-    """At most `limit` bytes of UTF-8, cut between two characters, and what was left out."""
-    text = _storable(text)
-    encoded = text.encode()
-    if len(encoded) <= limit:
-        return text
-    head = encoded[:limit].decode(errors="ignore")
-    left = len(encoded) - len(head.encode())
-    return f"{head}\n[… {left} more bytes{f' in {where}' if where else ''}]"

@@ -17,9 +17,10 @@ from ductile_gateway.adapters.http_ingress_server import listening, serve_http
 from ductile_gateway.errors import TryAgain
 from ductile_gateway.ingress import Deliveries, Intake
 from ductile_gateway.ingress_settings import IngressSettings
-from ductile_gateway.ports import Bus, Clock
+from ductile_gateway.ports import Artifacts, Bus, Clock
+from groundwork.http_protocol import BoundedProtocol
 from schemas.events import INBOUND
-from tests.gateway.parts import RUN, MemoryBus, StoppedClock
+from tests.gateway.parts import RUN, MemoryArtifacts, MemoryBus, StoppedClock
 
 HOST = "http://127.0.0.1:8710"
 INGEST = "/ingest/ductile"
@@ -63,16 +64,19 @@ class House:
         self,
         *,
         bus: Bus | None = None,
+        artifacts: Artifacts | None = None,
         deliveries: Deliveries | None = None,
         clock: Clock | None = None,
         **settings: Any,
     ) -> None:
         self.settings = IngressSettings.model_validate({"peers": PEERS} | settings)
         self.bus: Any = bus or MemoryBus()
+        self.artifacts: Any = artifacts or MemoryArtifacts()
         self.deliveries: Any = deliveries or MemoryDeliveries()
         self.clock: Any = clock or StoppedClock()
         self.connected = True
-        intake = Intake(self.bus, self.deliveries, within_s=self.settings.answer_within_s)
+        within_s = self.settings.answer_within_s
+        intake = Intake(self.bus, self.artifacts, deliveries=self.deliveries, within_s=within_s)
         self.app: ASGIApp = create_app(self.settings, intake, clock=self.clock, connected=lambda: self.connected)
 
     async def get(self, path: str, headers: Mapping[str, str] | None = None) -> httpx2.Response:
@@ -98,10 +102,10 @@ class House:
 
 
 @contextlib.asynccontextmanager
-async def on_the_wire(house: House) -> AsyncIterator[int]:
+async def on_the_wire(house: House, protocol: type[BoundedProtocol] = BoundedProtocol) -> AsyncIterator[int]:
     """The house on a real socket; its port."""
     with listening(IngressSettings(port=0)) as listener:
-        serving = asyncio.ensure_future(serve_http(house.app, listener))
+        serving = asyncio.ensure_future(serve_http(house.app, listener, protocol=protocol))
         try:
             yield int(listener.getsockname()[1])
         finally:

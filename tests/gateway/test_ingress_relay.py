@@ -257,12 +257,6 @@ async def test_a_result_that_failed_says_why() -> None:
     assert house.events()[0]["payload"]["error"]["message"] == "no such page"
 
 
-async def test_a_result_too_large_for_an_event_is_refused_with_the_limit() -> None:
-    answer = await House().relay(an_event(payload=RESULT | {"result": {"text": "x" * 17_000}}))
-    assert answer.status_code == 413
-    assert "16384" in error_of(answer)
-
-
 async def test_a_goal_too_long_for_an_event_is_refused() -> None:
     answer = await House().relay(an_event("agentic.start", {"goal": "x" * 33_000}))
     assert answer.status_code == 413

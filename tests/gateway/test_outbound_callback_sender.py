@@ -117,6 +117,17 @@ async def test_a_redirect_is_not_followed(receiver: Receiver) -> None:
     assert len(receiver.requests) == 1
 
 
+async def test_no_cookie_of_a_receiver_is_sent_to_the_next_one_at_its_address(receiver: Receiver) -> None:
+    receiver.answer = b"HTTP/1.1 200 OK\r\nSet-Cookie: seen=you; Path=/\r\nContent-Length: 0\r\n\r\n"
+    rules = NetworkSettings(allow_private=True, allow_http=True, ports=(receiver.port,))
+    settings = OutboundSettings(callbacks=CallbackSettings(secret=SECRET, network=rules))
+    names = Names(hook_test=[["127.0.0.1"]], other_test=[["127.0.0.1"]])
+    async with open_callback_sender(settings, clock=StoppedClock(), resolve=names) as sender:
+        for host in ("hook.test", "other.test", "hook.test"):
+            assert await sender.send(a_delivery(f"http://{host}:{receiver.port}/")) == Arrived()
+    assert not any("cookie" in request.headers for request in receiver.requests)
+
+
 async def test_an_answer_without_end_is_not_read(receiver: Receiver) -> None:
     receiver.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n" + b"x" * 100000
     assert await allowed(receiver, timeout_s=2) == Arrived()

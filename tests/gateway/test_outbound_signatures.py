@@ -115,6 +115,9 @@ def test_an_answer_of_ductile_that_names_no_job_has_none(body: bytes) -> None:
         b'{"type": "agent.completed", "payload": {"run_id": "r"}, "dedupe_key": "a\\r\\nb"}',
         b'{"type": "agent.completed", "payload": {"run_id": "r r"}, "dedupe_key": "k"}',
         b'{"type": "agent.completed", "payload": [], "dedupe_key": "k"}',
+        b'{"type": "agent.completed", "payload": {"run_id": "r", "step": NaN}, "dedupe_key": "k"}',
+        b'{"type": "agent.completed", "payload": {"run_id": "r", "step": 1e999}, "dedupe_key": "k"}',
+        b'{"type": "agent.completed", "payload": {"run_id": "r", "goal": "\\ud800"}, "dedupe_key": "k"}',
     ],
 )
 def test_a_message_that_is_no_event_of_a_run_is_unreadable(body: bytes) -> None:

@@ -17,7 +17,6 @@ from pydantic import SecretStr
 from starlette.types import ASGIApp
 
 from agent_service.adapters.http_api import create_app
-from agent_service.adapters.http_protocol import BoundedProtocol
 from agent_service.adapters.sqlite_store import SqliteStore
 from agent_service.background import Background
 from agent_service.core.limits import LimitPolicy
@@ -33,6 +32,7 @@ from agent_service.runs import Runs
 from agent_service.settings import AgentSettings, HttpSettings, Scope, TokenSettings
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
+from groundwork.http_protocol import BoundedProtocol
 from schemas.catalog import Catalog
 from tests.fakes import FakeClock
 from tests.runs import NOON, wake_of

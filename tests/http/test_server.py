@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from agent_service.adapters.http_door import Door
-from agent_service.adapters.http_protocol import BoundedProtocol
+from groundwork.http_protocol import BoundedProtocol
 from tests.http import raw
 from tests.http.house import House, bearer, serving
 from tests.http.raw import HEAD

@@ -1,0 +1,111 @@
+"""A callback is small whatever a run has to say, and says where it was made shorter."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ductile_gateway.core.callbacks import MOST_BYTES, callback_body
+from ductile_gateway.core.lifecycle import LifecycleEvent
+from ductile_gateway.core.relay_envelope import envelope_body
+from tests.gateway.outbound_parts import HOOK, Town, an_event, down, read
+from tests.gateway.parts import NOON, RUN
+from tests.nats_server import until
+
+URL = f"https://traces.example/{RUN}"
+DONE = [{"id": f"d{n}", "text": f"Item {n} " + "ü" * 500, "done": True, "evidence": ["step:1"] * 50} for n in range(50)]
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    # Long ones, and such as JSON makes longer.
+    | st.builds(lambda text, times: text * times, st.text(max_size=20), st.integers(0, 3000)),
+    lambda inner: st.lists(inner, max_size=4).map(lambda items: items * 20) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+def saying(**more: Any) -> LifecycleEvent:
+    event = an_event()
+    event["payload"] |= {"trace_url": URL} | more
+    return read(event)
+
+
+def data_of(event: LifecycleEvent) -> dict[str, Any]:
+    body = callback_body(event)
+    assert len(body) <= MOST_BYTES
+    content = json.loads(body)
+    assert (content["type"], content["timestamp"]) == ("agent.completed", "2026-11-21T12:00:00Z")
+    data: dict[str, Any] = content["data"]
+    return data
+
+
+def test_what_fits_is_told_as_it_is() -> None:
+    room = MOST_BYTES - len(callback_body(saying(outcome="")))
+    whole = data_of(saying(outcome="x" * room))
+    assert whole["outcome"] == "x" * room
+    assert "truncated" not in whole
+    assert data_of(saying(outcome="x" * (room + 1)))["truncated"] is True
+
+
+@pytest.mark.parametrize("name", ["outcome", "goal", "reason", "a text of a newer agent"])
+@pytest.mark.parametrize("text", ["x" * 200_000, "ü" * 100_000, "\x01" * 30_000, "😀" * 30_000])
+def test_a_long_text_is_cut_with_a_mark(name: str, text: str) -> None:
+    data = data_of(saying(**{name: text}))
+    head, _, mark = data[name].partition("\n")
+    assert text.startswith(head)
+    assert len(head.encode()) > 1000
+    assert mark == f"[… {len(text.encode()) - len(head.encode())} more bytes]"
+    assert (data["run_id"], data["trace_url"], data["truncated"]) == (RUN, URL, True)
+
+
+def test_a_long_list_loses_its_end_and_the_rest_stays_whole() -> None:
+    paths = [f"artifacts/page-{number:04d}.html" for number in range(5000)]
+    data = data_of(saying(artifacts=paths, steps_taken=7))
+    assert data["artifacts"] == paths[: len(data["artifacts"])]
+    assert len(data["artifacts"]) > 100
+    assert (data["outcome"], data["steps_taken"]) == ("42", 7)
+
+
+def test_of_everything_long_something_is_left() -> None:
+    data = data_of(saying(goal="g" * 32_000, outcome="o" * 100_000, definition_of_done=DONE, artifacts=["a"] * 10_000))
+    assert data["definition_of_done"][0]["id"] == "d0"
+    assert data["goal"].startswith("gggg")
+    assert data["outcome"].startswith("oooo")
+
+
+def test_where_nothing_else_helps_the_run_is_still_named() -> None:
+    many = {f"field-{number}": number for number in range(5000)}
+    assert data_of(saying(**many)) == {"run_id": RUN, "trace_url": URL, "truncated": True}
+    assert data_of(saying(**many, trace_url="https://x/" + "y" * 30_000)) == {"run_id": RUN, "truncated": True}
+
+
+@settings(max_examples=200, deadline=None)
+@given(payload=st.dictionaries(st.text(), VALUES, max_size=6), url=VALUES)
+def test_whatever_is_said_the_body_is_small_and_json(payload: dict[str, Any], url: Any) -> None:
+    assert data_of(saying(**payload | {"trace_url": url, "run_id": RUN}))["run_id"] == RUN
+
+
+async def test_every_try_has_the_same_bytes_also_after_a_restart(tmp_path: Path) -> None:
+    town = Town(tmp_path)
+    event = an_event(callback=HOOK)
+    event["payload"]["outcome"] = "o" * 100_000
+    town.sender.answers["callback"] = down
+    async with town.telling() as outbound:
+        await outbound.take(read(event))
+        await until(lambda: len(town.sender.tries) == 1)
+    async with town.telling() as outbound:
+        await outbound.take(read(event, NOON + timedelta(minutes=1)))
+        await town.pass_by(600)
+    bodies = {delivery.body for delivery in town.sender.tries}
+    assert len(town.sender.tries) > 1
+    assert bodies == {callback_body(read(event))}
+
+
+def test_what_is_relayed_to_ductile_is_whole() -> None:
+    assert len(envelope_body(saying(outcome="x" * 100_000), "agent-gateway")) > 100_000

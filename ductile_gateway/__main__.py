@@ -14,10 +14,15 @@ from pathlib import Path
 
 import uvloop
 
-from ductile_gateway.app import find_tools, serve
+from ductile_gateway import ductile_service
+from ductile_gateway.adapters.argument_schemas import ArgumentSchemas
+from ductile_gateway.app import serve
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
+from ductile_gateway.offers import Offers
 from ductile_gateway.settings import GatewaySettings, load
+from ductile_gateway.toolbox import find_tools
 from groundwork import garbage, json_log
+from schemas.gateway_status import Finding
 
 DEFAULT_CONFIG = Path("agentic.yaml")
 EX_CONFIG = 78
@@ -55,6 +60,9 @@ def run(settings: GatewaySettings) -> int:
 
 def check(settings: GatewaySettings) -> int:
     """List the tools and what is wrong with them; the exit code. What is wrong with plugins is in the log before."""
+    for finding in asyncio.run(_of_ductile(settings)):
+        remedy = f" -> {finding.remedy}" if finding.remedy else ""
+        sys.stdout.write(f"{finding.name}: {finding.text}{remedy}\n")
     try:
         tools = asyncio.run(find_tools(settings))
     except (Misconfigured, TryAgain) as error:
@@ -66,6 +74,12 @@ def check(settings: GatewaySettings) -> int:
     for problem in tools.problems:
         sys.stdout.write(f"problem: {problem}\n")
     return EX_CONFIG if tools.problems or not tools.catalog.tools else 0
+
+
+async def _of_ductile(settings: GatewaySettings) -> Sequence[Finding]:
+    if settings.runner != "ductile":
+        return ()
+    return await ductile_service.look(settings.ductile, Offers(ArgumentSchemas))
 
 
 async def _until_told(settings: GatewaySettings) -> None:

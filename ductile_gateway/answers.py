@@ -9,8 +9,8 @@ import logging
 from ductile_gateway.core import results
 from ductile_gateway.core.artifacts import candidates
 from ductile_gateway.core.asked import Asked
-from ductile_gateway.core.calls import ToolOutcome, failed
-from ductile_gateway.core.entries import Answer
+from ductile_gateway.core.calls import ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.core.entries import Answer, Intent
 from ductile_gateway.core.results import Kept
 from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Clock, Ledger
 from schemas import keys, subjects
@@ -42,7 +42,23 @@ class Answers:
 
     async def publish(self, answer: Answer) -> None:
         """Put the result on the bus."""
-        key = keys.result(answer.run_id, answer.step, answer.attempt)
+        await self._say(answer, keys.result(answer.run_id, answer.step, answer.attempt))
+
+    async def tell_late(self, key: str, verdict: Verdict) -> bool:
+        """Put on the bus what came of a call that was answered at its deadline. False while it is not answered yet.
+
+        The run that waited for it has gone on, or ended; the agent writes down what comes for one that has ended."""
+        answer = await self._ledger.find(key)
+        if answer is None or isinstance(answer, Intent):
+            return False
+        log.warning("a late result", extra={"call": key, "ended": _told(verdict)})
+        if isinstance(verdict, ToolOutcome):
+            late = results.late_answer(answer, verdict, at=self._clock.now())
+            if late is not None:
+                await self._say(late, keys.late_result(late.run_id, late.step, late.attempt))
+        return True
+
+    async def _say(self, answer: Answer, key: str) -> None:
         headers = results.headers_of(answer, key)
         await self._bus.publish(subjects.TOOL_RESULT, answer.body, key=key, headers=headers)
 
@@ -56,3 +72,12 @@ class Answers:
         for one in kept:
             await self._artifacts.put(run_id, one.name, one.artifact.content, one.artifact.content_type)
         return kept
+
+
+def _told(verdict: Verdict) -> str:
+    match verdict:
+        case ToolOutcome():
+            return verdict.status
+        case Unknown(reason):
+            return f"unknown: {reason}"
+    return "never started"

@@ -9,163 +9,133 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from ductile_gateway.adapters.argument_schemas import ArgumentSchemas, schema_flaw
+from ductile_gateway import ductile_service
+from ductile_gateway.adapters.argument_schemas import ArgumentSchemas
 from ductile_gateway.adapters.ductile_api import open_api
-from ductile_gateway.adapters.ductile_discovery import discover_tools
-from ductile_gateway.adapters.ductile_runner import open_runner
+from ductile_gateway.adapters.ductile_runner import DuctileRunner, open_runner
 from ductile_gateway.adapters.http_ingress_server import serve_ingress
-from ductile_gateway.adapters.in_process_tools import InProcessTools, in_process_manifests
+from ductile_gateway.adapters.in_process_tools import InProcessTools
 from ductile_gateway.adapters.local_plugins import LocalPlugins
 from ductile_gateway.adapters.nats_artifacts import NatsArtifacts
 from ductile_gateway.adapters.nats_bus import NatsBus, NatsRequests, remedy
-from ductile_gateway.adapters.nats_catalog import serve_catalog
 from ductile_gateway.adapters.nats_prerequisites import ack_wait, require
-from ductile_gateway.adapters.plugin_folders import InstalledPlugin, PluginsMisconfigured, discover_plugins
+from ductile_gateway.adapters.nats_service import own_version, serve_questions
 from ductile_gateway.adapters.plugin_process import plugin_environment
 from ductile_gateway.adapters.sqlite_ledger import open_ledger
 from ductile_gateway.adapters.system_clock import SystemClock
 from ductile_gateway.answers import Answers
-from ductile_gateway.core.catalog import draw_catalog
-from ductile_gateway.core.ductile_catalog import DuctileTools
-from ductile_gateway.core.manifest import Manifest
 from ductile_gateway.errors import Misconfigured, TryAgain
 from ductile_gateway.lanes import Lanes
+from ductile_gateway.offers import Offers
 from ductile_gateway.outbound_service import serve_outbound
-from ductile_gateway.ports import Clock, Ledger, ToolRunner
+from ductile_gateway.ports import Artifacts, Clock, Ledger, ToolRunner
 from ductile_gateway.relay import Relay
 from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.status import Look, Status, look_at_offers
+from ductile_gateway.toolbox import Tools, tools_at_last
 from groundwork.artifact_bucket import ArtifactBucket
 from groundwork.nats_errors import BusError
 from groundwork.nats_link import NatsLink, connect
 from groundwork.process_lock import AlreadyRunning, ProcessLock
 from schemas import subjects
-from schemas.catalog import Catalog
+from schemas.gateway_status import Finding
 
 TIDY_SECONDS = 3600.0
 RECONNECT_LOOK_S = 0.5
-LOOK_FOR_TOOLS_S = 5.0
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """What is on offer. `plugins` by name, where they are ours; `ductile`, where one has them.
-
-    `problems`: what is left out, and why.
-    """
-
-    catalog: Catalog
-    problems: tuple[str, ...]
-    plugins: Mapping[str, InstalledPlugin] = field(default_factory=dict)
-    ductile: DuctileTools = field(default_factory=DuctileTools)
-
-
-async def find_tools(settings: GatewaySettings) -> Tools:
-    """Look what is there, and start nothing. Raises Misconfigured; TryAgain while Ductile is away."""
-    if settings.ductile and settings.runner == "ductile":
-        async with open_api(settings.ductile) as api:
-            found = await discover_tools(api, settings.choices() or {}, settings.ductile)
-        return _drawn(settings, found.manifests, ductile=found, problems=found.problems)
-    if settings.runner == "in_process":
-        return _drawn(settings, in_process_manifests())
-    plugins = _discover(settings)
-    return _drawn(settings, {name: plugin.manifest for name, plugin in plugins.items()}, plugins=plugins)
-
-
-def _drawn(
-    settings: GatewaySettings, manifests: Mapping[str, Manifest], *, problems: tuple[str, ...] = (), **found: Any
-) -> Tools:
-    choices = settings.choices()
-    if settings.runner == "ductile":  # nothing of a Ductile is on offer that was not asked for
-        choices = {name: choice for name, choice in (choices or {}).items() if (choice.plugin or name) in manifests}
-    catalog, flaws = draw_catalog(manifests, choices, timeout_s=settings.timeout_s, schema_flaw=schema_flaw)
-    return Tools(catalog, (*problems, *flaws), **found)
-
-
 async def serve(settings: GatewaySettings) -> None:
     """Run the gateway until cancelled. Raises Misconfigured, Broken or TryAgain, alone or in an ExceptionGroup."""
+    offers = Offers(ArgumentSchemas)
+    status = _status(settings, offers)
     with _locked(settings.store):
-        tools = await _tools_at_last(settings)
-        for problem in tools.problems:
-            log.warning("%s", problem)
-        if not tools.catalog.tools:
-            raise Misconfigured("there is no tool to offer: see the warnings above, and `ductile-gateway check`")
-        async with (
-            open_ledger(settings.store) as ledger,
-            _connected(settings) as link,
-            _runner(settings, tools) as runner,
-        ):
+        async with _connected(settings) as link, serve_questions(link, status.tell) as questions:
             await require(link)
-            await _work(settings, tools, _relay(settings, tools, ledger=ledger, link=link, runner=runner), ledger, link)
+            tools = await tools_at_last(settings)
+            offers.replace(tools.catalog, tools.problems)
+            async with open_ledger(settings.store) as ledger, _runner(settings, tools) as runner:
+                parts = _Parts(link, ledger, runner, status)
+                await questions.answer_catalog(lambda: offers.catalog)
+                await _work(settings, offers, parts)
 
 
-async def _tools_at_last(settings: GatewaySettings) -> Tools:
-    """The tools, once Ductile answers: until then requests wait on the bus."""
-    while True:
-        try:
-            return await find_tools(settings)
-        except TryAgain as error:
-            log.warning("no tools yet", extra={"why": str(error)})
-            await asyncio.sleep(LOOK_FOR_TOOLS_S)
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What was opened: it stays so until the end."""
+
+    link: NatsLink
+    ledger: Ledger
+    runner: ToolRunner
+    status: Status
+
+    def artifacts(self) -> Artifacts:
+        return NatsArtifacts(ArtifactBucket(self.link, subjects.ARTIFACT_BUCKET))
 
 
-async def _work(settings: GatewaySettings, tools: Tools, relay: Relay, ledger: Ledger, link: NatsLink) -> None:
-    clock, bus = SystemClock(), NatsBus(link)
+async def _work(settings: GatewaySettings, offers: Offers, parts: _Parts) -> None:
+    clock, link, bus = SystemClock(), parts.link, NatsBus(parts.link)
+    answers = Answers(parts.ledger, parts.artifacts(), bus, clock=clock)
+    relay = _relay(settings, offers, parts, answers=answers)
     requests = NatsRequests(
         link, relay, slots=settings.slots, in_progress_s=await ack_wait(link) / 3, grace_s=settings.grace_s
     )
-    async with serve_catalog(link, tools.catalog), asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as group:
         group.create_task(link.until_lost())
-        group.create_task(_tidy(ledger, clock, timedelta(days=settings.ledger_days)))
+        group.create_task(_tidy(parts.ledger, clock, timedelta(days=settings.ledger_days)))
         group.create_task(relay.recover())
         group.create_task(_keep_bus_informed(link, relay))
         group.create_task(requests.run())
+        if isinstance(parts.runner, DuctileRunner):
+            parts.status.also("ductile calls", partial(ductile_service.look_at_calls, parts.runner))
+            group.create_task(ductile_service.tend(settings, parts.runner, offers, tell_late=answers.tell_late))
         group.create_task(
             serve_ingress(
                 settings.ingress,
                 store=settings.store,
                 bus=bus,
-                artifacts=NatsArtifacts(ArtifactBucket(link, subjects.ARTIFACT_BUCKET)),
+                artifacts=parts.artifacts(),
                 clock=clock,
                 connected=lambda: link.connected,
             )
         )
         # Also with nobody to tell: the first who is configured must not be told of weeks of old endings as news.
-        group.create_task(serve_outbound(settings.outbound, link, settings.store, clock=clock))
-        log.info("ready", extra={"tools": [offer.name for offer in tools.catalog.tools], "nats": link.server_version})
+        group.create_task(serve_outbound(settings.outbound, link, settings.store, clock=clock, status=parts.status))
+        log.info("ready", extra={"tools": [offer.name for offer in offers.catalog.tools], "nats": link.server_version})
 
 
-def _relay(settings: GatewaySettings, tools: Tools, *, ledger: Ledger, link: NatsLink, runner: ToolRunner) -> Relay:
-    clock = SystemClock()
-    artifacts = NatsArtifacts(ArtifactBucket(link, subjects.ARTIFACT_BUCKET))
+def _status(settings: GatewaySettings, offers: Offers) -> Status:
+    version = own_version()
+
+    async def look_at_tools() -> Sequence[Finding]:
+        return look_at_offers(offers, version=version, runner=settings.runner)
+
+    looks: dict[str, Look] = {"gateway": look_at_tools}
+    if settings.runner == "ductile":
+        looks["ductile"] = partial(ductile_service.look, settings.ductile, offers)
+    return Status(looks, version=version)
+
+
+def _relay(settings: GatewaySettings, offers: Offers, parts: _Parts, *, answers: Answers) -> Relay:
     chosen = {name: choice.concurrency for name, choice in (settings.choices() or {}).items()}
-    widths = {offer.name: chosen.get(offer.name) or settings.concurrency for offer in tools.catalog.tools}
+    # Also for tools that are chosen and not there yet: a Ductile may have them later.
+    names = {*chosen, *(offer.name for offer in offers.catalog.tools)}
     return Relay(
-        tools.catalog,
-        ArgumentSchemas(tools.catalog),
-        ledger=ledger,
-        runner=runner,
-        artifacts=artifacts,
-        answers=Answers(ledger, artifacts, NatsBus(link), clock=clock),
-        lanes=Lanes(widths, room=settings.slots // 2),
-        clock=clock,
+        offers,
+        ledger=parts.ledger,
+        runner=parts.runner,
+        artifacts=parts.artifacts(),
+        answers=answers,
+        lanes=Lanes({name: chosen.get(name) or settings.concurrency for name in names}, room=settings.slots // 2),
+        clock=SystemClock(),
     )
-
-
-def _discover(settings: GatewaySettings) -> Mapping[str, InstalledPlugin]:
-    if not settings.plugins.folders:
-        raise Misconfigured("gateway.plugins.folders names no folder: name those that hold the plugins")
-    try:
-        return discover_plugins(settings.plugins.folders, settings.plugins.config)
-    except PluginsMisconfigured as error:
-        raise Misconfigured(str(error)) from error
 
 
 @contextlib.asynccontextmanager

@@ -1,13 +1,63 @@
 """Settings of the way to a Ductile: the section `gateway.ductile`. Every field says its unit and its default."""
 
 import ipaddress
+from collections.abc import Mapping
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
 
+from ductile_gateway.core.relay_envelope import EVENT_TYPE
+from schemas import subjects
+
 _Command = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}/[a-z0-9][a-z0-9_-]{0,63}$")]
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+PeerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")]
+
+
+class RelayPeerSettings(BaseModel):
+    """The gateway as one of the peers in Ductile's `remote_ingress.peers`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    path: Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._~/-]*$")] = "/ingest/peer"
+    """Its `remote_ingress.listen_path`."""
+    peer: PeerName = "agentic-gateway"
+    """The name under which Ductile knows the gateway."""
+    key_id: Annotated[str, StringConstraints(pattern=r"^[!-~]*$")] = "v1"
+    """The peer's `key_id`."""
+    secret: SecretStr
+    """The peer's secret; `secret_file` reads it from a file."""
+
+
+class RelayRouteSettings(RelayPeerSettings):
+    """Calls that go to Ductile as signed events with a dedupe key, instead of being asked of its API.
+
+    An event whose answer was lost is sent again under the same key, until the deadline of its call, where a call of the
+    API would be in doubt. By naming a route here you say that one pipeline of Ductile listens to its events, and that
+    the plugin in its first step acts once for each `event.dedupe_key`. Ductile's own memory of a key is not enough for
+    that: it knows a key whose job succeeded, and (version M) runs an event that comes again before that once more,
+    after the first; a job that failed is run again in every version.
+    """
+
+    routes: Annotated[dict[_Name, str | None], Field(min_length=1)]
+    """The type of the events by the route, which is the tool's `plugin`; without one `agentic.tool_request.ROUTE`."""
+    again_first_s: Annotated[float, Field(gt=0)] = 1.0
+    """How soon an event without an answer is sent again for the first time, in seconds; each further wait is twice as
+    long. A job that has succeeded by then is not run again."""
+    again_most_s: Annotated[float, Field(gt=0)] = 10.0
+    """The longest wait before an event is sent again, in seconds."""
+
+    @model_validator(mode="after")
+    def _of_legal_types(self) -> Self:
+        for route, kind in self.event_types().items():
+            if not EVENT_TYPE.fullmatch(kind):
+                raise ValueError(f"route {route} needs a type of lower-case words joined by dots, `-` or `_`")
+        return self
+
+    def event_types(self) -> Mapping[str, str]:
+        """The type of the events of each route."""
+        return {route: kind or subjects.tool_request(route) for route, kind in self.routes.items()}
 
 
 class DuctileSettings(BaseModel):
@@ -29,6 +79,11 @@ class DuctileSettings(BaseModel):
     be found whose answer was lost."""
     in_flight: Annotated[int, Field(ge=1)] = 16
     """Calls at the same time, of all tools: Ductile itself takes any number and lets them queue."""
+    queue_most: Annotated[int, Field(ge=1)] | None = 500
+    """Jobs waiting or running in Ductile, of all its users, beyond which new calls wait on the bus; none: they never
+    do."""
+    refresh_s: Annotated[float, Field(ge=1)] = 60.0
+    """How often Ductile is asked anew what its tools are, in seconds; a run keeps the tools with which it began."""
     request_timeout_s: Annotated[float, Field(gt=0)] = 15.0
     """How long Ductile may take to answer one HTTP request, in seconds."""
     poll_first_s: Annotated[float, Field(gt=0)] = 0.1
@@ -42,7 +97,9 @@ class DuctileSettings(BaseModel):
     idempotent: frozenset[_Command] = frozenset()
     """Commands that do no harm when they are repeated, as `plugin/command`: Ductile does not tell."""
     reading_pipelines: frozenset[_Name] = frozenset()
-    """Pipelines that change nothing, so that they may be repeated."""
+    """Pipelines that change nothing, so that they may be repeated; also routes of `relay`."""
+    relay: RelayRouteSettings | None = None
+    """Tools that are called by events with a dedupe key."""
 
     @model_validator(mode="after")
     def _guarded(self) -> Self:
@@ -58,6 +115,15 @@ class DuctileSettings(BaseModel):
         if not self.token.get_secret_value().isascii() or not self.token.get_secret_value().isprintable():
             raise ValueError("the token has characters that no header can carry")
         return self
+
+    def relayed(self) -> frozenset[str]:
+        """The routes that are called by events."""
+        return frozenset(self.relay.routes if self.relay else ())
+
+    def secrets(self) -> tuple[str, ...]:
+        """Values that no log may show."""
+        kept = (self.token, *((self.relay.secret,) if self.relay else ()))
+        return tuple(secret.get_secret_value() for secret in kept)
 
 
 def _loopback(host: str) -> bool:

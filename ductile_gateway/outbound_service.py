@@ -2,29 +2,36 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from ductile_gateway.adapters.callback_sender import open_callback_sender
 from ductile_gateway.adapters.nats_lifecycle import NatsDeadLetters, NatsLifecycle
 from ductile_gateway.adapters.relay_sender import RelaySender, open_relay_sender
-from ductile_gateway.adapters.sqlite_outbox import open_outbox
+from ductile_gateway.adapters.sqlite_outbox import SqliteOutbox, open_outbox
 from ductile_gateway.core.deliveries import Audience, Subscriber
 from ductile_gateway.errors import TryAgain
 from ductile_gateway.outbound import Outbound
 from ductile_gateway.outbound_ports import Outbox
 from ductile_gateway.outbound_settings import OutboundSettings, RelaySettings
 from ductile_gateway.ports import Clock
+from ductile_gateway.status import Status
 from groundwork.nats_link import NatsLink
 from schemas import subjects
+from schemas.gateway_status import Finding
 
 KEPT = timedelta(days=15)
 """How long a delivery is remembered after it was made: a day longer than the bus can bring its event again."""
 TIDY_S = 3600.0
+LONG = timedelta(minutes=5)
+"""What waits for longer is worth a look."""
 
 
-async def serve_outbound(settings: OutboundSettings, link: NatsLink, store: Path, *, clock: Clock) -> None:
+async def serve_outbound(
+    settings: OutboundSettings, link: NatsLink, store: Path, *, clock: Clock, status: Status
+) -> None:
     """Tell others until cancelled. `store` is a folder that exists. Raises Misconfigured or Broken."""
     async with (
         open_outbox(store) as outbox,
@@ -40,6 +47,7 @@ async def serve_outbound(settings: OutboundSettings, link: NatsLink, store: Path
             dead_letters=NatsDeadLetters(link),
             clock=clock,
         )
+        status.also("outbound", partial(_look, outbox, outbound, clock))
         endings = NatsLifecycle(link, subjects.STREAM, subjects.DURABLE_LIFECYCLE, take=outbound.take)
         group.create_task(outbound.run())
         group.create_task(endings.run())
@@ -66,6 +74,25 @@ async def _relay(settings: RelaySettings | None, clock: Clock) -> AsyncIterator[
         return
     async with open_relay_sender(settings, clock=clock) as sender:
         yield sender
+
+
+async def _look(outbox: SqliteOutbox, outbound: Outbound, clock: Clock) -> Sequence[Finding]:
+    """What others have not been told, and what nobody wanted to hear."""
+    backlog = outbox.backlog()
+    found = []
+    if backlog.oldest and clock.now() - backlog.oldest > LONG:
+        text = f"{backlog.waiting} deliveries wait, the oldest since {backlog.oldest:%Y-%m-%dT%H:%M:%SZ}"
+        remedy = f"see what is wrong at {backlog.lane}: {backlog.why}" if backlog.why else "see the gateway's log"
+        found.append(Finding(name="outbound", mark="warning", text=text, remedy=remedy))
+    if backlog.dead:
+        text = f"{backlog.dead} deliveries were given up in the last {KEPT.days} days"
+        remedy = f"nats stream view {subjects.STREAM_DEAD_LETTERS} --subject={subjects.DEAD_LETTERS_OUTBOUND}"
+        found.append(Finding(name="outbound", mark="warning", text=text, remedy=remedy))
+    for event, count in sorted(outbound.unheard.items()):
+        text = f"{count} times {event} was told to Ductile, and no pipeline there listens to it"
+        remedy = "add a pipeline on it, or take it out of gateway.outbound.relay.types"
+        found.append(Finding(name="outbound", mark="warning", text=text, remedy=remedy))
+    return found
 
 
 async def _tidy(outbox: Outbox, clock: Clock) -> None:

@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, StringConstraints
 
 from ductile_gateway.core.callbacks import signing_key
+from ductile_gateway.ductile_settings import RelayPeerSettings
 from schemas.events import ToolName
 
 EventType = Literal["agent.completed", "agent.escalated", "agent.failed", "agent.cancelled", "agent.progress"]
 ENDINGS: tuple[EventType, ...] = ("agent.completed", "agent.escalated", "agent.failed", "agent.cancelled")
 
-PeerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")]
 WebUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+([/?#]\S*)?$", max_length=2048)]
 RelayUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+/?$", max_length=2048)]
 Seconds = Annotated[float, Field(gt=0, le=120)]
@@ -32,19 +32,11 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class RelaySettings(_Section):
-    """Ductile's relay ingress, as one of the peers in its `remote_ingress.peers`."""
+class RelaySettings(RelayPeerSettings):
+    """Ductile's relay ingress."""
 
     url: RelayUrl
     """Where Ductile's API listens, such as http://127.0.0.1:8080."""
-    path: Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._~/-]*$")] = "/ingest/peer"
-    """Its `remote_ingress.listen_path`."""
-    peer: PeerName = "agentic-gateway"
-    """The name under which Ductile knows the gateway."""
-    key_id: Annotated[str, StringConstraints(pattern=r"^[!-~]*$")] = "v1"
-    """The peer's `key_id`."""
-    secret: SecretStr
-    """The peer's secret; `secret_file` reads it from a file."""
     types: tuple[EventType, ...] = ENDINGS
     """What is relayed."""
     timeout_s: Seconds = 10.0

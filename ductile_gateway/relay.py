@@ -24,8 +24,9 @@ from ductile_gateway.core.calls import AlreadyStarted, ToolCall, ToolOutcome, Un
 from ductile_gateway.core.entries import Answer, Intent, Past
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.lanes import Lanes
-from ductile_gateway.ports import ArgumentCheck, Artifacts, Clock, Ledger, ToolRunner
-from schemas.catalog import Catalog
+from ductile_gateway.offers import Offers
+from ductile_gateway.ports import Artifacts, Clock, Ledger, ToolRunner
+from schemas.catalog import ToolCommand
 
 PUBLISHED_AGAIN = timedelta(seconds=60)
 """How far back results are published once more: a power cut may have cost the bus what it had acknowledged."""
@@ -39,8 +40,7 @@ class Relay:
 
     def __init__(
         self,
-        catalog: Catalog,
-        arguments: ArgumentCheck,
+        offers: Offers,
         *,
         ledger: Ledger,
         runner: ToolRunner,
@@ -49,8 +49,7 @@ class Relay:
         lanes: Lanes,
         clock: Clock,
     ) -> None:
-        self._offers = {offer.name: offer for offer in catalog.tools}
-        self._arguments = arguments
+        self._offers = offers
         self._ledger = ledger
         self._runner = runner
         self._artifacts = artifacts
@@ -110,7 +109,7 @@ class Relay:
     async def _first(self, asked: Asked) -> ToolOutcome:
         """Run the call, as far as it is known never to have run. It is admitted once there is a place for it."""
         async with self._lanes.enter(asked.request.tool):
-            offer, flaw = self._offers.get(asked.request.tool), self._arguments.flaw(asked)
+            offer, flaw = self._offers.find(asked.request.tool), self._offers.flaw(asked)
             match policy.admit(asked, offer, flaw=flaw, now=self._clock.now()):
                 case policy.Run() as run:
                     return await self._run(run)
@@ -119,7 +118,7 @@ class Relay:
                     return outcome
 
     async def _run(self, run: policy.Run) -> ToolOutcome:
-        payload = await self._with_contents(run)
+        payload = await self._with_contents(run.intent, run.command)
         if isinstance(payload, ToolOutcome):
             return payload
         if run.intent.may_repeat:
@@ -131,17 +130,32 @@ class Relay:
         try:
             verdict = await self._verdict(self._runner.run(call))
         except AlreadyStarted:
-            verdict = await self._verdict(self._runner.resume(call))
+            return await self._begun_before(run.intent, call)
         return policy.after_run(verdict, run.intent)
+
+    async def _begun_before(self, intent: Intent, call: ToolCall) -> ToolOutcome:
+        """A crash took the intent of the call and not what the runner remembers: look for it, as for any other."""
+        outcome = policy.after_resume(await self._verdict(self._runner.resume(call)), intent)
+        if isinstance(outcome, ToolOutcome):
+            return outcome
+        await self._runner.forget(call.key)
+        return policy.after_run(await self._verdict(self._runner.run(call)), intent)
 
     async def _resume(self, intent: Intent) -> ToolOutcome:
         log.info("resuming", extra=intent.asked.facts())
-        verdict = await self._verdict(self._runner.resume(_call(intent, intent.asked.request.tool_payload)))
+        verdict = await self._verdict(self._runner.resume(_call(intent, await self._payload_again(intent))))
         outcome = policy.after_resume(verdict, intent)
         if isinstance(outcome, ToolOutcome):
             return outcome
         await self._runner.forget(intent.asked.key)
         return await self._first(intent.asked)
+
+    async def _payload_again(self, intent: Intent) -> dict[str, JsonValue]:
+        """What the call was made with, for runners that have to send the same again."""
+        request = intent.asked.request
+        command = self._offers.command(request.tool, request.tool_command)
+        payload = await self._with_contents(intent, command) if command else None
+        return payload if isinstance(payload, dict) else request.tool_payload
 
     async def _verdict(self, running: Awaitable[Verdict]) -> Verdict:
         try:
@@ -152,11 +166,11 @@ class Relay:
             log.exception("the runner failed")
             return Unknown(f"the gateway failed while it ran ({type(error).__name__})")
 
-    async def _with_contents(self, run: policy.Run) -> dict[str, JsonValue] | ToolOutcome:
+    async def _with_contents(self, intent: Intent, command: ToolCommand) -> dict[str, JsonValue] | ToolOutcome:
         """The arguments with the contents of artifacts in place of their paths, or why there are none."""
-        request = run.intent.asked.request
+        request = intent.asked.request
         payload = dict(request.tool_payload)
-        for argument, path in artifact_arguments(run.command, payload).items():
+        for argument, path in artifact_arguments(command, payload).items():
             name = name_in(path) or ""
             content = await self._artifacts.get(request.run_id, name)
             if content is None:

@@ -89,8 +89,8 @@ class GatewaySettings(_Section):
     def secrets(self) -> tuple[str, ...]:
         """Values that no log may show: any text that a plugin is configured with may be one."""
         configured = (value for config in self.plugins.config.values() for value in config.values())
-        token = (self.ductile.token.get_secret_value(),) if self.ductile else ()
-        ours = (*self.nats.secrets(), *token, *self.ingress.secrets(), *self.outbound.secrets())
+        ductile = self.ductile.secrets() if self.ductile else ()
+        ours = (*self.nats.secrets(), *ductile, *self.ingress.secrets(), *self.outbound.secrets())
         return (*ours, *(value for value in configured if isinstance(value, str)))
 
 

@@ -112,21 +112,18 @@ class DuctileApi:
         """Version and size of the queue. Raises Away or Refused."""
         return _object(await self._get("/healthz"))
 
-    async def may_read_jobs(self) -> None:
-        """Raises Refused if the token may not read jobs, or Away."""
+    async def permits(self, method: str, path: str) -> bool:
+        """Whether the token opens what is asked for, by a request that changes nothing. Raises Away, or Refused where
+        the token is not known at all."""
         try:
-            await self._get("/job/00000000-0000-4000-8000-000000000000")
-        except Refused as refusal:
-            if refusal.status != httpx2.codes.NOT_FOUND:
-                raise
-
-    async def may_see_configuration(self) -> bool:
-        """Whether the token opens what only an operator needs. Raises Away."""
-        try:
-            await self._get("/config/view")
-        except Refused:
-            return False
-        return True
+            status, answer = await self._exchange(self._http, method, path, content=b"{}" if method == "POST" else None)
+        except (httpx2.HTTPError, TimeoutError, Unreadable) as error:
+            raise Away(f"Ductile did not answer ({type(error).__name__})") from error
+        if status == httpx2.codes.UNAUTHORIZED:
+            raise Refused(status, _quote(answer))
+        if httpx2.codes.is_server_error(status):
+            raise Away(f"Ductile answered {status}")
+        return status != httpx2.codes.FORBIDDEN
 
     async def may_follow_events(self) -> bool:
         """Whether the token opens the stream of events. Raises Away."""

@@ -1,11 +1,12 @@
-"""What a Ductile has to offer, asked at the start, together with whether our token opens what we need."""
+"""What a Ductile has to offer, and whether our token opens what we need: asked at the start, and now and then after."""
 
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
 from ductile_gateway.adapters.ductile_api import Away, DuctileApi, Refused, Unreadable
-from ductile_gateway.core.catalog import ToolChoice
+from ductile_gateway.adapters.ductile_probe import look_at
+from ductile_gateway.core.catalog import HOUSEKEEPING, ToolChoice
 from ductile_gateway.core.ductile_catalog import Declared, DuctileTools, pipeline_names, read_tools, wanted
 from ductile_gateway.ductile_settings import DuctileSettings
 from ductile_gateway.errors import Misconfigured, TryAgain
@@ -16,40 +17,41 @@ async def discover_tools(
 ) -> DuctileTools:
     """The plugins and pipelines of the chosen tools. Raises Misconfigured when the token does not open them, TryAgain
     while Ductile is away."""
-    declared = Declared(settings.idempotent, settings.reading_pipelines)
     try:
-        await _probe(api)
-        warned = await _events(api, settings)
-        names = sorted(wanted(choices))
-        found = await asyncio.gather(*(api.plugin(name) for name in names))
-        pipelines = pipeline_names(await api.skills()) if names else frozenset()
+        await _look(api, settings, writes=False)
+        found = await _read(api, choices, settings)
+        warned = await _look(api, settings, writes=_writes(found, choices or {}, settings.relayed()))
     except Refused as refusal:
-        raise Misconfigured(
-            f"gateway.ductile: the token is refused what the gateway needs, which is plugin:rw and jobs:ro: {refusal}"
-        ) from refusal
+        raise Misconfigured(f"gateway.ductile: {refusal}") from refusal
     except (Away, Unreadable) as error:
         raise TryAgain(f"gateway.ductile: {error}") from error
-    plugins = {name: document for name, document in zip(names, found, strict=True) if document is not None}
-    found_tools = read_tools(names, plugins, pipelines, declared=declared)
-    return replace(found_tools, problems=(*warned, *found_tools.problems))
+    return replace(found, problems=(*warned, *found.problems))
 
 
-async def _probe(api: DuctileApi) -> None:
-    posture = (await api.health()).get("posture")
-    if posture == "management-only":
-        raise Misconfigured(
-            "gateway.ductile: this Ductile runs for its management only and does no work: give it a vault"
-        )
-    await api.may_read_jobs()
-    if await api.may_see_configuration():
-        raise Misconfigured(
-            "gateway.ductile: the token may see Ductile's configuration, so it has the scope * or system:…, which "
-            "opens far more than tools: make one with plugin:ro (plugin:rw where tools write), jobs:ro and events:ro"
-        )
+async def _look(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[str, ...]:
+    """What is to be said of Ductile and of the token. Raises Misconfigured where nothing can be done with them."""
+    findings = await look_at(api, settings, writes=writes)
+    for finding in findings:
+        if finding.mark == "wrong":
+            raise Misconfigured(f"gateway.ductile: {finding.text}: {finding.remedy}")
+    return tuple(f"gateway.ductile: {found.text}: {found.remedy}" for found in findings if found.mark == "warning")
 
 
-async def _events(api: DuctileApi, settings: DuctileSettings) -> tuple[str, ...]:
-    """What is to be said of the stream of events."""
-    if not settings.events or await api.may_follow_events():
-        return ()
-    return ("gateway.ductile: the token may not follow events: jobs are polled, which is slower. Give it events:ro",)
+async def _read(api: DuctileApi, choices: Mapping[str, ToolChoice] | None, settings: DuctileSettings) -> DuctileTools:
+    names = sorted(wanted(choices))
+    documents = await asyncio.gather(*(api.plugin(name) for name in names))
+    plugins = {name: document for name, document in zip(names, documents, strict=True) if document is not None}
+    pipelines = pipeline_names(await api.skills()) if names else frozenset()
+    declared = Declared(settings.idempotent, settings.reading_pipelines)
+    return read_tools(names, plugins, pipelines, declared=declared, relayed=settings.relayed())
+
+
+def _writes(found: DuctileTools, choices: Mapping[str, ToolChoice], relayed: frozenset[str]) -> bool:
+    """Whether a chosen command does for which the token is needed: events are signed instead."""
+    chosen = ((choice.plugin or name, choice.commands) for name, choice in choices.items())
+    return any(
+        command.type == "write" and (command.name in commands if commands else command.name not in HOUSEKEEPING)
+        for plugin, commands in chosen
+        if plugin in found.manifests and plugin not in relayed
+        for command in found.manifests[plugin].commands
+    )

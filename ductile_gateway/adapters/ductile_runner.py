@@ -1,38 +1,38 @@
 """Tools in a Ductile. Fills the port ToolRunner.
 
-    receipt durable ─▶ POST ─▶ job id durable ─▶ wait for the job ─▶ verdict
+    receipt durable ─▶ start ─▶ job id durable ─▶ wait for the job ─▶ verdict
 
-Rules: a call is sent at most once. Ductile has no idempotency of its own, so a start without an answer is never
-repeated: the call id travels in the payload, and a job whose result shows it is the one that was started. A job that
-merely may be it is waited for, and not taken for it. What cannot be found out is Unknown.
+Rules: how a call is started, and found when its start was not answered, is for its route to say. What is under way in
+Ductile counts, whoever started it: of a longer queue than may be, and beyond `in_flight` calls, nothing is started.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
-from pydantic import JsonValue
+import httpx2
 
-from ductile_gateway.adapters.ductile_api import Away, DuctileApi, Lost, NotSent, Refused, Unreadable
+from ductile_gateway.adapters.ductile_api import DuctileApi, Lost, NotSent, Refused
 from ductile_gateway.adapters.ductile_events import DuctileEvents
+from ductile_gateway.adapters.ductile_late import LateJobs
+from ductile_gateway.adapters.ductile_queue import DuctileQueue
+from ductile_gateway.adapters.ductile_relay_starts import open_relay_starts
+from ductile_gateway.adapters.ductile_starts import ApiStarts, Starts
 from ductile_gateway.adapters.ductile_watch import Job, JobWatch, Pace
 from ductile_gateway.adapters.sqlite_receipts import Receipt, open_receipts
 from ductile_gateway.core.breaker import Breaker
 from ductile_gateway.core.calls import AlreadyStarted, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.core.ductile_catalog import DuctileTools
-from ductile_gateway.core.jobs import FINISHED
 from ductile_gateway.ductile_settings import DuctileSettings
 from ductile_gateway.errors import TryAgain
+from ductile_gateway.places import Places
 from ductile_gateway.ports import Clock
 
-CALL_ID = "agentic_call_id"
 COME_BACK_S = 1.0
-CLOCKS_DIFFER_BY = timedelta(seconds=30)
-"""How far Ductile's clock may be behind ours."""
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 class Receipts(Protocol):
     """What is remembered of calls that were or may have been sent; durable on return but for `drop_soon`."""
 
-    async def begin(self, key: str, at: datetime) -> bool: ...
+    async def begin(self, key: str, at: datetime, *, relayed: bool) -> bool: ...
     async def accepted(self, key: str, job_id: str) -> None: ...
     async def find(self, key: str) -> Receipt | None: ...
     async def drop(self, key: str) -> None: ...
@@ -52,67 +52,70 @@ class DuctileRunner:
 
     def __init__(
         self,
-        api: DuctileApi,
         receipts: Receipts,
         watch: JobWatch,
         *,
-        tools: DuctileTools,
+        starts: ApiStarts,
+        relayed: Mapping[str, Starts],
+        pipelines: frozenset[str],
+        queue: DuctileQueue,
+        late: LateJobs,
         settings: DuctileSettings,
-        pace: Pace,
         clock: Clock,
     ) -> None:
-        self._api = api
+        """`relayed`: how routes are called that are not called by `starts`. `pipelines`: routes of several jobs."""
         self._receipts = receipts
         self._watch = watch
-        self._tools = tools
-        self._send_call_id = settings.send_call_id
-        self._places = asyncio.Semaphore(settings.in_flight)
+        self._starts = starts
+        self._relayed = relayed
+        self._pipelines = pipelines
+        self._queue = queue
+        self.late = late
+        self._places = Places(settings.in_flight)
         self._breaker = Breaker(settings.breaker_failures, timedelta(seconds=settings.breaker_open_s))
-        self._pace = pace
         self._clock = clock
+
+    def now_has(self, tools: DuctileTools) -> None:
+        """What Ductile has changed while we run: calls that come from now on are made by it."""
+        self._pipelines = tools.pipelines | self._relayed.keys()
+        self._starts.now_has(tools)
+
+    def left_alone(self) -> dict[str, float]:
+        """The plugins that could not be reached several times, and how many seconds they are not called yet."""
+        return self._breaker.left_alone(self._clock.now())
 
     async def run(self, call: ToolCall) -> Verdict:
         """Run the call, once. Raises AlreadyStarted for a key that was begun and not forgotten, TryAgain when Ductile
-        cannot be reached and nothing was sent."""
-        if not await self._place_for(call):
-            return failed("expired", "the deadline had passed before the call was sent to Ductile", retryable=True)
-        try:
+        cannot be reached or has too much to do, and nothing was sent."""
+        left_s = (call.deadline_at - self._clock.now()).total_seconds()
+        async with self._places.one(within_s=left_s) as there_is_one:
+            if not there_is_one:
+                return failed("expired", "the deadline had passed before the call was sent to Ductile", retryable=True)
+            await self._queue.check()
             return await self._run(call)
-        finally:
-            self._places.release()
 
     async def resume(self, call: ToolCall) -> Verdict:
         """The verdict on a call that may have been sent before: of the same job, if it is known or can be found."""
         receipt = await self._receipts.find(call.key)
         if receipt is None:
             return NeverStarted()
-        if receipt.job_id is None:
-            return await self._search(call, receipt.begun_at)
-        return await self._watch.verdict(self._job(call, receipt.job_id), call)
+        async with self._places.one_more():
+            if receipt.job_id is None:
+                return await self._found(call, receipt)
+            return await self._watch.verdict(self._job(call, receipt.job_id, relayed=receipt.relayed), call)
 
     async def forget(self, key: str) -> None:
         """The verdict is recorded. A key that is not known is fine."""
         self._receipts.drop_soon(key)
 
-    async def _place_for(self, call: ToolCall) -> bool:
-        """Whether there is one of the places in Ductile before the deadline. It is to be released."""
-        left_s = (call.deadline_at - self._clock.now()).total_seconds()
-        if left_s <= 0:
-            return False
-        try:
-            async with asyncio.timeout(left_s):
-                return await self._places.acquire()
-        except TimeoutError:
-            return False
-
     async def _run(self, call: ToolCall) -> Verdict:
         if wait_s := self._breaker.wait_s(call.plugin, self._clock.now()):
             raise TryAgain(f"{call.plugin} in Ductile is left alone after several failures", wait_s)
-        begun_at = self._clock.now()
-        if not await self._receipts.begin(call.key, begun_at):
+        receipt = Receipt(self._clock.now(), relayed=call.plugin in self._relayed)
+        if not await self._receipts.begin(call.key, receipt.begun_at, relayed=receipt.relayed):
             raise AlreadyStarted(call.key)
         try:
-            job_id = await self._start(call)
+            job_id = await self._relayed.get(call.plugin, self._starts).start(call)
         except NotSent as error:
             await self._receipts.drop(call.key)
             raise TryAgain(str(error), self._failed(call.plugin)) from error
@@ -122,67 +125,28 @@ class DuctileRunner:
         except Lost as error:
             log.warning("an answer was lost", extra={"call": call.key, "why": str(error)})
             self._failed(call.plugin)
-            return await self._search(call, begun_at)
+            return await self._found(call, receipt)
         self._breaker.succeeded(call.plugin)
-        return await self._accepted(call, job_id)
+        return await self._accepted(call, job_id, relayed=receipt.relayed)
 
-    async def _start(self, call: ToolCall) -> str:
-        if call.plugin in self._tools.pipelines:
-            return await self._api.start_pipeline(call.plugin, self._payload(call))
-        return await self._api.start(call.plugin, call.command, self._payload(call))
+    def _job(self, call: ToolCall, job_id: str, *, relayed: bool) -> Job:
+        return Job(job_id, pipeline=relayed or call.plugin in self._pipelines)
 
-    def _payload(self, call: ToolCall) -> dict[str, JsonValue]:
-        """Whatever the model gave as a call id, ours is the one that is sent."""
-        payload = {name: value for name, value in call.payload.items() if name != CALL_ID}
-        return payload | {CALL_ID: call.key} if self._names_itself(call) else payload
+    async def _found(self, call: ToolCall, receipt: Receipt) -> Verdict:
+        """The verdict on a call whose start was not answered. It is looked for on the way that it went: settings may
+        have changed since."""
+        way = self._relayed.get(call.plugin) if receipt.relayed else self._starts
+        if way is None:
+            return Unknown("its event in Ductile was not answered, and its route is not called by events any more")
+        found = await way.find(call, receipt.begun_at)
+        return found if isinstance(found, Unknown) else await self._accepted(call, found, relayed=receipt.relayed)
 
-    async def _accepted(self, call: ToolCall, job_id: str) -> Verdict:
+    async def _accepted(self, call: ToolCall, job_id: str, *, relayed: bool) -> Verdict:
         try:
             await self._receipts.accepted(call.key, job_id)
         except TryAgain as error:  # the job runs, and this process knows it: only a crash would make it doubtful
             log.warning("a job id is not stored", extra={"call": call.key, "job_id": job_id, "why": str(error)})
-        return await self._watch.verdict(self._job(call, job_id), call)
-
-    async def _search(self, call: ToolCall, begun_at: datetime) -> Verdict:
-        """Look for the job of a start that was not answered: as long as there is one that may yet show to be it."""
-        if not self._names_itself(call) or call.plugin in self._tools.pipelines:
-            return Unknown("its start in Ductile was not answered, and it carries no call id to find its job by")
-        settled_at = self._clock.now() + timedelta(seconds=self._pace.settle_s)
-        patient_until = self._watch.patient_until(call)
-        suspects: frozenset[str] | None = None
-        delay_s = self._pace.first_s
-        while True:
-            try:
-                under_way = await self._under_way(call, begun_at)
-                if job_id := await self._shown(call, begun_at):
-                    return await self._accepted(call, job_id)
-                # Once it had time to show, a job that is new is another's.
-                suspects = under_way if suspects is None or self._clock.now() < settled_at else suspects & under_way
-                ends_at = max(call.deadline_at, settled_at) if suspects else settled_at
-            except (Away, Unreadable):
-                ends_at = patient_until
-            if self._clock.now() >= ends_at:
-                return Unknown("its start in Ductile was not answered, and no job there shows its call id")
-            await asyncio.sleep(delay_s)
-            delay_s = min(2 * delay_s, self._pace.most_s)
-
-    async def _under_way(self, call: ToolCall, begun_at: datetime) -> frozenset[str]:
-        """The jobs of the same command that are not finished, and of which one may be the call's."""
-        jobs = await self._api.jobs(plugin=call.plugin, command=call.command)
-        unfinished = (job for job in jobs if job.get("status") not in FINISHED)
-        return frozenset(str(job.get("job_id")) for job in unfinished if _since(job.get("created_at"), begun_at))
-
-    async def _shown(self, call: ToolCall, begun_at: datetime) -> str | None:
-        """The one job whose result or stderr holds the call id, and that is not older than the call."""
-        entries = await self._api.logged_with(call.key, plugin=call.plugin, command=call.command)
-        found = {str(entry.get("job_id")) for entry in entries if _since(entry.get("created_at"), begun_at)}
-        return found.pop() if len(found) == 1 else None
-
-    def _names_itself(self, call: ToolCall) -> bool:
-        return self._send_call_id and (call.plugin, call.command) not in self._tools.closed
-
-    def _job(self, call: ToolCall, job_id: str) -> Job:
-        return Job(job_id, pipeline=call.plugin in self._tools.pipelines)
+        return await self._watch.verdict(self._job(call, job_id, relayed=relayed), call)
 
     def _failed(self, plugin: str) -> float:
         """How long to wait after one more failure to reach the plugin, in seconds."""
@@ -195,7 +159,7 @@ class DuctileRunner:
         self._breaker.succeeded(call.plugin)
         if refusal.status == 429:
             raise TryAgain(str(refusal), COME_BACK_S) from refusal
-        is_missing = any(words in str(refusal) for words in ("not found", "not supported"))
+        is_missing = any(words in str(refusal) for words in ("not found", "not supported", "not allowed"))
         is_of_arguments = refusal.status in (400, 413, 422) and not is_missing
         error_class = "invalid_arguments" if is_of_arguments else "configuration"
         return failed(error_class, str(refusal), retryable=False)
@@ -210,26 +174,36 @@ async def open_runner(
     store: Path,
     clock: Clock,
     pace: Pace | None = None,
+    relay_transport: httpx2.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[DuctileRunner]:
-    """A runner whose receipts are in the existing folder `store`. Raises Misconfigured when they cannot be used."""
+    """A runner whose receipts are in the existing folder `store`. Raises Misconfigured when they cannot be used.
+
+    `relay_transport`: in place of the network, for what goes through Ductile's relay ingress.
+    """
     pace = pace or Pace(first_s=settings.poll_first_s, most_s=settings.poll_most_s)
     events = DuctileEvents(api)
-    watch = JobWatch(api, events, pace=pace, clock=clock)
-    async with open_receipts(store) as receipts:
+    async with (
+        open_receipts(store) as receipts,
+        open_relay_starts(settings, clock=clock, transport=relay_transport) as relayed,
+    ):
+        watch = JobWatch(api, events, overdue=receipts.overdue, pace=pace, clock=clock)
+        starts = ApiStarts(api, watch, tools=tools, send_call_id=settings.send_call_id, pace=pace, clock=clock)
+        pipelines = tools.pipelines | relayed.keys()
+        queue = DuctileQueue(api, most=settings.queue_most, clock=clock)
         following = asyncio.create_task(events.follow()) if settings.events else None
         try:
-            yield DuctileRunner(api, receipts, watch, tools=tools, settings=settings, pace=pace, clock=clock)
+            yield DuctileRunner(
+                receipts,
+                watch,
+                starts=starts,
+                relayed=relayed,
+                pipelines=pipelines,
+                queue=queue,
+                late=LateJobs(watch, receipts.overdue, every_s=pace.most_s, clock=clock),
+                settings=settings,
+                clock=clock,
+            )
         finally:
             if following:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
-            await watch.close()
-
-
-def _since(created_at: JsonValue, begun_at: datetime) -> bool:
-    try:
-        created = datetime.fromisoformat(str(created_at))
-    except ValueError:
-        return False
-    created = created if created.tzinfo else created.replace(tzinfo=UTC)
-    return created >= begun_at - CLOCKS_DIFFER_BY

@@ -1,14 +1,13 @@
 """Waiting for a job of a Ductile, until its end or the deadline of the call, which is ours: Ductile cannot cancel.
 
 Rules: an event is a hint to look, a look is what counts. A Ductile that is away is waited for, beyond the deadline of
-the call too if that is near, because it knows how the job ended. What ends after its deadline is logged, and no more.
+the call too if that is near, because it knows how the job ended. A job that outlives its call is remembered as overdue.
 """
 
 import asyncio
-import contextlib
-import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from ductile_gateway.adapters.ductile_api import Away, DuctileApi, Unreadable
 from ductile_gateway.adapters.ductile_events import DuctileEvents
@@ -18,9 +17,6 @@ from ductile_gateway.ports import Clock
 
 SOON_S = 0.02
 """After an event: Ductile publishes it shortly before it has written down what it tells of."""
-MOST_LATE = 64
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +24,13 @@ class Pace:
     """How patient waiting is; all in seconds.
 
     first_s, most_s: the first and the longest wait between two looks. patience_s: how long at least a Ductile that is
-    away is waited for. settle_s: how long it may take until a job shows whose start was not answered. late_s: how long
-    the end of a job is looked for after the deadline of its call.
+    away is waited for. settle_s: how long it may take until a job shows whose start was not answered.
     """
 
     first_s: float = 0.1
     most_s: float = 5.0
     patience_s: float = 30.0
     settle_s: float = 2.0
-    late_s: float = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +41,22 @@ class Job:
     pipeline: bool
 
 
-class JobWatch:
-    """Waits for jobs. Close it to give up on those that are late."""
+class Overdue(Protocol):
+    """Where jobs are remembered that outlive their calls."""
 
-    def __init__(self, api: DuctileApi, events: DuctileEvents, *, pace: Pace, clock: Clock) -> None:
+    async def add(self, key: str, job: Job, at: datetime) -> None:
+        """Durable on return; again changes nothing. Raises TryAgain."""
+
+
+class JobWatch:
+    """Waits for jobs."""
+
+    def __init__(self, api: DuctileApi, events: DuctileEvents, *, overdue: Overdue, pace: Pace, clock: Clock) -> None:
         self._api = api
         self._events = events
+        self._overdue = overdue
         self._pace = pace
         self._clock = clock
-        self._late: set[asyncio.Task[None]] = set()
 
     async def verdict(self, job: Job, call: ToolCall) -> Verdict:
         """How the job ended, or `timeout` at the deadline of the call."""
@@ -64,13 +65,13 @@ class JobWatch:
         with self._events.of(job.job_id) as hint:
             while True:
                 hint.clear()
-                reading = await self._look(job)
+                reading = await self.look(job)
                 if not isinstance(reading, Going | Away):
                     return reading
                 ends_at = patient_until if isinstance(reading, Away) else call.deadline_at
                 left_s = (ends_at - self._clock.now()).total_seconds()
                 if left_s <= 0:
-                    return self._overdue(job, call, reading)
+                    return await self._given_up(job, call, reading)
                 hinted = await _hinted(hint, within_s=min(delay_s, left_s))
                 delay_s = SOON_S if hinted else min(2 * delay_s, self._pace.most_s)
 
@@ -78,13 +79,8 @@ class JobWatch:
         """How long a Ductile is waited for that is away."""
         return max(call.deadline_at, self._clock.now() + timedelta(seconds=self._pace.patience_s))
 
-    async def close(self) -> None:
-        """Give up on what is late."""
-        for task in self._late:
-            task.cancel()
-        await asyncio.gather(*self._late, return_exceptions=True)
-
-    async def _look(self, job: Job) -> Going | Away | Verdict:
+    async def look(self, job: Job) -> Going | Away | Verdict:
+        """What the job has come to by now; Away where Ductile does not say."""
         try:
             return await self._reading(job)
         except Away as error:
@@ -123,27 +119,11 @@ class JobWatch:
         again = await self._api.tree(job.job_id)
         return read_tree(again) if len(again) == len(jobs) else Going()
 
-    def _overdue(self, job: Job, call: ToolCall, reading: Going | Away) -> ToolOutcome:
-        if len(self._late) < MOST_LATE:
-            task = asyncio.create_task(self._log_late(job, call.key))
-            self._late.add(task)
-            task.add_done_callback(self._late.discard)
+    async def _given_up(self, job: Job, call: ToolCall, reading: Going | Away) -> ToolOutcome:
+        await self._overdue.add(call.key, job, self._clock.now())
         state = "is still trying" if isinstance(reading, Going) and reading.retrying else "has not ended"
         why = f"Ductile is away ({reading})" if isinstance(reading, Away) else f"job {job.job_id} of Ductile {state}"
         return failed("timeout", f"the deadline has passed: {why}", retryable=True)
-
-    async def _log_late(self, job: Job, key: str) -> None:
-        async def ended() -> Verdict:
-            while True:
-                await asyncio.sleep(self._pace.most_s)
-                if not isinstance(reading := await self._look(job), Going | Away):
-                    return reading
-
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._pace.late_s):
-                verdict = await ended()
-                how = verdict.status if isinstance(verdict, ToolOutcome) else "unknown"
-                log.warning("a late result", extra={"call": key, "job_id": job.job_id, "status": how})
 
 
 async def _hinted(hint: asyncio.Event, *, within_s: float) -> bool:

@@ -6,6 +6,7 @@ Like the ledger: writes go through the group commit, and look-ups run on a readi
 import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -45,6 +46,22 @@ DELETE FROM deliveries WHERE position IN
 (SELECT position FROM deliveries WHERE outcome IS NOT NULL AND settled_at < ? ORDER BY settled_at LIMIT ?)
 """
 
+_BACKLOG = "SELECT count(*), min(accepted_at) FROM deliveries WHERE outcome IS NULL"
+_LAST_WHY = "SELECT lane, why FROM deliveries WHERE outcome IS NULL AND why <> '' ORDER BY position LIMIT 1"
+_DEAD = "SELECT count(*) FROM deliveries WHERE outcome = 'dead'"
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits to be delivered. `oldest`: since when. `lane`, `why`: of the first that met an obstacle. `dead`: how
+    many that are remembered were given up."""
+
+    waiting: int
+    oldest: datetime | None
+    lane: str
+    why: str
+    dead: int
+
 
 class SqliteOutbox:
     """An open outbox, from `open_outbox`."""
@@ -76,6 +93,12 @@ class SqliteOutbox:
     async def postpone(self, delivery: Delivery, due_at: datetime, *, why: str) -> None:
         values = (microseconds(due_at), delivery.tries, why, delivery.target, delivery.key)
         await self._file.write(lambda connection: connection.execute(_POSTPONE, values).close())
+
+    def backlog(self) -> Backlog:
+        ((waiting, oldest),) = self._file.read(_BACKLOG, ())
+        ((lane, why),) = self._file.read(_LAST_WHY, ()) or [("", "")]
+        ((dead,),) = self._file.read(_DEAD, ())
+        return Backlog(waiting, None if oldest is None else instant(oldest), lane, why, dead)
 
     async def forget_before(self, instant: datetime) -> None:
         values = (microseconds(instant), FORGOTTEN_AT_ONCE)

@@ -28,6 +28,10 @@ class Breaker:
         until = circuit.open_until if circuit else None
         return max(0.0, (until - now).total_seconds()) if until else 0.0
 
+    def left_alone(self, now: datetime) -> dict[str, float]:
+        """Who may not be called, and for how many seconds yet."""
+        return {name: wait_s for name in self._circuits if (wait_s := self.wait_s(name, now))}
+
     def failed(self, name: str, now: datetime) -> bool:
         """One more failure. True when it opens the circuit."""
         circuit = self._circuits.setdefault(name, _Circuit())

@@ -3,7 +3,8 @@
 Rules: only what a tool of the configuration names is taken, because a Ductile tells of every plugin it found, disabled
 ones too, and its tokens cannot be narrowed to some of them. Whether a command is idempotent is not told by Ductile, so
 the configuration says it. A pipeline is a tool of one command, `handle`, that writes unless the configuration says it
-reads. A command whose schema takes no further fields is called without the call id.
+reads; so is a route that is called by events, because it is a pipeline that listens to them, and a plugin of the
+route's name only describes it. A command whose schema takes no further fields is called without the call id.
 """
 
 from collections.abc import Iterable, Mapping
@@ -57,27 +58,32 @@ def pipeline_names(skills: Document) -> frozenset[str]:
 
 
 def read_tools(
-    names: Iterable[str], plugins: Mapping[str, Document], pipelines: frozenset[str], *, declared: Declared
+    names: Iterable[str],
+    plugins: Mapping[str, Document],
+    pipelines: frozenset[str],
+    *,
+    declared: Declared,
+    relayed: frozenset[str] = frozenset(),
 ) -> DuctileTools:
     """The tools among `names`. `plugins`: the answers to GET /plugin/{name}. A plugin comes before a pipeline of its
-    name. What is neither is left to `draw_catalog` to complain of."""
-    wanted_names = sorted(set(names))
+    name. `relayed`: the routes that are called by events, whatever there is of their names. What is nothing of all
+    that is left to `draw_catalog` to complain of."""
+    wanted_names = frozenset(names)
     problems: list[str] = [] if wanted_names else [_NOTHING]
-    manifests = {
-        name: found
-        for name in wanted_names
-        if (found := _plugin(name, plugins.get(name), declared=declared, problems=problems))
+    found = {
+        name: manifest
+        for name in sorted(wanted_names)
+        if (manifest := _plugin(name, plugins.get(name), declared=declared, problems=problems))
     }
-    flows = frozenset(name for name in wanted_names if name in pipelines and name not in plugins)
-    manifests |= {name: _pipeline(name, declared) for name in flows}
-    problems += [f"pipeline {name}: a plugin has the same name and is taken" for name in pipelines & plugins.keys()]
-    closed = frozenset(
-        (name, command.name)
-        for name, manifest in manifests.items()
-        for command in manifest.commands
-        if command.input_schema.get("additionalProperties") is False
-    )
-    return DuctileTools(manifests, flows, closed, (*problems, *_told_of(closed), *_undeclared(declared, manifests)))
+    listening = {name: _listening(name, found.get(name), declared) for name in wanted_names & relayed}
+    called = {name: manifest for name, manifest in found.items() if name not in relayed}
+    flows = (wanted_names & pipelines) - plugins.keys() - relayed
+    manifests = called | {name: _pipeline(name, declared) for name in flows} | listening
+    taken = (pipelines & plugins.keys()) - relayed
+    problems += [f"pipeline {name}: a plugin has the same name and is taken" for name in sorted(taken)]
+    closed = _closed(called)
+    told = (*_told_of(closed), *_undeclared(declared, manifests), *_unused(relayed - wanted_names))
+    return DuctileTools(manifests, flows, closed, (*problems, *told))
 
 
 _TOLD = ("name", "type", "description", "input_schema")
@@ -116,10 +122,31 @@ def _command(plugin: str, entry: JsonValue, *, declared: Declared, problems: lis
 
 
 def _pipeline(name: str, declared: Declared) -> Manifest:
+    command = Command(name=PIPELINE_COMMAND, type="write", description=f"Run pipeline {name}.")
+    return _manifest(name, {"description": f"Pipeline {name} of Ductile."}, [_declared(name, command, declared)])
+
+
+def _listening(name: str, plugin: Manifest | None, declared: Declared) -> Manifest:
+    """A route that is called by events, as the plugin of its name, if there is one, describes it."""
+    described = plugin and plugin.command(PIPELINE_COMMAND)
+    command = described or Command(name=PIPELINE_COMMAND, type="write", description=f"Run {name}.")
+    document: Document = {"description": plugin.description if plugin else f"{name} of Ductile."}
+    return _manifest(name, document, [_declared(name, command, declared)])
+
+
+def _declared(name: str, command: Command, declared: Declared) -> Command:
+    """The command of a pipeline, whose tier Ductile cannot tell."""
     tier = "read" if name in declared.reading_pipelines else "write"
-    idempotent = f"{name}/{PIPELINE_COMMAND}" in declared.idempotent
-    command = Command(name=PIPELINE_COMMAND, type=tier, description=f"Run pipeline {name}.", idempotent=idempotent)
-    return _manifest(name, {"description": f"Pipeline {name} of Ductile."}, [command])
+    return command.model_copy(update={"type": tier, "idempotent": f"{name}/{command.name}" in declared.idempotent})
+
+
+def _closed(manifests: Mapping[str, Manifest]) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (name, command.name)
+        for name, manifest in manifests.items()
+        for command in manifest.commands
+        if command.input_schema.get("additionalProperties") is False
+    )
 
 
 def _manifest(name: str, document: Document, commands: list[Command]) -> Manifest:
@@ -149,6 +176,11 @@ def _undeclared(declared: Declared, manifests: Mapping[str, Manifest]) -> Iterab
     there = {f"{name}/{command.name}" for name, manifest in manifests.items() for command in manifest.commands}
     for name in sorted(declared.idempotent - there):
         yield f"gateway.ductile.idempotent names {name}, which is no command of a tool on offer"
+
+
+def _unused(routes: frozenset[str]) -> Iterable[str]:
+    for name in sorted(routes):
+        yield f"gateway.ductile.relay.routes names {name}, which no tool of gateway.tools is called by"
 
 
 def _flaws(error: ValidationError) -> str:

@@ -6,14 +6,21 @@ signed anew. A repeated event has the same dedupe key: Ductile answers it with t
 
 import hmac
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from pydantic import JsonValue
+
 from ductile_gateway.core.lifecycle import LifecycleEvent
 
+EVENT_TYPE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+"""Types that Ductile takes; to be matched in full."""
 SKEWED = "outside allowed clock skew"
 _ACCEPTED = 202
 _TIMEOUT, _TOO_MANY = 408, 429
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +38,38 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What Ductile answered: `job_id` is empty where nobody listens, `error` where it accepted the event."""
+    """What Ductile answered: `job_id` is empty where it named none, `error` where it accepted the event.
+
+    unheard: it said that it accepted the event, and that no job came of it: nobody listens.
+    """
 
     status: int
     job_id: str
     error: str
+    unheard: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RelayedEvent:
+    """An event under its dedupe key. `baggage`: what Ductile's context is to carry, as far as it lets the peer."""
+
+    type: str
+    key: str
+    payload: Mapping[str, JsonValue]
+    baggage: Mapping[str, JsonValue]
 
 
 def envelope_body(event: LifecycleEvent, peer: str) -> bytes:
-    """The request's body: the event under its own dedupe key, and the run as baggage."""
+    """The request's body for what became of a run, with the run as baggage."""
+    return relayed_body(RelayedEvent(event.type, event.key, event.payload, {"run_id": event.run_id}), peer)
+
+
+def relayed_body(event: RelayedEvent, peer: str) -> bytes:
+    """The request's body for an event of the peer."""
     envelope = {
-        "event": {"type": event.type, "payload": event.payload, "dedupe_key": event.key},
+        "event": {"type": event.type, "payload": dict(event.payload), "dedupe_key": event.key},
         "origin": {"instance": peer, "event_id": event.key},
-        "baggage": {"run_id": event.run_id},
+        "baggage": dict(event.baggage),
     }
     return json.dumps(envelope, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -69,7 +95,9 @@ def read_reply(status: int, body: bytes) -> Reply:
         content = None
     fields = content if isinstance(content, dict) else {}
     job_id, error = fields.get("job_id"), fields.get("error")
-    return Reply(status, job_id if isinstance(job_id, str) else "", str(error or "")[:200])
+    is_id = isinstance(job_id, str) and _JOB_ID.fullmatch(job_id)
+    unheard = status == _ACCEPTED and fields.get("status") == "accepted" and not job_id
+    return Reply(status, str(job_id) if is_id else "", str(error or "")[:200], unheard)
 
 
 def accepted(reply: Reply) -> bool:

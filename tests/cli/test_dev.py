@@ -35,6 +35,7 @@ def test_doctor_finds_nothing_wrong(dev: Dev) -> None:
         "permissions",
         "clock",
         "gateway",
+        "tools",
         "model",
         "http",
     }

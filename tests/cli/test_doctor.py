@@ -13,7 +13,7 @@ import pytest
 from agent_service.adapters.nats_topology import topology
 from agent_service.adapters.sqlite_store import SqliteStore
 from agent_service.cli.doctor.bus import clock
-from agent_service.cli.doctor.check import Check
+from agent_service.cli.doctor.check import Check, ok
 from agent_service.cli.doctor.permissions import NEEDED, denied, matches
 from agent_service.cli.doctor.report import examine, on_this_machine, settings_in_force
 from agent_service.settings import load
@@ -27,6 +27,7 @@ from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from tests.cli.calling import agentic
 from tests.nats_server import server_with
 
+SAMPLES = Path(__file__).parents[2] / "schemas" / "samples"
 NOWHERE = "nats://127.0.0.1:1"
 ITS_PASSWORD = "the-password-of-the-agent"  # noqa: S105 - of the server of these tests
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -132,8 +133,8 @@ async def test_a_bus_without_streams_and_gateway_is_told_with_the_remedies(
     assert "stream AGENTIC" in checks["streams"].text
     assert "consumer loop" in checks["streams"].text
     assert "agentic setup" in checks["streams"].remedy
-    assert checks["gateway"].mark == "wrong"
-    assert "ductile-gateway serve" in checks["gateway"].remedy
+    assert checks["tools"].mark == "wrong"
+    assert "ductile-gateway serve" in checks["tools"].remedy
 
 
 async def test_tools_that_are_allowed_and_not_offered_are_a_warning(
@@ -143,9 +144,33 @@ async def test_tools_that_are_allowed_and_not_offered_are_a_warning(
     await offering(link, "echo")
     checks = await found(configured(tmp_path, nats_server.url, tools=["echo", "browse"]))
     assert checks["streams"].mark == "ok"
-    assert checks["gateway"].mark == "warning"
-    assert "browse" in checks["gateway"].text
-    assert (await found(configured(tmp_path, nats_server.url)))["gateway"].text == "1 tools: echo (read)"
+    assert checks["tools"].mark == "warning"
+    assert "browse" in checks["tools"].text
+    assert (await found(configured(tmp_path, nats_server.url)))["tools"].text == "1 tools: echo (read)"
+
+
+async def test_what_the_gateway_finds_of_itself_and_of_ductile_is_shown_as_it_says_it(
+    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
+) -> None:
+    body = (SAMPLES / "ductile-gateway.status.v1.json").read_bytes()
+
+    async def answer(message: Any) -> None:
+        await message.respond(body)
+
+    await link.subscribe(subjects.STATUS, answer)
+    checks = await found(configured(tmp_path, nats_server.url))
+    assert checks["gateway"] == ok("gateway", "0.1.0 offers 4 tools, 2 calls in hand")
+    assert (checks["ductile"].mark, "620 jobs" in checks["ductile"].text) == ("warning", True)
+
+
+async def test_what_is_no_gateway_and_answers_as_one_is_told(
+    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
+) -> None:
+    async def answer(message: Any) -> None:
+        await message.respond(b"hello")
+
+    await link.subscribe(subjects.STATUS, answer)
+    assert (await found(configured(tmp_path, nats_server.url)))["gateway"].mark == "wrong"
 
 
 async def test_a_stream_that_differs_is_a_warning(tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink) -> None:

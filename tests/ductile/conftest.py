@@ -26,7 +26,7 @@ def newer() -> Iterator[FakeDuctile]:
     scopes = {
         "gateway": ("plugin:rw", "jobs:ro", "events:ro"),
         "lister": ("plugin:ro",),
-        "watcher": ("plugin:invoke:ro", "jobs:status:ro"),
+        "watcher": ("plugin:invoke:ro", "jobs:status:ro", "jobs:tree:ro", "jobs:logs:ro"),
     }
     with FakeDuctile(version="N", tokens=scopes) as ductile:
         yield ductile

@@ -10,6 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import httpx2
+
 from ductile_gateway.adapters.ductile_api import open_api
 from ductile_gateway.adapters.ductile_runner import DuctileRunner, open_runner
 from ductile_gateway.adapters.ductile_watch import Pace
@@ -20,7 +22,7 @@ from ductile_gateway.ductile_settings import DuctileSettings
 from tests.ductile.under_test import DuctileUnderTest
 
 PATIENCE_S = 20.0
-QUICK = Pace(first_s=0.02, most_s=0.2, patience_s=10.0, settle_s=0.3, late_s=10.0)
+QUICK = Pace(first_s=0.02, most_s=0.2, patience_s=10.0, settle_s=0.3)
 NO_TOOLS = DuctileTools()
 
 _steps = count(1)
@@ -43,13 +45,19 @@ def settings_for(ductile: DuctileUnderTest, **changed: Any) -> DuctileSettings:
 
 @asynccontextmanager
 async def gateway(
-    ductile: DuctileUnderTest, store: Path, *, tools: DuctileTools = NO_TOOLS, pace: Pace = QUICK, **changed: Any
+    ductile: DuctileUnderTest,
+    store: Path,
+    *,
+    tools: DuctileTools = NO_TOOLS,
+    pace: Pace = QUICK,
+    wire: httpx2.AsyncBaseTransport | None = None,
+    **changed: Any,
 ) -> AsyncIterator[DuctileRunner]:
-    """A runner, with these settings changed."""
-    settings = settings_for(ductile, **changed)
+    """A runner, with these settings changed. `wire`: what lies between it and the relay ingress of the Ductile."""
+    settings, clock = settings_for(ductile, **changed), SystemClock()
     async with (
         open_api(settings) as api,
-        open_runner(api, tools, settings, store=store, clock=SystemClock(), pace=pace) as runner,
+        open_runner(api, tools, settings, store=store, clock=clock, pace=pace, relay_transport=wire) as runner,
     ):
         yield runner
 

@@ -1,7 +1,6 @@
 """Calls carried into a Ductile, the fake and, where there is one, a real one."""
 
 import asyncio
-import logging
 from pathlib import Path
 
 import pytest
@@ -86,16 +85,13 @@ async def test_what_ductile_retries_in_vain_is_an_error_at_the_end(
     assert len(ductile.executions) == 4
 
 
-async def test_at_the_deadline_the_call_has_timed_out_and_its_late_result_is_logged(
-    ductile: DuctileUnderTest, tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_at_the_deadline_the_call_has_timed_out_and_its_job_is_remembered(
+    ductile: DuctileUnderTest, tmp_path: Path
 ) -> None:
-    release = tmp_path / "release"
-    with caplog.at_level(logging.WARNING):
-        async with gateway(ductile, tmp_path) as runner:
-            call = a_call(within_s=1.5, do=HELD, until=str(release))
-            assert outcome(await runner.run(call)).error_class == "timeout"
-            release.touch()
-            await eventually(lambda: "a late result" in caplog.messages)
+    async with gateway(ductile, tmp_path) as runner:
+        call = a_call(within_s=1.5, do=HELD, until=str(tmp_path / "release"))
+        assert outcome(await runner.run(call)).error_class == "timeout"
+        assert runner.late.waiting() == 1
     assert len(ductile.executions) == 1
 
 
@@ -234,14 +230,20 @@ async def test_a_token_that_opens_more_than_tools_is_not_used(ductile: DuctileUn
 
 
 async def test_a_token_that_may_not_follow_events_is_warned_of(ductile: DuctileUnderTest) -> None:
+    looks = {"probe": ToolChoice(commands=frozenset({"look"}))}
     settings = settings_for(ductile, token=ductile.tokens["reader"])
+    silent = settings_for(ductile, token=ductile.tokens["reader"], events=False)
     async with open_api(settings) as api:
-        warned = await discover_tools(api, {"probe": ToolChoice()}, settings)
-        silent = await discover_tools(
-            api, {"probe": ToolChoice()}, settings_for(ductile, token=ductile.tokens["reader"], events=False)
-        )
-    assert any("events:ro" in problem for problem in warned.problems)
-    assert not silent.problems
+        assert any("events:ro" in problem for problem in (await discover_tools(api, looks, settings)).problems)
+        assert not (await discover_tools(api, looks, silent)).problems
+
+
+async def test_a_token_that_opens_no_writing_calls_is_warned_of_where_a_tool_writes(ductile: DuctileUnderTest) -> None:
+    settings = settings_for(ductile, token=ductile.tokens["reader"], events=False)
+    async with open_api(settings) as api:
+        (problem,) = (await discover_tools(api, {"probe": ToolChoice()}, settings)).problems
+    assert "does not open calls that write" in problem
+    assert problem.endswith("give it plugin:rw")
 
 
 async def test_a_ductile_that_is_down_at_the_start_is_tried_again(fake: FakeDuctile) -> None:

@@ -5,8 +5,6 @@ over the same receipts, under a new relay over the same ledger, is the gateway s
 """
 
 import json
-import random
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,40 +13,17 @@ import httpx2
 import pytest
 
 from ductile_gateway.adapters.ductile_api import open_api
-from ductile_gateway.adapters.ductile_events import DuctileEvents
-from ductile_gateway.adapters.ductile_runner import DuctileRunner
-from ductile_gateway.adapters.ductile_watch import JobWatch, Pace
-from ductile_gateway.adapters.sqlite_receipts import Receipt, SqliteReceipts, open_receipts
-from ductile_gateway.adapters.system_clock import SystemClock
-from ductile_gateway.core.ductile_catalog import DuctileTools
+from ductile_gateway.adapters.sqlite_receipts import SqliteReceipts, open_receipts
 from ductile_gateway.ductile_settings import DuctileSettings
-from ductile_gateway.errors import TryAgain
-from tests.gateway.parts import World, a_request, asked_for, outcomes
+from tests.ductile.crash_house import Course, Killed, a_runner, live
+from tests.gateway.parts import World, outcomes
 
 CASES = 600
 COMMANDS = ("save", "handle", "tag")
 """One that writes, one that reads, and one that writes and may be repeated."""
-BRISK = Pace(first_s=0.001, most_s=0.004, patience_s=0.05, settle_s=0.005, late_s=0.01)
-SETTINGS = DuctileSettings.model_validate({"url": "http://localhost:1", "token": "t", "breaker_failures": 1000})
-
-
-class Killed(BaseException):
-    """The gateway has ended here."""
-
-
-class Course:
-    """What happens, drawn from a seed. Nothing more goes wrong after `troubles` troubles."""
-
-    def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)  # noqa: S311 - a course that can be repeated is what is wanted
-        self.troubles = self.dice.randint(1, 4)
-
-    def trouble(self, *kinds: str) -> str:
-        """One of the kinds, or "none"."""
-        if self.troubles == 0 or self.dice.random() < 0.5:
-            return "none"
-        self.troubles -= 1
-        return self.dice.choice(kinds)
+SETTINGS = DuctileSettings.model_validate(
+    {"url": "http://localhost:1", "token": "t", "breaker_failures": 1000, "queue_most": None}
+)
 
 
 class Jobs(httpx2.AsyncBaseTransport):
@@ -102,70 +77,14 @@ class Jobs(httpx2.AsyncBaseTransport):
         return httpx2.Response(200, json=next(job for job in self.jobs if url.path == f"/job/{job['job_id']}"))
 
 
-class MortalReceipts:
-    """Receipts before or after whose writing the gateway may end."""
-
-    def __init__(self, receipts: SqliteReceipts, course: Course) -> None:
-        self._receipts = receipts
-        self._course = course
-
-    async def begin(self, key: str, at: datetime) -> bool:
-        return bool(await self._around(lambda: self._receipts.begin(key, at)))
-
-    async def accepted(self, key: str, job_id: str) -> None:
-        await self._around(lambda: self._receipts.accepted(key, job_id))
-
-    async def find(self, key: str) -> Receipt | None:
-        return await self._receipts.find(key)
-
-    async def drop(self, key: str) -> None:
-        await self._around(lambda: self._receipts.drop(key))
-
-    def drop_soon(self, key: str) -> None:
-        if self._course.trouble("killed") == "killed":
-            raise Killed
-        self._receipts.drop_soon(key)
-
-    async def _around(self, write: Callable[[], Awaitable[object]]) -> object:
-        trouble = self._course.trouble("killed before", "killed after")
-        if trouble == "killed before":
-            raise Killed
-        written = await write()
-        if trouble == "killed after":
-            raise Killed
-        return written
-
-
-async def live(world: World, runner: DuctileRunner, seed: int, command: str) -> bool:
-    """One life of a gateway with the request in hand. False when it has to live again."""
-    world.runner = runner
-    try:
-        await world.relay().take(asked_for(a_request(command, {"url": "x"}, step=seed + 1)))
-    except (Killed, TryAgain):
-        return False
-    return True
-
-
 async def until_answered(receipts: SqliteReceipts, seed: int, command: str) -> tuple[World, Jobs]:
     course = Course(seed)
     ductile = Jobs(course, echoes=course.dice.random() < 0.5)
     world = World()
     world.clock.time = datetime.now(UTC)
-    clock = SystemClock()
     for _ in range(20):
         async with open_api(SETTINGS, ductile) as api:
-            watch = JobWatch(api, DuctileEvents(api), pace=BRISK, clock=clock)
-            runner = DuctileRunner(
-                api,
-                MortalReceipts(receipts, course),
-                watch,
-                tools=DuctileTools(),
-                settings=SETTINGS,
-                pace=BRISK,
-                clock=clock,
-            )
-            done = await live(world, runner, seed, command)
-            await watch.close()
+            done = await live(world, a_runner(api, receipts, course, settings=SETTINGS), seed, command)
             if done:
                 return world, ductile
     raise AssertionError(f"seed {seed}: never answered")

@@ -180,6 +180,35 @@ async def test_no_more_calls_are_in_flight_than_may_be(fake: FakeDuctile, tmp_pa
     assert len(fake.executions) == 4
 
 
+async def test_calls_that_are_resumed_fill_places_and_wait_for_none(
+    fake: FakeDuctile, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="httpx2")
+    release = threading.Event()
+    fake.on("probe", "look", held(release))
+    calls = [a_call("look") for _ in range(3)]
+    async with gateway(fake, tmp_path) as runner:
+        begun = [asyncio.create_task(runner.run(call)) for call in calls]
+        await eventually(lambda: looked_at(caplog) == 3)
+        for one in begun:
+            one.cancel()
+        await asyncio.gather(*begun, return_exceptions=True)
+    caplog.clear()
+    async with gateway(fake, tmp_path, in_flight=2) as runner:
+        resumed = [asyncio.create_task(runner.resume(call)) for call in calls]
+        await eventually(lambda: looked_at(caplog) == 3)
+        assert outcome(await runner.run(a_call("look", within_s=0.3))).error_class == "expired"
+        assert len(fake.executions) == 3
+        release.set()
+        assert [outcome(await one).status for one in resumed] == ["ok"] * 3
+        assert outcome(await runner.run(a_call("look"))).status == "ok"
+
+
+def looked_at(caplog: pytest.LogCaptureFixture) -> int:
+    """How many jobs have been asked after."""
+    return len({message for message in caplog.messages if "/job/" in message})
+
+
 async def test_an_event_ends_the_wait_for_a_job(fake: FakeDuctile, tmp_path: Path) -> None:
     release = threading.Event()
     fake.on("probe", "look", held(release))

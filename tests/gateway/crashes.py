@@ -4,11 +4,10 @@ import asyncio
 import inspect
 from typing import Any
 
-from ductile_gateway.adapters.argument_schemas import ArgumentSchemas
 from ductile_gateway.answers import Answers
 from ductile_gateway.lanes import Lanes
 from ductile_gateway.relay import Relay
-from tests.gateway.parts import CATALOG, World
+from tests.gateway.parts import CATALOG, World, offering
 
 POINTS = [
     f"{when} {method}"
@@ -71,8 +70,7 @@ def mortal_relay(world: World, death: Death, *, forgetful: bool) -> Relay:
     bus: Any = Mortal(world.bus, death)
     runner: Any = Mortal(world.runner, death)
     return Relay(
-        CATALOG,
-        ArgumentSchemas(CATALOG),
+        offering(CATALOG),
         ledger=ledger,
         runner=runner,
         artifacts=artifacts,

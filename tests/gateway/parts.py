@@ -12,6 +12,7 @@ from ductile_gateway.core.calls import AlreadyStarted, NeverStarted, ToolCall, T
 from ductile_gateway.core.entries import Answer, Intent, Past
 from ductile_gateway.errors import TryAgain
 from ductile_gateway.lanes import Lanes
+from ductile_gateway.offers import Offers
 from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Ledger, ToolRunner
 from ductile_gateway.relay import Relay
 from schemas import headers, keys, subjects
@@ -152,6 +153,7 @@ class FakeRunner:
         self.remembers = remembers
         self.executed: list[ToolCall] = []
         self.resumed: list[str] = []
+        self.resumed_with: list[Mapping[str, Any]] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.left: dict[str, Verdict] = {}
@@ -167,6 +169,7 @@ class FakeRunner:
 
     async def resume(self, call: ToolCall) -> Verdict:
         self.resumed.append(call.key)
+        self.resumed_with.append(call.payload)
         if not self.remembers:
             return Unknown("the gateway ended while it ran")
         await self.gate.wait()
@@ -213,6 +216,12 @@ class MemoryBus:
         return [result_in(body) for _, _, body, _ in self.messages]
 
 
+def offering(catalog: Catalog) -> Offers:
+    offers = Offers(ArgumentSchemas)
+    offers.replace(catalog)
+    return offers
+
+
 class World:
     """What lies around a relay. A new relay over the same world is a gateway that was started again."""
 
@@ -230,10 +239,11 @@ class World:
         self.bus: Any = bus or MemoryBus()
         self.clock = StoppedClock()
 
-    def relay(self, catalog: Catalog = CATALOG, *, width: int = 4, room: int = 16) -> Relay:
+    def relay(
+        self, catalog: Catalog = CATALOG, *, offers: Offers | None = None, width: int = 4, room: int = 16
+    ) -> Relay:
         return Relay(
-            catalog,
-            ArgumentSchemas(catalog),
+            offers or offering(catalog),
             ledger=self.ledger,
             runner=self.runner,
             artifacts=self.artifacts,

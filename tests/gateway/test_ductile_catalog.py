@@ -23,8 +23,10 @@ FETCH: dict[str, Any] = {
 }
 
 
-def tools(*names: str, declared: Declared | None = None, **plugins: Any) -> DuctileTools:
-    return read_tools(names, plugins, frozenset({"flow", "fetch"}), declared=declared or Declared())
+def tools(
+    *names: str, declared: Declared | None = None, relayed: frozenset[str] = frozenset(), **plugins: Any
+) -> DuctileTools:
+    return read_tools(names, plugins, frozenset({"flow", "fetch"}), declared=declared or Declared(), relayed=relayed)
 
 
 def test_without_a_choice_nothing_is_asked_for_and_it_is_said_why() -> None:
@@ -103,6 +105,40 @@ def test_a_plugin_comes_before_a_pipeline_of_its_name() -> None:
     found = tools("fetch", fetch=FETCH)
     assert not found.pipelines
     assert any("same name" in problem for problem in found.problems)
+
+
+@pytest.mark.parametrize("plugins", [{}, {"note": FETCH | {"commands": FETCH["commands"][1:]}}])
+def test_a_route_that_is_called_by_events_is_a_tool_that_writes_whatever_there_is_of_its_name(plugins: Any) -> None:
+    found = tools("note", relayed=frozenset({"note"}), **plugins)
+    assert [(command.name, command.type) for command in found.manifests["note"].commands] == [("handle", "write")]
+    assert (found.pipelines, found.closed, found.problems) == (frozenset(), frozenset(), ())
+
+
+def test_a_plugin_of_the_name_of_a_route_describes_it_and_does_not_say_whether_it_writes() -> None:
+    handle = {"name": "handle", "type": "read", "input_schema": {"type": "object", "additionalProperties": False}}
+    plugin = FETCH | {"commands": [handle, *FETCH["commands"][1:]]}
+    found = tools("fetch", relayed=frozenset({"fetch"}), fetch=plugin)
+    manifest = found.manifests["fetch"]
+    assert manifest.description == "Gets pages."
+    assert [(one.name, one.type, one.input_schema) for one in manifest.commands] == [
+        ("handle", "write", handle["input_schema"])
+    ]
+    assert (found.closed, found.problems) == (frozenset(), ())
+
+
+def test_a_route_that_is_called_by_events_reads_or_is_idempotent_where_the_configuration_says_so() -> None:
+    reading = Declared(reading_pipelines=frozenset({"note"}))
+    assert tools("note", relayed=frozenset({"note"}), declared=reading).manifests["note"].commands[0].type == "read"
+    repeatable = Declared(idempotent=frozenset({"note/handle"}))
+    found = tools("note", relayed=frozenset({"note"}), declared=repeatable)
+    assert found.manifests["note"].commands[0].idempotent
+    assert not found.problems
+
+
+def test_a_route_that_no_tool_is_called_by_is_a_problem() -> None:
+    found = tools("flow", relayed=frozenset({"note"}))
+    assert found.manifests.keys() == {"flow"}
+    assert found.problems == ("gateway.ductile.relay.routes names note, which no tool of gateway.tools is called by",)
 
 
 def test_pipelines_are_told_from_plugins_in_the_skills() -> None:

@@ -130,7 +130,9 @@ def test_a_circuit_opens_after_failures_in_a_row_and_closes_with_time() -> None:
     assert breaker.failed("a", NOON)
     assert breaker.wait_s("a", NOON) == 10
     assert breaker.wait_s("b", NOON) == 0
+    assert breaker.left_alone(NOON + timedelta(seconds=4)) == {"a": 6}
     assert breaker.wait_s("a", NOON + timedelta(seconds=10)) == 0
+    assert breaker.left_alone(NOON + timedelta(seconds=10)) == {}
 
 
 def test_a_success_between_failures_keeps_the_circuit_closed() -> None:

@@ -8,17 +8,19 @@ import pytest
 
 from ductile_gateway.adapters.nats_artifacts import NatsArtifacts
 from ductile_gateway.adapters.nats_bus import NatsBus, NatsRequests
-from ductile_gateway.adapters.nats_catalog import serve_catalog
 from ductile_gateway.adapters.nats_prerequisites import ack_wait, require
+from ductile_gateway.adapters.nats_service import serve_questions
 from ductile_gateway.adapters.sqlite_ledger import open_ledger
 from ductile_gateway.core.calls import ProducedArtifact, ToolOutcome
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.ports import CannotKeep
 from groundwork.artifact_bucket import ArtifactBucket
+from groundwork.nats_errors import TryAgain as BusTryAgain
 from groundwork.nats_link import NatsLink, connect
 from groundwork.nats_settings import NatsSettings
 from schemas import keys, subjects
 from schemas.catalog import Catalog
+from schemas.gateway_status import Finding, GatewayStatus
 from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, dead_letters, results, send
 from tests.gateway.parts import CATALOG, RUN, TRACE, FakeRunner, MemoryLedger, World, a_request, message_of
 from tests.nats_server import server_with, until
@@ -133,11 +135,24 @@ async def test_an_artifact_from_the_bus_is_found_by_run_and_name_only(link: Nats
         await artifacts.put("run:1", "a.md", b"", "text/markdown")
 
 
-async def test_the_catalog_is_told_to_whoever_asks(link: NatsLink) -> None:
-    async with serve_catalog(link, CATALOG):
+async def fine() -> GatewayStatus:
+    return GatewayStatus(version="1", findings=(Finding(name="gateway", mark="ok", text="as it should be"),))
+
+
+async def test_the_catalog_and_how_the_gateway_is_are_told_to_whoever_asks(link: NatsLink) -> None:
+    async with serve_questions(link, fine) as questions:
+        await questions.answer_catalog(lambda: CATALOG)
         assert Catalog.model_validate_json(await link.request(subjects.CATALOG, b"")) == CATALOG
+        assert GatewayStatus.model_validate_json(await link.request(subjects.STATUS, b"")) == await fine()
         service = json.loads(await link.request("$SRV.INFO.ductile-gateway", b""))
-        assert [endpoint["subject"] for endpoint in service["endpoints"]] == [subjects.CATALOG]
+        assert {endpoint["subject"] for endpoint in service["endpoints"]} == {subjects.CATALOG, subjects.STATUS}
+
+
+async def test_a_gateway_that_does_not_know_its_tools_yet_tells_how_it_is_and_no_catalog(link: NatsLink) -> None:
+    async with serve_questions(link, fine):
+        assert await link.request(subjects.STATUS, b"")
+        with pytest.raises(BusTryAgain):
+            await link.request(subjects.CATALOG, b"")
 
 
 async def test_a_server_that_was_not_set_up_is_named_with_the_remedy(link: NatsLink) -> None:

@@ -14,9 +14,11 @@ from agent_service.adapters.nats_topology import topology
 from ductile_gateway.adapters.system_clock import SystemClock
 from ductile_gateway.outbound_service import serve_outbound
 from ductile_gateway.outbound_settings import OutboundSettings
+from ductile_gateway.status import Status
 from groundwork.nats_link import NatsLink
 from groundwork.topology import Topology, create_missing
 from schemas import subjects
+from schemas.gateway_status import Finding
 from tests.gateway.outbound_parts import SECRET, Receiver, an_event
 from tests.nats_server import until
 
@@ -35,12 +37,22 @@ def settings(receiver: Receiver, **subscription: Any) -> OutboundSettings:
     return OutboundSettings.model_validate({"subscriptions": {"one": one}, "callbacks": {"secret": SECRET}})
 
 
+async def fine() -> list[Finding]:
+    return [Finding(name="test", mark="ok", text="as it should be")]
+
+
+async def said(status: Status) -> list[str]:
+    """What there is to say of what goes out."""
+    return [finding.text for finding in (await status.tell()).findings if finding.name == "outbound"]
+
+
 @contextlib.asynccontextmanager
-async def telling(link: NatsLink, folder: Path, chosen: OutboundSettings) -> AsyncIterator[None]:
-    """A gateway at work, until the end of the block."""
-    running = asyncio.create_task(serve_outbound(chosen, link, folder, clock=SystemClock()))
+async def telling(link: NatsLink, folder: Path, chosen: OutboundSettings) -> AsyncIterator[Status]:
+    """A gateway at work, until the end of the block; and how it says it is."""
+    status = Status({"test": fine}, version="1")
+    running = asyncio.create_task(serve_outbound(chosen, link, folder, clock=SystemClock(), status=status))
     try:
-        yield
+        yield status
     finally:
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -90,12 +102,18 @@ async def test_a_callback_into_a_private_network_is_a_dead_letter_with_the_reaso
     tmp_path: Path, link: NatsLink, receiver: Receiver
 ) -> None:
     await create_missing(link, topology(max_gib=1))
-    async with telling(link, tmp_path, settings(receiver)):
+    async with telling(link, tmp_path, settings(receiver)) as status:
+        assert await said(status) == []
         await say(link, an_event(callback="https://127.0.0.1/secret-token"))
         letter = await _first_dead_letter(link)
+        await until(lambda: _says(status, "1 deliveries were given up in the last 15 days"))
     assert letter["Dead-Letter-Target"] == "callback"
     assert "127.0.0.1 is not a public address" in letter["Dead-Letter-Reason"]
     assert "secret-token" not in json.dumps(letter)
+
+
+async def _says(status: Status, text: str) -> bool:
+    return text in await said(status)
 
 
 async def test_a_message_that_is_no_event_is_a_dead_letter(tmp_path: Path, link: NatsLink, receiver: Receiver) -> None:

@@ -1,10 +1,15 @@
 """Artifacts on their way through the relay: made by one call, named in its result, given to another."""
 
+import asyncio
+from datetime import timedelta
+
 import pytest
 
 from ductile_gateway.core.calls import ProducedArtifact, ToolOutcome
+from ductile_gateway.core.entries import Intent
 from ductile_gateway.errors import TryAgain
-from tests.gateway.parts import RUN, FakeRunner, World, a_request, asked_for, outcomes
+from tests.gateway.parts import NOON, RUN, FakeRunner, World, a_request, asked_for, outcomes
+from tests.nats_server import until
 
 PAGE = ProducedArtifact("page.html", "text/html", b"<h1>Example</h1>")
 CRITIQUE = ProducedArtifact("critique.md", "text/markdown", b"# Good")
@@ -73,4 +78,26 @@ async def test_while_artifacts_cannot_be_stored_the_outcome_waits_and_the_tool_d
     world.artifacts.down = False
     await relay.take(asked_for(a_request("save")))
     assert len(world.runner.executed) == 1
+    assert outcomes(world) == ["ok"]
+
+
+async def test_a_call_is_resumed_with_the_very_arguments_that_it_was_made_with() -> None:
+    world, asked = World(), asked_for(a_request("read", {"document": "artifacts/page.md"}))
+    world.artifacts.kept[RUN, "page.md"] = b"# A page", "text/markdown"
+    world.runner.gate.clear()
+    first = asyncio.create_task(world.relay().take(asked))
+    await until(lambda: bool(world.runner.executed))
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    world.runner.gate.set()
+    await world.relay().recover()
+    assert world.runner.resumed_with == [call.payload for call in world.runner.executed]
+    assert world.runner.resumed_with[0]["document"]["text"] == "# A page"
+
+
+async def test_a_call_whose_artifact_is_gone_is_looked_for_all_the_same() -> None:
+    world, asked = World(), asked_for(a_request("read", {"document": "artifacts/page.md"}))
+    await world.ledger.intend(Intent(asked=asked, may_repeat=True, deadline_at=NOON + timedelta(minutes=1)))
+    world.runner.left[asked.key] = ToolOutcome("ok", text="read before")
+    await world.relay().recover()
     assert outcomes(world) == ["ok"]

@@ -5,10 +5,9 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pydantic import ValidationError
-
 from agent_service.adapters.nats_topology import topology
 from agent_service.cli.doctor.check import Check, ok, warning, wrong
+from agent_service.cli.doctor.gateway import gateway
 from agent_service.cli.doctor.permissions import denied
 from agent_service.cli.doctor.places import SKEW
 from agent_service.cli.show import seconds
@@ -17,8 +16,6 @@ from groundwork import nats_errors, nats_link
 from groundwork.nats_errors import BusError
 from groundwork.nats_link import NatsLink
 from groundwork.topology import Finding, check_topology
-from schemas import subjects
-from schemas.catalog import Catalog
 
 OLDEST_SERVER = (2, 14, 0)
 SMALLEST_PAYLOAD = 1 << 20
@@ -47,7 +44,8 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Check]:
             yield await _topology(link)
         async for check in _login(link):
             yield check
-        yield await _gateway(link, settings.tools)
+        async for check in gateway(link, settings.tools):
+            yield check
     finally:
         await link.close()
 
@@ -126,27 +124,3 @@ def clock(server: dict[str, Any], now: datetime) -> Check:
         text = f"this machine is {seconds(abs(ahead))} {where} the NATS server"
         return warning("clock", text, remedy="set both clocks by NTP: deadlines and timers follow them")
     return ok("clock", f"within {seconds(SKEW)} of the NATS server's")
-
-
-async def _gateway(link: NatsLink, allowed: tuple[str, ...] | None) -> Check:
-    remedy = "start `ductile-gateway serve`; `ductile-gateway check` lists its tools"
-    try:
-        told = Catalog.model_validate_json(await link.request(subjects.CATALOG, b"", timeout_s=ANSWER_WITHIN_S))
-    except BusError:
-        return wrong("gateway", "no gateway tells its tools", remedy=remedy)
-    except ValidationError:
-        return wrong("gateway", "the gateway's answer is no catalog", remedy="run both services in the same version")
-    names = {tool.name for tool in told.tools}
-    unknown = [name for name in allowed or () if name not in names]
-    if unknown:
-        text = f"agent.tools names {', '.join(unknown)}, which no gateway offers"
-        return warning("gateway", text, remedy="correct agent.tools, or the gateway's tools")
-    offered = [tool for tool in told.tools if allowed is None or tool.name in allowed]
-    if not offered:
-        return wrong("gateway", "there is no tool that a run may use", remedy=remedy)
-    return ok("gateway", f"{len(offered)} tools: {', '.join(map(_offer, offered))}")
-
-
-def _offer(tool: Any) -> str:
-    tiers = sorted({command.tier for command in tool.commands})
-    return f"{tool.name} ({'/'.join(tiers)})"

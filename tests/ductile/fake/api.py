@@ -46,9 +46,9 @@ class Api:
             ("POST", r"/plugin/([^/]+)/([^/]+)", "invoke", self._call),
             ("POST", r"/pipeline/([^/]+)", "write", self._pipeline),
             ("GET", r"/job/([^/]+)", "status", self._job),
-            ("GET", r"/job/([^/]+)/tree", "status", self._tree),
+            ("GET", r"/job/([^/]+)/tree", "tree", self._tree),
             ("GET", r"/jobs", "status", self._list),
-            ("GET", r"/job-logs", "status", self._logs),
+            ("GET", r"/job-logs", "logs", self._logs),
             ("GET", r"/events", "follow", self._events),
             ("GET", r"/config/view", "view", lambda _: says(200, {"service": {"name": "fake"}})),
         )

@@ -78,22 +78,22 @@ class Dispatcher:
     def _finish(self, job: Job, outcome: Outcome, *, status: str, error: str | None) -> None:
         if self._ended.is_set():
             return
-        if status == "succeeded":
-            self._route(job, json.loads(outcome.stdout).get("events") or [])
+        events = json.loads(outcome.stdout).get("events") or [] if status == "succeeded" else []
+        children = [child for event in events for child in self._routed(job, event)]
         result = None if status in ("timed_out", "dead") else outcome.stdout[:OUTPUT_LIMIT_BYTES]
         kind = {"succeeded": "job.completed", "dead": "job.failed"}.get(status, f"job.{status}")
         self._tell(kind, job, status=status, **({"error": error} if error else {}))
         self._record(job, status=status, result=result, last_error=error, stderr=outcome.stderr)
+        for child in children:
+            self.start(child)
 
-    def _route(self, job: Job, events: list[Mapping[str, Any]]) -> None:
-        """What a job emits starts pipelines, whatever started the job; children are there before it is terminal."""
-        for event in events:
-            for pipeline in self._catalog.listening(event["type"]):
-                child = Job(
-                    pipeline.plugin, "handle", event["payload"], "route", event.get("dedupe_key"), parent=job.job_id
-                )
-                if self._jobs.add(child) is None:
-                    self.start(child)
+    def _routed(self, job: Job, event: Mapping[str, Any]) -> list[Job]:
+        """What a job emits makes jobs, whatever started it: they are there before it is terminal, and begin after."""
+        found = [
+            Job(pipeline.plugin, "handle", event["payload"], "route", event.get("dedupe_key"), parent=job.job_id)
+            for pipeline in self._catalog.listening(event["type"])
+        ]
+        return [child for child in found if self._jobs.add(child) is None]
 
     def _record(self, job: Job, **fields: Any) -> bool:
         with self._jobs.changed:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from tests.ductile.fake.wire import Refused, Request
 
 _INVOKE = {"detail", "invoke"}
-_JOBS = {"status", "result"}
+_JOBS = {"status", "result", "tree", "logs"}
 _ALL = {"catalog", *_INVOKE, "write", *_JOBS, "follow", "view"}
 
 GRANTS: Mapping[str, Mapping[str, set[str]]] = {
@@ -28,6 +28,8 @@ GRANTS: Mapping[str, Mapping[str, set[str]]] = {
         "plugin:rw": {"catalog", *_INVOKE, "write"},
         "jobs:status:ro": {"status"},
         "jobs:result:ro": {"result"},
+        "jobs:tree:ro": {"tree"},
+        "jobs:logs:ro": {"logs"},
         "jobs:ro": _JOBS,
         "jobs:rw": _JOBS,
         "events:meta:ro": {"follow"},

@@ -1,0 +1,59 @@
+"""What the gateway tells whoever asks: its tools and how it is. A NATS micro service (NATS ADR-32; `nats micro ls`)."""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib.metadata import PackageNotFoundError, version
+
+from nats.micro import add_service
+from nats.micro.request import Request
+from nats.micro.service import Service
+
+from groundwork.nats_link import NatsLink
+from schemas import subjects
+from schemas.catalog import Catalog
+from schemas.gateway_status import GatewayStatus
+
+DISTRIBUTION = "agentic-loop"
+
+
+class Questions:
+    """What is answered, from `serve_questions`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def answer_catalog(self, catalog: Callable[[], Catalog]) -> None:
+        """From now on, tell the tools too: before, a run would begin without any."""
+
+        async def tell(request: Request) -> None:
+            await request.respond(catalog().model_dump_json().encode())
+
+        await self._service.add_endpoint(name="catalog", subject=subjects.CATALOG, handler=tell)
+
+
+@contextlib.asynccontextmanager
+async def serve_questions(link: NatsLink, status: Callable[[], Awaitable[GatewayStatus]]) -> AsyncIterator[Questions]:
+    """Answer inside the context. What is called to answer may not raise."""
+
+    async def tell(request: Request) -> None:
+        await request.respond((await status()).model_dump_json().encode())
+
+    service = await add_service(
+        link.client,
+        name=subjects.SERVICE_GATEWAY,
+        version=own_version(),
+        description="Carries tool requests of agents to their tools.",
+    )
+    try:
+        await service.add_endpoint(name="status", subject=subjects.STATUS, handler=tell)
+        yield Questions(service)
+    finally:
+        await service.stop()
+
+
+def own_version() -> str:
+    """The version that is installed; 0.0.0 in a checkout that is not."""
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "0.0.0"

@@ -1,0 +1,40 @@
+"""What is on offer at the moment: the catalog, and the check of arguments that belongs to it. It may be replaced."""
+
+from collections.abc import Callable
+
+from ductile_gateway.core.asked import Asked
+from ductile_gateway.ports import ArgumentCheck
+from schemas.catalog import Catalog, ToolCommand, ToolOffer
+
+
+class Offers:
+    """Nothing, until `replace`. `problems`: what is not on offer, and why."""
+
+    def __init__(self, checks: Callable[[Catalog], ArgumentCheck]) -> None:
+        self._checks = checks
+        self.replace(Catalog(revision="", tools=()))
+
+    def replace(self, catalog: Catalog, problems: tuple[str, ...] = ()) -> None:
+        """From now on this is on offer. A call that was admitted before goes on as it was."""
+        self._check = self._checks(catalog)
+        self._by_name = {offer.name: offer for offer in catalog.tools}
+        self.catalog = catalog
+        self.problems = problems
+
+    def find(self, name: str) -> ToolOffer | None:
+        return self._by_name.get(name)
+
+    def command(self, name: str, command: str) -> ToolCommand | None:
+        offer = self.find(name)
+        return next((one for one in offer.commands if one.name == command), None) if offer else None
+
+    def flaw(self, asked: Asked) -> str | None:
+        """What is wrong with the arguments; None also where there is no schema to check against."""
+        return self._check.flaw(asked)
+
+
+def difference(before: Catalog, now: Catalog) -> dict[str, list[str]]:
+    """The names of the tools that are new, gone and changed."""
+    old, new = ({offer.name: offer for offer in catalog.tools} for catalog in (before, now))
+    changed = [name for name in old.keys() & new.keys() if old[name] != new[name]]
+    return {"new": sorted(new.keys() - old.keys()), "gone": sorted(old.keys() - new.keys()), "changed": sorted(changed)}

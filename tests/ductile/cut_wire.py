@@ -1,0 +1,130 @@
+"""A wire between two processes that can be cut at a byte: it passes on what it is told to, to the real other end.
+
+It is not a proxy of any protocol: it knows bytes and which way they go.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+Way = Literal["there", "back"]
+"""From who connects to who listens, and the other way."""
+Rule = Callable[[Way, bytes], Awaitable[bytes]]
+"""What is passed on of some bytes, once it is time. Raises Cut to end the connection instead."""
+Rules = Callable[[], Rule]
+"""Makes the rule of a new connection."""
+
+MOST_AT_ONCE = 1 << 20
+
+
+class Cut(Exception):
+    """The connection ends here, on both sides."""
+
+
+@dataclass(slots=True)
+class Spot:
+    """A place in the talk. `seen`: how often it was come across. What is stopped there waits for `go_on`, or is cut."""
+
+    way: Way
+    words: re.Pattern[bytes]
+    stops: bool = False
+    swallows: bool = False
+    seen: int = 0
+    is_cut: bool = False
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Knife:
+    """The spots of one wire. They stay on it until `away`."""
+
+    def __init__(self) -> None:
+        self._spots: list[Spot] = []
+
+    def stop_before(self, words: bytes, way: Way) -> Spot:
+        """Whatever holds the words, a regular expression, is kept back, and so is all that follows it."""
+        return self._on_it(Spot(way, re.compile(words), stops=True))
+
+    def swallow(self, words: bytes, way: Way) -> Spot:
+        """The words never arrive; what is around them does."""
+        return self._on_it(Spot(way, re.compile(words), swallows=True))
+
+    def watch(self, words: bytes, way: Way) -> Spot:
+        """Count them."""
+        return self._on_it(Spot(way, re.compile(words)))
+
+    def away(self) -> None:
+        """Nothing is stopped or counted any more; the connections of what is kept back end without it."""
+        for spot in self._spots:
+            spot.is_cut = True
+            spot.go_on.set()
+        self._spots.clear()
+
+    def rule(self) -> Rule:
+        """The same for every connection."""
+        return self._pass
+
+    async def _pass(self, way: Way, chunk: bytes) -> bytes:
+        for spot in [spot for spot in self._spots if spot.way == way]:
+            found = len(spot.words.findall(chunk))
+            spot.seen += found
+            if found and spot.stops:
+                await spot.go_on.wait()
+            if spot.is_cut:
+                raise Cut
+            if spot.swallows:
+                chunk = spot.words.sub(b"", chunk)
+        return chunk
+
+    def _on_it(self, spot: Spot) -> Spot:
+        self._spots.append(spot)
+        return spot
+
+
+@asynccontextmanager
+async def wire(port: int, rules: Rules) -> AsyncIterator[int]:
+    """A wire to what listens on this port of the loopback interface; the port of its near end."""
+    connections: set[asyncio.Task[None]] = set()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            connections.add(task)
+            task.add_done_callback(connections.discard)
+        with contextlib.closing(writer), contextlib.suppress(OSError, Cut, asyncio.CancelledError):
+            await _join(reader, writer, port, rules())
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    try:
+        near: int = server.sockets[0].getsockname()[1]
+        yield near
+    finally:
+        server.close()
+        for task in connections:
+            task.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
+
+
+async def _join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int, rule: Rule) -> None:
+    """Both ways at once, until one of them ends: then whatever is kept back of the other never arrives."""
+    far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+    with contextlib.closing(far_writer):
+        ways = {
+            asyncio.create_task(_pump(reader, far_writer, "there", rule)),
+            asyncio.create_task(_pump(far_reader, writer, "back", rule)),
+        }
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way, rule: Rule) -> None:
+    while chunk := await reader.read(MOST_AT_ONCE):
+        writer.write(await rule(way, chunk))
+        await writer.drain()

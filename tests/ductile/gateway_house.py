@@ -1,0 +1,179 @@
+"""The real gateway, a process to be killed, between a real bus and a Ductile under test, and what it leaves on disk."""
+
+import contextlib
+import sqlite3
+import subprocess
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from groundwork.embedded_nats import EmbeddedNats
+from groundwork.nats_link import NatsLink, connect
+from groundwork.nats_settings import NatsSettings
+from schemas import keys
+from schemas.events import ToolRequest, ToolResult
+from tests.ductile.cut_wire import Rules, wire
+from tests.ductile.under_test import DuctileUnderTest
+from tests.gateway.on_nats import a_bus, all_acknowledged, results, send
+from tests.gateway.parts import a_request
+from tests.gateway.served import Gateway
+from tests.nats_server import until
+
+AT_ONCE = 32
+BRISK = {"poll_first_s": 0.02, "poll_most_s": 0.2, "breaker_failures": 1000}
+ACK_WAIT_S = 1.0
+"""How soon the bus gives the requests of a gateway that was killed to the next one."""
+CALL_ID = "agentic_call_id"
+_UNANSWERED = "SELECT key FROM receipts WHERE job_id IS NULL"
+_ACCEPTED = "SELECT key FROM receipts WHERE job_id IS NOT NULL"
+_INTENDED = "SELECT key FROM calls"
+_ANSWERED = "SELECT key FROM calls WHERE answer IS NOT NULL"
+
+
+@dataclass(slots=True)
+class Disk:
+    """The gateway's own files, as another process sees them."""
+
+    store: Path
+
+    def unanswered(self) -> frozenset[str]:
+        """The calls that were or may have been sent, and of which no job is known."""
+        return self._keys("receipts.db", _UNANSWERED)
+
+    def accepted(self) -> frozenset[str]:
+        """The calls whose job is known."""
+        return self._keys("receipts.db", _ACCEPTED)
+
+    def intended(self) -> frozenset[str]:
+        """The calls of which the gateway knows at all."""
+        return self._keys("ledger.db", _INTENDED)
+
+    def answered(self) -> frozenset[str]:
+        """The calls whose result is written down."""
+        return self._keys("ledger.db", _ANSWERED)
+
+    @contextlib.contextmanager
+    def locked(self, name: str) -> Iterator[None]:
+        """Nothing is written into this file meanwhile: the gateway waits for it, at most five seconds."""
+        with contextlib.closing(sqlite3.connect(self.store / name, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield
+            connection.execute("ROLLBACK")
+
+    def _keys(self, name: str, statement: str) -> frozenset[str]:
+        path = self.store / name
+        if not path.exists():
+            return frozenset()
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            return frozenset(key for (key,) in connection.execute(statement))
+
+
+@dataclass(slots=True)
+class House:
+    """One store, one bus, one Ductile; gateways come and go. `link` is the test's own, to the bus."""
+
+    gateway: Gateway
+    disk: Disk
+    link: NatsLink
+    ductile: DuctileUnderTest
+    asked: dict[str, ToolRequest] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def living(self) -> AsyncIterator["subprocess.Popen[bytes]"]:
+        """A gateway that is at work. It is killed at the end, if it was not before."""
+        starts = self.gateway.starts()
+        with self.gateway.serving() as process:
+            await until(lambda: self.gateway.starts() > starts or process.poll() is not None, within_s=30)
+            assert process.poll() is None, self.gateway.log.read_text()[-2000:]
+            yield process
+
+    async def ask(self, command: str, payload: dict[str, Any], *, step: int, attempt: int = 1) -> str:
+        """The key of the call."""
+        request = a_request(command, payload, tool="probe", step=step, attempt=attempt)
+        key = keys.call(request.run_id, request.step, request.tool, request.attempt)
+        self.asked[key] = request
+        await send(self.link, request, "probe")
+        return key
+
+    async def results(self) -> list[ToolResult]:
+        """All that the bus stores, in order."""
+        return await results(self.link)
+
+    async def has_results(self, number: int) -> bool:
+        """Whether the bus stores so many."""
+        return len(await self.results()) == number
+
+    async def answers(self, *, within_s: float = 30) -> dict[str, ToolResult]:
+        """The one result of each call, by its key, once every request has been settled."""
+        await until(lambda: all_acknowledged(self.link), within_s=within_s)
+        found = await self.results()
+        told = {keys.call(result.run_id, result.step, result.tool, result.attempt): result for result in found}
+        assert len(found) == len(told), "a call has two results"
+        assert told.keys() == self.asked.keys(), "a call has no result, or one has that nobody asked for"
+        return told
+
+    def jobs(self) -> dict[str, set[str]]:
+        """The jobs that have run, by the call that they were made for."""
+        found: dict[str, set[str]] = {key: set() for key in self.asked}
+        for execution in self.ductile.executions:
+            if CALL_ID in execution.payload:
+                found[execution.payload[CALL_ID]].add(execution.job_id)
+        return found
+
+
+def kill(process: "subprocess.Popen[bytes]") -> None:
+    """As a crash does."""
+    process.kill()
+    process.wait()
+
+
+def endings(told: Iterable[ToolResult]) -> Counter[str]:
+    """How often each status or error class came."""
+    return Counter(ending(result) for result in told)
+
+
+def ending(result: ToolResult) -> str:
+    """The status, or the class of the error."""
+    return result.error.error_class if result.error else result.status
+
+
+@asynccontextmanager
+async def house(
+    folder: Path,
+    ductile: DuctileUnderTest,
+    *,
+    on_the_way_to_the_bus: Rules | None = None,
+    on_the_way_to_ductile: Rules | None = None,
+    **settings: Any,
+) -> AsyncIterator[House]:
+    """A bus, and a gateway that is not started yet. Where there are rules, it hangs on a wire that has them.
+
+    settings: those of the section `ductile` of the gateway that are not as below.
+    """
+    async with AsyncExitStack() as held:
+        nats = await held.enter_async_context(EmbeddedNats(folder / "nats", sync_interval="1s"))
+        link = await connect(NatsSettings(urls=(nats.url,)))
+        held.push_async_callback(link.close)
+        await a_bus(link, ack_wait=ACK_WAIT_S)
+        bus_port = await _near_end(held, nats.url, on_the_way_to_the_bus)
+        ductile_port = await _near_end(held, ductile.url, on_the_way_to_ductile)
+        talk = {"url": f"http://127.0.0.1:{ductile_port}", "token": ductile.token, "in_flight": AT_ONCE, **BRISK}
+        gateway = Gateway(
+            folder,
+            f"nats://127.0.0.1:{bus_port}",
+            runner="ductile",
+            ductile=talk | settings,
+            tools={"probe": {"concurrency": AT_ONCE}},
+            slots=2 * AT_ONCE,
+        )
+        yield House(gateway, Disk(folder / "store"), link, ductile)
+
+
+async def _near_end(held: AsyncExitStack, url: str, rules: Rules | None) -> int:
+    """The port to speak to, of the wire if there is one."""
+    port = urlsplit(url).port or 0
+    return await held.enter_async_context(wire(port, rules)) if rules else port

@@ -1,0 +1,105 @@
+"""A gateway before a Ductile tells how both are, from its first moment on; and what comes of calls that it gave up."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from agent_service.cli.doctor.check import Check
+from agent_service.cli.doctor.gateway import gateway as doctor
+from groundwork.nats_errors import TryAgain
+from groundwork.nats_link import NatsLink
+from schemas import keys, subjects
+from tests.ductile.fake import FakeDuctile
+from tests.ductile.gateway_house import House, house, kill
+from tests.ductile.under_test import DuctileUnderTest
+from tests.gateway.on_nats import send
+from tests.gateway.parts import RUN, a_request
+from tests.nats_server import until
+
+
+@pytest.fixture
+async def home(ductile: DuctileUnderTest, tmp_path: Path) -> AsyncIterator[House]:
+    async with house(tmp_path, ductile) as opened:
+        yield opened
+
+
+async def checks(link: NatsLink) -> dict[str, Check]:
+    """What the doctor says of the gateway."""
+    return {check.name: check async for check in doctor(link, None)}
+
+
+async def mark_of(link: NatsLink, name: str) -> str:
+    found = (await checks(link)).get(name)
+    return found.mark if found else ""
+
+
+async def no_catalog(link: NatsLink) -> bool:
+    try:
+        await link.request(subjects.CATALOG, b"", timeout_s=1)
+    except TryAgain:
+        return True
+    return False
+
+
+async def test_the_doctor_is_told_of_the_gateway_of_ductile_and_of_the_token(home: House) -> None:
+    async with home.living():
+        found = await checks(home.link)
+    assert [(check.name, check.mark) for check in found.values()] == [
+        ("gateway", "ok"),
+        ("ductile", "ok"),
+        ("ductile token", "ok"),
+        ("tools", "ok"),
+    ]
+    assert home.ductile.url.rpartition(":")[2] in found["ductile"].text
+
+
+async def test_a_ductile_that_goes_away_is_told_and_that_it_is_back(home: House) -> None:
+    async with home.living():
+        home.ductile.kill()
+        await until(lambda: is_mark(home.link, "ductile", "wrong"), within_s=15)
+        assert (await checks(home.link))["tools"].mark == "ok"
+        home.ductile.start()
+        await until(lambda: is_mark(home.link, "ductile", "ok"), within_s=15)
+
+
+async def test_a_gateway_that_starts_before_its_ductile_says_what_it_waits_for_and_offers_nothing_yet(
+    home: House,
+) -> None:
+    home.ductile.kill()
+    key = await home.ask("note", {}, step=1)
+    with home.gateway.serving():
+        await until(lambda: is_mark(home.link, "gateway", "wrong"), within_s=20)
+        assert (await checks(home.link))["ductile"].mark == "wrong"
+        assert await no_catalog(home.link)
+        home.ductile.start()
+        assert (await home.answers())[key].status == "ok"
+        assert (await checks(home.link))["gateway"].mark == "ok"
+
+
+async def is_mark(link: NatsLink, name: str, mark: str) -> bool:
+    return await mark_of(link, name) == mark
+
+
+async def test_what_comes_of_a_write_that_was_given_up_is_told_by_the_gateway_that_lives_then(
+    fake: FakeDuctile, tmp_path: Path
+) -> None:
+    gate = tmp_path / "go"
+    payload = {"do": "hold", "until": str(gate)}
+    async with house(tmp_path, fake) as home:
+        async with home.living() as process:
+            soon = datetime.now(UTC) + timedelta(seconds=3)
+            await send(home.link, a_request("note", payload, tool="probe", deadline_at=soon), "probe")
+            await until(lambda: home.has_results(1), within_s=20)
+            kill(process)
+        gate.touch()
+        async with home.living():
+            await until(lambda: home.has_results(2), within_s=20)
+        first, late = await home.results()
+        message = await home.link.jetstream.get_last_msg(subjects.STREAM, subjects.TOOL_RESULT)
+    assert first.error is not None
+    assert (first.error.error_class, late.status, late.step, late.attempt) == ("in_doubt", "ok", 1, 1)
+    assert message.headers is not None
+    assert message.headers["Nats-Msg-Id"] == keys.late_result(RUN, 1, 1)
+    assert len(fake.executions) == 1

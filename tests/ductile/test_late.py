@@ -1,0 +1,141 @@
+"""A job that outlives its call is followed until it ends, also by the next gateway, and its end is told once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from ductile_gateway.adapters.ductile_late import FOR, LateJobs, Tell
+from ductile_gateway.adapters.ductile_runner import DuctileRunner
+from ductile_gateway.adapters.ductile_watch import Job
+from ductile_gateway.adapters.sqlite_receipts import open_receipts
+from ductile_gateway.core.calls import ToolCall, ToolOutcome, Unknown, Verdict
+from ductile_gateway.core.jobs import Going
+from ductile_gateway.errors import TryAgain
+from tests.ductile.fake import FakeDuctile
+from tests.ductile.runner_house import a_call, eventually, gateway, outcome
+from tests.ductile.under_test import DuctileUnderTest
+
+
+class Told(dict[str, Verdict]):
+    """What was told, by the key of its call; `tries` are all that were made, of which the first `refused` fail."""
+
+    tries = 0
+    refused = 0
+
+    async def take(self, key: str, verdict: Verdict) -> bool:
+        self.tries += 1
+        if self.tries <= self.refused:
+            return False
+        assert key not in self, "told twice"
+        self[key] = verdict
+        return True
+
+
+@asynccontextmanager
+async def following(runner: DuctileRunner) -> AsyncIterator[Told]:
+    told = Told()
+    task = asyncio.create_task(runner.late.follow(told.take))
+    try:
+        yield told
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def outlived(ductile: DuctileUnderTest, folder: Path) -> tuple[ToolCall, Path]:
+    """A call that was answered at its deadline and forgotten, while its job waits for the file."""
+    gate, call = folder / "go", a_call(within_s=1.5, do="hold", until=str(folder / "go"))
+    async with gateway(ductile, folder) as runner:
+        verdict = outcome(await runner.run(call))
+        await runner.forget(call.key)
+    assert (verdict.status, verdict.error_class) == ("error", "timeout")
+    return call, gate
+
+
+async def test_a_job_that_ends_after_its_deadline_is_told_by_the_next_gateway(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    call, gate = await outlived(ductile, tmp_path)
+    async with gateway(ductile, tmp_path) as runner, following(runner) as told:
+        assert not told
+        gate.touch()
+        await eventually(lambda: told)
+    assert outcome(told[call.key]).status == "ok"
+    async with gateway(ductile, tmp_path) as runner, following(runner) as again:
+        await eventually(lambda: runner.late.waiting() == 0)
+    assert not again
+    assert len(ductile.executions) == 1
+
+
+async def test_what_nobody_takes_yet_is_told_again(fake: FakeDuctile, tmp_path: Path) -> None:
+    call, gate = await outlived(fake, tmp_path)
+    gate.touch()
+    async with gateway(fake, tmp_path) as runner, following(runner) as told:
+        told.refused = 2
+        await eventually(lambda: told)
+    assert outcome(told[call.key]).status == "ok"
+    assert told.tries == 3
+
+
+async def test_a_ductile_that_is_away_is_no_end(fake: FakeDuctile, tmp_path: Path) -> None:
+    call, gate = await outlived(fake, tmp_path)
+    fake.kill()
+    async with gateway(fake, tmp_path) as runner, following(runner) as told:
+        gate.touch()
+        fake.start()
+        await eventually(lambda: told)
+    assert call.key in told
+
+
+class Later:
+    """A clock that is a day ahead."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + FOR + timedelta(minutes=1)
+
+
+class Ended:
+    """A job of which this is read whenever it is looked at."""
+
+    def __init__(self, reading: Going | Verdict) -> None:
+        self.reading = reading
+        self.looked_at: list[Job] = []
+
+    async def look(self, job: Job) -> Going | Verdict:
+        self.looked_at.append(job)
+        return self.reading
+
+
+@asynccontextmanager
+async def one_late(folder: Path, watch: Ended, tell: Tell) -> AsyncIterator[LateJobs]:
+    """One job that was overdue a day ago, followed."""
+    async with open_receipts(folder) as receipts:
+        await receipts.overdue.add("k", Job("j", pipeline=True), datetime.now(UTC))
+        late = LateJobs(watch, receipts.overdue, every_s=0.01, clock=Later())
+        task = asyncio.create_task(late.follow(tell))
+        yield late
+        task.cancel()
+
+
+async def test_a_job_that_never_ends_is_given_up_after_a_day(tmp_path: Path) -> None:
+    told = Told()
+    async with one_late(tmp_path, Ended(Going()), told.take) as late:
+        await eventually(lambda: not late.waiting())
+    assert isinstance(told["k"], Unknown)
+
+
+async def test_a_bus_that_does_not_take_it_now_is_tried_again(tmp_path: Path) -> None:
+    watch, tries = Ended(ToolOutcome("ok")), []
+
+    async def take(key: str, verdict: Verdict) -> bool:
+        tries.append((key, verdict))
+        if len(tries) < 3:
+            raise TryAgain("not connected")
+        return True
+
+    async with one_late(tmp_path, watch, take) as late:
+        await eventually(lambda: not late.waiting())
+    assert tries == 3 * [("k", ToolOutcome("ok"))]
+    assert watch.looked_at == 3 * [Job("j", pipeline=True)]

@@ -1,0 +1,148 @@
+"""How much waits in Ductile, and the calls that then wait outside."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from ductile_gateway.adapters.ductile_api import open_api
+from ductile_gateway.adapters.ductile_queue import FRESH_FOR, DuctileQueue
+from ductile_gateway.core.calls import NeverStarted
+from ductile_gateway.ductile_settings import DuctileSettings
+from ductile_gateway.errors import TryAgain
+from tests.ductile.fake import FakeDuctile, held
+from tests.ductile.runner_house import a_call, eventually, gateway, outcome
+
+SETTINGS = DuctileSettings.model_validate({"url": "http://localhost:1", "token": "t"})
+
+
+class House:
+    """A queue whose depth is told by `answer`; `asked` is how often it was asked for, the time is ours."""
+
+    def __init__(self, answer: httpx2.Response | Exception) -> None:
+        self.answer = answer
+        self.asked = 0
+        self.time = datetime.now(UTC)
+
+    def now(self) -> datetime:
+        return self.time
+
+    async def told(self, _: httpx2.Request) -> httpx2.Response:
+        self.asked += 1
+        await asyncio.sleep(0)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def holds(self, depth: object) -> None:
+        self.answer = httpx2.Response(200, json={"queue_depth": depth})
+        self.time += FRESH_FOR
+
+
+@asynccontextmanager
+async def queue(house: House, most: int | None = 10) -> AsyncIterator[DuctileQueue]:
+    async with open_api(SETTINGS, httpx2.MockTransport(house.told)) as api:
+        yield DuctileQueue(api, most=most, clock=house)
+
+
+def holding(depth: object) -> House:
+    return House(httpx2.Response(200, json={"queue_depth": depth}))
+
+
+@pytest.mark.parametrize("depth", [0, 10])
+async def test_a_queue_that_is_as_long_as_it_may_be_holds_nobody_up(depth: int) -> None:
+    async with queue(holding(depth)) as watched:
+        await watched.check()
+
+
+async def test_beyond_that_calls_are_sent_back_with_a_time_to_wait() -> None:
+    async with queue(holding(11)) as watched:
+        with pytest.raises(TryAgain, match="11 jobs waiting or running, more than 10") as caught:
+            await watched.check()
+    assert caught.value.delay_s >= 1
+
+
+async def test_many_calls_at_once_ask_once_and_later_ones_ask_again() -> None:
+    house = holding(1)
+    async with queue(house) as watched:
+        await asyncio.gather(*(watched.check() for _ in range(50)))
+        house.time += FRESH_FOR - timedelta(milliseconds=1)
+        await watched.check()
+        assert house.asked == 1
+        house.time += timedelta(milliseconds=1)
+        await watched.check()
+    assert house.asked == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx2.ReadTimeout("x"),
+        httpx2.ConnectError("x"),
+        httpx2.Response(500),
+        httpx2.Response(403),
+        httpx2.Response(200),
+        httpx2.Response(200, text="<html>"),
+        httpx2.Response(200, json={"queue_depth": "many"}),
+        httpx2.Response(200, json={}),
+    ],
+)
+async def test_what_cannot_be_seen_is_no_reason_to_wait(answer: httpx2.Response | Exception) -> None:
+    house = House(answer)
+    async with queue(house) as watched:
+        await watched.check()
+        await watched.check()
+    assert house.asked == 1
+
+
+async def test_without_a_limit_nobody_is_asked() -> None:
+    house = holding(10**6)
+    async with queue(house, most=None) as watched:
+        await watched.check()
+    assert house.asked == 0
+
+
+async def test_it_is_said_once_when_calls_begin_to_wait_and_once_when_they_are_made_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="ductile_gateway")
+    house = holding(0)
+    async with queue(house) as watched:
+        for depth, full in ((5, False), (11, True), (12, True), (None, False), (13, True), (3, False), (2, False)):
+            house.holds(depth)
+            try:
+                await watched.check()
+                assert not full
+            except TryAgain:
+                assert full
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith("ductile_gateway")]
+    assert [message.split(":")[0] for message in ours] == [
+        "Ductile's queue is too long",
+        "Ductile's queue is short enough again",
+    ]
+
+
+async def test_a_call_is_not_begun_while_the_queue_is_too_long_and_is_run_later(
+    fake: FakeDuctile, tmp_path: Path
+) -> None:
+    release = threading.Event()
+    fake.on("probe", "look", held(release))
+    call = a_call()
+    async with gateway(fake, tmp_path, queue_most=None) as others:
+        running = [asyncio.create_task(others.run(a_call("look"))) for _ in range(3)]
+        await eventually(lambda: len(fake.executions) == 3)
+        (tmp_path / "ours").mkdir()
+        async with gateway(fake, tmp_path / "ours", queue_most=2) as runner:
+            with pytest.raises(TryAgain, match="3 jobs"):
+                await runner.run(call)
+            assert await runner.resume(call) == NeverStarted()
+            release.set()
+            await asyncio.gather(*running)
+        async with gateway(fake, tmp_path / "ours", queue_most=2) as runner:
+            assert outcome(await runner.run(call)).status == "ok"

@@ -1,0 +1,255 @@
+"""Calls that reach a Ductile as signed events, the fake and, where there is one, a real one."""
+
+import asyncio
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ductile_gateway.adapters.sqlite_receipts import open_receipts
+from ductile_gateway.core.calls import NeverStarted, ToolCall, Unknown
+from ductile_gateway.errors import TryAgain
+from tests.ductile.calling import finished
+from tests.ductile.fake import FakeDuctile, Outcome, answers, held
+from tests.ductile.runner_house import a_call, eventually, gateway, outcome, until
+from tests.ductile.under_test import DuctileUnderTest, Execution
+from tests.ductile.wires import LossyWire
+
+ROUTE = "keep-note"
+AGAIN_S = 0.05
+
+
+def by_events(ductile: DuctileUnderTest, kind: str = "probe.asked", **changed: Any) -> dict[str, Any]:
+    """The route is called by events of this kind; the probe listens to `probe.asked`."""
+    peer = ductile.peer
+    known = {"peer": peer.name, "key_id": peer.key_id, "secret": peer.secret, "routes": {ROUTE: kind}}
+    return known | {"again_first_s": AGAIN_S, "again_most_s": 2 * AGAIN_S} | changed
+
+
+def a_note(**payload: Any) -> ToolCall:
+    return a_call("handle", plugin=ROUTE, **payload)
+
+
+async def test_an_event_carries_the_call_and_its_outcome_comes_back(ductile: DuctileUnderTest, tmp_path: Path) -> None:
+    call = a_note(text="Grüße")
+    async with gateway(ductile, tmp_path, relay=by_events(ductile)) as runner:
+        found = outcome(await runner.run(call))
+    run_id, step, tool, attempt = call.key.split(":")
+    belongs = {"run_id": run_id, "step": int(step), "tool": tool, "attempt": int(attempt)}
+    assert (found.status, found.text) == ("ok", "done")
+    assert found.output == {"payload": {"text": "Grüße", "agentic_call_id": call.key} | belongs}
+    assert [(one.plugin, one.command) for one in ductile.executions] == [("probe", "handle")]
+
+
+async def test_what_the_model_says_of_where_a_call_belongs_is_not_sent(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    call = a_note(run_id="run_of_another", step=99, tool="x", attempt=7, wake_id="w", agentic_call_id="another")
+    async with gateway(ductile, tmp_path, relay=by_events(ductile)) as runner:
+        await runner.run(call)
+    sent = ductile.executions[0].payload
+    assert f"{sent['run_id']}:{sent['step']}:{sent['tool']}:{sent['attempt']}" == sent["agentic_call_id"] == call.key
+    assert "wake_id" not in sent
+
+
+async def test_other_routes_are_called_as_ever(ductile: DuctileUnderTest, tmp_path: Path) -> None:
+    wire = LossyWire(ductile)
+    async with gateway(ductile, tmp_path, relay=by_events(ductile), wire=wire) as runner:
+        assert outcome(await runner.run(a_call("look"))).status == "ok"
+    assert not wire.sent
+
+
+async def test_a_pipeline_that_listens_answers_as_its_last_step(ductile: DuctileUnderTest, tmp_path: Path) -> None:
+    async with gateway(ductile, tmp_path, relay=by_events(ductile)) as runner:
+        found = outcome(await runner.run(a_note(do="emit", emitted={"text": "of the next step"})))
+    last = found.output["payload"]
+    assert isinstance(last, dict)
+    assert last["text"] == "of the next step"
+    assert len(ductile.executions) == 2
+
+
+async def test_an_event_whose_answer_was_lost_is_sent_again_and_its_job_is_found(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    wire, call = LossyWire(ductile, lost=1), a_note(text="x")
+    async with gateway(ductile, tmp_path, relay=by_events(ductile), wire=wire) as runner:
+        assert outcome(await runner.run(call)).status == "ok"
+        assert outcome(await runner.resume(call)).status == "ok"
+    assert len(wire.sent) == 2
+    assert wire.sent[0] == wire.sent[1]
+    assert len(ductile.executions) == 1
+
+
+async def test_an_event_that_never_arrived_is_sent_again_and_runs_once(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    wire = LossyWire(ductile, swallowed=2)
+    async with gateway(ductile, tmp_path, relay=by_events(ductile), wire=wire) as runner:
+        assert outcome(await runner.run(a_note())).status == "ok"
+    assert (len(wire.sent), len(ductile.executions)) == (3, 1)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_the_next_gateway_sends_the_event_of_one_that_ended_before_the_answer(
+    ductile: DuctileUnderTest, tmp_path: Path, arrives: bool
+) -> None:
+    wire = LossyWire(ductile, lost=9) if arrives else LossyWire(ductile, swallowed=9)
+    call = a_note(text="x")
+    async with gateway(ductile, tmp_path, relay=by_events(ductile, again_first_s=15), wire=wire) as runner:
+        running = asyncio.create_task(runner.run(call))
+        await eventually(lambda: len(ductile.executions) == 1 if arrives else wire.sent)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    if arrives:
+        await asyncio.to_thread(finished, ductile, ductile.executions[0].job_id)
+    next_wire = LossyWire(ductile)
+    async with gateway(ductile, tmp_path, relay=by_events(ductile), wire=next_wire) as runner:
+        assert outcome(await runner.resume(call)).status == "ok"
+    assert next_wire.sent == wire.sent
+    assert len(ductile.executions) == 1
+
+
+async def test_while_ductile_is_down_a_lost_event_waits_and_is_sent_once_it_is_back(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    wire = LossyWire(ductile, swallowed=1)
+    async with gateway(ductile, tmp_path, relay=by_events(ductile), wire=wire) as runner:
+        running = asyncio.create_task(runner.run(a_note()))
+        await eventually(lambda: wire.sent)
+        await asyncio.to_thread(ductile.kill)
+        await eventually(lambda: len(wire.sent) > 2)
+        await asyncio.to_thread(ductile.start)
+        assert outcome(await running).status == "ok"
+
+
+async def test_while_ductile_is_down_a_call_by_events_waits_outside(ductile: DuctileUnderTest, tmp_path: Path) -> None:
+    call = a_note()
+    async with gateway(ductile, tmp_path, relay=by_events(ductile)) as runner:
+        await asyncio.to_thread(ductile.kill)
+        with pytest.raises(TryAgain):
+            await runner.run(call)
+        assert await runner.resume(call) == NeverStarted()
+        await asyncio.to_thread(ductile.start)
+        assert outcome(await runner.run(call)).status == "ok"
+    assert len(ductile.executions) == 1
+
+
+async def test_an_event_that_nobody_listens_to_is_a_matter_of_configuration(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    call = a_note()
+    async with gateway(ductile, tmp_path, relay=by_events(ductile, "probe.unheard")) as runner:
+        found = outcome(await runner.run(call))
+        assert await runner.resume(call) == NeverStarted()
+    assert (found.error_class, found.retryable) == ("configuration", False)
+    assert "no pipeline listens to probe.unheard" in (found.message or "")
+    assert not ductile.executions
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "why"),
+    [
+        ("probe.asked", {"secret": "another"}, "403: 'forbidden'"),
+        ("probe.asked", {"key_id": "v9"}, "403: 'relay key id mismatch'"),
+        ("probe.asked", {"peer": "nobody"}, "403: 'unknown relay peer'"),
+        ("probe.secret", {}, "422: 'event type not allowed for peer'"),
+    ],
+)
+async def test_an_event_that_ductile_refuses_is_a_matter_of_configuration(
+    ductile: DuctileUnderTest, tmp_path: Path, kind: str, changed: dict[str, str], why: str
+) -> None:
+    call = a_note()
+    async with gateway(ductile, tmp_path, relay=by_events(ductile, kind, **changed)) as runner:
+        found = outcome(await runner.run(call))
+        assert await runner.resume(call) == NeverStarted()
+    assert (found.error_class, found.retryable) == ("configuration", False)
+    assert why in (found.message or "")
+    assert not ductile.executions
+
+
+async def test_a_payload_that_is_too_large_is_a_matter_of_the_arguments(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    async with gateway(ductile, tmp_path, relay=by_events(ductile)) as runner:
+        found = outcome(await runner.run(a_note(text="x" * 300_000)))
+    assert (found.error_class, found.retryable) == ("invalid_arguments", False)
+    assert not ductile.executions
+
+
+async def test_a_refusal_after_a_lost_event_does_not_say_that_nothing_ran(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    wire = LossyWire(ductile, swallowed=1)
+    async with gateway(ductile, tmp_path, relay=by_events(ductile, "probe.unheard"), wire=wire) as runner:
+        verdict = await runner.run(a_note())
+    assert isinstance(verdict, Unknown)
+    assert "no pipeline listens" in verdict.reason
+
+
+async def test_an_event_is_sent_until_the_deadline_and_not_after_it(ductile: DuctileUnderTest, tmp_path: Path) -> None:
+    wire, call = LossyWire(ductile, swallowed=10**6), a_call("handle", plugin=ROUTE, within_s=1.5)
+    async with gateway(ductile, tmp_path, relay=by_events(ductile), wire=wire) as runner:
+        assert isinstance(await runner.run(call), Unknown)
+        sent = len(wire.sent)
+        assert isinstance(await runner.resume(until(call, -5)), Unknown)
+    assert sent > 2
+    assert set(wire.sent) == {wire.sent[0]}
+    assert len(wire.sent) == sent
+    assert not ductile.executions
+
+
+@pytest.mark.parametrize("fault", ["lost_202", "unavailable_after_enqueueing"])
+async def test_what_was_taken_without_an_answer_is_found_when_it_is_sent_again(
+    fake: FakeDuctile, tmp_path: Path, fault: str
+) -> None:
+    acts: set[str] = set()
+
+    def once(execution: Execution) -> Outcome:
+        acts.add(execution.payload["agentic_call_id"])
+        return answers("noted")(execution)
+
+    fake.on("probe", "handle", once)
+    setattr(fake.faults, fault, 2)
+    call = a_note()
+    async with gateway(fake, tmp_path, relay=by_events(fake)) as runner:
+        assert outcome(await runner.run(call)).text == "noted"
+    assert acts == {call.key}
+
+
+async def test_version_n_runs_an_event_once_that_comes_again_while_its_job_runs(
+    newer: FakeDuctile, tmp_path: Path
+) -> None:
+    release = threading.Event()
+    newer.on("probe", "handle", held(release, answers("noted")))
+    wire = LossyWire(newer, lost=2, waits=False)
+    async with gateway(newer, tmp_path, relay=by_events(newer), wire=wire) as runner:
+        running = asyncio.create_task(runner.run(a_note()))
+        await eventually(lambda: wire.arrived == 3)
+        release.set()
+        assert outcome(await running).text == "noted"
+    assert len(newer.executions) == 1
+
+
+async def test_a_call_that_went_by_the_api_is_not_sent_as_an_event_when_its_route_is_one_of_events_by_now(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    call, wire = a_note(), LossyWire(ductile)
+    async with open_receipts(tmp_path) as receipts:
+        await receipts.begin(call.key, datetime.now(UTC), relayed=False)
+    async with gateway(ductile, tmp_path, relay=by_events(ductile), wire=wire) as runner:
+        assert isinstance(await runner.resume(call), Unknown)
+    assert not wire.sent
+    assert not ductile.executions
+
+
+async def test_a_call_that_went_as_an_event_is_not_looked_for_by_the_api_when_its_route_is_called_so_by_now(
+    ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    call = a_call("note")
+    async with open_receipts(tmp_path) as receipts:
+        await receipts.begin(call.key, datetime.now(UTC), relayed=True)
+    async with gateway(ductile, tmp_path) as runner:
+        assert isinstance(await runner.resume(call), Unknown)
+    assert not ductile.executions

@@ -1,0 +1,102 @@
+"""The tools of a Ductile are asked for again and again: what is new is on offer soon, what cannot be asked stays."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from ductile_gateway.adapters.argument_schemas import ArgumentSchemas
+from ductile_gateway.core.ductile_catalog import DuctileTools
+from ductile_gateway.errors import Misconfigured
+from ductile_gateway.offers import Offers
+from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.toolbox import find_tools, keep_fresh, tools_at_last
+from tests.ductile.fake import FakeDuctile
+from tests.ductile.runner_house import eventually
+from tests.ductile.under_test import DuctileUnderTest
+
+NEWS: dict[str, Any] = {
+    "manifest_spec": "ductile.plugin",
+    "manifest_version": 1,
+    "name": "news",
+    "version": "1.0.0",
+    "protocol": 2,
+    "entrypoint": "run.py",
+    "description": "Tells what is new.",
+    "commands": [{"name": "tell", "type": "read", "input_schema": {"type": "object"}}],
+}
+
+
+def settings_for(ductile: DuctileUnderTest, *tools: str) -> GatewaySettings:
+    way = {"url": ductile.url, "token": ductile.token}
+    return GatewaySettings.model_validate({"runner": "ductile", "ductile": way, "tools": list(tools)})
+
+
+@asynccontextmanager
+async def fresh(ductile: FakeDuctile, *tools: str) -> AsyncIterator[tuple[Offers, list[DuctileTools]]]:
+    """What is on offer, kept so; and what the runner is told."""
+    settings, told = settings_for(ductile, *tools), list[DuctileTools]()
+    offers, found = Offers(ArgumentSchemas), await tools_at_last(settings)
+    offers.replace(found.catalog, found.problems)
+    task = asyncio.create_task(keep_fresh(settings, offers, told.append, every_s=0.02))
+    try:
+        yield offers, told
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def names(offers: Offers) -> list[str]:
+    return [offer.name for offer in offers.catalog.tools]
+
+
+async def test_a_chosen_tool_that_ductile_does_not_have_is_complained_of(ductile: DuctileUnderTest) -> None:
+    found = await find_tools(settings_for(ductile, "probe", "news"))
+    assert [offer.name for offer in found.catalog.tools] == ["probe"]
+    assert any("there is no plugin news" in problem for problem in found.problems)
+
+
+async def test_what_was_not_chosen_is_not_on_offer(ductile: DuctileUnderTest) -> None:
+    with pytest.raises(Misconfigured, match="no tool to offer"):
+        await tools_at_last(settings_for(ductile))
+
+
+async def test_a_plugin_that_comes_later_is_on_offer_soon(fake: FakeDuctile) -> None:
+    async with fresh(fake, "probe", "news") as (offers, told):
+        assert names(offers) == ["probe"]
+        fake.plugin(NEWS)
+        await eventually(lambda: names(offers) == ["news", "probe"])
+        assert "news" in told[-1].manifests
+        assert not offers.problems
+
+
+async def test_a_schema_that_changes_is_the_one_that_holds(fake: FakeDuctile) -> None:
+    fake.plugin(NEWS)
+    async with fresh(fake, "news") as (offers, _):
+        closed = {"type": "object", "additionalProperties": False}
+        fake.plugin(NEWS | {"commands": [{"name": "tell", "type": "write", "input_schema": closed}]})
+        before = offers.catalog.revision
+        await eventually(lambda: offers.catalog.tools[0].commands[0].tier == "write")
+        assert offers.catalog.revision != before
+
+
+async def test_while_ductile_is_away_the_tools_stay_as_they_are(
+    fake: FakeDuctile, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fresh(fake, "probe") as (offers, _):
+        fake.kill()
+        with caplog.at_level(logging.WARNING):
+            await eventually(lambda: "the tools stay as they are" in caplog.messages)
+        assert names(offers) == ["probe"]
+
+
+async def test_a_complaint_is_made_once_and_not_at_every_look(
+    fake: FakeDuctile, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        async with fresh(fake, "probe", "news") as (_, told):
+            await eventually(lambda: len(told) >= 3)
+    assert sum("there is no plugin news" in message for message in caplog.messages) == 1

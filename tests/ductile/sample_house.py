@@ -26,11 +26,23 @@ GATEWAY_TOKEN = "a-gateway-token-for-tests"  # noqa: S105 - as the next ones, of
 OPERATOR_TOKEN = "an-operator-token-for-tests"  # noqa: S105
 WAKE_TOKEN = "a-wake-token-for-tests-0123"  # noqa: S105
 RELAY_SECRET = "a-relay-secret-for-tests"  # noqa: S105
+AGENTIC_TOKEN = "a-token-of-people-for-tests"  # noqa: S105
+WEBHOOK_SECRET = "a-webhook-secret-for-tests"  # noqa: S105
+GITHUB_SECRET = "a-secret-shared-with-github"  # noqa: S105
+CMS_SECRET = "whsec_YS1zZWNyZXQtb2YtYS1jbXMtZm9yLXRlc3Rz"  # noqa: S105
 ENVIRONMENT = {
     "DUCTILE_GATEWAY_TOKEN": GATEWAY_TOKEN,
     "DUCTILE_RELAY_SECRET": RELAY_SECRET,
+    "DUCTILE_WEBHOOK_SECRET": WEBHOOK_SECRET,
     "AGENTIC_WAKE_TOKEN": WAKE_TOKEN,
 }
+"""Of Ductile."""
+OF_THE_SERVICES = {
+    "AGENTIC_TOKEN": AGENTIC_TOKEN,
+    "GITHUB_WEBHOOK_SECRET": GITHUB_SECRET,
+    "CMS_WEBHOOK_SECRET": CMS_SECRET,
+}
+"""What the environment of the agent and the gateway has besides."""
 OUTCOMES = "/var/lib/ductile/outcomes"
 PATIENCE_S = 30.0
 FILE_HANDLER = """#!/usr/bin/env python3
@@ -52,10 +64,11 @@ FILE_HANDLER_MANIFEST = {
 
 @dataclass(frozen=True, slots=True)
 class SampleHouse:
-    """A copy of the sample. `url`: where its Ductile listens once it is running."""
+    """A copy of the sample. `url`: where its Ductile listens once it is running; `orders`: and takes webhooks."""
 
     folder: Path
     url: str
+    orders: str
 
     @property
     def outcomes(self) -> Path:
@@ -67,6 +80,12 @@ class SampleHouse:
         change(content)
         (self.folder / file).write_text(yaml.safe_dump(content))
 
+    def include(self, file: str, content: str = "") -> None:
+        """Have a file of the configuration read, after it is written where there is content for it."""
+        if content:
+            (self.folder / file).write_text(content)
+        self.change("config.yaml", lambda config: config["include"].append(file))
+
     def command(self, *words: str, check: bool = True) -> str:
         """What a command of Ductile prints, run with this configuration."""
         command = [os.environ["DUCTILE_BIN"], *words, "--config", str(self.folder)]
@@ -74,27 +93,31 @@ class SampleHouse:
         return done.stdout + done.stderr
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """Locked, checked and started."""
+    def running(self) -> Iterator["subprocess.Popen[bytes]"]:
+        """Locked, checked and started; stopped with SIGTERM unless it has ended before."""
         self.command("config", "lock")
         self.command("config", "check")
         command = [os.environ["DUCTILE_BIN"], "system", "start", "--config", str(self.folder)]
         with (self.folder.parent / "log").open("ab") as log:
             process = subprocess.Popen(command, env=_environment(), stdout=log, stderr=log)
             try:
-                self._until_healthy()
-                yield
+                self._until_healthy(process)
+                yield process
             finally:
                 process.terminate()
                 process.wait(PATIENCE_S)
 
-    def _until_healthy(self) -> None:
-        def healthy() -> bool:
+    def _until_healthy(self, process: "subprocess.Popen[bytes]") -> None:
+        def healthy_or_ended() -> bool:
             with suppress(httpx2.TransportError):
                 return httpx2.get(f"{self.url}/healthz", trust_env=False).is_success
-            return False
+            return process.poll() is not None
 
-        eventually(healthy, lambda: f"Ductile did not start: {(self.folder.parent / 'log').read_text()[-2000:]}")
+        def log() -> str:
+            return f"Ductile did not start: {(self.folder.parent / 'log').read_text()[-2000:]}"
+
+        eventually(healthy_or_ended, log)
+        assert process.poll() is None, log()
 
     def ask(self, method: str, path: str, *, token: str = OPERATOR_TOKEN, **options: Any) -> httpx2.Response:
         headers = {"Authorization": f"Bearer {token}"}
@@ -116,7 +139,8 @@ def eventually(fact: Callable[[], bool], otherwise: Callable[[], str], *, within
 
 def in_place(folder: Path, *, agent: str, gateway: str = "http://127.0.0.1:9") -> SampleHouse:
     """A copy of the sample in `folder`: its own port, services elsewhere, a token for the test, the schedule due."""
-    house = SampleHouse(folder / "ductile", f"http://127.0.0.1:{free_port()}")
+    url, webhooks = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+    house = SampleHouse(folder / "ductile", url, f"{webhooks}/webhook/agentic-wake")
     house.outcomes.mkdir(parents=True)
     shutil.copytree(SAMPLES / "config-m", house.folder)
     shutil.copytree(SAMPLES / "plugins", house.folder / "plugins", ignore=shutil.ignore_patterns("__pycache__", ".*"))
@@ -124,6 +148,7 @@ def in_place(folder: Path, *, agent: str, gateway: str = "http://127.0.0.1:9") -
     for file in house.folder.glob("*.yaml"):
         file.write_text(file.read_text().replace(OUTCOMES, str(house.outcomes)))
     house.change("config.yaml", lambda content: _for_tests(content, house.url))
+    house.change("webhooks.yaml", lambda content: content["webhooks"].update(listen=webhooks.removeprefix("http://")))
     house.change("plugins.yaml", lambda content: _due_now(content["plugins"]["agentic-wake"], agent))
     house.change("relay-instances.yaml", lambda content: content["instances"][0].update(base_url=gateway))
     subprocess.run(["chmod", "-R", "go-w", folder], check=True)
@@ -132,9 +157,24 @@ def in_place(folder: Path, *, agent: str, gateway: str = "http://127.0.0.1:9") -
 
 def guide_settings() -> Any:
     """The settings that docs/DUCTILE.md shows for the agent and its gateway, with the secrets of the tests."""
+    return yaml.safe_load(_shown()[0])
+
+
+def guide_webhooks() -> Any:
+    """The webhooks of the gateway that docs/DUCTILE.md shows."""
+    return yaml.safe_load(_shown()[1])["gateway"]["ingress"]["webhooks"]
+
+
+def guide_pipeline() -> str:
+    """The pipeline that docs/DUCTILE.md shows, as a file of Ductile's configuration."""
+    return f"pipelines:\n{_shown()[2]}"
+
+
+def _shown() -> list[str]:
     text = (ROOT / "docs" / "DUCTILE.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    return yaml.safe_load(re.sub(r"\$\{(\w+)\}", lambda name: ENVIRONMENT[name[1]], block))
+    secrets = ENVIRONMENT | OF_THE_SERVICES
+    filled = re.sub(r"\$\{(\w+)\}", lambda name: secrets.get(name[1], name[0]), text)
+    return re.findall(r"```yaml\n(.*?)```", filled, re.DOTALL)
 
 
 def _for_tests(config: Any, url: str) -> None:

@@ -1,67 +1,77 @@
 """The whole circle with a real Ductile, the sample configuration and the settings of the guide.
 
-Ductile wakes the agent, the agent calls a tool in Ductile, and Ductile hears how the run ended and keeps the outcome.
+Ductile wakes the agent, the agent calls two tools in Ductile, and Ductile hears how the run ended and keeps its
+outcome.
 """
 
-import asyncio
-import os
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
-from agent_service.dev import DevOptions, stack
-from tests.ductile.sample_house import SampleHouse, eventually, free_port, guide_settings, in_place
-from tests.e2e.bodies import FRAME
+from tests.ductile.circle import Circle, real_ductile, running
+from tests.ductile.sample_house import eventually
 
-PLAN = {"action": {"tool": "echo", "command": "handle", "arguments": {"message": "hello"}}}
-MET = [{"item": item, "evidence": "step:1"} for item in ("d1", "d2", "d3")]
-SCRIPT = {
-    "name": "circle",
-    "rules": [
-        FRAME,
-        {"phase": "plan", "plan": PLAN},
-        {"phase": "reflect", "reflect": {"verdict": "done", "summary": "It was said.", "met": MET}},
-    ],
-}
-
-pytestmark = [
-    pytest.mark.ductile,
-    pytest.mark.skipif(
-        "DUCTILE_BIN" not in os.environ, reason="no Ductile: bring a Ductile binary and set DUCTILE_BIN to its path"
-    ),
-]
+pytestmark = real_ductile
 
 
-def options(house: SampleHouse, *, port: int, ingress: int, folder: Path) -> DevOptions:
-    """Both services in `folder`, the gateway with the settings of the guide but for its addresses."""
-    gateway = guide_settings()["gateway"]
-    gateway["ductile"]["url"] = gateway["outbound"]["relay"]["url"] = house.url
-    gateway["ingress"]["port"] = ingress
-    folder.mkdir()
-    (folder / "script.yaml").write_text(yaml.safe_dump(SCRIPT))
-    return DevOptions(
-        folder=folder, http_port=port, script=folder / "script.yaml", plugins=(), sync_interval="1s", gateway=gateway
-    )
+@pytest.fixture(scope="module")
+def circle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Circle]:
+    with running(tmp_path_factory.mktemp("circle")) as made:
+        yield made
 
 
-def kept(house: SampleHouse, goal: str) -> bool:
-    return any(file.read_text().startswith(f"# {goal}") for file in house.outcomes.iterdir())
+def results(circle: Circle, plugin: str) -> list[Any]:
+    """What has come of the jobs of a plugin, of those that succeeded."""
+    done = [job for job in circle.house.jobs(plugin) if job["status"] == "succeeded"]
+    return [circle.house.ask("GET", f"/job/{job['job_id']}").json()["result"] for job in done]
 
 
-async def test_a_schedule_and_a_relayed_event_each_end_as_an_outcome_that_ductile_keeps(tmp_path: Path) -> None:
-    port, ingress = free_port(), free_port()
-    house = in_place(tmp_path / "house", agent=f"http://127.0.0.1:{port}", gateway=f"http://127.0.0.1:{ingress}")
+def start(circle: Circle, pipeline: str, **payload: Any) -> None:
+    answer = circle.house.ask("POST", f"/pipeline/{pipeline}", json={"payload": payload})
+    assert answer.status_code == 202, answer.text
 
-    def the_circle() -> dict[str, list[dict[str, Any]]]:
-        eventually(lambda: kept(house, "Fetch https://example.org/"), lambda: str(house.jobs("agentic-wake")))
-        payload = {"url": "https://example.org/b", "glance_id": "g-1"}
-        assert house.ask("POST", "/pipeline/start-glance", json={"payload": payload}).status_code == 202
-        eventually(lambda: kept(house, "Say in one sentence"), lambda: str(house.jobs("file_handler")))
-        return {plugin: house.jobs(plugin) for plugin in ("agentic-wake", "echo", "file_handler")}
 
-    with house.running():
-        async with stack(options(house, port=port, ingress=ingress, folder=tmp_path / "stack")):
-            jobs = await asyncio.to_thread(the_circle)
-    assert {plugin: len(found) for plugin, found in jobs.items()} == {"agentic-wake": 1, "echo": 2, "file_handler": 2}
+def reached_with_two_tools(circle: Circle, run_id: str) -> dict[str, Any]:
+    """The run, of which each step was a job in Ductile, and whose outcome Ductile keeps."""
+    run = circle.ended(run_id)
+    assert [(step["tool"], step["status"]) for step in run["steps"]] == [("fetch", "ok"), ("text-report", "ok")]
+    for answer in circle.results(run_id):
+        said = [result["result"] for result in results(circle, answer["tool"])]
+        assert answer["result"]["summary"] in said
+    assert circle.outcome(run_id) == f"# {run['goal']}\n\nThe last tool was text-report.\n"
+    return run
+
+
+def test_a_scheduled_goal_is_reached_with_two_tools_of_ductile_which_keeps_the_outcome(circle: Circle) -> None:
+    run = reached_with_two_tools(circle, circle.started("?scheduled"))
+    (job,) = circle.house.jobs("agentic-wake")
+    assert (job["status"], run["wake_id"]) == ("succeeded", f"ductile:{job['job_id']}")
+    assert run["state"] == "done"
+
+
+def test_a_goal_that_ductile_relays_twice_is_one_run_and_its_outcome_is_relayed_back(circle: Circle) -> None:
+    for _ in range(2):
+        start(circle, "start-glance", url=f"{circle.page}?glance", glance_id="g-1")
+    run = reached_with_two_tools(circle, circle.started("?glance"))
+    assert (run["wake_id"], run["state"]) == ("g-1", "done")
+    eventually(lambda: accepted_by_relay(circle) == ["g-1", "g-1"], lambda: str(circle.house.jobs("core.relay")))
+    assert circle.with_goal("?glance") == [run["run_id"]]
+
+
+def accepted_by_relay(circle: Circle) -> list[str]:
+    """The wake ids with which the gateway has answered starts."""
+    answers = [result["accepted"] for result in results(circle, "core.relay")]
+    return [answer["job_id"] for answer in answers if answer["event_type"] == "agentic.start"]
+
+
+def test_a_pipeline_that_knows_the_step_by_its_context_answers_it(circle: Circle) -> None:
+    never = circle.folder / "answered"
+    run_id = circle.wake(f"hold look until {never}")
+    eventually(lambda: bool(circle.held(never)), lambda: str(circle.run(run_id)))
+    start(circle, "answer-step", answer="It is 42.", run_id=run_id, step=1, tool="probe")
+    run = circle.ended(run_id)
+    never.touch()
+    assert [(step["tool"], step["status"]) for step in run["steps"]] == [("probe", "ok"), ("echo", "ok")]
+    assert circle.results(run_id)[0]["result"]["summary"] == "It is 42."
+    assert circle.outcome(run_id)

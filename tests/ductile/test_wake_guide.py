@@ -6,9 +6,10 @@ import pytest
 import yaml
 
 from agent_service.settings import TokenSettings
+from ductile_gateway.ingress_settings import IngressSettings
 from ductile_gateway.outbound_settings import OutboundSettings
 from ductile_gateway.settings import GatewaySettings
-from tests.ductile.sample_house import SAMPLES, guide_settings
+from tests.ductile.sample_house import ROOT, SAMPLES, guide_settings, guide_webhooks
 
 VERSIONS = ("config-m", "config-n")
 
@@ -27,6 +28,21 @@ def test_the_guide_shows_settings_that_exist(shown: Any) -> None:
     assert TokenSettings.model_validate(shown["agent"]["http"]["tokens"][0]).scopes == {"wake"}
     assert gateway.runner == "ductile"
     assert all(tool.commands for tool in (gateway.choices() or {}).values())
+
+
+def test_the_guide_shows_webhooks_that_can_be_set_up() -> None:
+    webhooks = IngressSettings.model_validate({"webhooks": guide_webhooks()}).webhooks
+    assert {webhook.scheme for webhook in webhooks.values()} == {"github", "standard"}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_guide_and_the_sample_mean_the_same_webhook_which_is_not_in_use_by_itself(version: str) -> None:
+    webhooks = sample(version, "webhooks.yaml")["webhooks"]
+    (endpoint,) = webhooks["endpoints"]
+    guide = (ROOT / "docs" / "DUCTILE.md").read_text(encoding="utf-8")
+    assert f'{endpoint["signature_header"]}: sha256=$hex" http://{webhooks["listen"]}{endpoint["path"]}\n' in guide
+    assert endpoint["plugin"] == "agentic-wake"
+    assert "webhooks.yaml" not in sample(version, "config.yaml")["include"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -54,7 +70,7 @@ def test_every_tool_of_the_guide_is_in_the_sample_and_only_reads(shown: Any, ver
 
 
 def test_both_samples_differ_only_in_how_secrets_are_held() -> None:
-    for file in ("relay-ingress.yaml", "relay-instances.yaml", "pipelines.yaml"):
+    for file in ("relay-ingress.yaml", "relay-instances.yaml", "pipelines.yaml", "webhooks.yaml"):
         assert sample("config-m", file) == sample("config-n", file)
     older, newer = (sample(version, "plugins.yaml")["plugins"] for version in VERSIONS)
     assert older["agentic-wake"]["config"].pop("token") == "${AGENTIC_WAKE_TOKEN}"

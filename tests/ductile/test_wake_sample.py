@@ -180,6 +180,17 @@ def test_without_a_token_in_its_environment_ductile_does_not_start(
 
 @pytest.mark.ductile
 @needs_ductile
+def test_a_secret_for_webhooks_is_needed_by_nobody_who_takes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = in_place(tmp_path, agent="http://127.0.0.1:9")
+    monkeypatch.delitem(ENVIRONMENT, "DUCTILE_WEBHOOK_SECRET")
+    with made.running(), pytest.raises(httpx2.ConnectError):
+        httpx2.post(made.orders, trust_env=False)
+
+
+@pytest.mark.ductile
+@needs_ductile
 def test_a_wake_that_a_restart_cut_off_is_made_again_as_the_same_order(tmp_path: Path) -> None:
     with serving() as silent:
         made = in_place(tmp_path, agent=silent.at("silent"))

@@ -1,0 +1,45 @@
+"""What the scripted model decides in the circle.
+
+A goal with an address is reached with two tools of Ductile, fetch and text-report; one such as `hold look until FILE`
+with two others, of which the first (the probe's command `look` or `note`) waits for the file. Where the goal begins
+with `slowly`, the model thinks for a while after each of them.
+"""
+
+from typing import Any
+
+from tests.e2e.bodies import FRAME
+
+PAGE, HOLD = r"(?P<url>https?://\S+)", r"hold (?P<command>\w+) until (?P<file>\S+)"
+SLOWLY, THINKS_S = "^slowly ", 2.0
+REPORT = {"action": {"tool": "text-report", "command": "handle", "arguments": {"artifact": "$artifact"}}}
+ECHO = {"action": {"tool": "echo", "command": "handle", "arguments": {"message": "It was held."}}}
+MET = [{"item": item, "evidence": "step:1"} for item in ("d1", "d2", "d3")]
+DONE = {"verdict": "done", "summary": "It is done.", "met": MET, "outcome": "The last tool was $tool."}
+GO_ON = {"verdict": "continue", "summary": "The first half is done."}
+SCRIPT: dict[str, Any] = {
+    "name": "circle",
+    "rules": [
+        FRAME,
+        {
+            "phase": "plan",
+            "when": {"goal": PAGE},
+            "plan": {"action": {"tool": "fetch", "command": "handle", "arguments": {"url": "$url"}}},
+        },
+        {"phase": "reflect", "when": {"goal": PAGE, "tool": "fetch"}, "reflect": GO_ON, "plan": REPORT},
+        {
+            "phase": "plan",
+            "when": {"goal": HOLD},
+            "plan": {"action": {"tool": "probe", "command": "$command", "arguments": {"do": "hold", "until": "$file"}}},
+        },
+        {
+            "phase": "reflect",
+            "wait_s": THINKS_S,
+            "when": {"goal": SLOWLY, "tool": "probe"},
+            "reflect": GO_ON,
+            "plan": ECHO,
+        },
+        {"phase": "reflect", "when": {"goal": HOLD, "tool": "probe"}, "reflect": GO_ON, "plan": ECHO},
+        {"phase": "reflect", "wait_s": THINKS_S, "when": {"goal": SLOWLY}, "reflect": DONE},
+        {"phase": "reflect", "reflect": DONE},
+    ],
+}

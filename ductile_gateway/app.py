@@ -10,10 +10,10 @@ import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ductile_gateway import ductile_service
 from ductile_gateway.adapters.argument_schemas import ArgumentSchemas
@@ -25,7 +25,7 @@ from ductile_gateway.adapters.local_plugins import LocalPlugins
 from ductile_gateway.adapters.nats_artifacts import NatsArtifacts
 from ductile_gateway.adapters.nats_bus import NatsBus, NatsRequests, remedy
 from ductile_gateway.adapters.nats_prerequisites import ack_wait, require
-from ductile_gateway.adapters.nats_service import own_version, serve_questions
+from ductile_gateway.adapters.nats_service import Questions, own_version, serve_questions
 from ductile_gateway.adapters.plugin_process import plugin_environment
 from ductile_gateway.adapters.sqlite_ledger import open_ledger
 from ductile_gateway.adapters.system_clock import SystemClock
@@ -59,56 +59,55 @@ async def serve(settings: GatewaySettings) -> None:
     with _locked(settings.store):
         async with _connected(settings) as link, serve_questions(link, status.tell) as questions:
             await require(link)
-            tools = await tools_at_last(settings)
-            offers.replace(tools.catalog, tools.problems)
-            async with open_ledger(settings.store) as ledger, _runner(settings, tools) as runner:
-                parts = _Parts(link, ledger, runner, status)
-                await questions.answer_catalog(lambda: offers.catalog)
-                await _work(settings, offers, parts)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(link.until_lost())
+                group.create_task(_listen(settings, link))
+                # Also with nobody to tell: who is configured first must not be told of weeks of old endings as news.
+                group.create_task(
+                    serve_outbound(settings.outbound, link, settings.store, clock=SystemClock(), status=status)
+                )
+                group.create_task(_carry(settings, offers, link, status=status, questions=questions))
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """What was opened: it stays so until the end."""
-
-    link: NatsLink
-    ledger: Ledger
-    runner: ToolRunner
-    status: Status
-
-    def artifacts(self) -> Artifacts:
-        return NatsArtifacts(ArtifactBucket(self.link, subjects.ARTIFACT_BUCKET))
-
-
-async def _work(settings: GatewaySettings, offers: Offers, parts: _Parts) -> None:
-    clock, link, bus = SystemClock(), parts.link, NatsBus(parts.link)
-    answers = Answers(parts.ledger, parts.artifacts(), bus, clock=clock)
-    relay = _relay(settings, offers, parts, answers=answers)
-    requests = NatsRequests(
-        link, relay, slots=settings.slots, in_progress_s=await ack_wait(link) / 3, grace_s=settings.grace_s
-    )
-    async with asyncio.TaskGroup() as group:
-        group.create_task(link.until_lost())
-        group.create_task(_tidy(parts.ledger, clock, timedelta(days=settings.ledger_days)))
-        group.create_task(relay.recover())
-        group.create_task(_keep_bus_informed(link, relay))
-        group.create_task(requests.run())
-        if isinstance(parts.runner, DuctileRunner):
-            parts.status.also("ductile calls", partial(ductile_service.look_at_calls, parts.runner))
-            group.create_task(ductile_service.tend(settings, parts.runner, offers, tell_late=answers.tell_late))
-        group.create_task(
-            serve_ingress(
-                settings.ingress,
-                store=settings.store,
-                bus=bus,
-                artifacts=parts.artifacts(),
-                clock=clock,
-                connected=lambda: link.connected,
-            )
+async def _carry(
+    settings: GatewaySettings, offers: Offers, link: NatsLink, *, status: Status, questions: Questions
+) -> None:
+    """Carry out calls, once it is known by which tools."""
+    tools = await tools_at_last(settings)
+    offers.replace(tools.catalog, tools.problems)
+    async with open_ledger(settings.store) as ledger, _runner(settings, tools) as runner:
+        answers = Answers(ledger, _artifacts(link), NatsBus(link), clock=SystemClock())
+        relay = _relay(settings, offers, answers, ledger=ledger, runner=runner, artifacts=_artifacts(link))
+        requests = NatsRequests(
+            link, relay, slots=settings.slots, in_progress_s=await ack_wait(link) / 3, grace_s=settings.grace_s
         )
-        # Also with nobody to tell: the first who is configured must not be told of weeks of old endings as news.
-        group.create_task(serve_outbound(settings.outbound, link, settings.store, clock=clock, status=parts.status))
-        log.info("ready", extra={"tools": [offer.name for offer in offers.catalog.tools], "nats": link.server_version})
+        await questions.answer_catalog(lambda: offers.catalog)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_tidy(ledger, SystemClock(), timedelta(days=settings.ledger_days)))
+            group.create_task(relay.recover())
+            group.create_task(_keep_bus_informed(link, relay))
+            group.create_task(requests.run())
+            if isinstance(runner, DuctileRunner):
+                status.also("ductile calls", partial(ductile_service.look_at_calls, runner))
+                group.create_task(ductile_service.tend(settings, runner, offers, tell_late=answers.tell_late))
+            names = [offer.name for offer in offers.catalog.tools]
+            log.info("ready", extra={"tools": names, "nats": link.server_version})
+
+
+async def _listen(settings: GatewaySettings, link: NatsLink) -> None:
+    """Take events from outside: also while it is not known by which tools calls are carried out."""
+    await serve_ingress(
+        settings.ingress,
+        store=settings.store,
+        bus=NatsBus(link),
+        artifacts=_artifacts(link),
+        clock=SystemClock(),
+        connected=lambda: link.connected,
+    )
+
+
+def _artifacts(link: NatsLink) -> Artifacts:
+    return NatsArtifacts(ArtifactBucket(link, subjects.ARTIFACT_BUCKET))
 
 
 def _status(settings: GatewaySettings, offers: Offers) -> Status:
@@ -123,19 +122,13 @@ def _status(settings: GatewaySettings, offers: Offers) -> Status:
     return Status(looks, version=version)
 
 
-def _relay(settings: GatewaySettings, offers: Offers, parts: _Parts, *, answers: Answers) -> Relay:
+def _relay(settings: GatewaySettings, offers: Offers, answers: Answers, **ports: Any) -> Relay:
     chosen = {name: choice.concurrency for name, choice in (settings.choices() or {}).items()}
     # Also for tools that are chosen and not there yet: a Ductile may have them later.
     names = {*chosen, *(offer.name for offer in offers.catalog.tools)}
-    return Relay(
-        offers,
-        ledger=parts.ledger,
-        runner=parts.runner,
-        artifacts=parts.artifacts(),
-        answers=answers,
-        lanes=Lanes({name: chosen.get(name) or settings.concurrency for name in names}, room=settings.slots // 2),
-        clock=SystemClock(),
-    )
+    widths = {name: chosen.get(name) or settings.concurrency for name in names}
+    lanes = Lanes(widths, room=settings.slots // 2)
+    return Relay(offers, answers=answers, lanes=lanes, clock=SystemClock(), **ports)
 
 
 @contextlib.asynccontextmanager

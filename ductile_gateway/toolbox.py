@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from ductile_gateway.adapters.argument_schemas import schema_flaw
@@ -12,7 +12,7 @@ from ductile_gateway.adapters.ductile_discovery import discover_tools
 from ductile_gateway.adapters.in_process_tools import in_process_manifests
 from ductile_gateway.adapters.plugin_folders import InstalledPlugin, PluginsMisconfigured, discover_plugins
 from ductile_gateway.core.catalog import draw_catalog
-from ductile_gateway.core.ductile_catalog import DuctileTools
+from ductile_gateway.core.ductile_catalog import DuctileTools, without_call_id
 from ductile_gateway.core.manifest import Manifest
 from ductile_gateway.errors import Misconfigured, TryAgain
 from ductile_gateway.offers import Offers, difference
@@ -42,7 +42,8 @@ async def find_tools(settings: GatewaySettings) -> Tools:
     if settings.ductile and settings.runner == "ductile":
         async with open_api(settings.ductile) as api:
             found = await discover_tools(api, settings.choices() or {}, settings.ductile)
-        return _drawn(settings, found.manifests, ductile=found, problems=found.problems)
+        tools = _drawn(settings, found.manifests, ductile=found, problems=found.problems)
+        return replace(tools, problems=(*tools.problems, *without_call_id(tools.catalog, found)))
     if settings.runner == "in_process":
         return _drawn(settings, in_process_manifests())
     plugins = _discover(settings)

@@ -15,6 +15,7 @@ from pydantic import JsonValue, ValidationError
 from ductile_gateway.core.catalog import ToolChoice
 from ductile_gateway.core.manifest import Command, Manifest
 from schemas import subjects
+from schemas.catalog import Catalog
 
 PIPELINE_COMMAND = "handle"
 
@@ -81,9 +82,20 @@ def read_tools(
     manifests = called | {name: _pipeline(name, declared) for name in flows} | listening
     taken = (pipelines & plugins.keys()) - relayed
     problems += [f"pipeline {name}: a plugin has the same name and is taken" for name in sorted(taken)]
-    closed = _closed(called)
-    told = (*_told_of(closed), *_undeclared(declared, manifests), *_unused(relayed - wanted_names))
-    return DuctileTools(manifests, flows, closed, (*problems, *told))
+    told = (*_undeclared(declared, manifests), *_unused(relayed - wanted_names))
+    return DuctileTools(manifests, flows, _closed(called), (*problems, *told))
+
+
+def without_call_id(catalog: Catalog, tools: DuctileTools) -> Iterable[str]:
+    """What there is to say of commands on offer whose calls can neither be repeated nor be looked up."""
+    for offer in catalog.tools:
+        for command in offer.commands:
+            may_be_in_doubt = command.tier == "write" and not command.idempotent
+            if may_be_in_doubt and (offer.route, command.name) in tools.closed:
+                yield (
+                    f"tool {offer.name}: {command.name} writes and takes no further arguments, so it is called without "
+                    "a call id, and a call whose answer is lost is in doubt at once"
+                )
 
 
 _TOLD = ("name", "type", "description", "input_schema")
@@ -162,14 +174,6 @@ def _manifest(name: str, document: Document, commands: list[Command]) -> Manifes
             "commands": commands,
         }
     )
-
-
-def _told_of(closed: frozenset[tuple[str, str]]) -> Iterable[str]:
-    for plugin, command in sorted(closed):
-        yield (
-            f"plugin {plugin}: {command} takes no further arguments, so it is called without a call id, and a call "
-            "whose answer is lost cannot be looked up"
-        )
 
 
 def _undeclared(declared: Declared, manifests: Mapping[str, Manifest]) -> Iterable[str]:

@@ -7,8 +7,16 @@ from pydantic import ValidationError
 
 from ductile_gateway.adapters.argument_schemas import schema_flaw
 from ductile_gateway.core.catalog import ToolChoice, draw_catalog
-from ductile_gateway.core.ductile_catalog import Declared, DuctileTools, pipeline_names, read_tools, wanted
+from ductile_gateway.core.ductile_catalog import (
+    Declared,
+    DuctileTools,
+    pipeline_names,
+    read_tools,
+    wanted,
+    without_call_id,
+)
 from ductile_gateway.ductile_settings import DuctileSettings
+from schemas.catalog import Catalog, ToolCommand, ToolOffer
 
 FETCH: dict[str, Any] = {
     "name": "fetch",
@@ -68,10 +76,26 @@ def test_a_declaration_for_what_is_not_there_is_a_problem() -> None:
     assert any("fetch/hadle" in problem for problem in found.problems)
 
 
-def test_a_closed_schema_keeps_the_call_id_out_and_it_is_said_so() -> None:
-    found = tools("fetch", fetch=FETCH)
-    assert found.closed == {("fetch", "look")}
-    assert any("look takes no further arguments" in problem for problem in found.problems)
+def test_a_closed_schema_keeps_the_call_id_out() -> None:
+    assert tools("fetch", fetch=FETCH).closed == {("fetch", "look")}
+
+
+@pytest.mark.parametrize(
+    ("tier", "idempotent", "closed", "told"),
+    [
+        ("write", False, True, True),
+        ("write", False, False, False),
+        ("write", True, True, False),
+        ("read", False, True, False),
+    ],
+)
+def test_it_is_told_of_commands_on_offer_that_write_and_cannot_be_looked_up(
+    tier: str, idempotent: bool, closed: bool, told: bool
+) -> None:
+    command = ToolCommand.model_validate({"name": "save", "tier": tier, "idempotent": idempotent})
+    catalog = Catalog(revision="1", tools=(ToolOffer(name="keep", route="fetch", commands=(command,)),))
+    there = DuctileTools(closed=frozenset({("fetch", "save"), ("other", "save")} if closed else ()))
+    assert len(tuple(without_call_id(catalog, there))) == told
 
 
 def test_a_command_with_a_name_that_is_none_is_left_out_alone() -> None:

@@ -205,6 +205,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
         http=BoundedProtocol,
         lifespan="off",
         log_config=None,
+        log_level="warning",  # that it has started is said by us
         access_log=False,
         server_header=False,
         limit_concurrency=MOST_CONNECTIONS,

@@ -67,7 +67,7 @@ def check(settings: GatewaySettings) -> int:
         tools = asyncio.run(find_tools(settings))
     except (Misconfigured, TryAgain) as error:
         sys.stdout.write(f"{error}\n")
-        return EX_CONFIG
+        return EX_CONFIG if isinstance(error, Misconfigured) else 1
     for offer in tools.catalog.tools:
         commands = ", ".join(f"{command.name} ({command.tier})" for command in offer.commands)
         sys.stdout.write(f"tool {offer.name}: plugin {offer.route}, {commands}, {offer.timeout_s:g} s\n")

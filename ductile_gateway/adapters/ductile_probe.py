@@ -30,7 +30,7 @@ class _Door:
 
 
 _NEEDED = (
-    _Door("its plugins", "GET", f"/plugin/{_NOTHING}", "plugin:ro (newer: plugin:catalog:ro)"),
+    _Door("plugins", "GET", f"/plugin/{_NOTHING}", "plugin:ro (newer: plugin:catalog:ro)"),
     _Door("calls that read", "POST", f"/plugin/{_NOTHING}/call", "plugin:ro (newer: plugin:invoke:ro)"),
     _Door("jobs", "GET", f"/job/{_NO_JOB}", "jobs:ro"),
 )
@@ -58,8 +58,8 @@ def away(settings: DuctileSettings, error: Away) -> Finding:
 
 
 def _of_ductile(health: Document, settings: DuctileSettings) -> Finding:
-    posture, waiting = health.get("posture"), health.get("queue_depth")
-    text = f"Ductile {health.get('version')} at {settings.url}, {health.get('plugins_loaded')} plugins, {waiting} jobs"
+    posture, waiting, plugins = (health.get(name) for name in ("posture", "queue_depth", "plugins_loaded"))
+    text = f"Ductile {health.get('version')} at {settings.url}, {plugins} plugins, {waiting} jobs waiting or running"
     if posture == "management-only":
         remedy = "give it a vault, so that it does more than manage itself"
         return Finding(name="ductile", mark="wrong", text=f"{text}, does no work ({posture})", remedy=remedy)

@@ -85,6 +85,7 @@ async def serve_http(
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level="warning",  # that it has started is said by us
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=CLOSE_WITHIN_S,

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,17 +33,31 @@ def newer() -> Iterator[FakeDuctile]:
         yield ductile
 
 
-@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.ductile)])
+REAL = pytest.param("real", marks=pytest.mark.ductile)
+
+
+@pytest.fixture(params=["fake", "newer", REAL])
 def ductile(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DuctileUnderTest]:
-    """The fake, and a real Ductile where there is one."""
-    if request.param == "fake":
-        yield request.getfixturevalue("fake")
+    """The fake of either version, and a real Ductile where there is one."""
+    with _made(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(params=["fake", REAL])
+def measured(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DuctileUnderTest]:
+    """The same without the newer version: for what only the measured one does, or what takes long."""
+    with _made(request.param, tmp_path) as made:
+        yield made
+
+
+@contextmanager
+def _made(kind: str, folder: Path) -> Iterator[DuctileUnderTest]:
+    if kind == "real":
+        if "DUCTILE_BIN" not in os.environ:
+            pytest.skip(NO_BINARY)
+        (folder / "ductile").mkdir()
+        with closing(RealDuctile(os.environ["DUCTILE_BIN"], folder / "ductile")) as real:
+            yield real
         return
-    binary = os.environ.get("DUCTILE_BIN")
-    if not binary:
-        pytest.skip(NO_BINARY)
-    folder = tmp_path / "ductile"
-    folder.mkdir()
-    real = RealDuctile(binary, folder)
-    yield real
-    real.close()
+    with FakeDuctile(version="N" if kind == "newer" else "M") as fake:
+        yield fake

@@ -33,9 +33,9 @@ def test_each_way_of_lacking_a_token_has_its_own_words(ductile: DuctileUnderTest
         assert (answer.status_code, answer.json()) == (401, {"error": error})
 
 
-def test_what_a_token_may_not_do_is_forbidden(ductile: DuctileUnderTest) -> None:
+def test_what_a_token_may_not_do_is_forbidden(measured: DuctileUnderTest) -> None:
     def code(token: str, method: str, path: str) -> int:
-        with client(ductile, token) as http:
+        with client(measured, token) as http:
             return http.request(method, path).status_code
 
     assert [code("nobody", "GET", path) for path in ("/skills", "/plugins", "/plugin/probe", "/jobs")] == [
@@ -229,8 +229,8 @@ def test_the_log_is_searched_in_results_and_errors_but_not_in_payloads(ductile: 
         ("/job-logs?status=finished", "invalid status filter"),
     ],
 )
-def test_lists_refuse_what_they_do_not_know(ductile: DuctileUnderTest, path: str, error: str) -> None:
-    with client(ductile) as http:
+def test_lists_refuse_what_they_do_not_know(measured: DuctileUnderTest, path: str, error: str) -> None:
+    with client(measured) as http:
         answer = http.get(path)
         assert http.get("/jobs?limit=1000").json() == {"jobs": [], "total": 0}
     assert (answer.status_code, answer.json()) == (400, {"error": error})

@@ -133,19 +133,19 @@ def test_an_event_whose_job_failed_is_run_again(ductile: DuctileUnderTest) -> No
 
 
 def test_an_event_sent_again_while_its_job_runs_is_run_again_after_it(
-    ductile: DuctileUnderTest, tmp_path: Path
+    measured: DuctileUnderTest, tmp_path: Path
 ) -> None:
     event = envelope(key="k", do="hold", until=str(tmp_path / "released"))
-    first = relayed(ductile, event).json()["job_id"]
-    awaited(lambda: len(ductile.executions), lambda count: count == 1)
-    second = relayed(ductile, event).json()["job_id"]
+    first = relayed(measured, event).json()["job_id"]
+    awaited(lambda: len(measured.executions), lambda count: count == 1)
+    second = relayed(measured, event).json()["job_id"]
     assert second != first
-    other = relayed(ductile, envelope(key="other")).json()["job_id"]
-    finished(ductile, other)
-    assert [one.job_id for one in ductile.executions] == [first, other]
+    other = relayed(measured, envelope(key="other")).json()["job_id"]
+    finished(measured, other)
+    assert [one.job_id for one in measured.executions] == [first, other]
     (tmp_path / "released").touch()
-    finished(ductile, second)
-    assert [one.job_id for one in ductile.executions] == [first, other, second]
+    finished(measured, second)
+    assert [one.job_id for one in measured.executions] == [first, other, second]
 
 
 @contextmanager

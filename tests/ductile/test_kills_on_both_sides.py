@@ -52,9 +52,9 @@ def all_ok(told: dict[str, ToolResult]) -> bool:
 
 
 async def test_a_gateway_killed_in_mid_job_waits_for_the_same_jobs_after_its_restart(
-    tmp_path: Path, ductile: DuctileUnderTest
+    tmp_path: Path, measured: DuctileUnderTest
 ) -> None:
-    async with underway(tmp_path, ductile) as calls:
+    async with underway(tmp_path, measured) as calls:
         async with calls.house.living() as process:
             await calls.all_run()
             kill(process)
@@ -65,25 +65,25 @@ async def test_a_gateway_killed_in_mid_job_waits_for_the_same_jobs_after_its_res
 
 
 async def test_a_ductile_killed_in_mid_job_runs_the_job_anew_and_the_gateway_makes_no_other(
-    tmp_path: Path, ductile: DuctileUnderTest
+    tmp_path: Path, measured: DuctileUnderTest
 ) -> None:
-    async with underway(tmp_path, ductile) as calls, calls.house.living():
+    async with underway(tmp_path, measured) as calls, calls.house.living():
         await calls.all_run()
-        ductile.kill()
-        ductile.start()
+        measured.kill()
+        measured.start()
         await until(lambda: calls.attempts() == [[1, 2]] * CALLS, within_s=30)
         calls.release()
         assert all_ok(await calls.house.answers())
     assert calls.attempts() == [[1, 2]] * CALLS
 
 
-async def test_both_killed_in_mid_job_end_the_call_once(tmp_path: Path, ductile: DuctileUnderTest) -> None:
-    async with underway(tmp_path, ductile) as calls:
+async def test_both_killed_in_mid_job_end_the_call_once(tmp_path: Path, measured: DuctileUnderTest) -> None:
+    async with underway(tmp_path, measured) as calls:
         async with calls.house.living() as process:
             await calls.all_run()
             kill(process)
-            ductile.kill()
-        ductile.start()
+            measured.kill()
+        measured.start()
         async with calls.house.living():
             await until(lambda: calls.attempts() == [[1, 2]] * CALLS, within_s=30)
             calls.release()
@@ -92,32 +92,32 @@ async def test_both_killed_in_mid_job_end_the_call_once(tmp_path: Path, ductile:
 
 
 async def test_a_ductile_killed_before_it_tells_of_its_jobs_is_asked_for_them_and_not_for_others(
-    tmp_path: Path, ductile: DuctileUnderTest
+    tmp_path: Path, measured: DuctileUnderTest
 ) -> None:
     knife = Knife()
-    async with house(tmp_path, ductile, on_the_way_to_ductile=knife.rule) as made, made.living():
+    async with house(tmp_path, measured, on_the_way_to_ductile=knife.rule) as made, made.living():
         told_of = knife.stop_before(rb"HTTP/1\.1 202", "back")
         shown = await made.ask("handle", {}, step=1)
         silent = await made.ask("handle", {"do": "emit", "emitted": {}}, step=2)
         await until(lambda: told_of.seen == 2)
-        ductile.kill()
+        measured.kill()
         knife.away()
-        ductile.start()
+        measured.start()
         told = await made.answers()
     assert [ending(told[key]) for key in (shown, silent)] == ["ok", "in_doubt"]
     assert [len(made.jobs()[key]) for key in (shown, silent)] == [1, 1]
 
 
 async def test_calls_that_come_while_ductile_is_away_wait_and_are_started_once(
-    tmp_path: Path, ductile: DuctileUnderTest
+    tmp_path: Path, measured: DuctileUnderTest
 ) -> None:
-    async with house(tmp_path, ductile) as made:
+    async with house(tmp_path, measured) as made:
         async with made.living() as process:
-            ductile.kill()
+            measured.kill()
             keys = [await made.ask("note", {}, step=step) for step in range(1, CALLS + 1)]
             await until(lambda: made.gateway.log.read_text().count("no connection to Ductile") >= CALLS, within_s=30)
             kill(process)
-        ductile.start()
+        measured.start()
         async with made.living():
             assert all_ok(await made.answers())
     assert [len(made.jobs()[key]) for key in keys] == [1] * CALLS

@@ -34,7 +34,7 @@ async def test_looking_starts_no_job(ductile: DuctileUnderTest) -> None:
 @pytest.mark.parametrize(
     ("token", "writes", "mark", "said"),
     [
-        ("gateway", True, "ok", "opens its plugins, calls that read, jobs, calls that write, events"),
+        ("gateway", True, "ok", "opens plugins, calls that read, jobs, calls that write, events"),
         ("reader", False, "warning", "may not follow events"),
         ("reader", True, "warning", "does not open calls that write"),
         ("caller", True, "wrong", "does not open jobs"),
@@ -45,9 +45,9 @@ async def test_looking_starts_no_job(ductile: DuctileUnderTest) -> None:
     ],
 )
 async def test_of_a_token_is_told_what_it_lacks_or_has_too_much(
-    ductile: DuctileUnderTest, token: str, writes: bool, mark: str, said: str
+    measured: DuctileUnderTest, token: str, writes: bool, mark: str, said: str
 ) -> None:
-    _, found = await look(ductile, token, writes=writes)
+    _, found = await look(measured, token, writes=writes)
     assert (found.mark, said in found.text) == (mark, True), found
     assert (found.remedy == "") == (mark == "ok")
 

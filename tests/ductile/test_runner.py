@@ -229,17 +229,17 @@ async def test_a_token_that_opens_more_than_tools_is_not_used(ductile: DuctileUn
             await discover_tools(api, {"probe": ToolChoice()}, settings)
 
 
-async def test_a_token_that_may_not_follow_events_is_warned_of(ductile: DuctileUnderTest) -> None:
+async def test_a_token_that_may_not_follow_events_is_warned_of(measured: DuctileUnderTest) -> None:
     looks = {"probe": ToolChoice(commands=frozenset({"look"}))}
-    settings = settings_for(ductile, token=ductile.tokens["reader"])
-    silent = settings_for(ductile, token=ductile.tokens["reader"], events=False)
+    settings = settings_for(measured, token=measured.tokens["reader"])
+    silent = settings_for(measured, token=measured.tokens["reader"], events=False)
     async with open_api(settings) as api:
         assert any("events:ro" in problem for problem in (await discover_tools(api, looks, settings)).problems)
         assert not (await discover_tools(api, looks, silent)).problems
 
 
-async def test_a_token_that_opens_no_writing_calls_is_warned_of_where_a_tool_writes(ductile: DuctileUnderTest) -> None:
-    settings = settings_for(ductile, token=ductile.tokens["reader"], events=False)
+async def test_a_token_that_opens_no_writing_calls_is_warned_of_where_a_tool_writes(measured: DuctileUnderTest) -> None:
+    settings = settings_for(measured, token=measured.tokens["reader"], events=False)
     async with open_api(settings) as api:
         (problem,) = (await discover_tools(api, {"probe": ToolChoice()}, settings)).problems
     assert "does not open calls that write" in problem

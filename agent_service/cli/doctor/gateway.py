@@ -16,6 +16,8 @@ ANSWER_WITHIN_S = 2.0
 LOOKS_WITHIN_S = 5.0
 """The gateway asks Ductile in its turn."""
 
+START = "start `ductile-gateway serve`; `ductile-gateway check` lists its tools"
+
 Told = TypeVar("Told", bound=BaseModel)
 
 
@@ -28,17 +30,17 @@ async def gateway(link: NatsLink, allowed: tuple[str, ...] | None) -> AsyncItera
         return
     for finding in status.findings if status else ():
         yield _check(finding)
-    yield await _tools(link, allowed)
+    yield await _tools(link, allowed, silent="see above" if status else START)
 
 
-async def _tools(link: NatsLink, allowed: tuple[str, ...] | None) -> Check:
-    remedy = "start `ductile-gateway serve`; `ductile-gateway check` lists its tools"
+async def _tools(link: NatsLink, allowed: tuple[str, ...] | None, *, silent: str) -> Check:
+    """`silent`: what to do about a gateway that tells no tools."""
     try:
         catalog = await _ask(link, subjects.CATALOG, Catalog, within_s=ANSWER_WITHIN_S)
     except ValidationError:
         return wrong("tools", "the gateway's answer is no catalog", remedy="run both services in the same version")
     if catalog is None:
-        return wrong("tools", "no gateway tells its tools", remedy=remedy)
+        return wrong("tools", "no gateway tells its tools", remedy=silent)
     names = {tool.name for tool in catalog.tools}
     unknown = [name for name in allowed or () if name not in names]
     if unknown:
@@ -46,7 +48,7 @@ async def _tools(link: NatsLink, allowed: tuple[str, ...] | None) -> Check:
         return warning("tools", text, remedy="correct agent.tools, or the gateway's tools")
     offered = [tool for tool in catalog.tools if allowed is None or tool.name in allowed]
     if not offered:
-        return wrong("tools", "there is no tool that a run may use", remedy=remedy)
+        return wrong("tools", "there is no tool that a run may use", remedy=START)
     return ok("tools", f"{len(offered)} tools: {', '.join(map(_offer, offered))}")
 
 

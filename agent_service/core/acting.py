@@ -164,6 +164,11 @@ def _digest(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def summary_of(result: ToolResult) -> str:
+    """What the tool said, in the words that are kept of a step."""
+    return _summary(_output(result))
+
+
 def _output(result: ToolResult) -> dict[str, JsonValue]:
     if result.error is not None and result.status != "ok":
         return {"class": result.error.error_class, "message": result.error.message}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from agent_service.core.acting import is_repeatable
+from agent_service.core.acting import is_repeatable, summary_of
 from agent_service.core.correlate import Relation, judge
 from agent_service.core.events import TimerFired, ToolReturned
 from agent_service.core.phases import Action
@@ -46,13 +46,14 @@ def _answered(moment: Moment, before: RunState, result: ToolResult) -> Act:
     matched = relation is Relation.MATCH
     status: ActStatus = result.status if matched else "late" if relation is Relation.LATE else "refused"
     finished = moment.after.completed[len(before.completed) :]
+    said = finished[0].summary if finished else summary_of(result) if status == "late" else None
     return Act(
         step=result.step,
         attempt=result.attempt,
         tool=result.tool,
         action=_action(before, result.step),
         status=status,
-        summary=finished[0].summary if finished and result.error is None else None,
+        summary=said if result.error is None else None,
         error=result.error,
     )
 

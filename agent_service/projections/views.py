@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent_service.core.events import ModelReplied
+from agent_service.core.acting import summary_of
+from agent_service.core.events import ModelReplied, ToolReturned
 from agent_service.core.limits import budget_use
 from agent_service.core.phases import Phase
 from agent_service.core.state import Pending, RunState, Status
@@ -147,7 +148,7 @@ def run_view(run: RunState, entries: Sequence[Entry] | None = None, *, trace_url
         outcome=run.outcome,
         reason=run.reason,
         ending_class=run.ending_class,
-        steps=tuple(_steps(run)),
+        steps=tuple(_steps(run, entries or ())),
         definition_of_done=tuple(
             DoneItem(id=i.id, text=i.text, done=i.done, evidence=i.evidence) for i in run.done_items
         ),
@@ -199,7 +200,7 @@ def _models(entries: Iterable[Entry]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reply.model for reply in replies if isinstance(reply, ModelReplied)))
 
 
-def _steps(run: RunState) -> Iterator[StepView]:
+def _steps(run: RunState, entries: Sequence[Entry]) -> Iterator[StepView]:
     for r in run.completed:
         yield StepView(
             step=r.step, tool=r.tool, command=r.command, attempt=r.attempt, status=r.status, summary=r.summary
@@ -208,11 +209,23 @@ def _steps(run: RunState) -> Iterator[StepView]:
     if under_way:
         yield _step(under_way, "waiting" if under_way.retry_at else "pending")
     if left:
-        yield _step(left, "unfinished")
+        yield _step(left, "unfinished", summary=_afterwards(run, left, entries))
 
 
-def _step(of: Pending | Unfinished, status: StepStatus) -> StepView:
-    return StepView(step=of.step, tool=of.action.tool, command=of.action.command, attempt=of.attempt, status=status)
+def _step(of: Pending | Unfinished, status: StepStatus, *, summary: str = "") -> StepView:
+    action = of.action
+    return StepView(
+        step=of.step, tool=action.tool, command=action.command, attempt=of.attempt, status=status, summary=summary
+    )
+
+
+def _afterwards(run: RunState, left: Unfinished, entries: Sequence[Entry]) -> str:
+    """What came of the step after the run's end, for whoever has to know whether it did its work."""
+    if (left.step, left.attempt) not in run.late:
+        return ""
+    events = (entry.decoded() for entry in reversed(entries) if entry.kind == ToolReturned.__name__)
+    result = next((e.result for e in events if isinstance(e, ToolReturned) and e.result.step == left.step), None)
+    return f"after the end of the run: {result.status}: {summary_of(result)}" if result else ""
 
 
 def _usage(run: RunState) -> UsageView:

@@ -28,7 +28,7 @@ PATIENCE_SECONDS = 30
 class RealDuctile:
     """A running Ductile with the shipped plugins, the probe plugin, its pipelines and one relay peer.
 
-    further: more of its configuration, a file for each name, such as {"wake.yaml": {"pipelines": [...]}}.
+    further: more of its configuration, a file for each name, such as {"wake.yaml": {"pipelines": [...]}}, or its text.
     probe: the folder of another plugin of that name, which takes the probe's place.
     Raises subprocess.CalledProcessError when the configuration cannot be locked, RuntimeError when it does not start.
     """
@@ -92,7 +92,8 @@ class RealDuctile:
         included = _included(self.peer, self.record) | dict(further)
         files = {"config.yaml": self._main_file(included)} | included
         for name, content in files.items():
-            (self._folder / name).write_text(json.dumps(content), encoding="utf-8")
+            text = content if isinstance(content, str) else json.dumps(content)
+            (self._folder / name).write_text(text, encoding="utf-8")
         subprocess.run(["chmod", "-R", "go-w", self._folder], check=True)
         subprocess.run([self._binary, "config", "lock", "--config", self._folder], check=True, capture_output=True)
 

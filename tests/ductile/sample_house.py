@@ -170,6 +170,16 @@ def guide_pipeline() -> str:
     return f"pipelines:\n{_shown()[2]}"
 
 
+def guide_relay() -> Any:
+    """The section `gateway` that docs/DUCTILE.md shows for a tool that is called by events."""
+    return yaml.safe_load(_shown()[3])["gateway"]
+
+
+def guide_listener() -> str:
+    """The pipeline that listens to those events, as a file of Ductile's configuration."""
+    return _shown()[4]
+
+
 def _shown() -> list[str]:
     text = (ROOT / "docs" / "DUCTILE.md").read_text(encoding="utf-8")
     secrets = ENVIRONMENT | OF_THE_SERVICES

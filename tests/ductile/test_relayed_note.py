@@ -13,6 +13,7 @@ from ductile_gateway.core.ductile_catalog import Declared, read_tools
 from tests.ductile.conftest import NO_BINARY
 from tests.ductile.real import RealDuctile
 from tests.ductile.runner_house import a_call, gateway, outcome, settings_for
+from tests.ductile.sample_house import guide_listener, guide_relay
 from tests.ductile.under_test import Peer
 from tests.ductile.wires import LossyWire
 
@@ -37,8 +38,8 @@ class NoteHouse:
 
     @property
     def relay(self) -> dict[str, object]:
-        peer = self.ductile.peer
-        return {"peer": peer.name, "key_id": peer.key_id, "secret": peer.secret, "routes": {"save-note": None}}
+        peer, routes = self.ductile.peer, guide_relay()["ductile"]["relay"]["routes"]
+        return {"peer": peer.name, "key_id": peer.key_id, "secret": peer.secret, "routes": routes}
 
 
 @pytest.fixture
@@ -50,11 +51,10 @@ def house(tmp_path: Path) -> Iterator[NoteHouse]:
     known = {"name": peer.name, "enabled": True, "secret_ref": "relay", "key_id": peer.key_id, "accept": [EVENT]}
     listening = {"listen_path": "/ingest/peer", "max_body_size": "256KB", "allowed_clock_skew": "5m"}
     peers = [known | {"baggage": {"allow": ["run_id", "step", "tool"]}}]
-    step = {"id": "note", "uses": "save-note"}
     changed = {
         "relay-ingress.yaml": {"remote_ingress": listening | {"require_key_id": True, "peers": peers}},
         "plugins.yaml": {"plugins": {"save-note": {"enabled": True, "config": {"folder": str(notes)}}}},
-        "pipelines.yaml": {"pipelines": [{"name": "save-note", "on": EVENT, "steps": [step]}]},
+        "pipelines.yaml": guide_listener(),
     }
     plugin = Path(__file__).parent / "save-note"
     with contextlib.closing(RealDuctile(os.environ["DUCTILE_BIN"], folder, further=changed, probe=plugin)) as real:

@@ -9,7 +9,7 @@ from agent_service.settings import TokenSettings
 from ductile_gateway.ingress_settings import IngressSettings
 from ductile_gateway.outbound_settings import OutboundSettings
 from ductile_gateway.settings import GatewaySettings
-from tests.ductile.sample_house import ROOT, SAMPLES, guide_settings, guide_webhooks
+from tests.ductile.sample_house import ROOT, SAMPLES, guide_relay, guide_settings, guide_webhooks
 
 VERSIONS = ("config-m", "config-n")
 
@@ -33,6 +33,16 @@ def test_the_guide_shows_settings_that_exist(shown: Any) -> None:
 def test_the_guide_shows_webhooks_that_can_be_set_up() -> None:
     webhooks = IngressSettings.model_validate({"webhooks": guide_webhooks()}).webhooks
     assert {webhook.scheme for webhook in webhooks.values()} == {"github", "standard"}
+
+
+def test_the_guide_shows_a_tool_that_is_called_by_events(shown: Any) -> None:
+    relayed, gateway = guide_relay(), shown["gateway"]
+    gateway["ductile"]["relay"] = relayed["ductile"]["relay"]
+    settings = GatewaySettings.model_validate(gateway | {"tools": relayed["tools"]})
+    assert settings.ductile is not None
+    assert settings.ductile.relay is not None
+    assert settings.ductile.relay.event_types() == {"save-note": "agentic.tool_request.save-note"}
+    assert settings.ductile.relay.secret.get_secret_value() in settings.secrets()
 
 
 @pytest.mark.parametrize("version", VERSIONS)

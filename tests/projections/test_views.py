@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
+
 from agent_service.core.state import Status
 from agent_service.ports import RunLine
 from agent_service.projections.moments import retell, tell
+from agent_service.projections.sayings import say
 from agent_service.projections.views import entry_view, entry_views, line_view, run_view
 from agent_service.trace import trace_id
 from tests.core.cues import (
@@ -17,10 +20,11 @@ from tests.core.cues import (
     due,
     errs,
     replies,
+    returns,
     unavailable,
 )
 from tests.core.cues import reflection as reflecting
-from tests.core.script import NOON
+from tests.core.script import NOON, Cue
 from tests.projections.journals import MODEL, entries_of, worked_example
 
 
@@ -80,6 +84,17 @@ def test_a_step_under_way_when_the_run_ended_is_unfinished_and_counts_its_attemp
     view = run_view((a_retrying_run() >> due >> cancel()).state)
     assert [(step.step, step.attempt, step.status) for step in view.steps] == [(1, 2, "unfinished")]
     assert view.pending is None
+
+
+@pytest.mark.parametrize(
+    ("late", "said"),
+    [(returns(), "after the end of the run: ok: "), (errs("tool_error"), "after the end of the run: error: it broke")],
+)
+def test_of_a_step_that_was_unfinished_at_the_end_it_is_shown_what_came_of_it(late: Cue, said: str) -> None:
+    script = a_waiting_run() >> cancel() >> late
+    (step,) = run_view(script.state, entries_of(script)).steps
+    assert (step.status, step.summary.startswith(said)) == ("unfinished", True), step
+    assert say(list(retell(entries_of(script)))[-1]).endswith(step.summary.rpartition(": ")[2])
 
 
 def test_a_step_that_failed_is_shown_as_an_error() -> None:

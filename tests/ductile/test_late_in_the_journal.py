@@ -1,0 +1,52 @@
+"""A write is given up at its deadline and does its work all the same: what came of it is in the journal of its run."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import yaml
+
+from agent_service.dev import DevOptions, DevStack, stack
+from tests.cli.calling import agentic
+from tests.ductile.circle_script import SCRIPT
+from tests.ductile.fake import FakeDuctile
+from tests.e2e.bodies import to_the_end, view, wake
+from tests.nats_server import until
+
+
+def options(fake: FakeDuctile, folder: Path) -> DevOptions:
+    """The probe's `note` writes, and has two seconds."""
+    (folder / "script.yaml").write_text(yaml.safe_dump(SCRIPT))
+    ductile = {"url": fake.url, "token": fake.token, "poll_most_s": 0.5}
+    tools = {"probe": {"commands": ["note"], "timeout_s": 2}}
+    gateway = {"runner": "ductile", "ductile": ductile, "tools": tools}
+    return DevOptions(
+        folder=folder / "stack", script=folder / "script.yaml", plugins=(), sync_interval="1s", gateway=gateway
+    )
+
+
+async def results(made: DevStack, run_id: str) -> list[dict[str, Any]]:
+    """What the journal has of the tool's answers."""
+    async with httpx2.AsyncClient(base_url=made.url, trust_env=False) as http:
+        entries = (await http.get(f"/v1/runs/{run_id}/entries")).json()["entries"]
+    return [entry["event"]["result"] for entry in entries if entry["kind"] == "ToolReturned"]
+
+
+async def test_a_person_who_looks_at_a_write_in_doubt_finds_what_came_of_it(fake: FakeDuctile, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    async with stack(options(fake, tmp_path)) as made:
+        run_id = await wake(made, f"hold note until {gate}")
+        assert (await to_the_end(made, run_id))["state"] == "escalated"
+        gate.touch()
+
+        async def told() -> bool:
+            return len(await results(made, run_id)) == 2
+
+        await until(told, within_s=30)
+        in_doubt, late = await results(made, run_id)
+        assert (await view(made, run_id))["state"] == "escalated"
+        shown = await asyncio.to_thread(agentic, "show", run_id, "--url", made.url)
+    assert (in_doubt["error"]["class"], late["status"]) == ("in_doubt", "ok")
+    assert "after the end of the run: ok: done" in shown.out, shown
+    assert len(fake.executions) == 1

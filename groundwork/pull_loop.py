@@ -27,6 +27,7 @@ from groundwork.settling import DeadLetters, Handler, Settling
 PULSE_SECONDS = 0.25
 GRACE_SECONDS = 5.0
 LEAVE_SECONDS = 1.0
+QUIET_SECONDS = 0.05
 
 log = logging.getLogger(__name__)
 
@@ -216,11 +217,18 @@ class PullLoop:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
+    async def _until_quiet(self) -> None:
+        """A message that the server has begun to deliver when the subscription ends reaches nobody until ack_wait is
+        over. So the end is left to a moment in which none comes: all that was asked for is there, or there is none."""
+        while self._account.want and time.monotonic() - self._account.last < QUIET_SECONDS:  # noqa: ASYNC110 - silence
+            await asyncio.sleep(QUIET_SECONDS / 10)
+
     async def _leave(self, subscription: Subscription) -> None:
         """What is on its way arrives before the subscription ends, and is given back with the waiting ones."""
         with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
                 if self._link.connected:
+                    await self._until_quiet()
                     await subscription.drain()  # type: ignore[no-untyped-call]  # nats-py left its annotation out
                 else:
                     await subscription.unsubscribe()

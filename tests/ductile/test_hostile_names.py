@@ -1,0 +1,130 @@
+"""Names that would lead elsewhere, and arguments that would pass for ours: refused, with a reason, and never sent."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from ductile_gateway.adapters.ductile_api import Refused, open_api
+from ductile_gateway.core.asked import Unacceptable, read_request
+from ductile_gateway.core.catalog import ToolChoice
+from ductile_gateway.core.ductile_catalog import wanted
+from ductile_gateway.relay import Relay
+from ductile_gateway.settings import GatewaySettings
+from schemas.catalog import Catalog, ToolCommand, ToolOffer
+from schemas.events import RESERVED_KEYS
+from tests.ductile.fake import FakeDuctile
+from tests.ductile.runner_house import gateway, settings_for
+from tests.gateway.parts import World, a_request, message_of, outcomes
+
+NAMES = (
+    "../pipeline/x",
+    "..",
+    ".",
+    "",
+    "a?b",
+    "a#b",
+    "a/b",
+    "a%2fb",
+    "a\\b",
+    "foo.>",
+    "foo.*",
+    "*",
+    ">",
+    "a b",
+    "a\nb",
+    "a\r\nHost: b",
+    "a\0b",
+    "A",
+    "\uff41",
+    "ä",
+    "-a",
+    "x" * 65,
+    "x" * 5000,
+)
+PROBE = ToolOffer(name="probe", route="probe", commands=(ToolCommand(name="note", tier="write"),))
+
+
+@pytest.fixture
+async def world(fake: FakeDuctile, tmp_path: Path) -> AsyncIterator[World]:
+    async with gateway(fake, tmp_path) as runner:
+        made = World(runner=runner)
+        made.clock.time = datetime.now(UTC)
+        yield made
+
+
+def relay(world: World) -> Relay:
+    return world.relay(Catalog(revision="1", tools=(PROBE,)))
+
+
+def told(body: bytes, **changed: Any) -> bytes:
+    """The request with other fields, which no model of ours would let through."""
+    message = json.loads(body)
+    message["payload"] |= changed
+    return json.dumps(message).encode()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("field", ["tool", "tool_command"])
+def test_a_request_with_such_a_name_is_never_taken(field: str, name: str) -> None:
+    subject, body, headers = message_of(a_request("note", {}, tool="probe"), "probe")
+    with pytest.raises(Unacceptable) as refusal:
+        read_request(subject, told(body, **{field: name}), headers)
+    assert field in str(refusal.value)
+    assert len(str(refusal.value)) < 1500
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_route_of_such_a_name_is_never_taken(name: str) -> None:
+    _, body, headers = message_of(a_request("note", {}, tool="probe"), "probe")
+    with pytest.raises(Unacceptable):
+        read_request(f"agentic.tool_request.{name}", body, headers)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_the_way_to_ductile_itself_builds_no_url_of_such_a_name(fake: FakeDuctile, name: str) -> None:
+    async with open_api(settings_for(fake)) as api:
+        with pytest.raises(Refused, match="not a legal name"):
+            await api.start(name, "note", {})
+        with pytest.raises(Refused, match="not a legal name"):
+            await api.start("probe", name, {})
+        with pytest.raises(Refused, match="not a legal name"):
+            await api.start_pipeline(name, {})
+        with pytest.raises(Refused, match="not a legal name"):
+            await api.plugin(name)
+    assert not fake.executions
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_such_a_name_is_no_setting(name: str) -> None:
+    for tools in ({name: None}, {"probe": {"plugin": name}}, {"probe": {"commands": [name]}}, [name]):
+        with pytest.raises(ValidationError):
+            GatewaySettings.model_validate({"tools": tools})
+    assert wanted({name: ToolChoice()}) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("asked", "refusal"),
+    [
+        (a_request("handle", {}, tool="probe"), "not_allowed"),  # a command that Ductile has and we do not offer
+        (a_request("note", {}, tool="fetch"), "not_allowed"),
+        *((a_request("note", {name: "x"}, tool="probe"), "invalid_arguments") for name in sorted(RESERVED_KEYS)),
+        (a_request("note", {"RUN_ID": "x"}, tool="probe"), "invalid_arguments"),
+    ],
+)
+async def test_what_is_not_on_offer_or_passes_for_ours_is_refused(
+    fake: FakeDuctile, world: World, asked: Any, refusal: str
+) -> None:
+    await relay(world).take(read_request(*message_of(asked, "probe")))
+    assert outcomes(world) == [refusal]
+    assert not fake.executions
+
+
+async def test_what_is_on_offer_is_run(fake: FakeDuctile, world: World) -> None:
+    await relay(world).take(read_request(*message_of(a_request("note", {}, tool="probe"), "probe")))
+    assert outcomes(world) == ["ok"]
+    assert len(fake.executions) == 1

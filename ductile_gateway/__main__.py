@@ -20,7 +20,7 @@ from ductile_gateway.app import serve
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.offers import Offers
 from ductile_gateway.settings import GatewaySettings, load
-from ductile_gateway.toolbox import find_tools
+from ductile_gateway.toolbox import Tools, find_tools
 from groundwork import garbage, json_log
 from schemas.gateway_status import Finding
 
@@ -59,27 +59,31 @@ def run(settings: GatewaySettings) -> int:
 
 
 def check(settings: GatewaySettings) -> int:
-    """List the tools and what is wrong with them; the exit code. What is wrong with plugins is in the log before."""
-    for finding in asyncio.run(_of_ductile(settings)):
-        remedy = f" -> {finding.remedy}" if finding.remedy else ""
-        sys.stdout.write(f"{finding.name}: {finding.text}{remedy}\n")
+    """Tell of Ductile and of the tools, and what is wrong; the exit code. What is wrong with plugins is in the log."""
     try:
         tools = asyncio.run(find_tools(settings))
     except (Misconfigured, TryAgain) as error:
         sys.stdout.write(f"{error}\n")
         return EX_CONFIG if isinstance(error, Misconfigured) else 1
+    findings = asyncio.run(_of_ductile(settings, tools))
+    for finding in findings:
+        remedy = f" -> {finding.remedy}" if finding.remedy else ""
+        sys.stdout.write(f"{finding.name}: {finding.text}{remedy}\n")
     for offer in tools.catalog.tools:
         commands = ", ".join(f"{command.name} ({command.tier})" for command in offer.commands)
         sys.stdout.write(f"tool {offer.name}: plugin {offer.route}, {commands}, {offer.timeout_s:g} s\n")
     for problem in tools.problems:
         sys.stdout.write(f"problem: {problem}\n")
-    return EX_CONFIG if tools.problems or not tools.catalog.tools else 0
+    is_fine = tools.catalog.tools and not tools.problems and all(finding.mark == "ok" for finding in findings)
+    return 0 if is_fine else EX_CONFIG
 
 
-async def _of_ductile(settings: GatewaySettings) -> Sequence[Finding]:
+async def _of_ductile(settings: GatewaySettings, tools: Tools) -> Sequence[Finding]:
     if settings.runner != "ductile":
         return ()
-    return await ductile_service.look(settings.ductile, Offers(ArgumentSchemas))
+    offers = Offers(ArgumentSchemas)
+    offers.replace(tools.catalog)
+    return await ductile_service.look(settings.ductile, offers)
 
 
 async def _until_told(settings: GatewaySettings) -> None:

@@ -27,7 +27,8 @@ async def look(settings: DuctileSettings | None, offers: Offers) -> Sequence[Fin
     """What is found of the Ductile that carries out the calls."""
     if settings is None:
         return ()
-    writes = any(command.tier == "write" for offer in offers.catalog.tools for command in offer.commands)
+    called = (offer for offer in offers.catalog.tools if offer.route not in settings.relayed())
+    writes = any(command.tier == "write" for offer in called for command in offer.commands)
     async with open_api(settings) as api:
         try:
             return await look_at(api, settings, writes=writes)

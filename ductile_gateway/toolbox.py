@@ -59,7 +59,7 @@ async def tools_at_last(settings: GatewaySettings) -> Tools:
             log.warning("no tools yet", extra={"why": str(error)})
             await asyncio.sleep(LOOK_FOR_TOOLS_S)
             continue
-        _warn(tools.problems)
+        _warn((*tools.ductile.warnings, *tools.problems))
         if not tools.catalog.tools:
             raise Misconfigured("there is no tool to offer: see the warnings above, and `ductile-gateway check`")
         return tools

@@ -25,7 +25,7 @@ async def discover_tools(
         raise Misconfigured(f"gateway.ductile: {refusal}") from refusal
     except (Away, Unreadable) as error:
         raise TryAgain(f"gateway.ductile: {error}") from error
-    return replace(found, problems=(*warned, *found.problems))
+    return replace(found, warnings=warned)
 
 
 async def _look(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[str, ...]:

@@ -35,13 +35,15 @@ class DuctileTools:
     """What a Ductile has of what is wanted.
 
     manifests: by name, for `draw_catalog`. pipelines: which of them are pipelines. closed: the routes and commands
-    whose arguments take no further field. problems: what is left out, and why.
+    whose arguments take no further field. problems: what is left out, and why. warnings: what is wrong with Ductile or
+    with our token for it, and leaves nothing out.
     """
 
     manifests: Mapping[str, Manifest] = field(default_factory=dict)
     pipelines: frozenset[str] = frozenset()
     closed: frozenset[tuple[str, str]] = frozenset()
     problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def wanted(choices: Mapping[str, ToolChoice] | None) -> frozenset[str]:

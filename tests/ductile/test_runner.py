@@ -234,16 +234,16 @@ async def test_a_token_that_may_not_follow_events_is_warned_of(measured: Ductile
     settings = settings_for(measured, token=measured.tokens["reader"])
     silent = settings_for(measured, token=measured.tokens["reader"], events=False)
     async with open_api(settings) as api:
-        assert any("events:ro" in problem for problem in (await discover_tools(api, looks, settings)).problems)
-        assert not (await discover_tools(api, looks, silent)).problems
+        assert any("events:ro" in warning for warning in (await discover_tools(api, looks, settings)).warnings)
+        assert not (await discover_tools(api, looks, silent)).warnings
 
 
 async def test_a_token_that_opens_no_writing_calls_is_warned_of_where_a_tool_writes(measured: DuctileUnderTest) -> None:
     settings = settings_for(measured, token=measured.tokens["reader"], events=False)
     async with open_api(settings) as api:
-        (problem,) = (await discover_tools(api, {"probe": ToolChoice()}, settings)).problems
-    assert "does not open calls that write" in problem
-    assert problem.endswith("give it plugin:rw")
+        (warning,) = (await discover_tools(api, {"probe": ToolChoice()}, settings)).warnings
+    assert "does not open calls that write" in warning
+    assert warning.endswith("give it plugin:rw")
 
 
 async def test_a_ductile_that_is_down_at_the_start_is_tried_again(fake: FakeDuctile) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from ductile_gateway.toolbox import find_tools, keep_fresh, tools_at_last
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.runner_house import eventually
 from tests.ductile.under_test import DuctileUnderTest
+from tests.gateway.served import Gateway
 
 NEWS: dict[str, Any] = {
     "manifest_spec": "ductile.plugin",
@@ -100,3 +102,29 @@ async def test_a_complaint_is_made_once_and_not_at_every_look(
         async with fresh(fake, "probe", "news") as (_, told):
             await eventually(lambda: len(told) >= 3)
     assert sum("there is no plugin news" in message for message in caplog.messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("token", "tools", "code", "said"),
+    [
+        ("gateway", {"probe": None}, 0, "tool probe: plugin probe, handle (write), look (read), note (write)"),
+        ("reader", {"probe": None}, 78, "ductile token: the token does not open calls that write -> give it plugin:rw"),
+        ("gateway", {"probe": None, "news": None}, 78, "problem: tool news: there is no plugin news"),
+        ("everything", {"probe": None}, 78, "make one with plugin:ro"),
+        ("caller", {"probe": None}, 78, "does not open jobs"),
+    ],
+)
+def test_check_says_what_there_is_and_what_is_wrong_and_starts_nothing(
+    fake: FakeDuctile, tmp_path: Path, token: str, tools: dict[str, None], code: int, said: str
+) -> None:
+    way = {"url": fake.url, "token": fake.tokens[token]}
+    checked = Gateway(tmp_path, "nats://127.0.0.1:1", runner="ductile", ductile=way, tools=tools).run("check")
+    assert (checked.returncode, said in checked.stdout) == (code, True), checked
+    assert not fake.executions
+
+
+def test_check_of_a_ductile_that_is_away_may_be_tried_again(fake: FakeDuctile, tmp_path: Path) -> None:
+    fake.kill()
+    way = {"url": fake.url, "token": fake.token}
+    checked = Gateway(tmp_path, "nats://127.0.0.1:1", runner="ductile", ductile=way, tools=["probe"]).run("check")
+    assert (checked.returncode, "did not answer" in checked.stdout) == (1, True), checked

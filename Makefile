@@ -6,8 +6,10 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 DUCTILE = $(or $(DUCTILE_BIN),$(shell command -v ductile))
 READY := $(VENV)/ready
+A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
+  "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo chaos test test-ductile check bench bench-prompts eval setup clean
+.PHONY: demo chaos test test-ductile check bench bench-ductile bench-prompts eval setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -21,8 +23,7 @@ test: $(READY)
 
 # The tests that a real Ductile takes part in. Elsewhere they are skipped, and a fake stands in for it.
 test-ductile: $(READY)
-	@test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
-	  "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
+	@$(A_DUCTILE)
 	DUCTILE_BIN="$(DUCTILE)" $(RUN) -m pytest -m ductile -n 2 --dist loadfile
 
 check: $(READY)
@@ -34,6 +35,11 @@ check: $(READY)
 
 bench: $(READY)
 	@$(RUN) -m agent_service bench
+
+# What gateway and bus add to a call of a tool in a real Ductile.
+bench-ductile: $(READY)
+	@$(A_DUCTILE)
+	@DUCTILE_BIN="$(DUCTILE)" $(RUN) -m tests.ductile.latency
 
 # Against the model of ./agentic.yaml; without one against the scripts of the scenarios, which cost nothing.
 eval: $(READY)

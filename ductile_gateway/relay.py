@@ -189,4 +189,11 @@ class Relay:
 
 def _call(intent: Intent, payload: dict[str, JsonValue]) -> ToolCall:
     asked = intent.asked
-    return ToolCall(asked.key, asked.route, asked.request.tool_command, payload, intent.deadline_at)
+    return ToolCall(
+        asked.key,
+        asked.route,
+        asked.request.tool_command,
+        payload,
+        intent.deadline_at,
+        wanted_until=asked.request.deadline_at,
+    )

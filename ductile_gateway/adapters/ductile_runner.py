@@ -33,6 +33,8 @@ from ductile_gateway.places import Places
 from ductile_gateway.ports import Clock
 
 COME_BACK_S = 1.0
+PLACE_WITHIN_S = 5.0
+"""How long a call waits here for a place before it is given back to the bus: the wait is not the tool's time."""
 
 log = logging.getLogger(__name__)
 
@@ -88,9 +90,11 @@ class DuctileRunner:
         """Run the call, once. Raises AlreadyStarted for a key that was begun and not forgotten, TryAgain when Ductile
         cannot be reached or has too much to do, and nothing was sent."""
         left_s = (call.deadline_at - self._clock.now()).total_seconds()
-        async with self._places.one(within_s=left_s) as there_is_one:
+        if left_s <= 0:
+            return failed("expired", "the deadline had passed before the call was sent to Ductile", retryable=True)
+        async with self._places.one(within_s=min(left_s, PLACE_WITHIN_S)) as there_is_one:
             if not there_is_one:
-                return failed("expired", "the deadline had passed before the call was sent to Ductile", retryable=True)
+                raise TryAgain("as many calls are in Ductile as may be", COME_BACK_S)
             await self._queue.check()
             return await self._run(call)
 

@@ -1,7 +1,7 @@
 """Waiting for a job of a Ductile, until its end or the deadline of the call, which is ours: Ductile cannot cancel.
 
 Rules: an event is a hint to look, a look is what counts. A Ductile that is away is waited for, beyond the deadline of
-the call too if that is near, because it knows how the job ended. A job that outlives its call is remembered as overdue.
+the call and for as long as somebody wants its answer. A job that outlives its call is remembered as overdue.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class JobWatch:
 
     async def verdict(self, job: Job, call: ToolCall) -> Verdict:
         """How the job ended, or `timeout` at the deadline of the call."""
-        patient_until = self.patient_until(call)
+        patience = _Patience(call.deadline_at, self.patient_until(call))
         delay_s = self._pace.first_s
         with self._events.of(job.job_id) as hint:
             while True:
@@ -68,16 +68,16 @@ class JobWatch:
                 reading = await self.look(job)
                 if not isinstance(reading, Going | Away):
                     return reading
-                ends_at = patient_until if isinstance(reading, Away) else call.deadline_at
-                left_s = (ends_at - self._clock.now()).total_seconds()
+                left_s = patience.left_s(self._clock.now(), is_away=isinstance(reading, Away))
                 if left_s <= 0:
                     return await self._given_up(job, call, reading)
                 hinted = await _hinted(hint, within_s=min(delay_s, left_s))
                 delay_s = SOON_S if hinted else min(2 * delay_s, self._pace.most_s)
 
     def patient_until(self, call: ToolCall) -> datetime:
-        """How long a Ductile is waited for that is away."""
-        return max(call.deadline_at, self._clock.now() + timedelta(seconds=self._pace.patience_s))
+        """How long a Ductile is waited for that is away: when it is back, it says how the job ended."""
+        at_least = self._clock.now() + timedelta(seconds=self._pace.patience_s)
+        return max(call.deadline_at, call.wanted_until or call.deadline_at, at_least)
 
     async def look(self, job: Job) -> Going | Away | Verdict:
         """What the job has come to by now; Away where Ductile does not say."""
@@ -124,6 +124,25 @@ class JobWatch:
         state = "is still trying" if isinstance(reading, Going) and reading.retrying else "has not ended"
         why = f"Ductile is away ({reading})" if isinstance(reading, Away) else f"job {job.job_id} of Ductile {state}"
         return failed("timeout", f"the deadline has passed: {why}", retryable=True)
+
+
+@dataclass(slots=True)
+class _Patience:
+    """How long a job is waited for: the time in which Ductile is away is not the tool's. `most`: in any case."""
+
+    deadline_at: datetime
+    most: datetime
+    away_since: datetime | None = None
+
+    def left_s(self, now: datetime, *, is_away: bool) -> float:
+        """Seconds, from now."""
+        if is_away:
+            self.away_since = self.away_since or now
+            return (self.most - now).total_seconds()
+        if self.away_since:
+            self.deadline_at = min(self.most, self.deadline_at + (now - self.away_since))
+            self.away_since = None
+        return (self.deadline_at - now).total_seconds()
 
 
 async def _hinted(hint: asyncio.Event, *, within_s: float) -> bool:

@@ -18,13 +18,18 @@ class AlreadyStarted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One attempt of one step. `key` is `run_id:step:tool:attempt`: the same call always has the same key."""
+    """One attempt of one step. `key` is `run_id:step:tool:attempt`: the same call always has the same key.
+
+    `deadline_at`: how long the tool may take. `wanted_until`: how long its answer is waited for, which may be longer;
+    None where that is not known.
+    """
 
     key: str
     plugin: str
     command: str
     payload: Mapping[str, JsonValue]
     deadline_at: datetime
+    wanted_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

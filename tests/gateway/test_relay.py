@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from ductile_gateway.core.entries import Intent
 from ductile_gateway.errors import TryAgain
 from schemas import keys, subjects
 from schemas.catalog import Catalog
-from tests.gateway.parts import CATALOG, NOON, RUN, FakeRunner, World, a_request, asked_for, outcomes
+from tests.gateway.parts import CATALOG, FETCH, NOON, RUN, FakeRunner, World, a_request, asked_for, outcomes
 from tests.nats_server import until
 
 
@@ -248,3 +248,10 @@ async def test_a_read_whose_intent_a_crash_took_is_looked_for_before_it_runs() -
     await forgetful.relay().take(asked_for())
     assert len(executed(world)) == 1
     assert outcomes(forgetful) == ["ok"]
+
+
+async def test_a_call_says_how_long_the_tool_may_take_and_how_long_the_agent_waits() -> None:
+    world, waits = World(), NOON + timedelta(hours=1)
+    await world.relay().take(asked_for(a_request(deadline_at=waits)))
+    (call,) = world.runner.executed
+    assert (call.deadline_at, call.wanted_until) == (NOON + timedelta(seconds=FETCH.timeout_s), waits)

@@ -87,7 +87,7 @@ class DuctileSettings(BaseModel):
     request_timeout_s: Annotated[float, Field(gt=0)] = 15.0
     """How long Ductile may take to answer one HTTP request, in seconds."""
     poll_first_s: Annotated[float, Field(gt=0)] = 0.1
-    """How soon a job is looked at again for the first time, in seconds; each further wait is twice as long."""
+    """The shortest wait between two looks at a job, in seconds; it grows to an eighth of what the job has taken."""
     poll_most_s: Annotated[float, Field(gt=0)] = 5.0
     """The longest wait between two looks at a job, in seconds."""
     breaker_failures: Annotated[int, Field(ge=1)] = 5

@@ -23,14 +23,18 @@ SOON_S = 0.02
 class Pace:
     """How patient waiting is; all in seconds.
 
-    first_s, most_s: the first and the longest wait between two looks. patience_s: how long at least a Ductile that is
-    away is waited for. settle_s: how long it may take until a job shows whose start was not answered.
+    first_s, most_s: the shortest and the longest wait between two looks. patience_s: how long at least a Ductile is
+    waited for that is away. settle_s: how long it may take until a job shows whose start was not answered.
     """
 
     first_s: float = 0.1
     most_s: float = 5.0
     patience_s: float = 30.0
     settle_s: float = 2.0
+
+    def after(self, waited_s: float) -> float:
+        """How long to wait for the next look, after so many seconds: an eighth, so that no end is told much later."""
+        return min(self.most_s, max(self.first_s, waited_s / 8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +65,19 @@ class JobWatch:
     async def verdict(self, job: Job, call: ToolCall) -> Verdict:
         """How the job ended, or `timeout` at the deadline of the call."""
         patience = _Patience(call.deadline_at, self.patient_until(call))
-        delay_s = self._pace.first_s
+        begun_at, delay_s = self._clock.now(), self._pace.first_s
         with self._events.of(job.job_id) as hint:
             while True:
                 hint.clear()
                 reading = await self.look(job)
                 if not isinstance(reading, Going | Away):
                     return reading
-                left_s = patience.left_s(self._clock.now(), is_away=isinstance(reading, Away))
+                now = self._clock.now()
+                left_s = patience.left_s(now, is_away=isinstance(reading, Away))
                 if left_s <= 0:
                     return await self._given_up(job, call, reading)
                 hinted = await _hinted(hint, within_s=min(delay_s, left_s))
-                delay_s = SOON_S if hinted else min(2 * delay_s, self._pace.most_s)
+                delay_s = SOON_S if hinted else self._pace.after((now - begun_at).total_seconds())
 
     def patient_until(self, call: ToolCall) -> datetime:
         """How long a Ductile is waited for that is away: when it is back, it says how the job ended."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from ductile_gateway.adapters.ductile_watch import Pace
 from ductile_gateway.core.calls import ToolCall
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.runner_house import PATIENCE_S, QUICK, a_call, eventually, gateway, outcome
@@ -41,3 +42,8 @@ async def test_a_ductile_that_stays_away_is_waited_for_as_long_as_the_answer_is_
         found = outcome(await running)
     assert (found.error_class, "is away" in str(found.message)) == ("timeout", True)
     assert datetime.now(UTC) > call.deadline_at + timedelta(seconds=0.7)
+
+
+def test_looks_are_as_far_apart_as_an_eighth_of_what_the_job_has_taken_within_bounds() -> None:
+    pace = Pace(first_s=0.1, most_s=5.0)
+    assert [pace.after(waited_s) for waited_s in (0.0, 0.8, 2.0, 16.0, 40.0, 3600.0)] == [0.1, 0.1, 0.25, 2.0, 5.0, 5.0]

@@ -185,29 +185,31 @@ async def open_runner(
     `relay_transport`: in place of the network, for what goes through Ductile's relay ingress.
     """
     pace = pace or Pace(first_s=settings.poll_first_s, most_s=settings.poll_most_s)
-    events = DuctileEvents(api)
     async with (
         open_receipts(store) as receipts,
         open_relay_starts(settings, clock=clock, transport=relay_transport) as relayed,
+        _followed(DuctileEvents(api), wanted=settings.events) as events,
     ):
         watch = JobWatch(api, events, overdue=receipts.overdue, pace=pace, clock=clock)
-        starts = ApiStarts(api, watch, tools=tools, send_call_id=settings.send_call_id, pace=pace, clock=clock)
-        pipelines = tools.pipelines | relayed.keys()
-        queue = DuctileQueue(api, most=settings.queue_most, clock=clock)
-        following = asyncio.create_task(events.follow()) if settings.events else None
-        try:
-            yield DuctileRunner(
-                receipts,
-                watch,
-                starts=starts,
-                relayed=relayed,
-                pipelines=pipelines,
-                queue=queue,
-                late=LateJobs(watch, receipts.overdue, every_s=pace.most_s, clock=clock),
-                settings=settings,
-                clock=clock,
-            )
-        finally:
-            if following:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
+        yield DuctileRunner(
+            receipts,
+            watch,
+            starts=ApiStarts(api, watch, tools=tools, send_call_id=settings.send_call_id, pace=pace, clock=clock),
+            relayed=relayed,
+            pipelines=tools.pipelines | relayed.keys(),
+            queue=DuctileQueue(api, most=settings.queue_most, clock=clock),
+            late=LateJobs(watch, receipts.overdue, every_s=pace.most_s, clock=clock),
+            settings=settings,
+            clock=clock,
+        )
+
+
+@contextlib.asynccontextmanager
+async def _followed(events: DuctileEvents, *, wanted: bool) -> AsyncIterator[DuctileEvents]:
+    following = asyncio.create_task(events.follow()) if wanted else None
+    try:
+        yield events
+    finally:
+        if following:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)

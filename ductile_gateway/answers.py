@@ -29,13 +29,15 @@ class Answers:
 
     async def record(self, asked: Asked, outcome: ToolOutcome) -> Answer:
         """The answer that follows from an outcome, durable."""
-        outcome = results.made_fit(outcome)
         try:
+            outcome = results.made_fit(outcome)
             kept = await self._keep(asked, outcome)
-        except CannotKeep as error:
-            message = f"the tool has run, but its artifacts cannot be kept: {error}"
-            outcome, kept = failed("bad_output", message, retryable=False), ()
-        answer = results.answer_to(asked, outcome, kept, at=self._clock.now())
+            answer = results.answer_to(asked, outcome, kept, at=self._clock.now())
+        except (CannotKeep, ValueError, RecursionError) as error:  # numbers without end, levels without number
+            why = error if isinstance(error, CannotKeep) else type(error).__name__
+            message = f"the tool has run, but what it brought cannot be kept: {why}"
+            outcome = failed("bad_output", message, retryable=False)
+            answer = results.answer_to(asked, outcome, (), at=self._clock.now())
         await self._ledger.answer(answer)
         log.info("answered", extra=asked.facts() | {"status": outcome.status, "error_class": outcome.error_class})
         return answer

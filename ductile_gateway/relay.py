@@ -10,6 +10,7 @@ at the next start) or published (dropped as a duplicate); the message is acknowl
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from weakref import WeakValueDictionary
@@ -93,6 +94,11 @@ class Relay:
             except TryAgain as error:
                 log.warning("to be tried again", extra={"call": key, "why": str(error)})
                 await asyncio.sleep(error.delay_s)
+            except (Broken, Misconfigured):
+                raise
+            except Exception:  # of one call, which the others must not pay for; its request comes again
+                log.exception("a call could not be resumed", extra={"call": key})
+                return None
 
     async def _answer(self, asked: Asked, past: Past) -> Answer:
         if past is None:
@@ -143,19 +149,21 @@ class Relay:
 
     async def _resume(self, intent: Intent) -> ToolOutcome:
         log.info("resuming", extra=intent.asked.facts())
-        verdict = await self._verdict(self._runner.resume(_call(intent, await self._payload_again(intent))))
+        verdict = await self._verdict(self._runner.resume(await self._call_again(intent)))
         outcome = policy.after_resume(verdict, intent)
         if isinstance(outcome, ToolOutcome):
             return outcome
         await self._runner.forget(intent.asked.key)
         return await self._first(intent.asked)
 
-    async def _payload_again(self, intent: Intent) -> dict[str, JsonValue]:
-        """What the call was made with, for runners that have to send the same again."""
+    async def _call_again(self, intent: Intent) -> ToolCall:
+        """The call as it was made, for runners that have to send the same again; incomplete where that cannot be."""
         request = intent.asked.request
         command = self._offers.command(request.tool, request.tool_command)
         payload = await self._with_contents(intent, command) if command else None
-        return payload if isinstance(payload, dict) else request.tool_payload
+        if isinstance(payload, dict):
+            return _call(intent, payload)
+        return replace(_call(intent, request.tool_payload), complete=False)
 
     async def _verdict(self, running: Awaitable[Verdict]) -> Verdict:
         try:

@@ -4,14 +4,19 @@ Every part looks after itself, at the same time and within a bound; what takes t
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from ductile_gateway.errors import TryAgain
+from ductile_gateway.core.excerpts import printable
+from ductile_gateway.errors import Broken, TryAgain
 from ductile_gateway.offers import Offers
 from schemas.gateway_status import Finding, GatewayStatus
 
+TOOLS_ARE_SET_BY = "see docs/CONFIGURATION.md, gateway.tools"
 LOOK_WITHIN_S = 3.0
 FRESH_S = 1.0
+
+log = logging.getLogger(__name__)
 
 Look = Callable[[], Awaitable[Sequence[Finding]]]
 
@@ -32,13 +37,13 @@ class Status:
         self._looks[name] = look
 
     async def tell(self) -> GatewayStatus:
-        """What all parts found. Never raises but where a part has a flaw."""
+        """What all parts found."""
         async with self._asking:
-            now = asyncio.get_running_loop().time()
-            if self._told is None or now - self._told_at > FRESH_S:
+            clock = asyncio.get_running_loop().time
+            if self._told is None or clock() - self._told_at > FRESH_S:
                 parts = await asyncio.gather(*(self._ask(name, look) for name, look in self._looks.items()))
                 findings = tuple(finding for part in parts for finding in part)
-                self._told, self._told_at = GatewayStatus(version=self._version, findings=findings), now
+                self._told, self._told_at = GatewayStatus(version=self._version, findings=findings), clock()
             return self._told
 
     async def _ask(self, name: str, look: Look) -> Sequence[Finding]:
@@ -47,8 +52,11 @@ class Status:
                 return await look()
         except TimeoutError:
             why = f"it did not say within {self._within_s:g} s how it is"
-        except TryAgain as error:
-            why = str(error)
+        except (TryAgain, Broken) as error:
+            why = printable(error)
+        except Exception as error:  # whoever asks is told of the other parts all the same
+            log.exception("a part of the gateway cannot say how it is", extra={"part": name})
+            why = f"it cannot say how it is ({type(error).__name__})"
         return [Finding(name=name, mark="warning", text=why, remedy="ask again; see the gateway's log")]
 
 
@@ -59,7 +67,7 @@ def look_at_offers(offers: Offers, *, version: str, runner: str) -> Sequence[Fin
         return [Finding(name="gateway", mark="wrong", text=text, remedy=remedy)]
     text = f"{version}, {len(offers.catalog.tools)} tools, runner {runner}"
     left_out = [
-        Finding(name="gateway tools", mark="warning", text=problem, remedy="see docs/CONFIGURATION.md, gateway.tools")
+        Finding(name="gateway tools", mark="warning", text=printable(problem), remedy=TOOLS_ARE_SET_BY)
         for problem in offers.problems
     ]
     return [Finding(name="gateway", mark="ok", text=text), *left_out]

@@ -70,7 +70,9 @@ async def keep_fresh(
 ) -> NoReturn:
     """Offer what Ductile has by now, until cancelled. A run keeps the tools with which it began.
 
-    Where Ductile does not say, or has none of the tools, what was on offer stays so."""
+    Where Ductile does not say, what was on offer stays so; and also where a tool is gone for the first time, because a
+    Ductile that has just begun may not have found all of its plugins."""
+    gone_before: list[str] = []
     while True:
         await asyncio.sleep(every_s)
         try:
@@ -78,12 +80,18 @@ async def keep_fresh(
         except (TryAgain, Misconfigured) as error:
             log.warning("the tools stay as they are", extra={"why": str(error)})
             continue
-        _warn(problem for problem in tools.problems if problem not in offers.problems)
-        if not tools.catalog.tools:
-            log.warning("the tools stay as they are", extra={"why": "Ductile has none of them any more"})
+        except Exception:  # what a Ductile says of its tools must not end the calls of those that are known
+            log.exception("the tools stay as they are")
             continue
-        if tools.catalog != offers.catalog:
-            log.info("other tools are on offer", extra=difference(offers.catalog, tools.catalog))
+        changes = difference(offers.catalog, tools.catalog)
+        if (gone := changes["gone"]) and gone != gone_before:
+            log.warning("tools are gone, and taken out if they stay so", extra={"gone": gone})
+            gone_before = gone
+            continue
+        gone_before = []
+        _warn(problem for problem in tools.problems if problem not in offers.problems)
+        if any(changes.values()):
+            log.info("other tools are on offer", extra=changes)
         tell(tools.ductile)
         offers.replace(tools.catalog, tools.problems)
 

@@ -220,15 +220,21 @@ class PullLoop:
     async def _until_quiet(self) -> None:
         """A message that the server has begun to deliver when the subscription ends reaches nobody until ack_wait is
         over. So the end is left to a moment in which none comes: all that was asked for is there, or there is none."""
-        while self._account.want and time.monotonic() - self._account.last < QUIET_SECONDS:  # noqa: ASYNC110 - silence
+        while self._is_busy():  # noqa: ASYNC110 - silence is what is waited for
             await asyncio.sleep(QUIET_SECONDS / 10)
+
+    def _is_busy(self) -> bool:
+        silent_s = time.monotonic() - self._account.last
+        return self._link.connected and self._account.want > 0 and silent_s < QUIET_SECONDS
 
     async def _leave(self, subscription: Subscription) -> None:
         """What is on its way arrives before the subscription ends, and is given back with the waiting ones."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS / 2):
+                await self._until_quiet()
         with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
                 if self._link.connected:
-                    await self._until_quiet()
                     await subscription.drain()  # type: ignore[no-untyped-call]  # nats-py left its annotation out
                 else:
                     await subscription.unsubscribe()

@@ -62,7 +62,7 @@ def send(state: RunState, pending: Pending, *, at: datetime) -> Transition:
 
 def request(state: RunState, pending: Pending) -> Publish:
     """The tool request of the pending attempt. The same whenever it is made."""
-    action = pending.action
+    action, patience = pending.action, timedelta(seconds=_tool_time_s(state.brief, pending))
     payload = ToolRequest(
         run_id=state.run_id,
         step=pending.step,
@@ -71,7 +71,7 @@ def request(state: RunState, pending: Pending) -> Publish:
         tool_payload=_without_reserved(action.arguments),
         requested_at=pending.requested_at,
         attempt=pending.attempt,
-        deadline_at=pending.requested_at + timedelta(seconds=_tool_time_s(state.brief, pending)),
+        deadline_at=min(pending.requested_at + patience, state.brief.limits.deadline_at),
     )
     key = keys.request(state.run_id, pending.step, pending.attempt)
     return publish(subjects.tool_request(pending.route), payload, key)

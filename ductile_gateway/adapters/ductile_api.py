@@ -8,6 +8,7 @@ meantime cannot make a call doubtful. No redirects, no proxy of the environment,
 import asyncio
 import json
 import re
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,6 +23,7 @@ CONNECT_WITHIN_S = 3.0
 MOST_BYTES = 12 * 1024 * 1024
 LONGEST_QUOTE = 300
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_LATER = (httpx2.codes.REQUEST_TIMEOUT, httpx2.codes.TOO_MANY_REQUESTS)
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 Document = dict[str, JsonValue]
@@ -44,7 +46,11 @@ class Lost(Exception):
 
 
 class Away(Exception):
-    """A question has not been answered: ask again later."""
+    """A question has not been answered: ask again later. `refused`: Ductile is there, and does not say it to us."""
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
 
 
 class Unreadable(Exception):
@@ -74,7 +80,7 @@ class DuctileApi:
         except Refused as refusal:
             if refusal.status == httpx2.codes.NOT_FOUND:
                 return None
-            raise Away(str(refusal)) from refusal
+            raise Away(str(refusal), refused=True) from refusal
 
     async def tree(self, job_id: str) -> list[Document]:
         """The job and all that followed from it; empty when Ductile does not know it. Raises Away or Unreadable."""
@@ -113,17 +119,24 @@ class DuctileApi:
         return _object(await self._get("/healthz"))
 
     async def permits(self, method: str, path: str) -> bool:
-        """Whether the token opens what is asked for, by a request that changes nothing. Raises Away, or Refused where
+        """Whether the token opens what does not exist, by a request that changes nothing. Raises Away, or Refused where
         the token is not known at all."""
+        return await self._answered(method, path) != httpx2.codes.FORBIDDEN
+
+    async def shows(self, path: str) -> bool:
+        """Whether the token opens what does exist. Raises as `permits`."""
+        return httpx2.codes.is_success(await self._answered("GET", path))
+
+    async def _answered(self, method: str, path: str) -> int:
         try:
             status, answer = await self._exchange(self._http, method, path, content=b"{}" if method == "POST" else None)
         except (httpx2.HTTPError, TimeoutError, Unreadable) as error:
             raise Away(f"Ductile did not answer ({type(error).__name__})") from error
         if status == httpx2.codes.UNAUTHORIZED:
             raise Refused(status, _quote(answer))
-        if httpx2.codes.is_server_error(status):
+        if httpx2.codes.is_server_error(status) or httpx2.codes.is_redirect(status) or status in _LATER:
             raise Away(f"Ductile answered {status}")
-        return status != httpx2.codes.FORBIDDEN
+        return status
 
     async def may_follow_events(self) -> bool:
         """Whether the token opens the stream of events. Raises Away."""
@@ -162,7 +175,7 @@ class DuctileApi:
         try:
             return await self._get(path, params)
         except Refused as refusal:
-            raise Away(str(refusal)) from refusal
+            raise Away(str(refusal), refused=True) from refusal
 
     async def _get(self, path: str, params: Mapping[str, str] | None = None) -> JsonValue:
         try:
@@ -195,12 +208,13 @@ async def open_api(
     """The API at the address of the settings. `transport`: in place of the network."""
     looks = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=5.0)
     starts = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
-    async with _client(settings, looks, transport) as http, _client(settings, starts, transport) as once:
+    tls = _tls(settings)
+    async with _client(settings, looks, transport, tls) as http, _client(settings, starts, transport, tls) as once:
         yield DuctileApi(http, once, timeout_s=settings.request_timeout_s)
 
 
 def _client(
-    settings: DuctileSettings, limits: httpx2.Limits, transport: httpx2.AsyncBaseTransport | None
+    settings: DuctileSettings, limits: httpx2.Limits, transport: httpx2.AsyncBaseTransport | None, tls: ssl.SSLContext
 ) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(
         base_url=settings.url,
@@ -208,8 +222,16 @@ def _client(
         timeout=httpx2.Timeout(settings.request_timeout_s, connect=CONNECT_WITHIN_S),
         limits=limits,
         transport=transport,
+        verify=tls,
         trust_env=False,
     )
+
+
+def _tls(settings: DuctileSettings) -> ssl.SSLContext:
+    """Reading the machine's certificates takes a tenth of a second: not where there is no TLS to be spoken. A context
+    that knows none trusts nobody."""
+    is_needed = settings.url.startswith("https:")
+    return ssl.create_default_context() if is_needed else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _name(name: str) -> str:

@@ -14,7 +14,7 @@ from ductile_gateway.adapters.ductile_watch import Job
 from ductile_gateway.adapters.sqlite_receipts import OverdueJob
 from ductile_gateway.core.calls import Unknown, Verdict
 from ductile_gateway.core.jobs import Going
-from ductile_gateway.errors import TryAgain
+from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.ports import Clock
 
 FOR = timedelta(hours=24)
@@ -49,7 +49,7 @@ class LateJobs:
         while True:
             try:
                 for late in self._overdue.all():
-                    await self._look(late, tell)
+                    await self._look_or_give_up(late, tell)
             except TryAgain as error:
                 log.warning("late results are looked for again later", extra={"why": str(error)})
             await asyncio.sleep(self._every_s)
@@ -57,6 +57,15 @@ class LateJobs:
     def waiting(self) -> int:
         """How many jobs have outlived their calls and not ended. Raises TryAgain."""
         return len(self._overdue.all())
+
+    async def _look_or_give_up(self, late: OverdueJob, tell: Tell) -> None:
+        try:
+            await self._look(late, tell)
+        except (TryAgain, Broken, Misconfigured):
+            raise
+        except Exception:  # what cannot be told now cannot be told in an hour
+            log.exception("what came of a late job cannot be told", extra={"call": late.key, "job": late.job.job_id})
+            await self._overdue.drop(late.key)
 
     async def _look(self, late: OverdueJob, tell: Tell) -> None:
         over = self._clock.now() >= late.since + FOR

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ductile_gateway.adapters.ductile_api import Away, Document, DuctileApi, Refused, Unreadable
+from ductile_gateway.core.excerpts import printable
 from ductile_gateway.ductile_settings import DuctileSettings
 from schemas.gateway_status import Finding
 
@@ -37,9 +38,8 @@ _NEEDED = (
 _WRITING = _Door("calls that write", "POST", f"/pipeline/{_NOTHING}?async=true", "plugin:rw")
 _LOGS = _Door("the log of jobs, where lost calls are looked for", "GET", "/job-logs?limit=1", "jobs:ro or jobs:logs:ro")
 _TREE = _Door("trees of jobs, by which pipelines end", "GET", f"/job/{_NO_JOB}/tree", "jobs:ro or jobs:tree:ro")
-_SYSTEM = _Door("its configuration", "GET", "/config/view", "")
 _WANTED = (_WRITING, _LOGS, _TREE)
-_ALL = (*_NEEDED, *_WANTED, _SYSTEM)
+_ALL = (*_NEEDED, *_WANTED)
 
 
 async def look_at(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
@@ -59,24 +59,25 @@ def away(settings: DuctileSettings, error: Away) -> Finding:
 
 def _of_ductile(health: Document, settings: DuctileSettings) -> Finding:
     posture, waiting, plugins = (health.get(name) for name in ("posture", "queue_depth", "plugins_loaded"))
-    text = f"Ductile {health.get('version')} at {settings.url}, {plugins} plugins, {waiting} jobs waiting or running"
+    what, at = printable(health.get("version"), 80), settings.url
+    text = f"Ductile {what} at {at}, {printable(plugins, 20)} plugins, {printable(waiting, 20)} jobs waiting or running"
     if posture == "management-only":
         remedy = "give it a vault, so that it does more than manage itself"
         return Finding(name="ductile", mark="wrong", text=f"{text}, does no work ({posture})", remedy=remedy)
     if isinstance(waiting, int) and settings.queue_most is not None and waiting > settings.queue_most:
         remedy = f"find out who fills its queue: beyond {settings.queue_most} jobs new calls wait on the bus"
         return Finding(name="ductile", mark="warning", text=text, remedy=remedy)
-    return Finding(name="ductile", mark="ok", text=f"{text}, {posture}" if posture else text)
+    return Finding(name="ductile", mark="ok", text=f"{text}, {printable(posture, 80)}" if posture else text)
 
 
 async def _of_token(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> Finding:
     try:
         answers = await asyncio.gather(*(api.permits(door.method, door.path) for door in _ALL))
-        follows = settings.events and await api.may_follow_events()
+        follows, sees_all = settings.events and await api.may_follow_events(), await api.shows("/config/view")
     except Refused as refusal:
         return _token("wrong", f"is not known: {refusal}", "correct gateway.ductile.token")
     opens = dict(zip(_ALL, answers, strict=True))
-    if opens[_SYSTEM]:
+    if sees_all:
         text = "may see Ductile's configuration, so it has the scope * or system:…, which opens far more than tools"
         return _token("wrong", text, "make one with plugin:ro (plugin:rw where tools write), jobs:ro and events:ro")
     if closed := [door for door in _NEEDED if not opens[door]]:

@@ -56,6 +56,8 @@ class RelayStarts:
 
     async def find(self, call: ToolCall, _begun_at: datetime) -> str | Unknown:
         """Found by sending the event again, whenever the call was begun."""
+        if not call.complete:
+            return Unknown("its event was not answered, and the same event cannot be made any more")
         pause_s = self._settings.again_first_s
         while (call.deadline_at - self._clock.now()).total_seconds() > pause_s:
             await asyncio.sleep(pause_s)

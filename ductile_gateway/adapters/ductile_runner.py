@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
@@ -23,7 +24,7 @@ from ductile_gateway.adapters.ductile_queue import DuctileQueue
 from ductile_gateway.adapters.ductile_relay_starts import open_relay_starts
 from ductile_gateway.adapters.ductile_starts import ApiStarts, Starts
 from ductile_gateway.adapters.ductile_watch import Job, JobWatch, Pace
-from ductile_gateway.adapters.sqlite_receipts import Receipt, open_receipts
+from ductile_gateway.adapters.sqlite_receipts import Receipt, Way, open_receipts
 from ductile_gateway.core.breaker import Breaker
 from ductile_gateway.core.calls import AlreadyStarted, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.core.ductile_catalog import DuctileTools
@@ -42,7 +43,7 @@ log = logging.getLogger(__name__)
 class Receipts(Protocol):
     """What is remembered of calls that were or may have been sent; durable on return but for `drop_soon`."""
 
-    async def begin(self, key: str, at: datetime, *, relayed: bool) -> bool: ...
+    async def begin(self, key: str, at: datetime, way: Way) -> bool: ...
     async def accepted(self, key: str, job_id: str) -> None: ...
     async def find(self, key: str) -> Receipt | None: ...
     async def drop(self, key: str) -> None: ...
@@ -65,7 +66,7 @@ class DuctileRunner:
         settings: DuctileSettings,
         clock: Clock,
     ) -> None:
-        """`relayed`: how routes are called that are not called by `starts`. `pipelines`: routes of several jobs."""
+        """`relayed`: how routes are called that are not called by `starts`. `pipelines`: those among the others."""
         self._receipts = receipts
         self._watch = watch
         self._starts = starts
@@ -79,7 +80,7 @@ class DuctileRunner:
 
     def now_has(self, tools: DuctileTools) -> None:
         """What Ductile has changed while we run: calls that come from now on are made by it."""
-        self._pipelines = tools.pipelines | self._relayed.keys()
+        self._pipelines = tools.pipelines
         self._starts.now_has(tools)
 
     def left_alone(self) -> dict[str, float]:
@@ -96,7 +97,12 @@ class DuctileRunner:
             if not there_is_one:
                 raise TryAgain("as many calls are in Ductile as may be", COME_BACK_S)
             await self._queue.check()
-            return await self._run(call)
+            return await self._run(self._from_now(call, left_s))
+
+    def _from_now(self, call: ToolCall, left_s: float) -> ToolCall:
+        """The call with as much time for the tool as it had when it came: what it waited here is not the tool's."""
+        deadline_at = self._clock.now() + timedelta(seconds=left_s)
+        return replace(call, deadline_at=min(deadline_at, call.wanted_until or deadline_at))
 
     async def resume(self, call: ToolCall) -> Verdict:
         """The verdict on a call that may have been sent before: of the same job, if it is known or can be found."""
@@ -106,7 +112,7 @@ class DuctileRunner:
         async with self._places.one_more():
             if receipt.job_id is None:
                 return await self._found(call, receipt)
-            return await self._watch.verdict(self._job(call, receipt.job_id, relayed=receipt.relayed), call)
+            return await self._watch.verdict(_job(receipt.job_id, receipt.way), call)
 
     async def forget(self, key: str) -> None:
         """The verdict is recorded. A key that is not known is fine."""
@@ -115,8 +121,8 @@ class DuctileRunner:
     async def _run(self, call: ToolCall) -> Verdict:
         if wait_s := self._breaker.wait_s(call.plugin, self._clock.now()):
             raise TryAgain(f"{call.plugin} in Ductile is left alone after several failures", wait_s)
-        receipt = Receipt(self._clock.now(), relayed=call.plugin in self._relayed)
-        if not await self._receipts.begin(call.key, receipt.begun_at, relayed=receipt.relayed):
+        receipt = Receipt(self._clock.now(), way=self._way(call.plugin))
+        if not await self._receipts.begin(call.key, receipt.begun_at, receipt.way):
             raise AlreadyStarted(call.key)
         try:
             job_id = await self._relayed.get(call.plugin, self._starts).start(call)
@@ -131,26 +137,28 @@ class DuctileRunner:
             self._failed(call.plugin)
             return await self._found(call, receipt)
         self._breaker.succeeded(call.plugin)
-        return await self._accepted(call, job_id, relayed=receipt.relayed)
+        return await self._accepted(call, job_id, receipt.way)
 
-    def _job(self, call: ToolCall, job_id: str, *, relayed: bool) -> Job:
-        return Job(job_id, pipeline=relayed or call.plugin in self._pipelines)
+    def _way(self, route: str) -> Way:
+        if route in self._relayed:
+            return "event"
+        return "pipeline" if route in self._pipelines else "plugin"
 
     async def _found(self, call: ToolCall, receipt: Receipt) -> Verdict:
         """The verdict on a call whose start was not answered. It is looked for on the way that it went: settings may
         have changed since."""
-        way = self._relayed.get(call.plugin) if receipt.relayed else self._starts
-        if way is None:
+        starts = self._relayed.get(call.plugin) if receipt.way == "event" else self._starts
+        if starts is None:
             return Unknown("its event in Ductile was not answered, and its route is not called by events any more")
-        found = await way.find(call, receipt.begun_at)
-        return found if isinstance(found, Unknown) else await self._accepted(call, found, relayed=receipt.relayed)
+        found = await starts.find(call, receipt.begun_at)
+        return found if isinstance(found, Unknown) else await self._accepted(call, found, receipt.way)
 
-    async def _accepted(self, call: ToolCall, job_id: str, *, relayed: bool) -> Verdict:
+    async def _accepted(self, call: ToolCall, job_id: str, way: Way) -> Verdict:
         try:
             await self._receipts.accepted(call.key, job_id)
         except TryAgain as error:  # the job runs, and this process knows it: only a crash would make it doubtful
             log.warning("a job id is not stored", extra={"call": call.key, "job_id": job_id, "why": str(error)})
-        return await self._watch.verdict(self._job(call, job_id, relayed=relayed), call)
+        return await self._watch.verdict(_job(job_id, way), call)
 
     def _failed(self, plugin: str) -> float:
         """How long to wait after one more failure to reach the plugin, in seconds."""
@@ -167,6 +175,10 @@ class DuctileRunner:
         is_of_arguments = refusal.status in (400, 413, 422) and not is_missing
         error_class = "invalid_arguments" if is_of_arguments else "configuration"
         return failed(error_class, str(refusal), retryable=False)
+
+
+def _job(job_id: str, way: Way) -> Job:
+    return Job(job_id, pipeline=way != "plugin")
 
 
 @contextlib.asynccontextmanager
@@ -196,7 +208,7 @@ async def open_runner(
             watch,
             starts=ApiStarts(api, watch, tools=tools, send_call_id=settings.send_call_id, pace=pace, clock=clock),
             relayed=relayed,
-            pipelines=tools.pipelines | relayed.keys(),
+            pipelines=tools.pipelines,
             queue=DuctileQueue(api, most=settings.queue_most, clock=clock),
             late=LateJobs(watch, receipts.overdue, every_s=pace.most_s, clock=clock),
             settings=settings,

@@ -79,8 +79,10 @@ class ApiStarts:
                 # Once it had time to show, a job that is new is another's.
                 suspects = under_way if suspects is None or self._clock.now() < settled_at else suspects & under_way
                 ends_at = max(call.deadline_at, settled_at) if suspects else settled_at
-            except (Away, Unreadable):
+            except Unreadable:
                 ends_at = patient_until
+            except Away as error:
+                ends_at = settled_at if error.refused else patient_until
             if self._clock.now() >= ends_at:
                 return Unknown("its start in Ductile was not answered, and no job there shows its call id")
             await asyncio.sleep(delay_s)

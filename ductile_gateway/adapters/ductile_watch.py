@@ -5,6 +5,7 @@ the call and for as long as somebody wants its answer. A job that outlives its c
 """
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -15,8 +16,13 @@ from ductile_gateway.core.calls import ToolCall, ToolOutcome, Unknown, Verdict, 
 from ductile_gateway.core.jobs import Going, SeeLog, read_job, read_log, read_tree
 from ductile_gateway.ports import Clock
 
+LAST_LOOK_S = 2.0
+"""How long the last look may take: the agent waits for ten seconds longer than it says."""
 SOON_S = 0.02
 """After an event: Ductile publishes it shortly before it has written down what it tells of."""
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +75,11 @@ class JobWatch:
         with self._events.of(job.job_id) as hint:
             while True:
                 hint.clear()
-                reading = await self.look(job)
+                reading = await self._look_in_time(job, patience)
                 if not isinstance(reading, Going | Away):
                     return reading
                 now = self._clock.now()
-                left_s = patience.left_s(now, is_away=isinstance(reading, Away))
+                left_s = patience.left_s(now, is_away=isinstance(reading, Away) and not reading.refused)
                 if left_s <= 0:
                     return await self._given_up(job, call, reading)
                 hinted = await _hinted(hint, within_s=min(delay_s, left_s))
@@ -82,7 +88,16 @@ class JobWatch:
     def patient_until(self, call: ToolCall) -> datetime:
         """How long a Ductile is waited for that is away: when it is back, it says how the job ended."""
         at_least = self._clock.now() + timedelta(seconds=self._pace.patience_s)
-        return max(call.deadline_at, call.wanted_until or call.deadline_at, at_least)
+        return max(call.deadline_at, call.wanted_until or at_least)
+
+    async def _look_in_time(self, job: Job, patience: "_Patience") -> Going | Away | Verdict:
+        """An answer that comes later than anybody waits is none."""
+        left_s = (patience.most - self._clock.now()).total_seconds()
+        try:
+            async with asyncio.timeout(max(left_s, 0) + LAST_LOOK_S):
+                return await self.look(job)
+        except TimeoutError:
+            return Away("Ductile did not answer in time")
 
     async def look(self, job: Job) -> Going | Away | Verdict:
         """What the job has come to by now; Away where Ductile does not say."""
@@ -92,6 +107,9 @@ class JobWatch:
             return error
         except Unreadable:
             return failed("bad_output", "the result of the job cannot be read", retryable=False)
+        except Exception:  # a status that is an object, levels without number: it has ended, or it never will
+            log.exception("what Ductile says of a job cannot be read", extra={"job_id": job.job_id})
+            return failed("bad_output", "what Ductile says of the job cannot be read", retryable=False)
 
     async def _reading(self, job: Job) -> Going | Verdict:
         try:

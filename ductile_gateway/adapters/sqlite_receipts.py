@@ -9,14 +9,18 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 from ductile_gateway.adapters.ductile_watch import Job
 from ductile_gateway.adapters.sqlite_file import SqliteFile, instant, microseconds, open_file
 
 FILE = "receipts.db"
 
-_BEGIN = "INSERT INTO receipts (key, begun_at, relayed) VALUES (?, ?, ?) ON CONFLICT (key) DO NOTHING"
-_FIND = "SELECT begun_at, job_id, relayed FROM receipts WHERE key = ?"
+Way = Literal["plugin", "pipeline", "event"]
+"""A command by the API, a pipeline by the API, or an event through the relay ingress."""
+
+_BEGIN = "INSERT INTO receipts (key, begun_at, way) VALUES (?, ?, ?) ON CONFLICT (key) DO NOTHING"
+_FIND = "SELECT begun_at, job_id, way FROM receipts WHERE key = ?"
 _ACCEPT = "UPDATE receipts SET job_id = ? WHERE key = ?"
 _DROP = "DELETE FROM receipts WHERE key = ?"
 _ADD_OVERDUE = "INSERT INTO overdue (key, job_id, pipeline, since) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO NOTHING"
@@ -28,11 +32,11 @@ _DROP_OVERDUE = "DELETE FROM overdue WHERE key = ?"
 class Receipt:
     """A call that was or may have been sent. `job_id`: what Ductile calls it, once it has answered.
 
-    `relayed`: it was sent as an event."""
+    `way`: how it was sent, whatever the settings and Ductile say of its route by now."""
 
     begun_at: datetime
     job_id: str | None = None
-    relayed: bool = False
+    way: Way = "plugin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +74,9 @@ class SqliteReceipts:
         self._file = file
         self.overdue = SqliteOverdue(file)
 
-    async def begin(self, key: str, at: datetime, *, relayed: bool = False) -> bool:
+    async def begin(self, key: str, at: datetime, way: Way = "plugin") -> bool:
         """The call is about to be sent: durable on return. False, and nothing is changed, if it was begun before."""
-        values = (key, microseconds(at), relayed)
+        values = (key, microseconds(at), way)
         return await self._file.write(lambda connection: connection.execute(_BEGIN, values).rowcount == 1)
 
     async def accepted(self, key: str, job_id: str) -> None:
@@ -83,7 +87,7 @@ class SqliteReceipts:
         """What is known of the call."""
         # By the writer, because what was dropped soon may not be written yet.
         row = await self._file.write(lambda connection: connection.execute(_FIND, (key,)).fetchone())
-        return Receipt(instant(row[0]), row[1], relayed=bool(row[2])) if row else None
+        return Receipt(instant(row[0]), row[1], row[2]) if row else None
 
     async def drop(self, key: str) -> None:
         """The call was never sent: durable on return."""

@@ -21,7 +21,8 @@ class ToolCall:
     """One attempt of one step. `key` is `run_id:step:tool:attempt`: the same call always has the same key.
 
     `deadline_at`: how long the tool may take. `wanted_until`: how long its answer is waited for, which may be longer;
-    None where that is not known.
+    None where that is not known. `complete`: the payload is what the tool is given; else the call can be looked for,
+    and must not be sent.
     """
 
     key: str
@@ -30,6 +31,7 @@ class ToolCall:
     payload: Mapping[str, JsonValue]
     deadline_at: datetime
     wanted_until: datetime | None = None
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,11 @@ def storable(text: str) -> str:
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
+def printable(text: object, limit: int = 500) -> str:
+    """What somebody else has said, fit for a line of ours."""
+    return "".join(character if character.isprintable() else " " for character in str(text)[:limit])
+
+
 def cut(text: str, limit: int, *, where: str = "") -> str:
     """At most `limit` bytes of UTF-8, cut between two characters, and what was left out."""
     text = storable(text)

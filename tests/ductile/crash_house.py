@@ -11,7 +11,7 @@ from ductile_gateway.adapters.ductile_queue import DuctileQueue
 from ductile_gateway.adapters.ductile_runner import DuctileRunner
 from ductile_gateway.adapters.ductile_starts import ApiStarts, Starts
 from ductile_gateway.adapters.ductile_watch import JobWatch, Pace
-from ductile_gateway.adapters.sqlite_receipts import Receipt, SqliteReceipts
+from ductile_gateway.adapters.sqlite_receipts import Receipt, SqliteReceipts, Way
 from ductile_gateway.adapters.system_clock import SystemClock
 from ductile_gateway.core.ductile_catalog import DuctileTools
 from ductile_gateway.ductile_settings import DuctileSettings
@@ -47,8 +47,8 @@ class MortalReceipts:
         self._receipts = receipts
         self._course = course
 
-    async def begin(self, key: str, at: datetime, *, relayed: bool) -> bool:
-        return bool(await self._around(lambda: self._receipts.begin(key, at, relayed=relayed)))
+    async def begin(self, key: str, at: datetime, way: Way) -> bool:
+        return bool(await self._around(lambda: self._receipts.begin(key, at, way)))
 
     async def accepted(self, key: str, job_id: str) -> None:
         await self._around(lambda: self._receipts.accepted(key, job_id))
@@ -100,7 +100,7 @@ def a_runner(
         watch,
         starts=ApiStarts(api, watch, tools=tools, send_call_id=settings.send_call_id, pace=BRISK, clock=clock),
         relayed=relayed or {},
-        pipelines=frozenset(relayed or {}),
+        pipelines=frozenset(),
         queue=DuctileQueue(api, most=settings.queue_most, clock=clock),
         late=LateJobs(watch, receipts.overdue, every_s=BRISK.most_s, clock=clock),
         settings=settings,

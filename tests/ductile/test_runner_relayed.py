@@ -237,7 +237,7 @@ async def test_a_call_that_went_by_the_api_is_not_sent_as_an_event_when_its_rout
 ) -> None:
     call, wire = a_note(), LossyWire(ductile)
     async with open_receipts(tmp_path) as receipts:
-        await receipts.begin(call.key, datetime.now(UTC), relayed=False)
+        await receipts.begin(call.key, datetime.now(UTC), "plugin")
     async with gateway(ductile, tmp_path, relay=by_events(ductile), wire=wire) as runner:
         assert isinstance(await runner.resume(call), Unknown)
     assert not wire.sent
@@ -249,7 +249,7 @@ async def test_a_call_that_went_as_an_event_is_not_looked_for_by_the_api_when_it
 ) -> None:
     call = a_call("note")
     async with open_receipts(tmp_path) as receipts:
-        await receipts.begin(call.key, datetime.now(UTC), relayed=True)
+        await receipts.begin(call.key, datetime.now(UTC), "event")
     async with gateway(ductile, tmp_path) as runner:
         assert isinstance(await runner.resume(call), Unknown)
     assert not ductile.executions

@@ -30,6 +30,8 @@ async def gateway(link: NatsLink, allowed: tuple[str, ...] | None) -> AsyncItera
         return
     for finding in status.findings if status else ():
         yield _check(finding)
+    if status is None:
+        yield warning("gateway", "no gateway says how it is", remedy=START)
     yield await _tools(link, allowed, silent="see above" if status else START)
 
 

@@ -20,6 +20,7 @@ NEEDED = (
     subjects.DEAD_LETTERS_LOOP,
     subjects.DEAD_LETTERS_CONTROL,
     subjects.CATALOG,
+    subjects.STATUS,
     *(
         f"$JS.API.CONSUMER.MSG.NEXT.{subjects.STREAM}.{name}"
         for name in (subjects.DURABLE_LOOP, subjects.DURABLE_CONTROL)

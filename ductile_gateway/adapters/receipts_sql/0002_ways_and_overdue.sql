@@ -1,5 +1,5 @@
--- How a call was sent: as an event through the relay ingress, or by the API.
-ALTER TABLE receipts ADD COLUMN relayed INTEGER NOT NULL DEFAULT 0;
+-- How a call was sent: to a plugin or a pipeline by the API, or as an event through the relay ingress.
+ALTER TABLE receipts ADD COLUMN way TEXT NOT NULL DEFAULT 'plugin' CHECK (way IN ('plugin', 'pipeline', 'event'));
 
 -- One row per job that outlived its call, until its end was told, or it was given up.
 CREATE TABLE overdue (

@@ -126,6 +126,11 @@ def test_the_answer_is_awaited_for_as_long_as_the_gateway_may_take() -> None:
     run.wait(seconds=10) >> too_early << NOTHING
 
 
+def test_a_tool_may_not_begin_after_the_end_of_its_run() -> None:
+    run = a_waiting_run(queue_wait_s=7200.0)
+    assert run.sent("agentic.tool_request")["deadline_at"] == "2026-11-21T13:00:00Z"
+
+
 def test_a_timer_of_an_attempt_that_has_answered_does_nothing() -> None:
     a_reflecting_run().wait(minutes=6) >> too_early << ignores("nothing is due")
 

@@ -75,6 +75,18 @@ async def test_a_plugin_that_comes_later_is_on_offer_soon(fake: FakeDuctile) -> 
         assert not offers.problems
 
 
+async def test_a_tool_that_is_gone_is_taken_out_when_it_stays_so(
+    fake: FakeDuctile, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake.plugin(NEWS)
+    with caplog.at_level(logging.INFO):
+        async with fresh(fake, "probe", "news") as (offers, _):
+            fake.remove_plugin("news")
+            await eventually(lambda: names(offers) == ["probe"])
+    assert "tools are gone, and taken out if they stay so" in caplog.messages
+    assert "other tools are on offer" in caplog.messages
+
+
 async def test_a_schema_that_changes_is_the_one_that_holds(fake: FakeDuctile) -> None:
     fake.plugin(NEWS)
     async with fresh(fake, "news") as (offers, _):

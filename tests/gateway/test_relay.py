@@ -255,3 +255,35 @@ async def test_a_call_says_how_long_the_tool_may_take_and_how_long_the_agent_wai
     await world.relay().take(asked_for(a_request(deadline_at=waits)))
     (call,) = world.runner.executed
     assert (call.deadline_at, call.wanted_until) == (NOON + timedelta(seconds=FETCH.timeout_s), waits)
+
+
+def nested(levels: int) -> Any:
+    return {"level": nested(levels - 1)} if levels else "the end"
+
+
+@pytest.mark.parametrize("output", [nested(900), {"number": float("inf")}, {"number": float("nan")}])
+async def test_what_no_event_can_carry_is_bad_output_of_a_call_that_has_run(output: dict[str, Any]) -> None:
+    world = World(runner=FakeRunner(ToolOutcome("ok", text="done", output=output)))
+    await world.relay().take(asked_for())
+    (result,) = world.bus.results
+    assert result.error is not None
+    assert (result.error.error_class, "the tool has run" in result.error.message) == ("bad_output", True)
+
+
+async def test_a_call_that_cannot_be_resumed_is_logged_and_the_others_are_resumed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Poisoned(FakeRunner):
+        async def forget(self, key: str) -> None:
+            if key == poison.key:
+                raise KeyError(key)
+
+    poison, fine = asked_for(a_request(step=1)), asked_for(a_request(step=2))
+    world = World(runner=Poisoned())
+    for asked in (poison, fine):
+        await world.ledger.intend(Intent(asked=asked, may_repeat=False, deadline_at=NOON + timedelta(minutes=1)))
+        world.runner.left[asked.key] = ToolOutcome("ok", text="done before")
+    with caplog.at_level(logging.ERROR):
+        await world.relay().recover()
+    assert {result.step for result in world.bus.results} == {1, 2}
+    assert "a call could not be resumed" in caplog.messages

@@ -46,6 +46,20 @@ async def test_a_part_that_cannot_look_says_why() -> None:
     assert (finding.name, finding.mark, finding.text) == ("store", "warning", "the disk is full")
 
 
+async def test_a_flaw_in_one_part_is_a_finding_and_the_others_are_told() -> None:
+    async def flawed() -> Sequence[Finding]:
+        return [Finding(name="flawed", mark="ok", text="\ud800")]
+
+    told = await told_by(flawed=flawed, one=fine).tell()
+    assert [(finding.name, finding.mark) for finding in told.findings] == [("flawed", "warning"), ("one", "ok")]
+
+
+def test_a_problem_is_shown_whatever_is_in_it() -> None:
+    offers = Offers(ArgumentSchemas)
+    offers.replace(CATALOG, ("plugin x: its command \ud800\x00 is left out",))
+    assert look_at_offers(offers, version="1", runner="ductile")[1].text == "plugin x: its command    is left out"
+
+
 async def test_many_who_ask_at_a_time_make_the_parts_look_once() -> None:
     looked = 0
 

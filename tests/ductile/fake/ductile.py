@@ -80,6 +80,10 @@ class FakeDuctile:
         """Add a plugin by its manifest, or by the folder that holds a manifest.yaml."""
         self._catalog.add(manifest)
 
+    def remove_plugin(self, name: str) -> None:
+        """As if it had never been found."""
+        del self._catalog.plugins[name]
+
     def pipeline(
         self,
         name: str,

@@ -25,6 +25,7 @@ from ductile_gateway.adapters.local_plugins import LocalPlugins
 from ductile_gateway.adapters.nats_artifacts import NatsArtifacts
 from ductile_gateway.adapters.nats_bus import NatsBus, NatsRequests, remedy
 from ductile_gateway.adapters.nats_prerequisites import ack_wait, require
+from ductile_gateway.adapters.nats_runs import NatsRuns
 from ductile_gateway.adapters.nats_service import Questions, own_version, serve_questions
 from ductile_gateway.adapters.plugin_process import plugin_environment
 from ductile_gateway.adapters.sqlite_ledger import open_ledger
@@ -77,7 +78,8 @@ async def _carry(
     offers.replace(tools.catalog, tools.problems)
     async with open_ledger(settings.store) as ledger, _runner(settings, tools) as runner:
         answers = Answers(ledger, _artifacts(link), NatsBus(link), clock=SystemClock())
-        relay = _relay(settings, offers, answers, ledger=ledger, runner=runner, artifacts=_artifacts(link))
+        ports = {"ledger": ledger, "runner": runner, "artifacts": _artifacts(link), "runs": NatsRuns(link)}
+        relay = _relay(settings, offers, answers, **ports)
         requests = NatsRequests(
             link, relay, slots=settings.slots, in_progress_s=await ack_wait(link) / 3, grace_s=settings.grace_s
         )

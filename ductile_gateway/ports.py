@@ -75,6 +75,13 @@ class Artifacts(Protocol):
         """The content, or None when there is none."""
 
 
+class Runs(Protocol):
+    """What the agent says of its runs."""
+
+    async def has_ended(self, run_id: str) -> bool:
+        """Whether the run is known to have ended. False where nobody says."""
+
+
 class CannotKeep(Exception):
     """The store will never take an artifact of this run id and name."""
 

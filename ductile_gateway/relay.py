@@ -26,12 +26,13 @@ from ductile_gateway.core.entries import Answer, Intent, Past
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.lanes import Lanes
 from ductile_gateway.offers import Offers
-from ductile_gateway.ports import Artifacts, Clock, Ledger, ToolRunner
+from ductile_gateway.ports import Artifacts, Clock, Ledger, Runs, ToolRunner
 from schemas.catalog import ToolCommand
 
 PUBLISHED_AGAIN = timedelta(seconds=60)
 """How far back results are published once more: a power cut may have cost the bus what it had acknowledged."""
 PUBLISHED_AT_ONCE = 32
+WAITED_FOR_LONG = timedelta(seconds=30)
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class Relay:
         runner: ToolRunner,
         artifacts: Artifacts,
         answers: Answers,
+        runs: Runs,
         lanes: Lanes,
         clock: Clock,
     ) -> None:
@@ -55,6 +57,7 @@ class Relay:
         self._runner = runner
         self._artifacts = artifacts
         self._answers = answers
+        self._runs = runs
         self._lanes = lanes
         self._clock = clock
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -118,10 +121,15 @@ class Relay:
             offer, flaw = self._offers.find(asked.request.tool), self._offers.flaw(asked)
             match policy.admit(asked, offer, flaw=flaw, now=self._clock.now()):
                 case policy.Run() as run:
-                    return await self._run(run)
+                    return policy.unwanted() if await self._is_unwanted(asked) else await self._run(run)
                 case policy.Refuse(outcome):
                     log.warning("refused", extra=asked.facts() | {"why": outcome.message})
                     return outcome
+
+    async def _is_unwanted(self, asked: Asked) -> bool:
+        """Whether the run of a request that waited for long has ended, perhaps because it was cancelled."""
+        has_waited = self._clock.now() - asked.request.requested_at > WAITED_FOR_LONG
+        return has_waited and await self._runs.has_ended(asked.request.run_id)
 
     async def _run(self, run: policy.Run) -> ToolOutcome:
         payload = await self._with_contents(run.intent, run.command)

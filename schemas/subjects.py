@@ -45,6 +45,8 @@ DURABLE_PROGRESS = "progress"
 ARTIFACT_BUCKET = "agentic-artifacts"
 
 SERVICE_AGENT = "agentic-loop"
+RUN_STATUS = f"{SERVICE_AGENT}.status"
+"""Request and reply: `{run_id}`, and where that run stands, as the HTTP API says it."""
 SERVICE_GATEWAY = "ductile-gateway"
 CATALOG = "ductile-gateway.catalog"
 """Request and reply: the gateway's tool catalog."""

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib.metadata import PackageNotFoundError, version
 
+import nats.errors
 from nats.micro import add_service
 from nats.micro.request import Request
 from nats.micro.service import Service
@@ -48,7 +49,8 @@ async def serve_questions(link: NatsLink, status: Callable[[], Awaitable[Gateway
         await service.add_endpoint(name="status", subject=subjects.STATUS, handler=tell)
         yield Questions(service)
     finally:
-        await service.stop()
+        with contextlib.suppress(nats.errors.Error):  # of a bus that is gone: whoever ended us says so
+            await service.stop()
 
 
 def own_version() -> str:

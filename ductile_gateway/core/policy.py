@@ -84,6 +84,11 @@ def admit(asked: Asked, offer: ToolOffer | None, *, flaw: str | None, now: datet
     return Run(Intent(asked=asked, may_repeat=may_repeat, deadline_at=deadline_at), command)
 
 
+def unwanted() -> ToolOutcome:
+    """The error of a request whose run has ended before it was run."""
+    return failed("expired", "its run had ended meanwhile: it was not run", retryable=False)
+
+
 def _expired(asked: Asked, now: datetime) -> ToolOutcome | None:
     """The error of a request whose deadline has passed before it was run."""
     deadline = asked.request.deadline_at

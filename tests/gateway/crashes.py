@@ -75,6 +75,7 @@ def mortal_relay(world: World, death: Death, *, forgetful: bool) -> Relay:
         runner=runner,
         artifacts=artifacts,
         answers=Answers(ledger, artifacts, bus, clock=world.clock),
+        runs=world.runs,
         lanes=Lanes({"fetch": 4}, room=16),
         clock=world.clock,
     )

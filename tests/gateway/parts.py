@@ -222,6 +222,18 @@ def offering(catalog: Catalog) -> Offers:
     return offers
 
 
+class MemoryRuns:
+    """Knows of the runs that have ended, and whom it was asked for."""
+
+    def __init__(self) -> None:
+        self.ended: set[str] = set()
+        self.asked_for: list[str] = []
+
+    async def has_ended(self, run_id: str) -> bool:
+        self.asked_for.append(run_id)
+        return run_id in self.ended
+
+
 class World:
     """What lies around a relay. A new relay over the same world is a gateway that was started again."""
 
@@ -237,6 +249,7 @@ class World:
         self.runner: Any = runner or FakeRunner()
         self.artifacts: Any = artifacts or MemoryArtifacts()
         self.bus: Any = bus or MemoryBus()
+        self.runs = MemoryRuns()
         self.clock = StoppedClock()
 
     def relay(
@@ -248,6 +261,7 @@ class World:
             runner=self.runner,
             artifacts=self.artifacts,
             answers=Answers(self.ledger, self.artifacts, self.bus, clock=self.clock),
+            runs=self.runs,
             lanes=Lanes({offer.name: width for offer in catalog.tools}, room=room),
             clock=self.clock,
         )

@@ -9,6 +9,7 @@ import pytest
 from ductile_gateway.adapters.nats_artifacts import NatsArtifacts
 from ductile_gateway.adapters.nats_bus import NatsBus, NatsRequests
 from ductile_gateway.adapters.nats_prerequisites import ack_wait, require
+from ductile_gateway.adapters.nats_runs import NatsRuns
 from ductile_gateway.adapters.nats_service import serve_questions
 from ductile_gateway.adapters.sqlite_ledger import open_ledger
 from ductile_gateway.core.calls import ProducedArtifact, ToolOutcome
@@ -153,6 +154,31 @@ async def test_a_gateway_that_does_not_know_its_tools_yet_tells_how_it_is_and_no
         assert await link.request(subjects.STATUS, b"")
         with pytest.raises(BusTryAgain):
             await link.request(subjects.CATALOG, b"")
+
+
+@pytest.mark.parametrize(
+    ("answer", "ended"),
+    [
+        (b'{"state": "cancelled"}', True),
+        (b'{"state": "escalated"}', True),
+        (b'{"state": "running"}', False),
+        (b'{"state": "paused"}', False),
+        (b"", False),
+        (b"[]", False),
+        (None, False),
+    ],
+)
+async def test_a_run_has_ended_when_the_agent_says_so(link: NatsLink, answer: bytes | None, ended: bool) -> None:
+    asked: list[bytes] = []
+
+    async def tell(message: Any) -> None:
+        asked.append(message.data)
+        await message.respond(answer)
+
+    if answer is not None:
+        await link.subscribe(subjects.RUN_STATUS, tell)
+    assert await NatsRuns(link).has_ended(RUN) is ended
+    assert [json.loads(question) for question in asked] == [{"run_id": RUN}] * (answer is not None)
 
 
 async def test_a_server_that_was_not_set_up_is_named_with_the_remedy(link: NatsLink) -> None:

@@ -287,3 +287,30 @@ async def test_a_call_that_cannot_be_resumed_is_logged_and_the_others_are_resume
         await world.relay().recover()
     assert {result.step for result in world.bus.results} == {1, 2}
     assert "a call could not be resumed" in caplog.messages
+
+
+async def test_what_waited_until_its_run_had_ended_is_not_run() -> None:
+    world = World()
+    world.runs.ended.add(RUN)
+    world.clock.pass_by(31)
+    await world.relay().take(asked_for(a_request("save")))
+    assert (outcomes(world), world.runner.executed) == (["expired"], [])
+    assert world.bus.results[0].error.retryable is False
+
+
+@pytest.mark.parametrize("seconds", [0, 30])
+async def test_nobody_is_asked_about_a_request_that_comes_at_once(seconds: int) -> None:
+    world = World()
+    world.clock.pass_by(seconds)
+    await world.relay().take(asked_for())
+    assert (outcomes(world), world.runs.asked_for) == (["ok"], [])
+
+
+async def test_a_call_that_has_begun_is_resumed_although_its_run_has_ended() -> None:
+    world, asked = World(), asked_for(a_request("save"))
+    await world.ledger.intend(Intent(asked=asked, may_repeat=False, deadline_at=NOON + timedelta(minutes=1)))
+    world.runner.left[asked.key] = ToolOutcome("ok", text="done before")
+    world.runs.ended.add(RUN)
+    world.clock.pass_by(60)
+    await world.relay().recover()
+    assert outcomes(world) == ["ok"]

@@ -84,7 +84,7 @@ class LimitSettings(_Section):
     wall_clock_s: Annotated[float, Field(gt=0)] = 3600.0
     """From acceptance to the deadline, in seconds."""
     on_budget: Literal["escalate", "pause"] = "escalate"
-    queue_wait_s: Annotated[float, Field(ge=0)] = 3600.0
+    queue_wait_s: Annotated[float, Field(ge=0)] = 1800.0
     """How long a tool request may wait before the tool begins, in seconds: as long as a gateway or its Ductile may be
     away without harm to a run."""
     retry_base_s: Annotated[float, Field(ge=0)] = 2.0

@@ -16,6 +16,7 @@ from typing import Any
 import httpx2
 from pydantic import JsonValue
 
+from ductile_gateway.core.excerpts import printable
 from ductile_gateway.ductile_settings import DuctileSettings
 from schemas import subjects
 
@@ -266,8 +267,7 @@ def _started(status: int, body: bytes) -> str:
 
 
 def _quote(body: bytes) -> str:
-    text = body[:LONGEST_QUOTE].decode(errors="replace").strip()
-    return "".join(character if character.isprintable() else " " for character in text) or "no reason given"
+    return printable(body[:LONGEST_QUOTE].decode(errors="replace").strip(), LONGEST_QUOTE) or "no reason given"
 
 
 def _object(found: JsonValue) -> Document:

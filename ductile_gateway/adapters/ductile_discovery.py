@@ -18,9 +18,10 @@ async def discover_tools(
     """The plugins and pipelines of the chosen tools. Raises Misconfigured when the token does not open them, TryAgain
     while Ductile is away."""
     try:
-        await _look(api, settings, writes=False)
+        warned = await _look(api, settings, writes=False)
         found = await _read(api, choices, settings)
-        warned = await _look(api, settings, writes=_writes(found, choices or {}, settings.relayed()))
+        if _writes(found, choices or {}, settings.relayed()):
+            warned = await _look(api, settings, writes=True)
     except Refused as refusal:
         raise Misconfigured(f"gateway.ductile: {refusal}") from refusal
     except (Away, Unreadable) as error:

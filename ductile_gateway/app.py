@@ -31,14 +31,15 @@ from ductile_gateway.adapters.plugin_process import plugin_environment
 from ductile_gateway.adapters.sqlite_ledger import open_ledger
 from ductile_gateway.adapters.system_clock import SystemClock
 from ductile_gateway.answers import Answers
-from ductile_gateway.errors import Misconfigured, TryAgain
+from ductile_gateway.errors import Misconfigured
 from ductile_gateway.lanes import Lanes
 from ductile_gateway.offers import Offers
 from ductile_gateway.outbound_service import serve_outbound
-from ductile_gateway.ports import Artifacts, Clock, Ledger, ToolRunner
+from ductile_gateway.ports import Artifacts, ToolRunner
 from ductile_gateway.relay import Relay
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.status import Look, Status, look_at_offers
+from ductile_gateway.tidying import keep_tidy
 from ductile_gateway.toolbox import Tools, tools_at_last
 from groundwork.artifact_bucket import ArtifactBucket
 from groundwork.nats_errors import BusError
@@ -47,7 +48,6 @@ from groundwork.process_lock import AlreadyRunning, ProcessLock
 from schemas import subjects
 from schemas.gateway_status import Finding
 
-TIDY_SECONDS = 3600.0
 RECONNECT_LOOK_S = 0.5
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ async def _carry(
         )
         await questions.answer_catalog(lambda: offers.catalog)
         async with asyncio.TaskGroup() as group:
-            group.create_task(_tidy(ledger, SystemClock(), timedelta(days=settings.ledger_days)))
+            group.create_task(keep_tidy(ledger, SystemClock(), timedelta(days=settings.ledger_days), what="answers"))
             group.create_task(relay.recover())
             group.create_task(_keep_bus_informed(link, relay))
             group.create_task(requests.run())
@@ -179,12 +179,3 @@ async def _keep_bus_informed(link: NatsLink, relay: Relay) -> None:
             seen = link.reconnects
             await relay.say_again()
         await asyncio.sleep(RECONNECT_LOOK_S)
-
-
-async def _tidy(ledger: Ledger, clock: Clock, age: timedelta) -> None:
-    while True:
-        try:
-            await ledger.forget_before(clock.now() - age)
-        except TryAgain as error:
-            log.warning("old answers are kept for now", extra={"why": str(error)})
-        await asyncio.sleep(TIDY_SECONDS)

@@ -12,19 +12,17 @@ from ductile_gateway.adapters.nats_lifecycle import NatsDeadLetters, NatsLifecyc
 from ductile_gateway.adapters.relay_sender import RelaySender, open_relay_sender
 from ductile_gateway.adapters.sqlite_outbox import SqliteOutbox, open_outbox
 from ductile_gateway.core.deliveries import Audience, Subscriber
-from ductile_gateway.errors import TryAgain
 from ductile_gateway.outbound import Outbound
-from ductile_gateway.outbound_ports import Outbox
 from ductile_gateway.outbound_settings import OutboundSettings, RelaySettings
 from ductile_gateway.ports import Clock
 from ductile_gateway.status import Status
+from ductile_gateway.tidying import keep_tidy
 from groundwork.nats_link import NatsLink
 from schemas import subjects
 from schemas.gateway_status import Finding
 
 KEPT = timedelta(days=15)
 """How long a delivery is remembered after it was made: a day longer than the bus can bring its event again."""
-TIDY_S = 3600.0
 LONG = timedelta(minutes=5)
 """What waits for longer is worth a look."""
 
@@ -51,7 +49,7 @@ async def serve_outbound(
         endings = NatsLifecycle(link, subjects.STREAM, subjects.DURABLE_LIFECYCLE, take=outbound.take)
         group.create_task(outbound.run())
         group.create_task(endings.run())
-        group.create_task(_tidy(outbox, clock))
+        group.create_task(keep_tidy(outbox, clock, KEPT, what="deliveries to others"))
         if settings.wants_progress():
             progress = NatsLifecycle(link, subjects.STREAM_PROGRESS, subjects.DURABLE_PROGRESS, take=outbound.take)
             group.create_task(progress.run())
@@ -93,10 +91,3 @@ async def _look(outbox: SqliteOutbox, outbound: Outbound, clock: Clock) -> Seque
         remedy = "add a pipeline on it, or take it out of gateway.outbound.relay.types"
         found.append(Finding(name="outbound", mark="warning", text=text, remedy=remedy))
     return found
-
-
-async def _tidy(outbox: Outbox, clock: Clock) -> None:
-    while True:
-        with contextlib.suppress(TryAgain):
-            await outbox.forget_before(clock.now() - KEPT)
-        await asyncio.sleep(TIDY_S)

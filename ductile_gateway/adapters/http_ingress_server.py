@@ -13,14 +13,14 @@ from starlette.types import ASGIApp
 
 from ductile_gateway.adapters.http_ingress import create_app
 from ductile_gateway.adapters.sqlite_deliveries import open_deliveries
-from ductile_gateway.errors import Misconfigured, TryAgain
-from ductile_gateway.ingress import Deliveries, Intake
+from ductile_gateway.errors import Misconfigured
+from ductile_gateway.ingress import Intake
 from ductile_gateway.ingress_settings import IngressSettings
 from ductile_gateway.ports import Artifacts, Bus, Clock
+from ductile_gateway.tidying import keep_tidy
 from groundwork.http_protocol import BoundedProtocol
 
 CLOSE_WITHIN_S = 3
-TIDY_SECONDS = 3600.0
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,8 @@ async def serve_ingress(
             intake = Intake(bus, artifacts, deliveries=deliveries, within_s=settings.answer_within_s)
             app = create_app(settings, intake, clock=clock, connected=connected)
             group.create_task(serve_http(app, listener))
-            group.create_task(_tidy(deliveries, clock, timedelta(days=settings.remember_days)))
+            age = timedelta(days=settings.remember_days)
+            group.create_task(keep_tidy(deliveries, clock, age, what="deliveries"))
             host, port = listener.getsockname()[:2]
             log.info("events from outside are taken", extra={"http": f"http://{host}:{port}"})
 
@@ -98,12 +99,3 @@ async def serve_http(
         server.should_exit = True
         await serving
         raise
-
-
-async def _tidy(deliveries: Deliveries, clock: Clock, age: timedelta) -> None:
-    while True:
-        try:
-            await deliveries.forget_before(clock.now() - age)
-        except TryAgain as error:
-            log.warning("old deliveries are kept for now", extra={"why": str(error)})
-        await asyncio.sleep(TIDY_SECONDS)

@@ -13,7 +13,6 @@ from pathlib import Path
 from ductile_gateway.adapters.sqlite_file import SqliteFile, microseconds, open_file
 
 FILE = "deliveries.db"
-FORGOTTEN_AT_ONCE = 500
 
 _FIND = "SELECT event_key FROM deliveries WHERE source = ? AND identity = ?"
 _RECORD = """
@@ -39,8 +38,7 @@ class SqliteDeliveries:
 
     async def forget_before(self, instant: datetime) -> None:
         before = microseconds(instant)
-        while await self._file.write(lambda connection: _forget(connection, before)) == FORGOTTEN_AT_ONCE:
-            pass
+        await self._file.forget(lambda connection, most: _forget(connection, before, most))
 
 
 @contextlib.asynccontextmanager
@@ -50,7 +48,7 @@ async def open_deliveries(folder: Path) -> AsyncIterator[SqliteDeliveries]:
         yield SqliteDeliveries(file)
 
 
-def _forget(connection: sqlite3.Connection, before: int) -> int:
-    old = connection.execute(_OLD, (before, FORGOTTEN_AT_ONCE)).fetchall()
+def _forget(connection: sqlite3.Connection, before: int, most: int) -> int:
+    old = connection.execute(_OLD, (before, most)).fetchall()
     connection.executemany(_FORGET, old)
     return len(old)

@@ -20,6 +20,7 @@ from groundwork.storage_errors import StorageBroken, StorageClosed, StorageError
 
 T = TypeVar("T")
 
+FORGOTTEN_AT_ONCE = 500
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -45,6 +46,11 @@ class SqliteFile:
             return await self._writer.write(work)
         except StorageError as error:
             raise _remedy(error) from error
+
+    async def forget(self, some: Callable[[sqlite3.Connection, int], int]) -> None:
+        """Have `some` forget at most so many rows and say how many, until all are gone: others write in between."""
+        while await self.write(lambda connection: some(connection, FORGOTTEN_AT_ONCE)) == FORGOTTEN_AT_ONCE:
+            pass
 
     def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
         """Do it with whatever is written next. What is lost by a crash may as well be lost by closing."""

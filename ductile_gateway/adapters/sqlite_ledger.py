@@ -15,7 +15,6 @@ from ductile_gateway.core.asked import read_again
 from ductile_gateway.core.entries import Answer, Intent, Past
 
 FILE = "ledger.db"
-FORGOTTEN_AT_ONCE = 500
 
 Row = tuple[str, str, str, str, int, int, bytes, str, int, int, bytes | None, int]
 """The columns as an intent has them; what only an answer has, or has not, is told from `answer`."""
@@ -90,8 +89,7 @@ class SqliteLedger:
 
     async def forget_before(self, instant: datetime) -> None:
         before = microseconds(instant)
-        while await self._file.write(lambda connection: _forget(connection, before)) == FORGOTTEN_AT_ONCE:
-            pass
+        await self._file.forget(lambda connection, most: _forget(connection, before, most))
 
 
 @contextlib.asynccontextmanager
@@ -139,8 +137,8 @@ def _take_name(connection: sqlite3.Connection, owner: tuple[str, str, int], name
     raise ValueError(f"all names for an artifact of {owner[1]} are taken: {', '.join(names)}")
 
 
-def _forget(connection: sqlite3.Connection, before: int) -> int:
-    keys = connection.execute(_OLD, (before, FORGOTTEN_AT_ONCE)).fetchall()
+def _forget(connection: sqlite3.Connection, before: int, most: int) -> int:
+    keys = connection.execute(_OLD, (before, most)).fetchall()
     connection.executemany("DELETE FROM artifacts WHERE key = ?", keys)
     connection.executemany("DELETE FROM calls WHERE key = ?", keys)
     return len(keys)

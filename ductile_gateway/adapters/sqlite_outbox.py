@@ -15,7 +15,6 @@ from ductile_gateway.core.deliveries import Delivery
 from ductile_gateway.outbound_ports import Outcome
 
 FILE = "outbox.db"
-FORGOTTEN_AT_ONCE = 500
 
 Row = tuple[str, str, str, str, str, str, bytes, int, int]
 
@@ -101,13 +100,8 @@ class SqliteOutbox:
         return Backlog(waiting, None if oldest is None else instant(oldest), lane, why, dead)
 
     async def forget_before(self, instant: datetime) -> None:
-        values = (microseconds(instant), FORGOTTEN_AT_ONCE)
-
-        def work(connection: sqlite3.Connection) -> int:
-            return connection.execute(_FORGET, values).rowcount
-
-        while await self._file.write(work) == FORGOTTEN_AT_ONCE:
-            pass
+        before = microseconds(instant)
+        await self._file.forget(lambda connection, most: connection.execute(_FORGET, (before, most)).rowcount)
 
 
 @contextlib.asynccontextmanager

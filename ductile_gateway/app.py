@@ -26,7 +26,7 @@ from ductile_gateway.adapters.nats_artifacts import NatsArtifacts
 from ductile_gateway.adapters.nats_bus import NatsBus, NatsRequests, remedy
 from ductile_gateway.adapters.nats_prerequisites import ack_wait, require
 from ductile_gateway.adapters.nats_runs import NatsRuns
-from ductile_gateway.adapters.nats_service import Questions, own_version, serve_questions
+from ductile_gateway.adapters.nats_service import Questions, serve_questions
 from ductile_gateway.adapters.plugin_process import plugin_environment
 from ductile_gateway.adapters.sqlite_ledger import open_ledger
 from ductile_gateway.adapters.system_clock import SystemClock
@@ -42,6 +42,7 @@ from ductile_gateway.status import Look, Status, look_at_offers
 from ductile_gateway.tidying import keep_tidy
 from ductile_gateway.toolbox import Tools, tools_at_last
 from groundwork.artifact_bucket import ArtifactBucket
+from groundwork.installed import installed_version
 from groundwork.nats_errors import BusError
 from groundwork.nats_link import NatsLink, connect
 from groundwork.process_lock import AlreadyRunning, ProcessLock
@@ -113,7 +114,7 @@ def _artifacts(link: NatsLink) -> Artifacts:
 
 
 def _status(settings: GatewaySettings, offers: Offers) -> Status:
-    version = own_version()
+    version = installed_version()
 
     async def look_at_tools() -> Sequence[Finding]:
         return look_at_offers(offers, version=version, runner=settings.runner)

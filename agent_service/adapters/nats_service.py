@@ -8,7 +8,6 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
 from nats.micro import add_service
 from nats.micro.request import Handler, Request, ServiceError
@@ -21,11 +20,10 @@ from agent_service.projections.views import RunView
 from agent_service.refusals import REFUSED, refusal_of
 from agent_service.requests import CancelAnswer, CancelRequest, WakeAnswer, WakeRequest
 from agent_service.runs import Runs
+from groundwork.installed import installed_version
 from groundwork.nats_link import NatsLink
 from schemas import subjects
 from schemas.events import Id
-
-DISTRIBUTION = "agentic-loop"
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +53,7 @@ async def serve_on_bus(link: NatsLink, runs: Runs, *, trace_url: str | None = No
     service = await add_service(
         link.client,
         name=subjects.SERVICE_AGENT,
-        version=_version(),
+        version=installed_version(),
         description="A durable agent loop: accepts goals, and tells where runs stand.",
     )
     for endpoint in _endpoints(Desk(runs, trace_url=trace_url)):
@@ -109,10 +107,3 @@ def _answering(ask: Callable[[bytes], Awaitable[BaseModel]]) -> Handler:
 
 def _hint(model: type[BaseModel]) -> str:
     return json.dumps(model.model_json_schema(), separators=(",", ":"))
-
-
-def _version() -> str:
-    try:
-        return version(DISTRIBUTION)
-    except PackageNotFoundError:  # run from a checkout
-        return "0.0.0"

@@ -2,19 +2,17 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from importlib.metadata import PackageNotFoundError, version
 
 import nats.errors
 from nats.micro import add_service
 from nats.micro.request import Request
 from nats.micro.service import Service
 
+from groundwork.installed import installed_version
 from groundwork.nats_link import NatsLink
 from schemas import subjects
 from schemas.catalog import Catalog
 from schemas.gateway_status import GatewayStatus
-
-DISTRIBUTION = "agentic-loop"
 
 
 class Questions:
@@ -42,7 +40,7 @@ async def serve_questions(link: NatsLink, status: Callable[[], Awaitable[Gateway
     service = await add_service(
         link.client,
         name=subjects.SERVICE_GATEWAY,
-        version=own_version(),
+        version=installed_version(),
         description="Carries tool requests of agents to their tools.",
     )
     try:
@@ -51,11 +49,3 @@ async def serve_questions(link: NatsLink, status: Callable[[], Awaitable[Gateway
     finally:
         with contextlib.suppress(nats.errors.Error):  # of a bus that is gone: whoever ended us says so
             await service.stop()
-
-
-def own_version() -> str:
-    """The version that is installed; 0.0.0 in a checkout that is not."""
-    try:
-        return version(DISTRIBUTION)
-    except PackageNotFoundError:
-        return "0.0.0"

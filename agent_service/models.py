@@ -27,7 +27,7 @@ async def open_model(settings: ModelSettings) -> AsyncIterator[Provider]:
     _check(settings)
     match settings.provider:
         case "scripted":
-            yield ScriptedModel(read_script(settings.script_file()))
+            yield ContainedModel(ScriptedModel(read_script(settings.script_file())))
         case "anthropic":
             async with _claude(settings) as client:
                 from agent_service.adapters.anthropic_model import AnthropicModel  # see above

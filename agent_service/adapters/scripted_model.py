@@ -3,18 +3,22 @@
 A script is YAML: a name and rules. The first rule whose `phase` and conditions fit the question answers it, after its
 `wait_s`. It has no memory: the same question gets the same answer, also after a restart. Texts may hold `$name` for the
 named groups of the goal's pattern and for `$goal`, `$step`, `$tool` and `$artifact` (of the newest result).
+
+A script is checked as a whole when it is read: what no run could use is told with its rule, and met by no run.
 """
 
 import asyncio
 import json
 import re
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from agent_service.core.events import ModelUsage
 from agent_service.core.phases import Digest, Framing, Phase, Plan, Reflection, Unusable
@@ -23,24 +27,36 @@ from agent_service.ports import Answer, Estimate, Question
 
 _FREE = ModelUsage(cost_usd=0.0)
 _FRAMING, _PLAN, _REFLECTION = TypeAdapter(Framing), TypeAdapter(Plan), TypeAdapter(Reflection)
+_DECISIONS: dict[str, TypeAdapter[Any]] = {"frame": _FRAMING, "plan": _PLAN, "reflect": _REFLECTION}
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"is no pattern: {error}") from error
+    return text
+
+
+Pattern = Annotated[str, AfterValidator(_pattern)]
+
+
 class Condition(_Strict):
     """All that is given must hold. Patterns are searched for; numbers are compared as they are."""
 
-    goal: str | None = None
+    goal: Pattern | None = None
     steps: int | None = None
     """How many steps are finished."""
     tool: str | None = None
     """The tool of the newest finished step."""
     status: Literal["ok", "error"] | None = None
-    result: str | None = None
+    result: Pattern | None = None
     """A pattern in the newest result, as JSON."""
-    feedback: str | None = None
+    feedback: Pattern | None = None
     """A pattern in what the model is told of its last decision."""
     repairs: int | None = None
     tries: int | None = None
@@ -56,6 +72,8 @@ class Fault(_Strict):
     retry_after_s: float | None = None
 
 
+KEY = "[key]"
+"""How pydantic names a key in the place of an error."""
 _ANSWERS = ("frame", "plan", "reflect", "digest", "unusable", "fault")
 
 
@@ -85,9 +103,37 @@ class Rule(_Strict):
             )
         return self
 
+    @model_validator(mode="after")
+    def _as_decisions(self) -> "Rule":
+        flaws = [flaw for name, shape in _DECISIONS.items() for flaw in _flaws(name, shape, getattr(self, name))]
+        if flaws:
+            raise ValueError("; ".join(flaws))
+        return self
+
     @cached_property
     def goal_pattern(self) -> re.Pattern[str] | None:
         return re.compile(self.when.goal) if self.when.goal is not None else None
+
+
+def _flaws(name: str, shape: TypeAdapter[Any], answer: dict[str, Any] | None) -> Iterator[str]:
+    """What keeps an answer of a rule from being the decision that it should be."""
+    try:
+        if answer is not None:
+            shape.validate_python(answer)
+    except ValidationError as error:
+        for flaw in error.errors(include_url=False):
+            place = ".".join((name, *(str(part) for part in flaw["loc"] if part != KEY)))
+            yield f"{place}: {_told(flaw)}"
+
+
+def _told(flaw: ErrorDetails) -> str:
+    """What is wrong; of what YAML reads otherwise than it is meant, what to write instead."""
+    if KEY in flaw["loc"]:
+        said = "(YAML reads on, off, yes and no as true and false)"
+        return f"the key {flaw['input']!r} is no text: put it in quotes {said}"
+    if flaw["type"] == "invalid-json-value":
+        return f"a {type(flaw['input']).__name__} is nothing that JSON knows: put it in quotes"
+    return flaw["msg"]
 
 
 class Script(_Strict):

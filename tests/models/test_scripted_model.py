@@ -97,3 +97,27 @@ def test_a_rule_that_makes_no_sense_is_named_with_its_file(tmp_path: Path, rule:
     file.write_text(f"name: small\nrules: [{rule}]\n".replace("None", "null"))
     with pytest.raises(Misconfigured, match=r"script .*script\.yaml: rules\.0"):
         read_script(file)
+
+
+@pytest.mark.parametrize(
+    ("flawed", "told"),
+    [
+        ("{phase: plan, plan: {action: {tool: echo, command: handle, arguments: {on: 1}}}}", "the key True is no text"),
+        (
+            "{phase: plan, plan: {action: {tool: echo, command: handle, arguments: {deep: [{no: 1}]}}}}",
+            "plan.action.arguments.deep.*: the key False is no text",
+        ),
+        (
+            "{phase: plan, plan: {action: {tool: echo, command: handle, arguments: {day: 2026-01-01}}}}",
+            "plan.action.arguments.day: a date is nothing that JSON knows: put it in quotes",
+        ),
+        ("{phase: plan, plan: {action: {tool: echo, command: handle}}}", "plan.action.arguments: .*required"),
+        ("{phase: reflect, reflect: {verdict: perhaps, summary: x}}", "reflect.verdict: Input should be 'continue'"),
+        ("{phase: plan, unusable: x, when: {goal: '('}}", "when.goal: .*is no pattern"),
+    ],
+)
+def test_a_rule_that_no_run_could_use_is_told_when_the_script_is_read(tmp_path: Path, flawed: str, told: str) -> None:
+    file = tmp_path / "script.yaml"
+    file.write_text(f"name: small\nrules:\n  - {{phase: reflect, unusable: x}}\n  - {flawed}\n")
+    with pytest.raises(Misconfigured, match=rf"rules\.1.*{told}"):
+        read_script(file)

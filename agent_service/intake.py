@@ -7,7 +7,8 @@ granted, is refused with the reason, and never half stored.
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -20,6 +21,7 @@ from agent_service.errors import WakeConflict
 from agent_service.ports import Clock, Skills, Wake
 from agent_service.turn import Turns
 from schemas import keys
+from schemas.envelope import Misshapen, enveloped, expected
 from schemas.events import INBOUND, AgenticStart, Cancel, Envelope, Id, Signal, ToolResult
 
 _ID: TypeAdapter[str] = TypeAdapter(Id)
@@ -39,6 +41,7 @@ class Arrival:
     subject: str
     body: bytes
     place: str
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Intake:
@@ -135,17 +138,24 @@ def _read(arrival: Arrival) -> Envelope[Any]:
     if model is None:
         raise Unreadable(f"subject {arrival.subject} carries nothing that the agent takes")
     try:
-        envelope = model.model_validate_json(arrival.body)
+        envelope = model.model_validate_json(enveloped(arrival.subject, arrival.body, arrival.headers))
     except ValidationError as error:
-        raise Unreadable(_explained(arrival.subject, error)) from error
+        raise Unreadable(_explained(arrival.subject, _flaws(error))) from error
+    except Misshapen as error:
+        raise Unreadable(_explained(arrival.subject, str(error))) from error
     if envelope.type != arrival.subject:
-        raise Unreadable(f"a message of type {envelope.type[:64]!r} came on subject {arrival.subject}")
+        raise Unreadable(_explained(arrival.subject, f"a message of another type came on subject {arrival.subject}"))
     return envelope
 
 
-def _explained(subject: str, error: ValidationError) -> str:
-    flaws = (f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in error.errors(include_input=False)[:5])
-    return f"not a valid {subject}: {'; '.join(flaws)}"
+def _explained(subject: str, flaws: str) -> str:
+    return f"not a valid {subject}: {flaws}; {expected(subject)}"
+
+
+def _flaws(error: ValidationError) -> str:
+    """The first flaws, without what was sent."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)[:3]
+    return "; ".join(f"{'.'.join(map(str, e['loc']))[:80] or 'body'}: {e['msg']}" for e in found)
 
 
 def _wake_id(start: AgenticStart, dedupe_key: str | None, place: str) -> str:

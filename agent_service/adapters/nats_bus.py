@@ -68,7 +68,7 @@ class NatsIntake:
     async def _handle(self, delivery: Delivery) -> None:
         # The sequence alone may be given out again by a server that lost its newest messages.
         place = f"{delivery.stream_seq}-{delivery.at:%Y%m%dT%H%M%S%f}"
-        arrival = Arrival(subject=delivery.subject, body=delivery.body, place=place)
+        arrival = Arrival(subject=delivery.subject, body=delivery.body, place=place, headers=delivery.headers)
         try:
             await self._intake.receive(arrival)
         except Unreadable as error:

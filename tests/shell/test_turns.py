@@ -1,6 +1,7 @@
 """Turns beyond the straight way: cancels in the middle, outages, two processes, a bus that is away."""
 
 import asyncio
+import json
 from datetime import timedelta
 
 import pytest
@@ -191,6 +192,23 @@ async def test_a_start_without_a_name_is_named_by_its_place_in_the_stream() -> N
         await world.intake.receive(Arrival(subject=subjects.START, body=body, place="77"))
     (line,) = await world.store.runs(status=None, limit=10, before=None)
     assert line.wake_id == "nats-77"
+
+
+async def test_a_cloudevent_that_comes_again_with_its_source_and_id_is_the_same_run() -> None:
+    world = World()
+    event = {"specversion": "1.0", "id": "7", "source": "/shop", "type": subjects.START}
+    structured = json.dumps(event | {"data": {"goal": "append"}}).encode()
+    headers = {f"ce-{name}": value for name, value in event.items()}
+    await world.intake.receive(Arrival(subject=subjects.START, body=structured, place="1"))
+    await world.intake.receive(Arrival(subject=subjects.START, body=b'{"goal": "append"}', place="2", headers=headers))
+    assert len(await world.store.runs(status=None, limit=10, before=None)) == 1
+
+
+async def test_a_refused_message_is_told_what_was_expected_and_nothing_of_it_is_quoted() -> None:
+    with pytest.raises(Unreadable) as refused:
+        await World().intake.receive(Arrival(subject=subjects.START, body=b'{"type": "s3cret", "aim": 1}', place="1"))
+    assert 'expected {"type": "agentic.start", "payload": {"goal": "..."}}' in str(refused.value)
+    assert "s3cret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("argument", [float("nan"), "\ud800", "a\0b", "x" * 200_000])

@@ -1,0 +1,108 @@
+"""The forms in which others may send what the agent takes, all brought into the envelope of `events`. Pure.
+
+    enveloped    {"type", "payload", "dedupe_key"?}; it stays so whatever its headers say (ours carry ce-* beside it)
+    structured   CloudEvents 1.0 in JSON: {"specversion", "id", "source", "type", "data"}
+    binary       CloudEvents 1.0 in ce-* headers (its NATS protocol binding), with the payload as the body
+    bare         the payload alone: what it is follows from its subject
+
+What makes a CloudEvent unique, its source and id together (CloudEvents 1.0, 3.1), names a start whose data has no
+dedupe key; an id that is a key of this contract is the key itself. Anything else is left as it came, for the model to
+refuse.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from schemas import keys, subjects
+
+Json = dict[str, Any]
+
+_PREFIX = "ce-"
+_LONGEST_ATTRIBUTE = 512
+_SHAPES = {
+    subjects.START: '{"goal": "..."}',
+    subjects.TOOL_RESULT: '{"run_id": "...", "step": 1, "tool": "...", "status": "ok", "completed_at": "...Z"}',
+    subjects.CANCEL: '{"run_id": "..."}',
+    subjects.SIGNAL: '{"run_id": "...", "signal_id": "...", "kind": "message"}',
+}
+
+
+class Misshapen(ValueError):
+    """A CloudEvent that carries no event of this contract; the text says why, and quotes nothing of it."""
+
+
+def enveloped(subject: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+    """`body` in the envelope. Raises Misshapen."""
+    message = object_in(body)
+    if message is None or "payload" in message:
+        return body
+    if "specversion" in message:
+        return _of_event(subject, message, _data(message))
+    attributes = _attributes(headers)
+    if "specversion" in attributes:
+        return _of_event(subject, attributes, message)
+    return body if "type" in message else _envelope(subject, message, message.get("dedupe_key"))
+
+
+def expected(subject: str) -> str:
+    """What a message on `subject` should look like, in a few words."""
+    return f'expected {{"type": "{subject}", "payload": {_SHAPES[subject]}}}, that payload alone, or a CloudEvent of it'
+
+
+def object_in(body: bytes) -> Json | None:
+    """The JSON object that `body` is; None where it is anything else."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _of_event(subject: str, attributes: Mapping[str, Any], data: Json) -> bytes:
+    flaw = _flaw(subject, attributes)
+    if flaw:
+        raise Misshapen(flaw)
+    return _envelope(subject, data, data.get("dedupe_key") or _key(subject, attributes["source"], attributes["id"]))
+
+
+def _key(subject: str, source: str, event_id: str) -> str | None:
+    if event_id.startswith("agentic:"):
+        return event_id
+    return keys.start(f"{source} {event_id}") if subject == subjects.START else None
+
+
+def _flaw(subject: str, attributes: Mapping[str, Any]) -> str:
+    if attributes["specversion"] != "1.0":
+        return "the CloudEvent's specversion is not 1.0"
+    for name in ("id", "source", "type"):
+        value = attributes.get(name)
+        if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_ATTRIBUTE:
+            return f"the CloudEvent's {name} is not a text of 1 to {_LONGEST_ATTRIBUTE} characters"
+    return "" if attributes["type"] == subject else "the CloudEvent's type is not the subject that it came on"
+
+
+def _data(event: Json) -> Json:
+    """The data of an event in JSON format, also where it is base64."""
+    data = event.get("data")
+    if "data_base64" in event:
+        try:
+            data = object_in(base64.b64decode(event["data_base64"], validate=True))
+        except (TypeError, binascii.Error):
+            data = None
+    if not isinstance(data, dict):
+        raise Misshapen("the CloudEvent's data is not a JSON object")
+    return data
+
+
+def _attributes(headers: Mapping[str, str]) -> dict[str, str]:
+    """The context attributes in headers, whose values are percent-encoded."""
+    named = ((name.lower(), value) for name, value in headers.items())
+    return {name.removeprefix(_PREFIX): unquote(value) for name, value in named if name.startswith(_PREFIX)}
+
+
+def _envelope(subject: str, payload: Json, dedupe_key: Any) -> bytes:
+    return json.dumps({"type": subject, "payload": payload, "dedupe_key": dedupe_key}).encode()

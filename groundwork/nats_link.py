@@ -1,12 +1,16 @@
 """The link to the bus: connect once, publish with an acknowledgement, tell without one, close.
 
 Rules: every publish carries a Nats-Msg-Id and is tried again under the same id, so that a repeated one changes nothing;
-nothing is buffered while disconnected; no subject or size leaves that would make the server close the connection, for
-the client would then stay closed. What it is not: a consumer (see pull_loop), or a way to create streams (topology).
+where the stream says that it has the id already, what it has is looked at: somebody else's message must not keep ours
+from the bus. Nothing is buffered while disconnected; no subject or size leaves that would make the server close the
+connection, for the client would then stay closed. What it is not: a consumer (see pull_loop), or a way to create
+streams (topology).
 """
 
 import asyncio
 import contextlib
+import json
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 import nats.errors
@@ -20,7 +24,16 @@ from groundwork.nats_errors import BusError, BusFull, Misconfigured, Refused, Tr
 from groundwork.nats_settings import NatsSettings, client_options
 from groundwork.nats_watch import ConnectionWatch
 from groundwork.pending_answers import PendingAnswers, no_answer
-from groundwork.publishing import NoStream, Published, check_message, read_ack
+from groundwork.publishing import (
+    LARGEST_MESSAGE,
+    NoStream,
+    Published,
+    Stored,
+    check_message,
+    ids,
+    read_ack,
+    read_stored,
+)
 
 TRY_SECONDS = 2.0
 BUDGET_SECONDS = 15.0  # electing a new leader in a cluster takes 4 to 9 s
@@ -28,6 +41,8 @@ LONGEST_PAUSE = 0.5
 UNSENT_BYTES = 8 * 1024 * 1024
 
 CLOSED_FOR_GOOD = "NATS closed the connection for good ({reason}): restart the service"
+
+log = logging.getLogger(__name__)
 
 
 async def connect(settings: NatsSettings, *, timeout_s: float = 10.0) -> "NatsLink":
@@ -64,6 +79,8 @@ class NatsLink:
         self._client = client
         self._watch = watch
         self._answers = answers
+        self.ids_taken = 0
+        """How often an id of ours was found on somebody else's message."""
 
     @property
     def connected(self) -> bool:
@@ -81,8 +98,8 @@ class NatsLink:
 
     @property
     def max_payload(self) -> int:
-        """Bytes that the server takes of headers and body together."""
-        return self._client.max_payload
+        """Bytes of headers and body together: what the server takes, and never more than LARGEST_MESSAGE."""
+        return min(self._client.max_payload, LARGEST_MESSAGE)
 
     @property
     def violation(self) -> str:
@@ -110,20 +127,23 @@ class NatsLink:
     ) -> Published:
         """Store one message, trying again under the same `msg_id` while that can help and `within_s` lasts.
 
+        Where another message has the id it goes out under `msg_id#2`, `msg_id#3` and so on: an id is anybody's to take.
         Raises Refused (not stored, nor ever will be), Misconfigured (no stream, no permission), BusFull or TryAgain
         (not known to be stored: repeat it with the same id), Unreachable (the connection is closed for good). With a
         Nats-Expected header, Refused with code 10071 may also mean that an earlier try of this very call was stored.
         """
-        named = {**headers, "Nats-Msg-Id": msg_id}
-        check_message(subject, body, named, limit=self.max_payload)
-        deadline = asyncio.get_running_loop().time() + within_s
-        attempt = 1
-        while True:
-            try:
-                return read_ack(await self._ask(subject, body, named, min(within_s, TRY_SECONDS)), subject)
-            except TryAgain as error:
-                await self._before_next_try(subject, error, attempt=attempt, deadline=deadline)
-                attempt += 1
+        for name in ids(msg_id):
+            published = await self._publish(subject, body, {**headers, "Nats-Msg-Id": name}, within_s)
+            if not published.duplicate or await self._is_ours(published, subject, body):
+                return published
+            self.ids_taken += 1
+            log.warning("%s: message %s of %s has the id %s", subject, published.seq, published.stream, name)
+        raise Refused(f"{subject}: other messages have the id {msg_id} and all that would follow: find who took them")
+
+    async def stored(self, stream: str, seq: int) -> Stored | None:
+        """The message of the stream, as its leader has it; None where it is gone. Raises TryAgain, Misconfigured."""
+        question = f"$JS.API.STREAM.MSG.GET.{stream}"
+        return read_stored(await self._ask(question, json.dumps({"seq": seq}).encode(), {}, TRY_SECONDS), question)
 
     async def tell(self, subject: str, body: bytes, *, msg_id: str, headers: Mapping[str, str]) -> bool:
         """Send an event that can be made again; no answer is awaited. False if it was not sent. Raises Refused."""
@@ -168,6 +188,24 @@ class NatsLink:
             with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
                 await asyncio.wait_for(self._client.flush(), within_s)
         await _close(self._client, within_s=within_s)
+
+    async def _publish(self, subject: str, body: bytes, headers: dict[str, str], within_s: float) -> Published:
+        check_message(subject, body, headers, limit=self.max_payload)
+        deadline = asyncio.get_running_loop().time() + within_s
+        attempt = 1
+        while True:
+            try:
+                return read_ack(await self._ask(subject, body, headers, min(within_s, TRY_SECONDS)), subject)
+            except TryAgain as error:
+                await self._before_next_try(subject, error, attempt=attempt, deadline=deadline)
+                attempt += 1
+
+    async def _is_ours(self, published: Published, subject: str, body: bytes) -> bool:
+        try:
+            return await self.stored(published.stream, published.seq) == Stored(subject, body)
+        except Misconfigured as error:  # this login may not look: all that is left is to believe it
+            log.warning("%s: a duplicate was not looked at: %s", subject, error)
+            return True
 
     async def _ask(self, subject: str, body: bytes, headers: dict[str, str], patience_s: float) -> Msg:
         address, answer = self._answers.open(subject)

@@ -4,9 +4,11 @@ A subject or size that the server does not take makes it close the connection, a
 so both are checked before they reach it.
 """
 
+import base64
+import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,8 @@ from nats.aio.msg import Msg
 from groundwork.nats_errors import BusError, BusFull, Refused, TryAgain
 
 MAX_SUBJECT = 255
+LARGEST_MESSAGE = 1024 * 1024
+"""Headers and body together, in bytes: nats-server's default, and ours where a server takes more."""
 HEADER_BLOCK_BYTES = len(b"NATS/1.0\r\n\r\n")
 HEADER_LINE_BYTES = len(b": \r\n")
 
@@ -23,9 +27,13 @@ _SUBJECT = re.compile(r"[!-)+-\-/-=?-~]+(?:\.[!-)+-\-/-=?-~]+)*")
 
 # JetStream's error codes (server/errors.json of nats-server): limits of the account, the server, its memory, its disk,
 # and of the stream itself.
+MOST_IDS = 20
+"""How many ids in a row a message is tried under before somebody is taken to be squatting on them."""
+
 _FULL = {10002, 10023, 10028, 10047, 10077}
 # The same id is being stored at this moment; too many requests. So is every error of class 5xx.
 _TRANSIENT = {10158, 10167}
+_NO_MESSAGE = 10037
 
 
 class NoStream(TryAgain):
@@ -39,6 +47,19 @@ class Published:
     stream: str
     seq: int
     duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A message as its stream keeps it."""
+
+    subject: str
+    body: bytes
+
+
+def ids(msg_id: str) -> Iterator[str]:
+    """The ids to publish a message under, should somebody else's message have the first ones: `a`, `a#2`, `a#3`, …"""
+    return itertools.chain([msg_id], (f"{msg_id}#{number}" for number in range(2, MOST_IDS + 1)))
 
 
 def check_message(subject: str, body: bytes, headers: Mapping[str, str], *, limit: int) -> None:
@@ -61,7 +82,7 @@ def _check_size(subject: str, body: bytes, headers: Mapping[str, str], *, limit:
     size = len(body) + lines + HEADER_BLOCK_BYTES
     if size > limit:
         raise Refused(
-            f"a message to {subject} has {size} bytes with its headers, and the server takes {limit}:"
+            f"a message to {subject} has {size} bytes with its headers, and {limit} are the most that it may have:"
             " store the content as an artifact and send its reference"
         )
 
@@ -77,6 +98,20 @@ def read_ack(answer: Msg, subject: str) -> Published:
         return Published(fields["stream"], fields["seq"], fields.get("duplicate", False))
     except (ValueError, KeyError, TypeError) as error:
         raise Refused(f"the answer to a message on {subject} did not come from a stream") from error
+
+
+def read_stored(answer: Msg, what: str) -> Stored | None:
+    """What JetStream answered to STREAM.MSG.GET; None where the stream has no such message. Raises as `read_ack`."""
+    try:
+        fields = json.loads(answer.data)
+        if "error" in fields:
+            if fields["error"].get("err_code") == _NO_MESSAGE:
+                return None
+            raise _error(fields["error"], what)
+        message = fields["message"]
+        return Stored(message["subject"], base64.b64decode(message.get("data", "")))
+    except (ValueError, KeyError, TypeError) as error:
+        raise TryAgain(f"{what}: the answer did not come from JetStream") from error
 
 
 def _error(error: Mapping[str, Any], subject: str) -> BusError:

@@ -36,7 +36,7 @@ async def test_a_published_message_is_stored_with_its_headers_and_id(link: NatsL
 async def test_a_repeated_id_stores_nothing_and_says_where_the_first_one_is(link: NatsLink) -> None:
     await a_stream(link)
     first = await link.publish("work.a", b"body", msg_id="one", headers={})
-    again = await link.publish("work.b", b"other", msg_id="one", headers={})
+    again = await link.publish("work.a", b"body", msg_id="one", headers={})
     assert (again.seq, again.duplicate) == (first.seq, True)
     assert await stored(link) == 1
 
@@ -274,3 +274,39 @@ async def test_a_denied_subject_is_told_at_once_and_harms_no_other(tmp_path: Pat
         assert time.monotonic() - begin < 1.0
         await link.publish("work.a", b"", msg_id="two", headers={})
         await link.close()
+
+
+async def test_a_message_whose_id_somebody_else_has_taken_goes_out_under_the_next_one(link: NatsLink) -> None:
+    await a_stream(link)
+    await link.publish("work.theirs", b"theirs", msg_id="one", headers={})
+    await link.publish("work.ours", b"theirs", msg_id="one", headers={})
+    ours = await link.publish("work.ours", b"ours", msg_id="one", headers={})
+    message = await link.jetstream.get_msg("WORK", ours.seq)
+    assert (message.subject, message.data) == ("work.ours", b"ours")
+    assert message.headers is not None
+    assert message.headers["Nats-Msg-Id"] == "one#3"
+    assert link.ids_taken == 3
+
+
+async def test_a_message_that_is_published_again_is_found_under_the_id_it_went_out_with(link: NatsLink) -> None:
+    await a_stream(link)
+    await link.publish("work.theirs", b"theirs", msg_id="one", headers={})
+    first = await link.publish("work.ours", b"ours", msg_id="one", headers={})
+    again = await link.publish("work.ours", b"ours", msg_id="one", headers={})
+    assert (again.seq, again.duplicate) == (first.seq, True)
+
+
+async def test_a_message_that_was_purged_is_stored_again_though_its_id_is_known(link: NatsLink) -> None:
+    await a_stream(link)
+    first = await link.publish("work.ours", b"ours", msg_id="one", headers={})
+    await link.jetstream.purge_stream("WORK")
+    again = await link.publish("work.ours", b"ours", msg_id="one", headers={})
+    assert again.seq > first.seq
+
+
+async def test_a_message_is_refused_when_all_ids_that_it_could_have_are_taken(link: NatsLink) -> None:
+    await a_stream(link)
+    for number in range(20):
+        await link.publish("work.theirs", str(number).encode(), msg_id="one", headers={})
+    with pytest.raises(Refused, match="find who took them"):
+        await link.publish("work.ours", b"ours", msg_id="one", headers={})

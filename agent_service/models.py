@@ -15,6 +15,7 @@ from agent_service.adapters.scripted_model import ScriptedModel, read_script
 from agent_service.errors import Misconfigured
 from agent_service.model_settings import ModelSettings
 from agent_service.ports import Provider
+from groundwork.secret import fault_of
 
 CONNECT_WITHIN_S = 10.0
 NO_KEY = "no-key-is-set"
@@ -47,8 +48,10 @@ def _check(settings: ModelSettings) -> None:
     """A key or address that no request could be sent with would fail in every call, and be quoted in its error."""
     if settings.api_key is not None:
         key = settings.api_key.get_secret_value()
-        if not (key and key.isascii() and key.isprintable() and key == key.strip()):
-            wrong = "is empty, or has a blank or a line break about it, or a character that no key has"
+        if fault := fault_of(key):
+            raise Misconfigured(f"the key of the model {fault} (agent.model.api_key, or the variable of its provider)")
+        if not (key.isascii() and key.isprintable() and key == key.strip()):
+            wrong = "has a blank or a line break about it, or a character that no key has"
             raise Misconfigured(
                 f"the key of the model {wrong}: mend agent.model.api_key, or the file or variable of it"
             )

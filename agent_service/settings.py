@@ -19,12 +19,17 @@ from agent_service.model_settings import ModelSettings, Provider
 from groundwork import config_file
 from groundwork.config_problems import Misconfigured as ConfigProblems
 from groundwork.nats_config import NatsSection
+from groundwork.secret import fault_of
 
 SECTION = "agent"
 ENV_PREFIX = "AGENT_"
 OTHER_SECTIONS = ("gateway",)
 KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
 """Where the environment holds the key of a provider."""
+SHORTEST_TOKEN = 16
+DUCTILE_TOKEN = ("gateway", "ductile", "token")
+"""Where the same file may hold the token with which the gateway calls Ductile."""
+_OF_NOTHING = hashlib.sha256(b"").hexdigest()
 
 Scope = Literal["wake", "read", "control"]
 
@@ -45,10 +50,17 @@ class TokenSettings(_Section):
         """The token's SHA-256 in hex. Raises Misconfigured when neither or both are given."""
         if (self.token is None) == (self.sha256 is None):
             raise Misconfigured(f"token {self.name}: give either `token` or `sha256`")
-        secret = self.token.get_secret_value() if self.token else ""
-        if self.token and len(secret) < 16:
-            raise Misconfigured(f"token {self.name}: at least 16 characters, such as from `openssl rand -hex 24`")
-        return self.sha256 or hashlib.sha256(secret.encode()).hexdigest()
+        if self.token is None:
+            return self._given_digest()
+        secret = self.token.get_secret_value()
+        if fault := fault_of(secret, shortest=SHORTEST_TOKEN):
+            raise Misconfigured(f"token {self.name} {fault}")
+        return hashlib.sha256(secret.encode()).hexdigest()
+
+    def _given_digest(self) -> str:
+        if self.sha256 == _OF_NOTHING:
+            raise Misconfigured(f"token {self.name}: `sha256` is that of an empty token: was the variable set?")
+        return str(self.sha256)
 
 
 class HttpSettings(_Section):
@@ -168,7 +180,17 @@ def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> AgentSet
         )
     except ConfigProblems as error:
         raise Misconfigured(str(error)) from error
+    if path is not None:
+        _refuse_token_of_ductile(loaded.http, config_file.secret_at(path, DUCTILE_TOKEN, environ))
     return loaded.model_copy(update={"model": _model(loaded, environ)})
+
+
+def _refuse_token_of_ductile(http: HttpSettings, of_ductile: str) -> None:
+    """Raises Misconfigured where a token of the API also opens Ductile, as far as one file tells."""
+    digest = hashlib.sha256(of_ductile.encode()).hexdigest()
+    for token in http.tokens if of_ductile else ():
+        if digest in (token.sha256, token.token and token.digest()):
+            raise Misconfigured(f"agent.http.tokens: {token.name} is also gateway.ductile.token: give each its own")
 
 
 def _model(loaded: AgentSettings, environ: Mapping[str, str]) -> ModelSettings:

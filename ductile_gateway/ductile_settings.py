@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
 
 from ductile_gateway.core.relay_envelope import EVENT_TYPE
+from groundwork.secret import SigningSecret
 from schemas import subjects
 
 _Command = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}/[a-z0-9][a-z0-9_-]{0,63}$")]
@@ -26,7 +27,7 @@ class RelayPeerSettings(BaseModel):
     """The name under which Ductile knows the gateway."""
     key_id: Annotated[str, StringConstraints(pattern=r"^[!-~]*$")] = "v1"
     """The peer's `key_id`."""
-    secret: SecretStr
+    secret: SigningSecret
     """The peer's secret; `secret_file` reads it from a file."""
 
 

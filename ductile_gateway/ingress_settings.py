@@ -2,11 +2,12 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from ductile_gateway.core.mapping import BY_THEMSELVES, EventMapping
 from ductile_gateway.core.pointers import Pointer
 from ductile_gateway.core.signatures import standard_secret
+from groundwork.secret import SigningSecret
 
 PeerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$", max_length=48)]
 WebhookName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
@@ -22,15 +23,8 @@ class KeySettings(_Section):
 
     id: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     """What the sender calls it (`key_id` of Ductile); a webhook needs none."""
-    secret: SecretStr
-    """Never blank; for a Standard Webhook `whsec_` and base64."""
-
-    @field_validator("secret")
-    @classmethod
-    def _not_blank(cls, secret: SecretStr) -> SecretStr:
-        if not secret.get_secret_value().strip():
-            raise ValueError("must not be blank")
-        return secret
+    secret: SigningSecret
+    """At least 16 characters; for a Standard Webhook `whsec_` and base64."""
 
 
 class PeerSettings(_Section):

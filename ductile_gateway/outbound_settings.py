@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, St
 
 from ductile_gateway.core.callbacks import signing_key
 from ductile_gateway.ductile_settings import RelayPeerSettings
+from groundwork.secret import unfit
 from schemas.events import ToolName
 
 EventType = Literal["agent.completed", "agent.escalated", "agent.failed", "agent.cancelled", "agent.progress"]
@@ -21,7 +22,10 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 def _webhook_secret(secret: SecretStr) -> SecretStr:
-    signing_key(secret.get_secret_value())
+    try:
+        signing_key(secret.get_secret_value())
+    except ValueError as error:
+        raise unfit(str(error)) from None
     return secret
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from groundwork.config_problems import Keys, Problems
+from groundwork.secret import UNFIT, fault_of
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -44,12 +45,12 @@ class Fields:
             variable = self.env_prefix + "__".join(keys[len(self.root) :]).upper()
             return f"required; set it here or as {variable} in the environment"
         # The words of a validator of our own could quote the secret; those of pydantic do not, but are not told apart.
-        return f"not accepted ({kind})" if keys in self.secrets else message
+        return f"not accepted ({kind})" if keys in self.secrets and kind != UNFIT else message
 
     def _resolved(self, node: Any, annotation: Any, keys: Keys) -> Any:
         kinds = list(_kinds(annotation))
         if SecretStr in kinds:
-            self.secrets.add(keys)
+            self._take_secret(node, keys)
         elif isinstance(node, str) and keys in self.problems.origins:
             node = self._from_environment(node, kinds, keys)
         if isinstance(node, dict) and (fields := _fields(kinds)):
@@ -85,11 +86,16 @@ class Fields:
                 known[name] = self._secret(value, (*keys, name), written_as=key)
         return known
 
+    def _take_secret(self, secret: Any, keys: Keys) -> None:
+        self.secrets.add(keys)
+        if isinstance(secret, str) and (fault := fault_of(secret)):
+            self.problems.report(keys, fault)
+
     def _secret(self, file: Any, keys: Keys, *, written_as: str) -> str:
         self.secrets.add(keys)
         try:
             secret = Path(file).read_text(encoding="utf-8").strip()
-            problem = "" if secret else "the file is empty; it must hold the secret"
+            problem = fault_of(secret)
         except (OSError, TypeError, ValueError) as error:
             secret, problem = "", f"cannot read a secret there ({type(error).__name__}); name a readable text file"
         if problem:

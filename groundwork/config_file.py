@@ -4,6 +4,7 @@
 - `${VAR}` and `${VAR:-default}` stand for environment variables, after parsing: a value cannot add keys. `$${` is `${`.
 - `PREFIX_HTTP__PORT=1` overrides `http: {port: …}`; a list or mapping is written there as JSON.
 - A secret may come from a file: `token_file: /run/secrets/x` for a SecretStr field `token`, or `PREFIX_…_FILE`.
+- A secret that is empty or soon guessed is refused, wherever it comes from (secret.py).
 - All problems are told at once, each with its place; no value is ever shown, because any could hold a secret.
 """
 
@@ -53,6 +54,19 @@ def load(
     if settings is None or problems.found:
         raise Misconfigured(problems.found.values())
     return settings
+
+
+def secret_at(path: Path, keys: Keys, environ: Mapping[str, str]) -> str:
+    """A secret in another program's section of the file, also where it is in a file of its own; empty for none."""
+    *parents, last = keys
+    node = _parsed(path)
+    for key in parents:
+        node = node.get(key) if isinstance(node, dict) else None
+    given = _Reading(Problems(str(path)), (), "", environ).interpolated(node, ()) if isinstance(node, dict) else {}
+    try:
+        return str(given.get(last) or Path(given[f"{last}_file"]).read_text(encoding="utf-8").strip())
+    except (KeyError, OSError, TypeError, ValueError):
+        return ""
 
 
 def _parsed(path: Path) -> Any:

@@ -38,6 +38,7 @@ class Access:
 
     def __init__(self, settings: HttpSettings) -> None:
         self._bearers = tuple(Bearer(t.name, t.scopes, t.digest()) for t in settings.tokens)
+        _refuse_shared(self._bearers)
         if not self._bearers and not _is_loopback(settings.host):
             raise Misconfigured(
                 f"the HTTP API would listen on {settings.host} for everybody: configure `http.tokens`, "
@@ -77,6 +78,15 @@ class Access:
         digest = hashlib.sha256(sent[0].removeprefix(SCHEME).encode("latin-1")).hexdigest()
         found = [bearer for bearer in self._bearers if hmac.compare_digest(bearer.digest, digest)]
         return found[0] if found else None
+
+
+def _refuse_shared(bearers: tuple[Bearer, ...]) -> None:
+    """Raises Misconfigured where two callers have one token: nobody could tell who called, and with which scopes."""
+    holders: dict[str, str] = {}
+    for bearer in bearers:
+        other = holders.setdefault(bearer.digest, bearer.name)
+        if other != bearer.name:
+            raise Misconfigured(f"http.tokens {other} and {bearer.name} are the same token: give each its own")
 
 
 def _is_loopback(host: str) -> bool:

@@ -214,6 +214,14 @@ async def test_a_refused_login_is_told_without_the_password(tmp_path: Path, unus
     assert "wrong-password" not in str(check) + served.err + set_up.err + set_up.out
 
 
+@pytest.mark.parametrize("value", ["", "x"])
+def test_an_agent_whose_token_is_a_variable_without_a_token_does_not_start(tmp_path: Path, value: str) -> None:
+    tokens = [{"name": "ops", "token": "${OPS_TOKEN}"}]
+    served = agentic("serve", "--config", configured(tmp_path, http={"port": 0, "tokens": tokens}), OPS_TOKEN=value)
+    assert served.code == 78
+    assert "agent.http.tokens.0.token: is " in served.err
+
+
 def test_the_settings_in_force_show_no_secret(tmp_path: Path) -> None:
     token = {"name": "ops", "token": "0123456789abcdef0123"}
     file = configured(tmp_path, "nats://me:my-password@bus:4222", http={"port": 0, "tokens": [token]})

@@ -24,7 +24,12 @@ from tests.ductile.crash_house import Course, Killed, a_runner, live
 from tests.gateway.parts import World, outcomes
 
 CASES = 150
-RELAY = {"secret": "s", "routes": {"jina-reader": None}, "again_first_s": 0.001, "again_most_s": 0.004}
+RELAY = {
+    "secret": "of-sixteen-letters",
+    "routes": {"jina-reader": None},
+    "again_first_s": 0.001,
+    "again_most_s": 0.004,
+}
 SETTINGS = DuctileSettings.model_validate(
     {"url": "http://localhost:1", "token": "t", "breaker_failures": 1000, "queue_most": None, "relay": RELAY}
 )

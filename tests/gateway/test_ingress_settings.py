@@ -26,8 +26,8 @@ def test_nothing_listens_unless_a_peer_or_a_webhook_is_there() -> None:
 
 
 def test_every_secret_is_known_to_the_log() -> None:
-    settings = IngressSettings.model_validate({"peers": PEERS} | hook(keys=[{"secret": "hook secret"}]))
-    assert set(settings.secrets()) == {"the secret of v1", "the secret of v2", "hook secret"}
+    settings = IngressSettings.model_validate({"peers": PEERS} | hook(keys=[{"secret": "the secret of one x"}]))
+    assert set(settings.secrets()) == {"the secret of v1", "the secret of v2", "the secret of one x"}
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,7 @@ def test_every_secret_is_known_to_the_log() -> None:
         hook(keys=[]),
         hook(keys=[{"secret": ""}]),
         hook(keys=[{"secret": "  "}]),
+        hook(keys=[{"secret": "fifteen letters"}]),
         hook(keys=[{"secret": SECRET}, {"secret": ""}]),
         hook(scheme="standard"),
         hook(scheme="standard", keys=[{"secret": "whsec_MTIz"}]),
@@ -62,10 +63,10 @@ def test_what_would_let_anybody_in_or_anything_out_is_refused(wrong: dict[str, A
 
 
 def test_secrets_come_from_files_and_are_not_shown(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("from a file\n")
+    (tmp_path / "secret").write_text("from a file of its own\n")
     keys = [{"id": "v1", "secret_file": str(tmp_path / "secret")}, {"id": "v2", "secret": "${NEXT}"}]
     settings = loaded(tmp_path, {"peers": {"ductile-test": {"keys": keys, "accept": ["agentic.start"]}}})
-    assert settings.secrets() == ("from a file", "from the environment")
+    assert settings.secrets() == ("from a file of its own", "from the environment")
     assert "from" not in repr(settings)
 
 

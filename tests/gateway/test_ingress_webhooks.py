@@ -12,7 +12,7 @@ from schemas import keys
 from tests.gateway.ingress_house import House, error_of
 from tests.gateway.parts import RUN
 
-OLD, NEW = "the old secret", "the new secret"
+OLD, NEW = "the old secret of x", "the new secret of x"
 OPENED = {"action": "opened", "issue": {"number": 7, "title": "It leaks", "labels": [{"name": "bug"}]}}
 TRIAGE = {
     "to": "agentic.start",

@@ -94,14 +94,14 @@ def test_an_empty_or_absent_section_gives_the_defaults(read: Read, text: str) ->
 
 def test_without_a_section_the_whole_file_is_one_service(tmp_path: Path) -> None:
     path = tmp_path / "one.yaml"
-    path.write_text("{name: a, key: b}")
+    path.write_text("{name: a, key: hunter2-hunter2}")
     settings = load(Strict, path=path, section=None, env_prefix="X_", environ={})
-    assert settings.key.get_secret_value() == "b"
+    assert settings.key.get_secret_value() == SECRET
 
 
 def test_without_a_file_the_environment_is_enough() -> None:
     settings = load(
-        Strict, path=None, section=None, env_prefix="X_", environ={"X_NAME": "a", "X_KEY": "b", "NAME": "c"}
+        Strict, path=None, section=None, env_prefix="X_", environ={"X_NAME": "a", "X_KEY": SECRET, "NAME": "c"}
     )
     assert settings.name == "a"
 
@@ -113,7 +113,7 @@ def test_the_shared_nats_section_fills_what_the_own_one_leaves_open(read: Read) 
 
 def test_a_service_without_that_field_ignores_the_shared_section(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
-    path.write_text("nats: {url: x}\nplain: {name: a, key: b}\n")
+    path.write_text("nats: {url: x}\nplain: {name: a, key: hunter2-hunter2}\n")
     assert load(Strict, path=path, section="plain", env_prefix="X_", environ={}).name == "a"
 
 
@@ -272,6 +272,24 @@ def test_no_problem_shows_what_is_in_a_secret_file(read: Read, tmp_path: Path) -
     (tmp_path / "secret").write_text(f"{SECRET} with blanks")
     (problem,) = problems(read, f"agent: {{http: {{token_file: {tmp_path / 'secret'}}}}}")
     assert problem == "agentic.yaml: agent.http.token: not accepted (value_error)"
+
+
+@pytest.mark.parametrize(("value", "fault"), [("", "is empty"), (" \t ", "is empty"), ("x", "is too short")])
+def test_a_secret_that_is_empty_or_soon_guessed_is_refused_wherever_it_comes_from(
+    read: Read, tmp_path: Path, value: str, fault: str
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text(value)
+    for text, environ, place in (
+        ("agent: {http: {token: '${VALUE}'}}", {"VALUE": value}, "agent.http.token"),
+        (f"agent: {{http: {{token: '${{UNSET:-{value}}}'}}}}", {}, "agent.http.token"),
+        ("agent: {tools: {a: {tier: read, key: '${VALUE}'}}}", {"VALUE": value}, "agent.tools.a.key"),
+        (f"agent: {{http: {{token_file: {file}}}}}", {}, "agent.http.token_file"),
+        ("", {"AGENT_HTTP__TOKEN": value}, "AGENT_HTTP__TOKEN"),
+        ("", {"AGENT_HTTP__TOKEN_FILE": str(file)}, "AGENT_HTTP__TOKEN_FILE"),
+    ):
+        (problem,) = problems(read, text, environ)
+        assert f"{place}: {fault}" in problem
 
 
 def test_no_traceback_of_wrong_yaml_shows_a_value() -> None:

@@ -1,13 +1,15 @@
 """Who may call what: every route of the table, with every token."""
 
+from hashlib import sha256
 from pathlib import Path
 
 import httpx2
 import pytest
+from pydantic import SecretStr
 
 from agent_service.adapters.http_access import Access
 from agent_service.errors import Misconfigured
-from agent_service.settings import HttpSettings, Scope, TokenSettings
+from agent_service.settings import HttpSettings, Scope, TokenSettings, load
 from tests.http import raw
 from tests.http.house import HOST, TOKENS, House, known_token, open_house, secret
 from tests.runs import whole_run
@@ -122,6 +124,32 @@ async def test_a_token_can_be_configured_by_its_hash(tmp_path: Path) -> None:
         for token, status in (("reader", 200), ("admin", 401)):
             async with house.client(token) as client:
                 assert (await client.get("/v1/runs")).status_code == status
+
+
+@pytest.mark.parametrize("token", ["", " ", "x", " " * 40, "fifteen letters"])
+def test_an_api_with_a_token_that_is_soon_guessed_does_not_open(token: str) -> None:
+    for given in ({"token": SecretStr(token)}, {"sha256": sha256(b"").hexdigest()}):
+        with pytest.raises(Misconfigured, match="token ops"):
+            Access(HttpSettings(tokens=(TokenSettings.model_validate({"name": "ops", **given}),)))
+
+
+def test_two_callers_do_not_share_one_token() -> None:
+    one = known_token("reader")
+    other = TokenSettings(name="waker", scopes=frozenset({"wake"}), sha256=one.digest())
+    with pytest.raises(Misconfigured, match="reader and waker are the same token"):
+        Access(HttpSettings(tokens=(one, other)))
+
+
+def test_a_token_of_the_api_is_not_also_the_one_that_opens_ductile(tmp_path: Path) -> None:
+    file, (of_ductile, own) = tmp_path / "agentic.yaml", ("a-token-of-ductile", "a-token-of-our-own")
+    (tmp_path / "token").write_text(of_ductile)
+    for gateway in ('token: "${OF_DUCTILE}"', f"token_file: {tmp_path / 'token'}"):
+        tokens = '{name: ops, token: "${OURS}"}'
+        file.write_text(f"agent: {{http: {{tokens: [{tokens}]}}}}\ngateway: {{ductile: {{{gateway}}}}}\n")
+        assert load(file, {"OF_DUCTILE": of_ductile, "OURS": own})
+        with pytest.raises(Misconfigured, match=r"ops is also gateway\.ductile\.token") as caught:
+            load(file, {"OF_DUCTILE": of_ductile, "OURS": of_ductile})
+        assert of_ductile not in str(caught.value)
 
 
 async def test_without_tokens_everybody_on_the_machine_may_call(tmp_path: Path) -> None:

@@ -1,0 +1,39 @@
+"""Secrets in settings: none is empty, and none so short that it is soon guessed. What is said shows nothing of them."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, SecretStr
+from pydantic_core import PydanticCustomError
+
+UNFIT = "unfit_secret"
+"""The type of the errors of this module: their texts can be shown."""
+SHORTEST = 8
+"""Of any secret, in characters: also of one that another service gave us."""
+SHORTEST_KEY = 16
+"""Of one that signs, in characters: whoever has a signed message can try keys without asking anybody."""
+MAKE_ONE = "such as from `openssl rand -hex 24`"
+
+
+def fault_of(secret: str, *, shortest: int = SHORTEST) -> str:
+    """What is wrong with a secret and what to do; empty for one that is long enough."""
+    length = len(secret.strip())
+    if not length:
+        return "is empty: set the variable or write the file that it comes from, or leave the setting out"
+    if length < shortest:
+        return f"is too short: a secret has at least {shortest} characters, {MAKE_ONE}"
+    return ""
+
+
+def unfit(fault: str) -> PydanticCustomError:
+    """The error of a validator that refuses a secret. `fault` quotes nothing of it."""
+    return PydanticCustomError(UNFIT, "{fault}", {"fault": fault})
+
+
+def _long_enough_to_sign(secret: SecretStr) -> SecretStr:
+    if fault := fault_of(secret.get_secret_value(), shortest=SHORTEST_KEY):
+        raise unfit(fault)
+    return secret
+
+
+SigningSecret = Annotated[SecretStr, AfterValidator(_long_enough_to_sign)]
+"""A secret that messages are signed with."""

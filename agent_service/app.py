@@ -104,7 +104,7 @@ def build(settings: AgentSettings, link: NatsLink, store: SqliteStore, model: Mo
     rates = settings.model
     pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
     thinker = Thinker(model, ArgumentSchemas(), clock, slots=settings.turns, pace=pace)
-    turns = Turns(store, outbox, thinker, committed)
+    turns = Turns(store, outbox, thinker, clock, committed)
     skills = NatsSkills(link, allow=settings.tools)
     intake = Intake(turns, skills, clock, policy=settings.limits.policy(), fused=settings.phases == "fused")
     return Agent(

@@ -6,12 +6,14 @@ disk less often than every message may have forgotten it, and drops by its id wh
 """
 
 import asyncio
+import logging
 from datetime import datetime, timedelta
 
 from agent_service import journal
 from agent_service.background import Background
 from agent_service.core.decide import outstanding
 from agent_service.core.events import TimerFired
+from agent_service.errors import TryAgain
 from agent_service.outbox import Outbox
 from agent_service.ports import Archive, Clock, RunStore, Unperformed
 from agent_service.turn import Turns
@@ -23,6 +25,8 @@ SAID_AT_ONCE = 64
 MOST_LEFT = 100_000
 FORGETTABLE = timedelta(seconds=60)
 """How far back the bus may have forgotten: far more than a sync interval and a publish with all its retries."""
+
+log = logging.getLogger(__name__)
 
 
 class Recovery:
@@ -72,7 +76,10 @@ class Recovery:
         """Try again what the bus would not take, for ever."""
         while True:
             await asyncio.sleep(LEFT_EVERY_S)
-            await self.retry_left()
+            try:
+                await self.retry_left()
+            except TryAgain as error:
+                log.warning("what was left waits for the store", extra={"why": str(error)})
 
     async def _resume(self, left: Unperformed) -> None:
         """A few at a time, so that a service with many runs to resume answers meanwhile."""

@@ -8,27 +8,33 @@ call it asks for. The store's version guards against every other process; the lo
 
 A crash leaves an event not committed (it is delivered again), committed and not performed (the outbox has it), or
 performed and not acknowledged (delivered again, and ignored).
+
+A fault of this program in the middle of a turn never leaves a run standing: what cannot be decided or committed ends
+the run as failed (class `internal`), what cannot be performed is tried again first. What a caller waits for (a cancel,
+a signal) is told to the caller instead, and the run goes on.
 """
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 from agent_service import journal
 from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
-from agent_service.core.events import Event, WakeAccepted
+from agent_service.core.events import Event, TurnBroke, WakeAccepted
 from agent_service.core.state import RunState
-from agent_service.errors import TryAgain, VersionMoved
+from agent_service.errors import Misconfigured, TryAgain, VersionMoved
 from agent_service.journal import Commit, Run
 from agent_service.outbox import Outbox
-from agent_service.ports import RunStore, Wake
+from agent_service.ports import Clock, RunStore, Wake
 from agent_service.thinker import Thinker
 
 REMEMBERED_RUNS = 4096
 CONFLICTS_BEFORE_GIVING_UP = 10
+BREAKS_BEFORE_THE_END = 3
+"""How often effects may break, which a passing trouble can be the cause of, before their run ends."""
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +45,13 @@ OnCommit = Callable[[Commit], None]
 class Turns:
     """Takes events to runs."""
 
-    def __init__(self, store: RunStore, outbox: Outbox, thinker: Thinker, on_commit: OnCommit) -> None:
+    def __init__(self, store: RunStore, outbox: Outbox, thinker: Thinker, clock: Clock, on_commit: OnCommit) -> None:
         self._store = store
         self._outbox = outbox
         self._thinker = thinker
+        self._clock = clock
         self._on_commit = on_commit
+        self._breaks: Counter[tuple[str, int]] = Counter()
         self._known: OrderedDict[str, Run] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.left: dict[tuple[str, int], tuple[Effect, ...]] = {}
@@ -64,7 +72,7 @@ class Turns:
 
     async def take(self, run_id: str, event: Event) -> Transition:
         """One turn: `event`, and all that follows until the run rests. Raises TryAgain if it is not committed."""
-        transition = await self.commit(run_id, event)
+        transition = await self._commit_or_end(run_id, event)
         await self.follow(transition)
         return transition
 
@@ -101,16 +109,50 @@ class Turns:
             log.warning("left in the outbox", extra={"run_id": state.run_id, "entry": seq, "why": str(error)})
             self.left[state.run_id, seq] = effects
             return None
+        except Misconfigured:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stand still
+            return await self._broke(state.run_id, seq, effects, error)
         transition = await self._keep(state.run_id, answer) if answer else None
-        self._store.performed(state.run_id, seq)
-        self.left.pop((state.run_id, seq), None)
+        self._done(state.run_id, seq)
         return transition
+
+    def _done(self, run_id: str, seq: int) -> None:
+        self._store.performed(run_id, seq)
+        self.left.pop((run_id, seq), None)
+        self._breaks.pop((run_id, seq), None)
+
+    async def _broke(self, run_id: str, seq: int, effects: tuple[Effect, ...], error: Exception) -> Transition | None:
+        """Leave entry `seq` for another try; after the last one end the run, with nothing of it left to be done."""
+        self.left[run_id, seq] = effects
+        self._breaks[run_id, seq] += 1
+        if self._breaks[run_id, seq] < BREAKS_BEFORE_THE_END:
+            log.error("broke, to be tried again", exc_info=error, extra={"run_id": run_id, "entry": seq})
+            return None
+        transition = await self._end(run_id, error, f"what entry {seq} asks for")
+        if not transition.ignored:
+            self._done(run_id, seq)
+        return transition
+
+    async def _commit_or_end(self, run_id: str, event: Event) -> Transition:
+        """`event` committed, or, where this program breaks over it, the run's end. Raises as `commit` does."""
+        try:
+            return await self.commit(run_id, event)
+        except (TryAgain, Misconfigured):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stand still
+            return await self._end(run_id, error, f"an event of kind {type(event).__name__}")
+
+    async def _end(self, run_id: str, error: Exception, over: str) -> Transition:
+        log.error("broke, the run ends", exc_info=error, extra={"run_id": run_id, "over": over})
+        why = f"a fault of the agent ({type(error).__name__}) over {over}: report it with what the agent's log says"
+        return await self.commit(run_id, TurnBroke(at=self._clock.now(), reason=why))
 
     async def _keep(self, run_id: str, answer: Event) -> Transition:
         """Commit what the model said, however long the store is full or locked: it is paid for, and asked once."""
         while True:
             try:
-                return await self.commit(run_id, answer)
+                return await self._commit_or_end(run_id, answer)
             except TryAgain as error:
                 log.warning("a reply waits for the store", extra={"run_id": run_id, "why": str(error)})
                 await asyncio.sleep(error.delay_s)

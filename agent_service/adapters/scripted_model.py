@@ -10,14 +10,13 @@ A script is checked as a whole when it is read: what no run could use is told wi
 import asyncio
 import json
 import re
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from agent_service.core.events import ModelUsage
@@ -34,15 +33,15 @@ class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def _pattern(text: str) -> str:
+def _compiled(given: Any) -> Any:
     try:
-        re.compile(text)
+        return re.compile(given) if isinstance(given, str) else given
     except re.error as error:
-        raise ValueError(f"is no pattern: {error}") from error
-    return text
+        raise ValueError(f"is no regular expression: {error}") from error
 
 
-Pattern = Annotated[str, AfterValidator(_pattern)]
+Pattern = Annotated[re.Pattern[str], BeforeValidator(_compiled)]
+"""Is searched for, anywhere in a text."""
 
 
 class Condition(_Strict):
@@ -103,27 +102,26 @@ class Rule(_Strict):
             )
         return self
 
-    @model_validator(mode="after")
-    def _as_decisions(self) -> "Rule":
-        flaws = [flaw for name, shape in _DECISIONS.items() for flaw in _flaws(name, shape, getattr(self, name))]
-        if flaws:
-            raise ValueError("; ".join(flaws))
-        return self
 
-    @cached_property
-    def goal_pattern(self) -> re.Pattern[str] | None:
-        return re.compile(self.when.goal) if self.when.goal is not None else None
+def check_answers(rules: Sequence[Rule]) -> None:
+    """Hold each answer against the decision that it should be. Raises ValueError with every flaw and its place."""
+    flaws = [
+        flaw
+        for number, rule in enumerate(rules)
+        for name, shape in _DECISIONS.items()
+        for flaw in _flaws(f"rules.{number}.{name}", shape, getattr(rule, name))
+    ]
+    if flaws:
+        raise ValueError("; ".join(flaws))
 
 
-def _flaws(name: str, shape: TypeAdapter[Any], answer: dict[str, Any] | None) -> Iterator[str]:
-    """What keeps an answer of a rule from being the decision that it should be."""
+def _flaws(place: str, shape: TypeAdapter[Any], answer: dict[str, Any] | None) -> Iterator[str]:
     try:
         if answer is not None:
             shape.validate_python(answer)
     except ValidationError as error:
         for flaw in error.errors(include_url=False):
-            place = ".".join((name, *(str(part) for part in flaw["loc"] if part != KEY)))
-            yield f"{place}: {_told(flaw)}"
+            yield f"{'.'.join((place, *(str(part) for part in flaw['loc'] if part != KEY)))}: {_told(flaw)}"
 
 
 def _told(flaw: ErrorDetails) -> str:
@@ -142,6 +140,11 @@ class Script(_Strict):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
 
+    @model_validator(mode="after")
+    def _answers_are_decisions(self) -> "Script":
+        check_answers(self.rules)
+        return self
+
 
 def read_script(path: Path) -> Script:
     """The script in `path`. Raises Misconfigured with the file, the rule and what is wrong with it."""
@@ -150,7 +153,9 @@ def read_script(path: Path) -> Script:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise Misconfigured(f"script {path} cannot be read: {error}") from error
     except ValidationError as error:
-        flaws = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
+        flaws = "; ".join(
+            f"{'.'.join(map(str, e['loc'])) or 'the whole'}: {e['msg']}" for e in error.errors(include_input=False)
+        )
         raise Misconfigured(f"script {path}: {flaws}") from error
 
 
@@ -218,12 +223,12 @@ def _fit(rule: Rule, question: Question) -> dict[str, str] | None:
     if any(expected is not None and expected != actual for expected, actual in wanted):
         return None
     output = state.last_result.output if state.last_result else {}
-    if when.result is not None and not re.search(when.result, json.dumps(output)):
+    if when.result is not None and not when.result.search(json.dumps(output)):
         return None
-    if when.feedback is not None and not re.search(when.feedback, "\n".join(asking.feedback if asking else ())):
+    if when.feedback is not None and not when.feedback.search("\n".join(asking.feedback if asking else ())):
         return None
-    found = rule.goal_pattern.search(state.brief.goal) if rule.goal_pattern else None
-    if rule.goal_pattern and not found:
+    found = when.goal.search(state.brief.goal) if when.goal is not None else None
+    if when.goal is not None and not found:
         return None
     return {
         "goal": state.brief.goal,

@@ -27,6 +27,7 @@ from agent_service.core.events import (
     SignalReceived,
     TimerFired,
     ToolReturned,
+    TurnBroke,
     WakeAccepted,
 )
 from agent_service.core.phases import Phase
@@ -38,7 +39,7 @@ from schemas import keys, subjects
 MAX_SIGNALS = 200
 
 ModelEvent = CallReserved | ModelReplied | ModelUnavailable
-LiveEvent = RunStarted | ModelEvent | CancelRequested | SignalReceived | TimerFired
+LiveEvent = RunStarted | ModelEvent | CancelRequested | SignalReceived | TimerFired | TurnBroke
 """What only a run that has not ended takes notice of."""
 
 
@@ -65,6 +66,8 @@ def _on_live(state: RunState, event: LiveEvent) -> Transition:
             return _on_signal(state, event)
         case TimerFired():
             return _on_timer(state, event.at)
+        case TurnBroke():
+            return endings.fail(_next(state), "internal", event.reason, at=event.at)
     assert_never(event)
 
 

@@ -125,6 +125,14 @@ class SignalReceived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnBroke:
+    """The program itself broke in the middle of a turn, and would again. `reason` says over what, and what to do."""
+
+    at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired:
     """The instant `due_at` of the state has come."""
 
@@ -141,4 +149,5 @@ Event = (
     | CancelRequested
     | SignalReceived
     | TimerFired
+    | TurnBroke
 )

@@ -3,6 +3,8 @@
 They are the same whichever model is asked, so that the program's part in them shows with every model.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 
@@ -29,9 +31,12 @@ class Circumstances:
         self._price_unknown = scenario.price_unknown
         self._outages: dict[int, datetime] = {}
         """Until when, by the call that met it first."""
+        self.broke: Exception | None = None
+        """What the model raised that says nothing of what to do: the loop would make it an ending of the run."""
 
     def estimate(self, question: Question) -> Estimate | None:
-        estimate = self._model.estimate(question)
+        with self._noting():
+            estimate = self._model.estimate(question)
         if estimate is None or not self._price_unknown:
             return estimate
         return replace(estimate, reserve=replace(estimate.reserve, cost_usd=None))
@@ -41,10 +46,21 @@ class Circumstances:
         fault = self._faults.get(question.call)
         answer = self._in_its_place(fault) if fault else None
         if answer is None:
-            answer = await self._model.decide(question)
+            with self._noting():
+                answer = await self._model.decide(question)
         if not self._price_unknown:
             return answer
         return replace(answer, usage=replace(answer.usage, cost_usd=None))
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except ModelError:
+            raise
+        except Exception as error:
+            self.broke = error
+            raise
 
     def _in_its_place(self, fault: ModelFault) -> Answer | None:
         usage = ModelUsage(cost_usd=0.0)

@@ -1,10 +1,10 @@
 """What a scenario expects of a run, as its file says it. How it is judged is in `verdict`."""
 
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from agent_service.adapters.scripted_model import Pattern
 from agent_service.core.state import Status
 
 Happening = Literal[
@@ -19,17 +19,6 @@ Happening = Literal[
     "retry",
 ]
 """What can be seen in a journal, beyond how a run ended: see `happenings`."""
-
-
-def _compiled(given: Any) -> Any:
-    try:
-        return re.compile(given) if isinstance(given, str) else given
-    except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from error
-
-
-Pattern = Annotated[re.Pattern[str], BeforeValidator(_compiled)]
-"""Is searched for, anywhere in a text."""
 
 
 class _Strict(BaseModel):

@@ -4,23 +4,17 @@ Everything that is not known here is an error. Texts are data: nothing in them i
 """
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agent_service.adapters import scripted_model
-from agent_service.adapters.scripted_model import Rule, ScriptedModel
-from agent_service.core.phases import Framing, Plan, Reflection
-from agent_service.evaluation.expected import Expected, Pattern
+from agent_service.adapters.scripted_model import Pattern, Rule, ScriptedModel, check_answers
+from agent_service.evaluation.expected import Expected
 from agent_service.settings import LimitSettings
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Constraints, Count, Goal, Json, JsonObject, Text, ToolName
 
-_ANSWERS: dict[str, TypeAdapter[Any]] = {
-    "frame": TypeAdapter(Framing),
-    "plan": TypeAdapter(Plan),
-    "reflect": TypeAdapter(Reflection),
-}
 ARTIFACT_TOOL = "artifact"
 
 
@@ -179,10 +173,7 @@ class Script(_Strict):
 
     @model_validator(mode="after")
     def _decisions_are_valid(self) -> "Script":
-        for number, rule in enumerate(self.rules):
-            for name, adapter in _ANSWERS.items():
-                if (decision := getattr(rule, name)) is not None:
-                    _check(adapter, decision, f"rules.{number}.{name}")
+        check_answers(self.rules)
         return self
 
 
@@ -233,11 +224,3 @@ class Scenario(_Strict):
 
     def tool(self, name: str) -> Tool | None:
         return next((tool for tool in self.tools if tool.name == name), None)
-
-
-def _check(adapter: TypeAdapter[Any], decision: Any, place: str) -> None:
-    try:
-        adapter.validate_python(decision)
-    except ValidationError as error:
-        flaws = (f"{'.'.join(map(str, (place, *e['loc'])))}: {e['msg']}" for e in error.errors(include_input=False))
-        raise ValueError("; ".join(flaws)) from error

@@ -44,14 +44,15 @@ class World:
         self.gateway = PlayedGateway(scenario, self._bus, self._clock)
         self._person = PlayedPerson(scenario, self._bus, self._clock)
         self._state: RunState | None = None
+        self._model = Circumstances(model, scenario, self._clock)
         thinker = Thinker(
-            Circumstances(model, scenario, self._clock),
+            self._model,
             ArgumentSchemas(),
             self._clock,
             slots=1,
             pace=Pace(now=self._clock.seconds, sleep=self._clock.sleep),
         )
-        self._turns = Turns(store, Outbox(self._bus, self._clock), thinker, self._committed)
+        self._turns = Turns(store, Outbox(self._bus, self._clock), thinker, self._clock, self._committed)
         policy = scenario.limits.policy()
         self._intake = Intake(self._turns, self.gateway, self._clock, policy=policy, fused=fused)
 
@@ -62,6 +63,8 @@ class World:
         _, accepted = await self._intake.wake(f"eval-{self._scenario.name}", start, known=False)
         await self._intake.follow(accepted)
         while await self._next():
+            if self._model.broke:
+                raise self._model.broke
             if self._state and self._state.version > MOST_ENTRIES:
                 raise Endless(f"the run has {self._state.version} entries and goes on")
 

@@ -11,6 +11,7 @@ from agent_service.core.events import (
     SignalReceived,
     TimerFired,
     ToolReturned,
+    TurnBroke,
     WakeAccepted,
 )
 from agent_service.projections.acts import Act, act_of
@@ -47,6 +48,8 @@ def _told(moment: Moment) -> tuple[str, Iterator[str]]:
         case ToolReturned() | TimerFired():
             act = act_of(moment)
             return _act_title(moment, act), _act(act) if act else iter(())
+        case TurnBroke(reason=reason):
+            return "The agent broke", iter((f"{inline(reason)}.",))
         case other:
             return _from_people(moment, other)
 

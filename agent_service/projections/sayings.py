@@ -15,6 +15,7 @@ from agent_service.core.events import (
     SignalReceived,
     TimerFired,
     ToolReturned,
+    TurnBroke,
     WakeAccepted,
 )
 from agent_service.core.phases import Action, Decision, Digest, Framing, Phase, Plan, Reflection, Refusal, Unusable
@@ -88,6 +89,8 @@ def _happened(moment: Moment) -> str:
         case ToolReturned() | TimerFired():
             act = act_of(moment)
             return _acted(act) if act else "the time has come"
+        case TurnBroke():
+            return "the agent broke"
         case other:
             return _from_people(other)
 

@@ -18,6 +18,7 @@ from agent_service.core.events import (
     SignalReceived,
     TimerFired,
     ToolReturned,
+    TurnBroke,
     WakeAccepted,
 )
 from agent_service.core.phases import Action, Decision, Framing, Met, Plan, Reflection, Unusable, Verdict
@@ -202,6 +203,10 @@ def signal(
 
 def resume() -> Cue:
     return signal("resume")
+
+
+def breaks(reason: str = "a fault of the agent") -> Cue:
+    return lambda script: TurnBroke(at=script.now, reason=reason)
 
 
 def due(script: Script) -> Event:

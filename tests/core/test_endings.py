@@ -18,6 +18,7 @@ from tests.core.cues import (
     a_retrying_run,
     a_run_paused_while_waiting,
     a_waiting_run,
+    breaks,
     cancel,
     due,
     errs,
@@ -90,6 +91,20 @@ def test_a_cancelled_run_takes_no_notice_of_its_model() -> None:
     run >> plans() << ignores("the run has ended (cancelled)")
 
 
+# A fault of the program itself
+
+
+@pytest.mark.parametrize("so_far", [*THINKING, *RESTING])
+def test_a_turn_that_broke_fails_a_run_wherever_it_stands(so_far: Callable[[], Script]) -> None:
+    run = so_far() >> breaks("a fault of the agent (KeyError)")
+    failed = run.sent("agent.failed")
+    assert (run.state.status, failed["class"], failed["reason"]) == (
+        Status.FAILED,
+        "internal",
+        "a fault of the agent (KeyError)",
+    )
+
+
 # Final is final
 
 
@@ -105,8 +120,17 @@ def endings() -> dict[str, Script]:
 @pytest.mark.parametrize("status", ["done", "escalated", "failed", "cancelled"])
 @pytest.mark.parametrize(
     "cue",
-    [started(), frames(), unavailable("pause"), cancel(), resume(), signal("message", message="hello"), too_early],
-    ids=["start", "reply", "no reply", "cancel", "resume", "message", "timer"],
+    [
+        started(),
+        frames(),
+        unavailable("pause"),
+        breaks(),
+        cancel(),
+        resume(),
+        signal("message", message="hello"),
+        too_early,
+    ],
+    ids=["start", "reply", "no reply", "fault", "cancel", "resume", "message", "timer"],
 )
 def test_nothing_follows_a_final_status(status: str, cue: Cue) -> None:
     run = endings()[status]

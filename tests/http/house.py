@@ -174,7 +174,7 @@ async def open_house(
     async with SqliteStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
         clock, feed, bus = FakeClock(), Feed(), SilentBus()
         thinker = Thinker(_NoModel(), _NoSchemas(), clock, slots=4)
-        turns = Turns(store, Outbox(bus, clock), thinker, lambda commit: feed.tell(commit.entry.run_id))
+        turns = Turns(store, Outbox(bus, clock), thinker, clock, lambda commit: feed.tell(commit.entry.run_id))
         intake = Intake(turns, _NoSkills(), clock, policy=LimitPolicy(defaults=Limits(deadline_at=NOON)), fused=True)
         archive = MoodyArchive(store)
         runs = Runs(store, archive, intake, feed, Background(group), max_queued=max_queued)

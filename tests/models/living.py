@@ -78,7 +78,7 @@ class Living:
     def _begin(self) -> None:
         self._faulty, self._outbox = FaultyStore(self._store, self.faults), Outbox(self.bus, self.clock)
         thinker = Thinker(self._model, ArgumentSchemas(), self.clock, slots=4)
-        self._turns = Turns(self._faulty, self._outbox, thinker, lambda _: None)
+        self._turns = Turns(self._faulty, self._outbox, thinker, self.clock, lambda _: None)
         policy = LimitPolicy(defaults=self._limits)
         self._intake = Intake(self._turns, Offer(), self.clock, policy=policy, fused=True)
 

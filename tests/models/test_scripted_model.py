@@ -113,7 +113,7 @@ def test_a_rule_that_makes_no_sense_is_named_with_its_file(tmp_path: Path, rule:
         ),
         ("{phase: plan, plan: {action: {tool: echo, command: handle}}}", "plan.action.arguments: .*required"),
         ("{phase: reflect, reflect: {verdict: perhaps, summary: x}}", "reflect.verdict: Input should be 'continue'"),
-        ("{phase: plan, unusable: x, when: {goal: '('}}", "when.goal: .*is no pattern"),
+        ("{phase: plan, unusable: x, when: {goal: '('}}", "when.goal: .*is no regular expression"),
     ],
 )
 def test_a_rule_that_no_run_could_use_is_told_when_the_script_is_read(tmp_path: Path, flawed: str, told: str) -> None:

@@ -52,6 +52,8 @@ class FaultyStore:
     def __init__(self, store: MemoryStore, faults: Faults) -> None:
         self.refusals = 0
         """How many commits of replies are refused for now, as by a full disk."""
+        self.breaks_over = ""
+        """A kind of event over which the program breaks."""
         self._store = store
         self._faults = faults
         self._performed: list[tuple[str, int]] = []
@@ -67,6 +69,8 @@ class FaultyStore:
         if self.refusals and commit.entry.kind == "ModelReplied":
             self.refusals -= 1
             raise TryAgain("the disk is full", delay_s=0)
+        if commit.entry.kind == self.breaks_over:
+            raise ZeroDivisionError(commit.entry.kind)
         await self._around(f"commit of {commit.entry.kind}", self._store.commit(commit))
 
     def performed(self, run_id: str, seq: int) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 from agent_service.core.events import CallReserved, ModelUsage
 from agent_service.core.phases import Action, Framing, Met, Phase, Plan, Reflection, Verdict
 from agent_service.core.state import Reserve, RunState
-from agent_service.errors import ModelError
 from agent_service.ports import Answer, Estimate, Question
 from tests.fakes import MemoryStore
 from tests.shell.faults import Faults
@@ -25,7 +24,7 @@ class Mind:
         self.calls: Counter[tuple[str, int]] = Counter()
         self.opens = False
         """Whether a framing brings its plan along."""
-        self.outage: ModelError | None = None
+        self.outage: Exception | None = None
         self.asked = asyncio.Event()
         self.may_answer = asyncio.Event()
         self.may_answer.set()

@@ -191,6 +191,6 @@ class World:
         self._outbox = Outbox(self.bus, self.clock)
         pace = Pace(now=lambda: self.clock.now().timestamp())
         thinker = Thinker(self.mind, NoSchemas(), self.clock, slots=self._slots, pace=pace)
-        self.turns = Turns(self.faulty, self._outbox, thinker, self.commits.append)
+        self.turns = Turns(self.faulty, self._outbox, thinker, self.clock, self.commits.append)
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON))
         self.intake = Intake(self.turns, Offer(), self.clock, policy=policy, fused=True)

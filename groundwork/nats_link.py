@@ -40,6 +40,8 @@ BUDGET_SECONDS = 15.0  # electing a new leader in a cluster takes 4 to 9 s
 LONGEST_PAUSE = 0.5
 UNSENT_BYTES = 8 * 1024 * 1024
 
+Guard = Callable[[], Awaitable[None]]
+
 CLOSED_FOR_GOOD = "NATS closed the connection for good ({reason}): restart the service"
 
 log = logging.getLogger(__name__)
@@ -79,8 +81,13 @@ class NatsLink:
         self._client = client
         self._watch = watch
         self._answers = answers
+        self._guard: Guard = _nothing_to_ask
         self.ids_taken = 0
         """How often an id of ours was found on somebody else's message."""
+
+    def guard_by(self, guard: Guard) -> None:
+        """From now on nothing is published, told or acknowledged unless `guard` returns; what it raises is raised."""
+        self._guard = guard
 
     @property
     def connected(self) -> bool:
@@ -145,6 +152,16 @@ class NatsLink:
         question = f"$JS.API.STREAM.MSG.GET.{stream}"
         return read_stored(await self._ask(question, json.dumps({"seq": seq}).encode(), {}, TRY_SECONDS), question)
 
+    async def swap(self, subject: str, body: bytes, *, after: int) -> int:
+        """Store one message if the newest of its subject has the sequence `after`, 0 for none; returns its own.
+
+        Tried once, and whatever the guard says. Raises Refused with code 10071 if it is another, also where an earlier
+        try of the same was stored; TryAgain if it is not known to be stored.
+        """
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(after)}
+        check_message(subject, body, headers, limit=self.max_payload)
+        return read_ack(await self._ask(subject, body, headers, TRY_SECONDS), subject).seq
+
     async def tell(self, subject: str, body: bytes, *, msg_id: str, headers: Mapping[str, str]) -> bool:
         """Send an event that can be made again; no answer is awaited. False if it was not sent. Raises Refused."""
         named = {**headers, "Nats-Msg-Id": msg_id}
@@ -152,12 +169,14 @@ class NatsLink:
         return await self.send(subject, body, headers=named)
 
     async def send(self, subject: str, body: bytes, *, reply: str = "", headers: dict[str, str] | None = None) -> bool:
-        """Send to a subject that the server gave us, without checks. False if disconnected or the socket is stuck."""
+        """Send to a subject that the server gave us, without checks. False if disconnected or the socket is stuck, and
+        while the guard forbids it."""
         if self._client.pending_data_size > UNSENT_BYTES:
             return False
         try:
+            await self._guard()
             await self._put(subject, body, reply, headers)
-        except (TryAgain, Unreachable):
+        except (TryAgain, Unreachable, Misconfigured):
             return False
         return True
 
@@ -195,6 +214,7 @@ class NatsLink:
         attempt = 1
         while True:
             try:
+                await self._guard()
                 return read_ack(await self._ask(subject, body, headers, min(within_s, TRY_SECONDS)), subject)
             except TryAgain as error:
                 await self._before_next_try(subject, error, attempt=attempt, deadline=deadline)
@@ -251,6 +271,10 @@ class NatsLink:
         kind = BusFull if isinstance(error, BusFull) else TryAgain
         denied = f" The server denied: {self.violation}." if self.violation else ""
         return kind(f"{subject} is not known to be stored: {error}.{denied} Repeat it with the same id")
+
+
+async def _nothing_to_ask() -> None:
+    return
 
 
 async def _close(client: Client, *, within_s: float) -> None:

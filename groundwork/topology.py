@@ -63,10 +63,29 @@ class BucketSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyValueSpec:
+    """A bucket of keys and values (NATS ADR-8), of which it keeps the newest."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+    def as_stream(self) -> StreamSpec:
+        fixed = {
+            "subjects": [f"$KV.{self.name}.>"],
+            "max_msgs_per_subject": 1,
+            "discard": "new",
+            "deny_delete": True,
+            "allow_rollup_hdrs": True,
+            "allow_direct": True,
+        }
+        return StreamSpec(f"KV_{self.name}", {**self.settings, **fixed})
+
+
+@dataclass(frozen=True, slots=True)
 class Topology:
     streams: tuple[StreamSpec, ...] = ()
     consumers: tuple[ConsumerSpec, ...] = ()
-    buckets: tuple[BucketSpec, ...] = ()
+    buckets: tuple[BucketSpec | KeyValueSpec, ...] = ()
 
     def all_streams(self) -> tuple[StreamSpec, ...]:
         return (*self.streams, *(bucket.as_stream() for bucket in self.buckets))

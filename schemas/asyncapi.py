@@ -92,6 +92,7 @@ def document(bodies: Mapping[str, Json], examples: Mapping[str, Json]) -> Json:
             "streams": {name: _stream(name) for name in STREAMS},
             "consumers": {name: _consumer(name) for name in CONSUMERS},
             "objectStores": [subjects.ARTIFACT_BUCKET],
+            "keyValueStores": [subjects.LEASE_BUCKET],
         },
     }
 

@@ -43,6 +43,10 @@ DURABLE_PROGRESS = "progress"
 """The gateway's consumer of progress, read only while somebody has subscribed to it."""
 
 ARTIFACT_BUCKET = "agentic-artifacts"
+LEASE_BUCKET = "agentic-leases"
+"""Keys and values: who is the agent of this bus, and who its gateway."""
+LEASE_AGENT = "agent"
+LEASE_GATEWAY = "gateway"
 
 SERVICE_AGENT = "agentic-loop"
 RUN_STATUS = f"{SERVICE_AGENT}.status"

@@ -5,7 +5,7 @@ pushes back instead of losing work), no deletes (deleting the newest message wou
 Progress and acceptance have a stream without a sync of its own, because the journal can say them again.
 """
 
-from groundwork.topology import BucketSpec, ConsumerSpec, StreamSpec, Topology
+from groundwork.topology import BucketSpec, ConsumerSpec, KeyValueSpec, StreamSpec, Topology
 from schemas import subjects
 
 DAY_S = 86400.0
@@ -29,6 +29,10 @@ def topology(*, replicas: int = 1, max_gib: int = 10) -> Topology:
             BucketSpec(
                 subjects.ARTIFACT_BUCKET,
                 {"storage": "file", "num_replicas": replicas, "max_bytes": max_gib * GIB},
+            ),
+            KeyValueSpec(
+                subjects.LEASE_BUCKET,
+                {"storage": "file", "num_replicas": replicas, "max_bytes": GIB // 1024},
             ),
         ),
     )

@@ -93,7 +93,7 @@ def serve(config: Config = None) -> None:
 
 @commands.command(rich_help_panel=PANEL_SERVICES, epilog=examples("agentic setup --config agentic.yaml"))
 def setup(config: Config = None, as_json: AsJson = False) -> None:
-    """Create the streams, consumers and bucket on the NATS server. What exists is checked, never changed."""
+    """Create the streams, consumers and buckets on the NATS server. What exists is checked, never changed."""
     from agent_service.cli.setup import set_up
 
     _log_only_what_is_not_said()

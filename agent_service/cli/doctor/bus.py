@@ -84,7 +84,7 @@ async def _topology(link: NatsLink) -> Check:
     if differing:
         remedy = "; ".join(dict.fromkeys(finding.remedy.rpartition("or: ")[2] for finding in differing))
         return warning("streams", "; ".join(map(_difference, differing)), remedy=remedy)
-    counts = f"{len(wanted.streams)} streams, {len(wanted.consumers)} consumers, {len(wanted.buckets)} bucket"
+    counts = f"{len(wanted.streams)} streams, {len(wanted.consumers)} consumers, {len(wanted.buckets)} buckets"
     return ok("streams", f"{counts}, as they should be")
 
 

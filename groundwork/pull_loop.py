@@ -1,9 +1,10 @@
 """The pull loop: messages of one durable consumer, each given to a handler of its own; `slots` of them at once.
 
 Rules: never asks for more than it has free slots, so that no message waits here while another process is idle; the
-subscription's callback never waits for a handler; a connection that came back is used again within half a second; the
-acknowledgement is the last thing that happens to a message. Messages are delivered at least once: handlers have to bear
-repetitions. What it is not: a way to create the consumer (see topology).
+subscription's callback never waits for a handler; a connection that came back is used again within half a second, and
+what was in hand before a crash of this process or of the server comes again at once (see taking_back: the consumer has
+one owner); the acknowledgement is the last thing that happens to a message. Messages are delivered at least once:
+handlers have to bear repetitions. What it is not: a way to create the consumer (see topology).
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from groundwork.delivery import IN_PROGRESS, NAK, Delivery, is_delivery, read_de
 from groundwork.nats_link import NatsLink
 from groundwork.pull_account import EXPIRES_SECONDS, HEARTBEAT_SECONDS, PullAccount
 from groundwork.settling import DeadLetters, Handler, Settling
+from groundwork.taking_back import TakingBack
 
 PULSE_SECONDS = 0.25
 GRACE_SECONDS = 5.0
@@ -78,6 +80,7 @@ class PullLoop:
         self._slots = slots
         self._in_progress_s = in_progress_s
         self._grace_s = grace_s
+        self._taking_back = TakingBack(self._link, settling.stream, settling.durable)
         self._account = PullAccount(slots, last=time.monotonic())
         self._hands: dict[_Message, _Hand] = {}  # the waiting ones too
         self._waiting: deque[_Hand] = deque()  # came beyond the slots, after a silence that was none
@@ -119,6 +122,8 @@ class PullLoop:
             await self._room.wait()
             self._room.clear()
             await self._say_the_unsaid()
+            if self._taking_back.due:
+                await self._taking_back.take_back({sequence for sequence, _ in self._hands})
             number = self._account.to_ask(busy=len(self._hands))
             if number > 0:
                 await self._pull(number)
@@ -137,8 +142,11 @@ class PullLoop:
             await asyncio.sleep(PULSE_SECONDS)
             if not self._link.connected:
                 continue
-            if self._link.reconnects != reconnects or self._account.silent(time.monotonic()):
+            was_away = self._link.reconnects != reconnects
+            if was_away or self._account.silent(time.monotonic()):
                 reconnects = self._link.reconnects
+                if was_away:
+                    self._taking_back.begin()
                 self._account.start_over(time.monotonic())
                 await self._hold_all()
             self._room.set()

@@ -226,7 +226,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     ):
         group.create_task(work)
     host, port = listener.getsockname()[:2]
-    log.info("ready", extra={"http": f"http://{host}:{port}", "resumed": left, "nats": agent.settings.nats.urls[0]})
+    log.info("ready", extra={"http": f"http://{host}:{port}", "resumed": left, "nats": agent.link.servers})
 
 
 async def _keep_bus_informed(agent: Agent) -> None:

@@ -15,6 +15,7 @@ from agent_service.adapters.scripted_model import ScriptedModel, read_script
 from agent_service.errors import Misconfigured
 from agent_service.model_settings import ModelSettings
 from agent_service.ports import Provider
+from groundwork.address import without_login
 from groundwork.secret import fault_of
 
 CONNECT_WITHIN_S = 10.0
@@ -58,7 +59,8 @@ def _check(settings: ModelSettings) -> None:
     if settings.base_url is not None:
         url = urlsplit(settings.base_url)
         if url.scheme not in ("http", "https") or not url.hostname:
-            raise Misconfigured(f"agent.model.base_url {settings.base_url!r} is no address: it begins with https://")
+            shown = without_login(settings.base_url)
+            raise Misconfigured(f"agent.model.base_url {shown!r} is no address: it begins with https://")
 
 
 def _price_list(settings: ModelSettings) -> str:

@@ -1,10 +1,21 @@
 """The `nats:` section of a configuration file, shared by both services."""
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
+from groundwork.address import login_in, secrets_in, without_login
 from groundwork.nats_settings import NatsSettings
+from groundwork.secret import fault_of, unfit
+
+
+def _with_fit_logins(urls: tuple[str, ...]) -> tuple[str, ...]:
+    for url in urls:
+        login = login_in(url)
+        if login is not None and (fault := fault_of(login)):
+            raise unfit(f"the password or token in the address of {without_login(url)} {fault}")
+    return urls
 
 
 class NatsSection(BaseModel):
@@ -12,7 +23,7 @@ class NatsSection(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    urls: tuple[str, ...] = ("nats://127.0.0.1:4222",)
+    urls: Annotated[tuple[str, ...], AfterValidator(_with_fit_logins)] = Field(("nats://127.0.0.1:4222",), repr=False)
     """Any servers of one cluster."""
     creds_file: Path | None = None
     nkey_seed_file: Path | None = None
@@ -45,4 +56,5 @@ class NatsSection(BaseModel):
 
     def secrets(self) -> tuple[str, ...]:
         """Values that no log may show."""
-        return tuple(s.get_secret_value() for s in (self.password, self.token) if s)
+        given = (s.get_secret_value() for s in (self.password, self.token) if s)
+        return (*given, *(secret for url in self.urls for secret in secrets_in(url)))

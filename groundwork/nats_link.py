@@ -71,13 +71,15 @@ async def connect(settings: NatsSettings, *, timeout_s: float = 10.0) -> "NatsLi
     finally:
         if client.is_connecting or (client.is_connected and not watch.up.is_set()):  # given up half way
             await _close(client, within_s=1.0)
-    return NatsLink(client, watch, answers)
+    return NatsLink(client, watch, answers, servers=settings.servers)
 
 
 class NatsLink:
     """A connection that comes back by itself. Made by `connect`; for many tasks of one event loop."""
 
-    def __init__(self, client: Client, watch: ConnectionWatch, answers: PendingAnswers) -> None:
+    def __init__(self, client: Client, watch: ConnectionWatch, answers: PendingAnswers, *, servers: str) -> None:
+        self.servers = servers
+        """The addresses for people, without a login."""
         self._client = client
         self._watch = watch
         self._answers = answers

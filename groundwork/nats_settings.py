@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from groundwork.address import without_login
 from groundwork.nats_errors import Misconfigured
 
 
@@ -36,7 +37,7 @@ class NatsSettings:
     @property
     def servers(self) -> str:
         """The addresses for people: without user, password and token."""
-        return ", ".join(_without_login(url) for url in self.urls)
+        return ", ".join(without_login(url if "://" in url else f"nats://{url}") for url in self.urls)
 
 
 def client_options(settings: NatsSettings) -> dict[str, Any]:
@@ -60,11 +61,6 @@ def client_options(settings: NatsSettings) -> dict[str, Any]:
     if settings.tls_ca or settings.tls_cert or settings.tls_first:
         options |= {"tls": _tls_context(settings), "tls_handshake_first": settings.tls_first}
     return options
-
-
-def _without_login(url: str) -> str:
-    scheme, _, rest = url.partition("://") if "://" in url else ("nats", "", url)
-    return f"{scheme}://{rest.rpartition('@')[2]}"
 
 
 def _readable(path: Path | None, what: str) -> str | None:

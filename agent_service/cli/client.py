@@ -10,6 +10,7 @@ import httpx2
 
 from agent_service.cli.complaints import Refused
 from agent_service.cli.exits import Exit
+from groundwork.address import without_login
 
 CONNECT_WITHIN_S = 5.0
 ANSWER_WITHIN_S = 20.0
@@ -33,7 +34,7 @@ class AgentClient:
     """Calls the agent at `url`; closed on leaving."""
 
     def __init__(self, url: str, token: str | None) -> None:
-        self._url = url
+        self._url = without_login(url)
         headers = {"Authorization": f"Bearer {_sendable(token)}"} if token else {}
         address, timeout = _address(url), httpx2.Timeout(ANSWER_WITHIN_S, connect=CONNECT_WITHIN_S)
         tls = address.scheme == "https"  # without it no certificates are loaded, which takes longer than most answers
@@ -146,9 +147,11 @@ def _address(url: str) -> httpx2.URL:
     try:
         address = httpx2.URL(url)
     except httpx2.InvalidURL as error:
-        raise Refused(f"{url} is no address ({error}): write it like http://127.0.0.1:8700", Exit.USAGE) from error
+        raise Refused(f"{without_login(url)} is no address: write it like http://127.0.0.1:8700", Exit.USAGE) from error
     if address.scheme not in ("http", "https") or not address.host:
-        raise Refused(f"{url} is no address of an agent: write it like http://127.0.0.1:8700", Exit.USAGE)
+        raise Refused(
+            f"{without_login(url)} is no address of an agent: write it like http://127.0.0.1:8700", Exit.USAGE
+        )
     return address
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from agent_service.adapters.nats_topology import topology
@@ -24,7 +25,7 @@ from groundwork.nats_settings import NatsSettings
 from groundwork.topology import create_missing
 from schemas import subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
-from tests.cli.calling import agentic
+from tests.cli.calling import agentic, agentic_here, interrupt, started
 from tests.nats_server import server_with
 
 SAMPLES = Path(__file__).parents[2] / "schemas" / "samples"
@@ -212,6 +213,32 @@ async def test_a_refused_login_is_told_without_the_password(tmp_path: Path, unus
     assert "login is refused" in served.err
     assert len(served.err.splitlines()) <= 2
     assert "wrong-password" not in str(check) + served.err + set_up.err + set_up.out
+
+
+async def test_a_password_in_the_address_of_the_bus_is_never_shown(tmp_path: Path, unused_port: int) -> None:
+    users = {"users": [{"user": "agent", "password": ITS_PASSWORD}]}
+    server = {"authorization": users, "jetstream": {"store_dir": str(tmp_path / "js")}}
+    async with server_with(tmp_path, unused_port, server) as address:
+        config = configured(tmp_path, f"nats://agent:{ITS_PASSWORD}@{address}")
+        await up(address)
+        said = str(agentic("setup", "--config", config))
+        with started("serve", "--config", config) as agent:
+            assert agent.stderr
+            said += (ready := next(line for line in agent.stderr if '"ready"' in line))
+            said += httpx2.get(f"{json.loads(ready)['http']}/readyz", trust_env=False).text
+            interrupt(agent)
+            said += agent.stderr.read()
+        said += str(agentic("doctor", "--config", config)) + str(agentic("doctor", "--settings", "--config", config))
+    assert json.loads(ready)["nats"] == f"nats://{address}"
+    assert address in said
+    assert ITS_PASSWORD not in said
+
+
+@pytest.mark.parametrize("url", ["http://me:my-password@127.0.0.1:1", "ftp://me:my-password@host"])
+def test_a_password_in_the_address_of_the_agent_is_not_shown(url: str) -> None:
+    called = agentic_here("runs", "--url", url)
+    assert called.code in {2, 69}
+    assert "my-password" not in called.err + called.out
 
 
 @pytest.mark.parametrize("value", ["", "x"])

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import nkeys  # type: ignore[import-untyped]  # it has no annotations
 import pytest
+from pydantic import ValidationError
 
 from groundwork.embedded_nats import EmbeddedNats
+from groundwork.nats_config import NatsSection
 from groundwork.nats_errors import BusFull, Misconfigured, Refused, TryAgain, Unreachable
 from groundwork.nats_link import NatsLink, connect
 from groundwork.nats_settings import NatsSettings
@@ -202,6 +204,21 @@ async def test_a_server_that_does_not_answer_is_named_without_its_password(unuse
 def test_settings_never_show_a_secret() -> None:
     settings = NatsSettings(urls=("nats://u:pa/ss@host:4222", "tok@other"), user="u", password=RIGHT, token=WRONG)
     assert repr(settings) == "NatsSettings(nats://host:4222, nats://other, name='agentic-loop')"
+
+
+def test_a_section_hides_the_logins_in_its_addresses_and_names_them_to_the_log() -> None:
+    section = NatsSection(urls=("nats://me:pass%2Fword@host:4222", "nats://a-long-token@other", "third:4222"))
+    assert section.secrets() == ("pass%2Fword", "pass/word", "a-long-token")
+    assert section.settings("x").servers == "nats://host:4222, nats://other, nats://third:4222"
+    assert "pass%2F" not in repr(section)
+
+
+@pytest.mark.parametrize("url", ["nats://me:@host:4222", "nats://@host", "nats://me:short@host", "token@host"])
+def test_an_address_with_an_empty_or_short_login_is_refused_without_showing_it(url: str) -> None:
+    with pytest.raises(ValidationError, match=r"address of (nats://)?host.* is (empty|too short)") as caught:
+        NatsSection(urls=(url,))
+    told = caught.value.errors(include_input=False)[0]["msg"]
+    assert not any(login in told for login in ("short@", "token@", "me:"))
 
 
 @pytest.mark.parametrize("field", ["creds_file", "nkey_seed_file"])

@@ -1,0 +1,26 @@
+"""Addresses as they may be shown, decided in one place: a login in one (`user:password@`, `token@`) is cut."""
+
+from urllib.parse import unquote
+
+
+def without_login(url: str) -> str:
+    """The address without what opens it. Everything up to the last `@` goes: a password may hold any character."""
+    scheme, rest = _split(url)
+    return scheme + rest.rpartition("@")[2]
+
+
+def login_in(url: str) -> str | None:
+    """The password or token in the address, as it is written there; None for an address without a login."""
+    login, at, _ = _split(url)[1].rpartition("@")
+    return (login.partition(":")[2] if ":" in login else login) if at else None
+
+
+def secrets_in(url: str) -> tuple[str, ...]:
+    """What no log may show of the address: as it is written, and as the server is told."""
+    login = login_in(url)
+    return tuple(dict.fromkeys((login, unquote(login)))) if login else ()
+
+
+def _split(url: str) -> tuple[str, str]:
+    scheme, mark, rest = url.partition("://")
+    return (scheme + mark, rest) if mark else ("", url)

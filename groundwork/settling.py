@@ -5,12 +5,13 @@
     Poison           published to the dead letters, then terminated
     any other error  delivered again, each time later; after `max_deliveries` treated as Poison
 
-A message that cannot be published to the dead letters is not terminated: it comes back and is buried then.
+A message that cannot be published to the dead letters is not terminated: it comes back and is buried then. Where a
+notice is to be given of each dead letter, it is published beside it; that this fails keeps no message from its grave.
 """
 
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from groundwork.delivery import ACK, Delivery, nak, term
@@ -20,6 +21,9 @@ from groundwork.nats_link import NatsLink
 LONGEST_DELAY = 5.0
 FIRST_DELAY = 0.5
 LONGEST_REASON = 500
+NOTICE_WITHIN_S = 2.0
+MOST_HEADERS = 8 * 1024
+"""Characters of a message's own headers that its dead letter keeps: JetStream takes 64 KiB of headers and no more."""
 
 _OWN_HEADER = re.compile(r"(?!Nats-)[A-Za-z0-9_-]+", re.ASCII)
 
@@ -29,11 +33,26 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """A message that tells others of a dead letter."""
+
+    subject: str
+    body: bytes
+    msg_id: str
+    headers: Mapping[str, str]
+
+
+Notify = Callable[[Delivery, str, str], Notice]
+"""The notice of a delivery that is buried, the stream that it came from, and why. Raises ValueError if it has none."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetters:
     """Where messages go that cannot be handled, and after how many deliveries an error counts as final."""
 
     subject: str
     max_deliveries: int = 5
+    notify: Notify | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +75,20 @@ class Settling:
         except Poison as error:
             return await self._bury(delivery, _one_line(error))
         except Exception as error:  # noqa: BLE001 - a handler's error is the message's fate, never the loop's
-            return await self._failed(delivery, f"{type(error).__name__}: {_one_line(error)}")
+            return await self._failed(delivery, error)
         return ACK
 
-    async def _failed(self, delivery: Delivery, reason: str) -> bytes:
+    async def _failed(self, delivery: Delivery, error: Exception) -> bytes:
+        kind = type(error).__name__
+        reason = f"{kind}: {_one_line(error)}"
         log.error("%s: %s", self._name(delivery), reason)
         if delivery.delivered >= self.dead_letters.max_deliveries:
-            return await self._bury(delivery, reason)
+            # What an error says that nobody foresaw may quote the message: that is for the operator alone.
+            told = f"{kind} at each of {delivery.delivered} deliveries: the log and the dead letter say more"
+            return await self._bury(delivery, reason, told)
         return nak(min(LONGEST_DELAY, FIRST_DELAY * 2 ** (delivery.delivered - 1)))
 
-    async def _bury(self, delivery: Delivery, reason: str) -> bytes:
+    async def _bury(self, delivery: Delivery, reason: str, told: str = "") -> bytes:
         try:
             await self._publish_dead_letter(delivery, reason)
         except BusError as error:
@@ -73,7 +96,18 @@ class Settling:
             log.error("%s: cannot be moved to the dead letters: %s", name, error)  # noqa: TRY400 - one line is enough
             return nak(LONGEST_DELAY)
         log.warning("%s: moved to %s: %s", self._name(delivery), self.dead_letters.subject, reason)
+        if self.dead_letters.notify:
+            await self._give_notice(self.dead_letters.notify, delivery, told or reason)
         return term(reason)
+
+    async def _give_notice(self, notify: Notify, delivery: Delivery, reason: str) -> None:
+        try:
+            notice = notify(delivery, self.stream, reason)
+            await self.link.publish(
+                notice.subject, notice.body, msg_id=notice.msg_id, headers=notice.headers, within_s=NOTICE_WITHIN_S
+            )
+        except (BusError, ValueError) as error:
+            log.warning("%s: nobody is told that it is a dead letter: %s", self._name(delivery), _one_line(error))
 
     async def _publish_dead_letter(self, delivery: Delivery, reason: str) -> None:
         msg_id = f"dead:{self.stream}:{self.durable}:{delivery.stream_seq}"
@@ -87,15 +121,21 @@ class Settling:
 
     def _dead_letter_headers(self, delivery: Delivery, reason: str) -> dict[str, str]:
         """The message's own headers, but those that would steer JetStream again, and where it comes from."""
-        own = {name: value for name, value in delivery.headers.items() if _OWN_HEADER.fullmatch(name)}
-        return own | {
+        said = {
             "Dead-Letter-Subject": delivery.subject,
             "Dead-Letter-Stream": self.stream,
             "Dead-Letter-Consumer": self.durable,
             "Dead-Letter-Sequence": str(delivery.stream_seq),
+            "Dead-Letter-Time": delivery.at.isoformat(),
             "Dead-Letter-Deliveries": str(delivery.delivered),
             "Dead-Letter-Reason": reason,
         }
+        if msg_id := delivery.headers.get("Nats-Msg-Id"):
+            said["Dead-Letter-Msg-Id"] = msg_id[:LONGEST_REASON]
+        own = {name: value for name, value in delivery.headers.items() if _OWN_HEADER.fullmatch(name)}
+        if sum(map(len, (*own, *own.values()))) > MOST_HEADERS:
+            return said | {"Dead-Letter-Headers": "left out: they are too large"}
+        return own | said
 
     def _name(self, delivery: Delivery) -> str:
         return (

@@ -26,6 +26,7 @@ DEDUPE_KEYS = {
     subjects.ESCALATED: "agentic:run:{run_id}:escalated:{seq}",
     subjects.FAILED: "agentic:run:{run_id}:failed",
     subjects.CANCELLED: "agentic:run:{run_id}:cancelled",
+    subjects.REJECTED: "agentic:rejected:{stream}:{stream_seq}",
 }
 """What schemas.keys returns for each event, written out for people."""
 
@@ -43,6 +44,8 @@ HEADERS = {
     "ce-time": "When it happened: RFC 3339, UTC.",
 }
 
+_OF_A_RUN = ("traceparent", "Agentic-Run-Id")
+
 _ENDINGS = (subjects.COMPLETED, subjects.ESCALATED, subjects.FAILED, subjects.CANCELLED)
 
 _WORK = (subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL, subjects.ALL_TOOL_REQUESTS)
@@ -59,7 +62,7 @@ CONSUMERS: dict[str, tuple[str, ...]] = {
 STREAMS: dict[str, tuple[str, ...]] = {
     subjects.STREAM: (*_WORK, *_ENDINGS),
     subjects.STREAM_PROGRESS: (subjects.WAKE_ACCEPTED, subjects.PROGRESS),
-    subjects.STREAM_DEAD_LETTERS: (subjects.ALL_DEAD_LETTERS,),
+    subjects.STREAM_DEAD_LETTERS: (subjects.ALL_DEAD_LETTERS, subjects.REJECTED),
 }
 """What each stream stores, by its name."""
 
@@ -182,12 +185,18 @@ def _message(name: str, examples: Json) -> Json:
 
 
 def _headers_name(event: str) -> str:
+    if event == subjects.REJECTED:
+        return "HeadersOfRejection"
     return "HeadersReceived" if event in INBOUND else "HeadersSent"
 
 
 def _schemas(bodies: Mapping[str, Json]) -> Json:
     headers = {"type": "object", "properties": {n: {"type": "string", "description": d} for n, d in HEADERS.items()}}
-    schemas: Json = {"HeadersReceived": headers, "HeadersSent": headers | {"required": list(HEADERS)}}
+    schemas: Json = {
+        "HeadersReceived": headers,
+        "HeadersSent": headers | {"required": list(HEADERS)},
+        "HeadersOfRejection": headers | {"required": [name for name in HEADERS if name not in _OF_A_RUN]},
+    }
     for name, body in bodies.items():
         schemas |= body.get("$defs", {})
         schemas[name] = {key: value for key, value in body.items() if key != "$defs"}

@@ -276,6 +276,20 @@ class Cancelled(_NotCompleted):
     """A person or a caller stopped the run."""
 
 
+class Rejected(_FromUs):
+    """A message was refused and is a dead letter now. What is told of it was read leniently, and may be missing."""
+
+    subject: Text
+    stream_seq: Count
+    msg_id: Text | None = None
+    dedupe_key: Text | None = None
+    run_id: Id | None = None
+    step: Count | None = None
+    reason: Text
+    repeat_as: Text | None = None
+    """The Nats-Msg-Id for a corrected message: under the one it had, JetStream would still drop it as a duplicate."""
+
+
 Payload = TypeVar("Payload", bound=BaseModel)
 
 
@@ -309,5 +323,6 @@ OUTBOUND: dict[str, type[Envelope[Any]]] = {
     subjects.ESCALATED: Envelope[Escalated],
     subjects.FAILED: Envelope[Failed],
     subjects.CANCELLED: Envelope[Cancelled],
+    subjects.REJECTED: Envelope[Rejected],
 }
-"""What the agent publishes, by subject (tool requests by the subject before the route)."""
+"""What the agent publishes, by subject (tool requests by the subject before the route). The gateway rejects too."""

@@ -13,9 +13,13 @@ def of_event(event_type: str, *, dedupe_key: str, source: str, at: str, run_id: 
     The span id is derived from the dedupe key, so that a message published again carries the same context.
     """
     span_id = hashlib.sha256(dedupe_key.encode()).hexdigest()[:16]
+    correlation = {TRACEPARENT: f"00-{trace_id}-{span_id}-01", RUN_ID: run_id}
+    return correlation | of_cloud_event(event_type, dedupe_key=dedupe_key, source=source, at=at)
+
+
+def of_cloud_event(event_type: str, *, dedupe_key: str, source: str, at: str) -> dict[str, str]:
+    """Headers for an event that may belong to no run."""
     return {
-        TRACEPARENT: f"00-{trace_id}-{span_id}-01",
-        RUN_ID: run_id,
         "ce-specversion": "1.0",
         "ce-id": dedupe_key,
         "ce-type": event_type,

@@ -62,5 +62,9 @@ def failed(run_id: str) -> str:
     return f"{_RUN}{run_id}:failed"
 
 
+def rejected(stream: str, stream_seq: int) -> str:
+    return f"agentic:rejected:{stream}:{stream_seq}"
+
+
 def cancelled(run_id: str) -> str:
     return f"{_RUN}{run_id}:cancelled"

@@ -4,15 +4,18 @@ Cancels and signals have a consumer of their own, so that turns that hold all sl
 """
 
 import asyncio
+from datetime import UTC, datetime
 
 from agent_service.errors import Misconfigured, TryAgain
 from agent_service.intake import Arrival, Intake, Unreadable
+from agent_service.outbox import SOURCE
 from groundwork import nats_errors
 from groundwork.delivery import Delivery
 from groundwork.nats_link import NatsLink
 from groundwork.pull_loop import PullLoop
-from groundwork.settling import DeadLetters, Settling
+from groundwork.settling import DeadLetters, Notice, Settling
 from schemas import subjects
+from schemas.rejection import rejection
 
 IN_PROGRESS_S = 10.0
 """A third of the consumers' ack_wait."""
@@ -61,7 +64,7 @@ class NatsIntake:
             await self._broken
 
     def _loop(self, link: NatsLink, durable: str, dead_letters: str, *, slots: int) -> PullLoop:
-        buried = DeadLetters(dead_letters, max_deliveries=MAX_DELIVERIES)
+        buried = DeadLetters(dead_letters, max_deliveries=MAX_DELIVERIES, notify=_rejection)
         settling = Settling(link, subjects.STREAM, durable, self._handle, buried)
         return PullLoop(settling, slots=slots, in_progress_s=IN_PROGRESS_S)
 
@@ -80,3 +83,8 @@ class NatsIntake:
             if not self._broken.done():
                 self._broken.set_exception(error)
             raise nats_errors.TryAgain(str(error)) from error
+
+
+def _rejection(delivery: Delivery, stream: str, reason: str) -> Notice:
+    event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=datetime.now(UTC))
+    return Notice(event.type, event.body(), event.dedupe_key or "", headers)

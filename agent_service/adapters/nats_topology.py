@@ -91,6 +91,7 @@ def _dead_letters(replicas: int) -> StreamSpec:
             "description": "Agentic Loop: messages that could not be handled, with the reason in their headers.",
             "subjects": [
                 subjects.ALL_DEAD_LETTERS,
+                subjects.REJECTED,
                 f"{advisories}.MAX_DELIVERIES.{subjects.STREAM}.>",
                 f"{advisories}.MSG_TERMINATED.{subjects.STREAM}.>",
             ],

@@ -5,8 +5,10 @@ that ends the process, which resumes after its restart.
 """
 
 import asyncio
+from datetime import UTC, datetime
 
 from ductile_gateway.core.asked import Unacceptable, read_request
+from ductile_gateway.core.results import SOURCE
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.relay import Relay
 from groundwork import nats_errors
@@ -14,8 +16,9 @@ from groundwork.delivery import Delivery
 from groundwork.nats_errors import BusError
 from groundwork.nats_link import NatsLink
 from groundwork.pull_loop import PullLoop
-from groundwork.settling import DeadLetters, Settling
+from groundwork.settling import DeadLetters, Notice, Settling
 from schemas import subjects
+from schemas.rejection import rejection
 
 MOST_DOUBLINGS = 8
 
@@ -39,7 +42,7 @@ class NatsRequests:
     def __init__(self, link: NatsLink, relay: Relay, *, slots: int, in_progress_s: float, grace_s: float) -> None:
         self._relay = relay
         self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS)
+        buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_of)
         settling = Settling(link, subjects.STREAM, subjects.DURABLE_TOOLS, self._handle, buried)
         self._loop = PullLoop(settling, slots=slots, in_progress_s=in_progress_s, grace_s=grace_s)
 
@@ -62,6 +65,12 @@ class NatsRequests:
             if not self._trouble.done():
                 self._trouble.set_exception(error)
             raise nats_errors.TryAgain(str(error)) from error
+
+
+def rejection_of(delivery: Delivery, stream: str, reason: str) -> Notice:
+    """What is told of a message that the gateway refuses. Raises ValueError for a rejection itself."""
+    event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=datetime.now(UTC))
+    return Notice(event.type, event.body(), event.dedupe_key or "", headers)
 
 
 def remedy(error: BusError) -> TryAgain | Broken | Misconfigured:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import nats.errors
 from nats.js.errors import APIError, NotFoundError
 
-from ductile_gateway.adapters.nats_bus import remedy
+from ductile_gateway.adapters.nats_bus import rejection_of, remedy
 from ductile_gateway.core.deliveries import Delivery as Outgoing
 from ductile_gateway.core.lifecycle import LifecycleEvent, Unreadable, read_event
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
@@ -44,7 +44,7 @@ class NatsLifecycle:
     async def run(self) -> None:
         """Consume until cancelled. Raises Broken or Misconfigured."""
         in_progress_s = await self._ack_wait() / 3
-        buried = DeadLetters(subjects.DEAD_LETTERS_OUTBOUND)
+        buried = DeadLetters(subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_of)
         settling = Settling(self._link, self._stream, self._durable, self._handle, buried)
         async with asyncio.TaskGroup() as group:
             group.create_task(PullLoop(settling, slots=SLOTS, in_progress_s=in_progress_s).run())

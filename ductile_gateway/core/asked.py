@@ -64,7 +64,7 @@ def read_again(route: str, body: bytes, *, trace_id: str | None) -> Asked:
     except ValidationError as error:
         raise Unacceptable(f"not a valid {subjects.TOOL_REQUEST}: {_flaws(error)}") from None
     if envelope.type != subject:
-        raise Unacceptable(f"a message of type {envelope.type[:80]!r} came on subject {subject}")
+        raise Unacceptable(f"a message of another type came on subject {subject}")
     request = envelope.payload
     trace_id = trace_id or _digest(request.run_id)[:32]
     return Asked(request=request, route=route, body=body, digest=_digest_of(request, route), trace_id=trace_id)

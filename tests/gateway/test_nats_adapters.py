@@ -21,6 +21,7 @@ from groundwork.nats_link import NatsLink, connect
 from groundwork.nats_settings import NatsSettings
 from schemas import keys, subjects
 from schemas.catalog import Catalog
+from schemas.events import Envelope, Rejected
 from schemas.gateway_status import Finding, GatewayStatus
 from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, dead_letters, results, send
 from tests.gateway.parts import CATALOG, RUN, TRACE, FakeRunner, MemoryLedger, World, a_request, message_of
@@ -67,6 +68,20 @@ async def test_a_message_that_is_no_request_is_buried_and_holds_up_nobody(link: 
         await until(lambda: all_acknowledged(link))
     assert await dead_letters(link) == [body]
     assert [result.status for result in await results(link)] == ["ok"]
+
+
+async def test_who_asked_is_told_that_the_request_was_refused_and_how_to_correct_it(link: NatsLink) -> None:
+    await a_bus(link)
+    subject, body, _ = message_of(a_request())
+    broken = body.replace(b'"tool":"fetch"', b'"tool":"FETCH"')
+    await link.publish(subject, broken, msg_id="theirs", headers={})
+    async with consuming(link, a_world(link).relay()):
+        await until(lambda: all_acknowledged(link))
+    message = await link.jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subjects.REJECTED)
+    told = Envelope[Rejected].model_validate_json(message.data or b"").payload
+    assert (told.subject, told.run_id, told.step) == (subject, RUN, 1)
+    assert (told.msg_id, told.repeat_as) == ("theirs", "theirs#2")
+    assert "payload.tool" in told.reason
 
 
 async def test_another_request_under_a_key_that_is_taken_is_buried(link: NatsLink) -> None:

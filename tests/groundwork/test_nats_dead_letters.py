@@ -14,7 +14,7 @@ from groundwork.delivery import Delivery
 from groundwork.nats_errors import Poison
 from groundwork.nats_link import NatsLink
 from groundwork.pull_loop import consume
-from groundwork.settling import DeadLetters, Handler
+from groundwork.settling import DeadLetters, Handler, Notice, Notify
 from tests.nats_server import a_consumer, a_stream, until
 
 TERMINATED = "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.WORK.>"
@@ -29,8 +29,10 @@ async def bus(link: NatsLink) -> NatsLink:
 
 
 @contextlib.asynccontextmanager
-async def consuming(link: NatsLink, handler: Handler, *, max_deliveries: int = 5) -> AsyncIterator[None]:
-    dead = DeadLetters("dlq.workers", max_deliveries)
+async def consuming(
+    link: NatsLink, handler: Handler, *, max_deliveries: int = 5, notify: Notify | None = None
+) -> AsyncIterator[None]:
+    dead = DeadLetters("dlq.workers", max_deliveries, notify)
     running = asyncio.create_task(
         consume(link, "WORK", "workers", slots=4, handler=handler, dead_letter=dead, in_progress_s=10.0)
     )
@@ -64,12 +66,15 @@ async def test_poison_is_kept_with_all_that_is_needed_to_understand_and_repeat_i
     async with consuming(bus, poisonous):
         message = await dead_letter(bus)
     assert message.data == b"body"
+    assert message.headers is not None
     assert message.headers == {
         "traceparent": "00-1-2-01",
         "Dead-Letter-Subject": "work.a",
         "Dead-Letter-Stream": "WORK",
         "Dead-Letter-Consumer": "workers",
         "Dead-Letter-Sequence": "1",
+        "Dead-Letter-Time": message.headers["Dead-Letter-Time"],
+        "Dead-Letter-Msg-Id": "one",
         "Dead-Letter-Deliveries": "1",
         "Dead-Letter-Reason": "the body is no JSON",
         "Nats-Msg-Id": "dead:WORK:workers:1",
@@ -190,3 +195,57 @@ async def test_what_cannot_be_buried_is_not_terminated(bus: NatsLink, caplog: py
         await a_stream(bus, "DEAD", subjects=["dlq.>"])
         message = await dead_letter(bus)
     assert message.data == b"body"
+
+
+def noticed(delivery: Delivery, stream: str, reason: str) -> Notice:
+    return Notice("dlq.notices", reason.encode(), f"notice:{stream}:{delivery.stream_seq}", {"Of": delivery.subject})
+
+
+def nowhere(_: Delivery, _stream: str, _reason: str) -> Notice:
+    return Notice("no.stream.takes.this", b"", "1", {})
+
+
+def impossible(_: Delivery, _stream: str, _reason: str) -> Notice:
+    raise ValueError("there is nothing to say")
+
+
+async def test_a_notice_is_given_of_a_dead_letter_once_it_is_buried(bus: NatsLink) -> None:
+    await bus.publish("work.a", b"body", msg_id="one", headers={})
+    async with consuming(bus, poisonous, notify=noticed):
+        buried = await dead_letter(bus)
+    notice = await bus.jetstream.get_last_msg("DEAD", "dlq.notices")
+    assert (notice.data, notice.headers) == (
+        b"the body is no JSON",
+        {"Of": "work.a", "Nats-Msg-Id": "notice:WORK:1"},
+    )
+    assert (notice.seq or 0) > (buried.seq or 0)
+
+
+@pytest.mark.parametrize("notify", [nowhere, impossible])
+async def test_a_message_is_buried_though_nobody_can_be_told(
+    bus: NatsLink, notify: Notify, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bus.publish("work.a", b"body", msg_id="one", headers={})
+    async with consuming(bus, poisonous, notify=notify):
+        assert (await dead_letter(bus)).data == b"body"
+    assert "nobody is told" in caplog.text
+
+
+async def test_a_notice_does_not_repeat_what_an_error_says_that_nobody_foresaw(bus: NatsLink) -> None:
+    async def handler(delivery: Delivery) -> None:
+        raise KeyError(delivery.body.decode())
+
+    await bus.publish("work.a", b"s3cret", msg_id="one", headers={})
+    async with consuming(bus, handler, max_deliveries=1, notify=noticed):
+        await dead_letter(bus)
+    notice = await bus.jetstream.get_last_msg("DEAD", "dlq.notices")
+    assert notice.data == b"KeyError at each of 1 deliveries: the log and the dead letter say more"
+
+
+async def test_headers_as_large_as_headers_may_be_do_not_keep_it_from_its_grave(bus: NatsLink) -> None:
+    await bus.publish("work.a", b"", msg_id="one", headers={"Filler": "x" * 65_000})
+    async with consuming(bus, poisonous):
+        message = await dead_letter(bus)
+    assert message.headers is not None
+    assert "Filler" not in message.headers
+    assert message.headers["Dead-Letter-Headers"].startswith("left out")

@@ -138,4 +138,15 @@ PAYLOADS: dict[str, st.SearchStrategy[Any]] = {
     subjects.ESCALATED: st.builds(events.Escalated, **ENDING, resumable=st.booleans()),
     subjects.FAILED: st.builds(events.Failed, **ENDING),
     subjects.CANCELLED: st.builds(events.Cancelled, **ENDING),
+    subjects.REJECTED: st.builds(
+        events.Rejected,
+        subject=TEXTS,
+        stream_seq=COUNTS,
+        msg_id=_maybe(TEXTS),
+        dedupe_key=_maybe(TEXTS),
+        run_id=_maybe(IDS),
+        step=_maybe(COUNTS),
+        reason=TEXTS,
+        repeat_as=_maybe(TEXTS),
+    ),
 }

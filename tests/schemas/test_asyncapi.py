@@ -106,7 +106,15 @@ def test_every_sample_is_an_example(document: dict[str, Any]) -> None:
 
 
 def test_the_dedupe_keys_are_those_of_the_code() -> None:
-    run = {"run_id": "run_1", "step": 3, "seq": 7, "signal_id": "s1", "external_id": "e1", "attempt": 2}
+    rejected = {"stream": "AGENTIC", "stream_seq": 9}
+    run = rejected | {
+        "run_id": "run_1",
+        "step": 3,
+        "seq": 7,
+        "signal_id": "s1",
+        "external_id": "e1",
+        "attempt": 2,
+    }
     assert {event: template.format(**run) for event, template in DEDUPE_KEYS.items()} == {
         "agentic.start": keys.start("e1"),
         "agentic.tool_request": keys.request("run_1", 3, 1),
@@ -119,6 +127,7 @@ def test_the_dedupe_keys_are_those_of_the_code() -> None:
         "agent.escalated": keys.escalated("run_1", 7),
         "agent.failed": keys.failed("run_1"),
         "agent.cancelled": keys.cancelled("run_1"),
+        "agent.rejected": keys.rejected("AGENTIC", 9),
     }
     assert keys.request("run_1", 3, 2) == (DEDUPE_KEYS["agentic.tool_request"] + RETRY_SUFFIX).format(**run)
     assert keys.result("run_1", 3, 2) == (DEDUPE_KEYS["agentic.tool_result"] + RETRY_SUFFIX).format(**run)

@@ -21,6 +21,7 @@ RUN = "run_01JZ8Q5T7W9X2Y4Z6A8B0C1D2E"
         (keys.escalated(RUN, 31), f"agentic:run:{RUN}:escalated:31"),
         (keys.failed(RUN), f"agentic:run:{RUN}:failed"),
         (keys.cancelled(RUN), f"agentic:run:{RUN}:cancelled"),
+        (keys.rejected("AGENTIC", 41), "agentic:rejected:AGENTIC:41"),
     ],
 )
 def test_a_dedupe_key_has_its_form(key: str, expected: str) -> None:

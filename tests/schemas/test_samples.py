@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from schemas import generate
+from schemas import generate, subjects
 from schemas.asyncapi import ANSWERED, DEDUPE_KEYS, RETRY_SUFFIX
 from tests.schemas import samples
 
@@ -53,4 +53,5 @@ def test_a_sample_has_the_dedupe_key_of_its_event(path: Path) -> None:
     body = samples.body(path)
     template = DEDUPE_KEYS[samples.event_of(path)] + (RETRY_SUFFIX if body["payload"].get("attempt", 1) > 1 else "")
     known = {"external_id": body["payload"].get("wake_id"), "seq": body.get("dedupe_key", "").split(":")[-1]}
+    known["stream"] = subjects.STREAM
     assert body.get("dedupe_key") in (None, template.format(**known | body["payload"]))

@@ -19,6 +19,7 @@ NEEDED = (
     subjects.CANCELLED,
     subjects.DEAD_LETTERS_LOOP,
     subjects.DEAD_LETTERS_CONTROL,
+    subjects.REJECTED,
     subjects.CATALOG,
     subjects.STATUS,
     *(

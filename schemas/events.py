@@ -18,6 +18,9 @@ from pydantic import (
     Field,
     JsonValue,
     StringConstraints,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
 )
 
 from schemas import subjects
@@ -132,13 +135,36 @@ class ToolRequest(_FromUs):
     deadline_at: Instant | None = None
 
 
+LONGEST_STDERR = 2048
+"""Characters of it that are told; its end, where the cause stands, is the executor's to choose."""
+
+
+def _if_fit(value: object, fit: ValidatorFunctionWrapHandler) -> object:
+    try:
+        return fit(value[:LONGEST_STDERR] if isinstance(value, str) else value)
+    except ValidationError:
+        return None
+
+
+Told = WrapValidator(_if_fit)
+"""A fact told besides: one that does not fit is left out, and costs nobody the result that it came with."""
+
+
 class ToolError(_FromOutside):
-    """Why a call failed. `class` says what to do; `retryable` says whether another attempt can help."""
+    """Why a call failed. `class` says what to do; `retryable` says whether another attempt can help.
+
+    What an executor knows besides: its own id of the call, how often it ran the tool for it, and the tool's last words.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
     error_class: Text = Field(alias="class", default="tool_error", max_length=64)
     message: Text = Field(max_length=8192)
     retryable: bool = False
+    job_id: Annotated[Text | None, Told] = None
+    attempts: Annotated[Count | None, Told] = None
+    exit_code: Annotated[int | None, Told] = None
+    stderr: Annotated[Text | None, Told] = None
+    last_error: Annotated[Text | None, Told] = None
 
 
 class ToolOutput(_FromOutside):

@@ -84,7 +84,19 @@ PAYLOADS: dict[str, st.SearchStrategy[Any]] = {
         tool=NAMES,
         status=st.sampled_from(["ok", "error", "continuation"]),
         result=_maybe(OBJECTS.map(lambda extra: events.ToolOutput.model_validate({"excerpt": "…"} | extra))),
-        error=_maybe(st.builds(events.ToolError, error_class=TEXTS, message=TEXTS, retryable=st.booleans())),
+        error=_maybe(
+            st.builds(
+                events.ToolError,
+                error_class=TEXTS,
+                message=TEXTS,
+                retryable=st.booleans(),
+                job_id=_maybe(TEXTS),
+                attempts=_maybe(COUNTS),
+                exit_code=_maybe(st.integers(-64, 255)),
+                stderr=_maybe(TEXTS),
+                last_error=_maybe(TEXTS),
+            )
+        ),
         completed_at=INSTANTS,
         attempt=COUNTS,
     ),

@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from schemas.events import INBOUND, MAX_GOAL_BYTES, OUTBOUND, RESERVED_KEYS, AgenticStart, Completed, Envelope
+from schemas.events import (
+    INBOUND,
+    MAX_GOAL_BYTES,
+    OUTBOUND,
+    RESERVED_KEYS,
+    AgenticStart,
+    Completed,
+    Envelope,
+    ToolError,
+)
 from tests.schemas import samples
 
 RUN = "run_01JZ8Q5T7W9X2Y4Z6A8B0C1D2E"
@@ -177,6 +186,20 @@ def test_what_is_no_envelope_is_refused(model: type[BaseModel], body: str) -> No
 def test_a_payload_that_is_no_object_or_lacks_a_required_field_is_refused(payload: str) -> None:
     with pytest.raises(ValidationError, match="payload"):
         raw(payload)
+
+
+def test_a_fact_about_a_failed_call_that_does_not_fit_is_left_out_and_the_error_is_taken() -> None:
+    told = {
+        "message": "it broke",
+        "job_id": 7,
+        "attempts": 0,
+        "exit_code": "one",
+        "last_error": "a\0b",
+        "stderr": "x" * 9999,
+    }
+    error = ToolError.model_validate(told)
+    assert (error.message, error.job_id, error.attempts, error.exit_code, error.last_error) == ("it broke", *[None] * 4)
+    assert error.stderr == "x" * 2048
 
 
 def test_a_value_is_never_changed_after_it_was_checked() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import uvicorn
 
-from agent_service.adapters.argument_schemas import ArgumentSchemas
+from agent_service.adapters.argument_schemas import ArgumentSchemas, schema_flaw
 from agent_service.adapters.http_api import create_app
 from agent_service.adapters.nats_artifacts import NatsArtifacts
 from agent_service.adapters.nats_bus import NatsBus, NatsIntake
@@ -105,7 +105,7 @@ def build(settings: AgentSettings, link: NatsLink, store: SqliteStore, model: Mo
     pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
     thinker = Thinker(model, ArgumentSchemas(), clock, slots=settings.turns, pace=pace)
     turns = Turns(store, outbox, thinker, clock, committed)
-    skills = NatsSkills(link, allow=settings.tools)
+    skills = NatsSkills(link, allow=settings.tools, schema_flaw=schema_flaw)
     intake = Intake(turns, skills, clock, policy=settings.limits.policy(), fused=settings.phases == "fused")
     return Agent(
         settings=settings,

@@ -152,7 +152,10 @@ class Skills(Protocol):
     """The tools on offer now."""
 
     async def catalog(self) -> Catalog:
-        """The newest known catalog, already cut to the allowlist. Raises TryAgain while none is known."""
+        """What the executors offer, cut to the allowlist and merged. Raises TryAgain while nothing is known."""
+
+    def present(self) -> frozenset[str]:
+        """The names of the executors that answered at the last asking."""
 
 
 class Artifacts(Protocol):

@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 async def serve(settings: GatewaySettings) -> None:
     """Run the gateway until cancelled. Raises Misconfigured, Broken or TryAgain, alone or in an ExceptionGroup."""
-    offers = Offers(ArgumentSchemas)
+    offers = Offers(ArgumentSchemas, executor=settings.name)
     status = _status(settings, offers)
     with _locked(settings.store):
         async with _connected(settings) as link, serve_questions(link, status.tell) as questions:
@@ -82,9 +82,9 @@ async def _carry(
         ports = {"ledger": ledger, "runner": runner, "artifacts": _artifacts(link), "runs": NatsRuns(link)}
         relay = _relay(settings, offers, answers, **ports)
         requests = NatsRequests(
-            link, relay, slots=settings.slots, in_progress_s=await ack_wait(link) / 3, grace_s=settings.grace_s
+            link, relay, offers, slots=settings.slots, in_progress_s=await ack_wait(link) / 3, grace_s=settings.grace_s
         )
-        await questions.answer_catalog(lambda: offers.catalog)
+        await questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
         async with asyncio.TaskGroup() as group:
             group.create_task(keep_tidy(ledger, SystemClock(), timedelta(days=settings.ledger_days), what="answers"))
             group.create_task(relay.recover())

@@ -48,6 +48,8 @@ class LogSettings(_Section):
 class GatewaySettings(_Section):
     """Everything that the gateway can be told."""
 
+    name: ToolName = "ductile-gateway"
+    """By this name it offers its tools, beside other executors, and takes requests that name it."""
     nats: NatsSection = NatsSection()
     store: Path = Path(".agentic/gateway")
     """Folder of the ledger and of calls under way, on a local disk: one gateway at a time."""

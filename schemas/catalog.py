@@ -1,8 +1,9 @@
-"""The tool catalog as the gateway serves it to the agent: request and reply on the subject `ductile-gateway.catalog`.
+"""The tools that an executor offers to the agent: request and reply on the subject `ductile-gateway.catalog`.
 
-A tool has a name (what the model says), a route (the Ductile plugin or pipeline that serves it: the last token of the
-request's subject) and commands. A command's tier decides what may be repeated: `read` and idempotent commands may,
-a `write` whose outcome is unknown never is.
+The gateway is one executor; any other that answers there stands beside it. A tool has a name (what the model says), a
+route (the last token of its requests' subject; the gateway's are Ductile plugins and pipelines) and commands. A
+command's tier decides what may be repeated: `read` and idempotent commands may, a `write` whose outcome is unknown
+never is.
 """
 
 from typing import Annotated, Literal
@@ -10,6 +11,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from schemas.events import Text, ToolName
+
+UNNAMED = "unnamed"
+"""What the agent calls an executor that does not say its name. A request to it names no executor."""
 
 
 class _Wire(BaseModel):
@@ -27,17 +31,22 @@ class ToolCommand(_Wire):
 
 
 class ToolOffer(_Wire):
-    """A tool that the gateway can carry out. `timeout_s` is how long one attempt may take there, in seconds."""
+    """A tool that an executor can carry out. `timeout_s` is how long one attempt may take there, in seconds.
+
+    `executor` is set by the agent: the name of whoever offered it.
+    """
 
     name: ToolName
     route: ToolName
     description: Text = ""
     commands: Annotated[tuple[ToolCommand, ...], Field(min_length=1)]
     timeout_s: Annotated[float, Field(gt=0, le=86400)] = 60.0
+    executor: ToolName | None = None
 
 
 class Catalog(_Wire):
-    """All tools on offer, sorted by name. `revision` is a hash of the content."""
+    """All tools that `executor` offers. `revision` is a hash of the content, where the executor tells one."""
 
-    revision: str
+    revision: str = ""
     tools: tuple[ToolOffer, ...]
+    executor: ToolName | None = None

@@ -123,7 +123,10 @@ class AgenticStart(_FromOutside):
 
 
 class ToolRequest(_FromUs):
-    """The agent asks for one attempt of one step. The subject's last token is the route that serves the tool."""
+    """The agent asks for one attempt of one step. The subject's last token is the route that serves the tool.
+
+    `executor` is who offered the tool, if it said its name: any other leaves the request alone.
+    """
 
     run_id: Id
     step: Count
@@ -133,6 +136,7 @@ class ToolRequest(_FromUs):
     requested_at: Instant
     attempt: Count = 1
     deadline_at: Instant | None = None
+    executor: ToolName | None = None
 
 
 LONGEST_STDERR = 2048

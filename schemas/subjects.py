@@ -55,7 +55,7 @@ RUN_STATUS = f"{SERVICE_AGENT}.status"
 """Request and reply: `{run_id}`, and where that run stands, as the HTTP API says it."""
 SERVICE_GATEWAY = "ductile-gateway"
 CATALOG = "ductile-gateway.catalog"
-"""Request and reply: the gateway's tool catalog."""
+"""Request and reply: what an executor offers. Every executor answers, the gateway is one of them."""
 STATUS = "ductile-gateway.status"
 """Request and reply: what the gateway finds when it looks at itself, and at the Ductile behind it."""
 

@@ -1,56 +1,128 @@
-"""The tool catalog, asked for over the bus from the gateway, and cut to what this agent allows."""
+"""The tools on offer, asked for over the bus from every executor that answers, and cut to what this agent allows.
+
+Rules: asked at most every few seconds. After the first answer the others have a moment; who is later still is heard as
+soon as its answer comes, because the inbox stays open. Fills Skills.
+"""
 
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 
-from pydantic import ValidationError
+from nats.aio.msg import Msg
 
+from agent_service import offers
 from agent_service.errors import TryAgain
-from groundwork import nats_errors
+from agent_service.offers import NoCatalog, SchemaCheck, Told
 from groundwork.nats_link import NatsLink
 from schemas import subjects
 from schemas.catalog import Catalog, ToolOffer
 
 FRESH_S = 5.0
 ANSWER_WITHIN_S = 2.0
+OTHERS_WITHIN_S = 0.2
+"""How long the first answer waits for those of others, unless every known executor has answered."""
+NOBODY = "no executor tells its tools: is ductile-gateway running?"
 
 log = logging.getLogger(__name__)
 
 
 class NatsSkills:
-    """Remembers the newest catalog for a few seconds; while the gateway is away the last one is good. Fills Skills."""
+    """Remembers what every executor told last: one that is away keeps its offers. `conflicts` and `flaws` are told."""
 
-    def __init__(self, link: NatsLink, *, allow: tuple[str, ...] | None) -> None:
+    def __init__(
+        self, link: NatsLink, *, allow: tuple[str, ...] | None, schema_flaw: SchemaCheck, fresh_s: float = FRESH_S
+    ) -> None:
         self._link = link
         self._allow = allow
-        self._catalog: Catalog | None = None
+        self._schema_flaw = schema_flaw
+        self._fresh_s = fresh_s
+        self._told: dict[str, Told] = {}
+        self._answered_in: dict[str, int] = {}
+        self._unreadable: tuple[str, ...] = ()
+        self._offers: Mapping[str, ToolOffer] = {}
         self._asked_at = float("-inf")
+        self._round = self._gathered = 0
         self._asking = asyncio.Lock()
+        self._news = asyncio.Event()
+        self._inbox = ""
+        self.problems: tuple[str, ...] = ()
+        """What is left out of the offers, and why."""
 
     async def catalog(self) -> Catalog:
         if self._stale():
             async with self._asking:
                 if self._stale():
                     await self._ask()
-        if self._catalog is None:
-            raise TryAgain("the gateway has not told its tool catalog yet: is ductile-gateway running?")
-        return self._catalog
+        if not self._offers and (self.problems or not self._told):
+            raise TryAgain("; ".join(self.problems) or NOBODY)
+        return Catalog(tools=tuple(self._offers.values()))
+
+    def present(self) -> frozenset[str]:
+        return frozenset(name for name, answered_in in self._answered_in.items() if answered_in >= self._gathered)
 
     def _stale(self) -> bool:
-        return time.monotonic() - self._asked_at > FRESH_S
+        return time.monotonic() - self._asked_at > self._fresh_s
 
     async def _ask(self) -> None:
-        try:
-            reply = await self._link.request(subjects.CATALOG, b"", timeout_s=ANSWER_WITHIN_S)
-            told = Catalog.model_validate_json(reply)
-        except (nats_errors.BusError, ValidationError) as error:
-            log.warning("no tool catalog from the gateway", extra={"why": str(error)[:300]})
-            if self._catalog is None:
+        self._unreadable = ()
+        self._news.clear()
+        if not self._inbox:
+            self._inbox = self._link.new_inbox()
+            await self._link.subscribe(self._inbox, self._on_answer)
+        known = set(self._told)
+        self._round += 1
+        if await self._link.send(subjects.CATALOG, b"", reply=self._inbox) and await self._news_within(ANSWER_WITHIN_S):
+            await self._hear_others(known)
+        self._gathered = self._round
+        self._merge()
+        if self._told:
+            self._asked_at = time.monotonic()
+
+    async def _hear_others(self, known: set[str]) -> None:
+        until = time.monotonic() + OTHERS_WITHIN_S
+        while not known or any(self._answered_in[name] < self._round for name in known):
+            if not await self._news_within(until - time.monotonic()):
                 return
+
+    async def _news_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        happened = self._news.is_set()
+        self._news.clear()
+        return happened
+
+    async def _on_answer(self, message: Msg) -> None:
+        if (message.headers or {}).get("Status") is None:  # else the server says that nobody is there
+            self._hear(message.data)
+        self._news.set()
+
+    def _hear(self, body: bytes) -> None:
+        try:
+            told = offers.read_answer(body, self._schema_flaw)
+        except NoCatalog as flaw:
+            self._unreadable = (*self._unreadable, str(flaw))
         else:
-            self._catalog = told.model_copy(update={"tools": tuple(t for t in told.tools if self._allows(t))})
-        self._asked_at = time.monotonic()
+            self._remember(Told(told.executor, tuple(filter(self._allows, told.offers)), told.flaws))
+        if self._gathered == self._round:
+            self._merge()
+
+    def _remember(self, told: Told) -> None:
+        name = told.executor
+        has_answered = self._answered_in.get(name) == self._round
+        self._told[name] = self._told[name].and_also(told) if has_answered else told
+        self._answered_in[name] = self._round
+
+    def _merge(self) -> None:
+        merged = offers.merge(self._told.values(), self._offers, self.present())
+        flaws = (flaw for told in self._told.values() for flaw in told.flaws)
+        problems = tuple(dict.fromkeys((*flaws, *merged.conflicts, *self._unreadable)))
+        for problem in problems:
+            if problem not in self.problems:
+                log.error("a tool offer is left out", extra={"why": problem})
+        self._offers, self.problems = merged.offers, problems
 
     def _allows(self, tool: ToolOffer) -> bool:
         return tool.route not in subjects.OUR_OWN_ROUTES and (self._allow is None or tool.name in self._allow)

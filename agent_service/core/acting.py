@@ -17,7 +17,7 @@ from agent_service.core.phases import Action
 from agent_service.core.replacing import replace
 from agent_service.core.state import Brief, LastResult, Pending, RunState, StepRecord
 from schemas import keys, subjects
-from schemas.catalog import ToolCommand
+from schemas.catalog import UNNAMED, ToolCommand
 from schemas.events import ARTIFACT_PATH, RESERVED_KEYS, ToolError, ToolRequest, ToolResult
 
 ANSWER_GRACE_S = 10.0
@@ -72,9 +72,16 @@ def request(state: RunState, pending: Pending) -> Publish:
         requested_at=pending.requested_at,
         attempt=pending.attempt,
         deadline_at=min(pending.requested_at + patience, state.brief.limits.deadline_at),
+        executor=_executor(state.brief, action),
     )
     key = keys.request(state.run_id, pending.step, pending.attempt)
     return publish(subjects.tool_request(pending.route), payload, key)
+
+
+def _executor(brief: Brief, action: Action) -> str | None:
+    """Who is asked, by its name if it has told one."""
+    skill = brief.skill(action.tool)
+    return skill.executor if skill and skill.executor != UNNAMED else None
 
 
 def retry(state: RunState, pending: Pending, error: ToolError, *, at: datetime) -> Transition | None:

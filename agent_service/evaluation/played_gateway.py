@@ -13,7 +13,7 @@ from agent_service.evaluation.played_bus import PlayedBus
 from agent_service.evaluation.played_clock import PlayedClock
 from agent_service.evaluation.scenario import ARTIFACT_TOOL, Brought, Scenario, ToolAnswer
 from schemas import keys, subjects
-from schemas.catalog import Catalog
+from schemas.catalog import UNNAMED, Catalog
 from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
 
 Outcome = ToolOutput | ToolError
@@ -33,6 +33,9 @@ class PlayedGateway:
 
     async def catalog(self) -> Catalog:
         return Catalog(revision=self._scenario.name, tools=self.offers)
+
+    def present(self) -> frozenset[str]:
+        return frozenset((UNNAMED,))
 
     def take(self, body: bytes) -> ToolRequest:
         """Carry out a request, and send its result when it is due."""

@@ -1,15 +1,16 @@
 """The gateway on the bus: results out, requests in.
 
-A message that can never be taken up goes to the dead letters; one that meets trouble of the gateway's own never does:
-that ends the process, which resumes after its restart.
+A request for another executor is acknowledged and left alone. A message that can never be taken up goes to the dead
+letters; one that meets trouble of the gateway's own never does: that ends the process, which resumes after its restart.
 """
 
 import asyncio
 from datetime import UTC, datetime
 
-from ductile_gateway.core.asked import Unacceptable, read_request
+from ductile_gateway.core.asked import Asked, Unacceptable, read_request, route_of
 from ductile_gateway.core.results import SOURCE
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
+from ductile_gateway.offers import Offers
 from ductile_gateway.relay import Relay
 from groundwork import nats_errors
 from groundwork.delivery import Delivery
@@ -39,8 +40,11 @@ class NatsBus:
 class NatsRequests:
     """Feeds the relay from the gateway's consumer."""
 
-    def __init__(self, link: NatsLink, relay: Relay, *, slots: int, in_progress_s: float, grace_s: float) -> None:
+    def __init__(
+        self, link: NatsLink, relay: Relay, offers: Offers, *, slots: int, in_progress_s: float, grace_s: float
+    ) -> None:
         self._relay = relay
+        self._offers = offers
         self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_of)
         settling = Settling(link, subjects.STREAM, subjects.DURABLE_TOOLS, self._handle, buried)
@@ -54,12 +58,22 @@ class NatsRequests:
 
     async def _handle(self, delivery: Delivery) -> None:
         try:
-            await self._relay.take(read_request(delivery.subject, delivery.body, delivery.headers))
+            asked = read_request(delivery.subject, delivery.body, delivery.headers)
+        except Unacceptable as error:
+            if self._offers.serves(route_of(delivery.subject)):
+                raise nats_errors.Poison(str(error)) from error
+            return
+        if self._offers.is_ours(asked):
+            await self._take(asked, delivered=delivery.delivered)
+
+    async def _take(self, asked: Asked, *, delivered: int) -> None:
+        try:
+            await self._relay.take(asked)
         except Unacceptable as error:
             raise nats_errors.Poison(str(error)) from error
         except TryAgain as error:
             # What keeps coming back comes back ever later: or waiting for a slow tool would cost more than the tool.
-            delay = error.delay_s * 2 ** min(delivery.delivered - 1, MOST_DOUBLINGS)
+            delay = error.delay_s * 2 ** min(delivered - 1, MOST_DOUBLINGS)
             raise nats_errors.TryAgain(str(error), delay_s=delay) from error
         except (Broken, Misconfigured) as error:
             if not self._trouble.done():

@@ -21,13 +21,15 @@ class Questions:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def answer_catalog(self, catalog: Callable[[], Catalog]) -> None:
-        """From now on, tell the tools too: before, a run would begin without any."""
+    async def answer_catalog(self, catalog: Callable[[], Catalog], *, executor: str) -> None:
+        """From now on, tell the tools too: before, a run would begin without any.
+
+        In a queue group of its own: in the usual one, another executor would answer in our place."""
 
         async def tell(request: Request) -> None:
             await request.respond(catalog().model_dump_json().encode())
 
-        await self._service.add_endpoint(name="catalog", subject=subjects.CATALOG, handler=tell)
+        await self._service.add_endpoint(name="catalog", subject=subjects.CATALOG, handler=tell, queue_group=executor)
 
 
 @contextlib.asynccontextmanager

@@ -48,11 +48,16 @@ class Asked:
 
 def read_request(subject: str, body: bytes, message_headers: Mapping[str, str]) -> Asked:
     """The request in a message. Raises Unacceptable."""
-    route = subject.removeprefix(f"{subjects.TOOL_REQUEST}.")
+    route = route_of(subject)
     if route == subject or not subjects.NAME.fullmatch(route):
         raise Unacceptable(f"subject {subject[:80]} is not {subjects.TOOL_REQUEST} and the name of a route")
     found = _TRACEPARENT.fullmatch(message_headers.get(headers.TRACEPARENT, ""))
     return read_again(route, body, trace_id=found[1] if found else None)
+
+
+def route_of(subject: str) -> str:
+    """What follows the name of the event."""
+    return subject.removeprefix(f"{subjects.TOOL_REQUEST}.")
 
 
 def read_again(route: str, body: bytes, *, trace_id: str | None) -> Asked:

@@ -5,13 +5,14 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from ductile_gateway.adapters.nats_bus import NatsRequests
+from ductile_gateway.offers import Offers
 from ductile_gateway.relay import Relay
 from groundwork.nats_link import NatsLink
 from groundwork.topology import BucketSpec, ConsumerSpec, StreamSpec, Topology, create_missing
 from schemas import keys, subjects
 from schemas.asyncapi import CONSUMERS, STREAMS
 from schemas.events import ToolRequest, ToolResult
-from tests.gateway.parts import message_of, result_in
+from tests.gateway.parts import CATALOG, message_of, offering, result_in
 
 DAY = 86400.0
 ACK_WAIT = 5.0
@@ -38,9 +39,9 @@ async def send(link: NatsLink, request: ToolRequest, route: str = "jina-reader")
 
 
 @contextlib.asynccontextmanager
-async def consuming(link: NatsLink, relay: Relay) -> AsyncIterator[None]:
+async def consuming(link: NatsLink, relay: Relay, offers: Offers | None = None) -> AsyncIterator[None]:
     """The relay at work, as after a start."""
-    requests = NatsRequests(link, relay, slots=8, in_progress_s=0.5, grace_s=1)
+    requests = NatsRequests(link, relay, offers or offering(CATALOG), slots=8, in_progress_s=0.5, grace_s=1)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(work) for work in (relay.recover(), relay.say_again(), requests.run())]
         yield

@@ -24,7 +24,7 @@ from schemas.catalog import Catalog
 from schemas.events import Envelope, Rejected
 from schemas.gateway_status import Finding, GatewayStatus
 from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, dead_letters, results, send
-from tests.gateway.parts import CATALOG, RUN, TRACE, FakeRunner, MemoryLedger, World, a_request, message_of
+from tests.gateway.parts import CATALOG, RUN, TRACE, FakeRunner, MemoryLedger, World, a_request, message_of, offering
 from tests.nats_server import server_with, until
 
 
@@ -119,8 +119,8 @@ async def test_a_slow_tool_does_not_keep_a_fast_one_waiting(link: NatsLink) -> N
     for step in range(1, 31):
         await send(link, a_request(step=step))
     await send(link, a_request(step=99, tool="fast"), "fast")
-    relay = world.relay(Catalog(revision="1", tools=(*CATALOG.tools, fast)), width=2, room=4)
-    async with consuming(link, relay):
+    offers = offering(Catalog(revision="1", tools=(*CATALOG.tools, fast)))
+    async with consuming(link, world.relay(offers.catalog, offers=offers, width=2, room=4), offers):
         await until(lambda: _answered(link, "fast"))
         assert not await _answered(link, "fetch")
         world.runner.gate.set()
@@ -157,7 +157,7 @@ async def fine() -> GatewayStatus:
 
 async def test_the_catalog_and_how_the_gateway_is_are_told_to_whoever_asks(link: NatsLink) -> None:
     async with serve_questions(link, fine) as questions:
-        await questions.answer_catalog(lambda: CATALOG)
+        await questions.answer_catalog(lambda: CATALOG, executor="hands")
         assert Catalog.model_validate_json(await link.request(subjects.CATALOG, b"")) == CATALOG
         assert GatewayStatus.model_validate_json(await link.request(subjects.STATUS, b"")) == await fine()
         service = json.loads(await link.request("$SRV.INFO.ductile-gateway", b""))
@@ -223,7 +223,8 @@ async def test_trouble_of_its_own_ends_the_gateway_and_buries_no_request(
 
     await a_bus(link)
     await send(link, a_request())
-    requests = NatsRequests(link, a_world(link, ledger=Failing()).relay(), slots=8, in_progress_s=1, grace_s=1)
+    relay = a_world(link, ledger=Failing()).relay()
+    requests = NatsRequests(link, relay, offering(CATALOG), slots=8, in_progress_s=1, grace_s=1)
     with pytest.raises(ExceptionGroup) as failure:
         await requests.run()
     assert failure.group_contains(error, match="the disk failed")

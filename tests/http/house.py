@@ -80,6 +80,9 @@ class _NoSkills:
     async def catalog(self) -> Catalog:
         raise TryAgain("the gateway is away")
 
+    def present(self) -> frozenset[str]:
+        return frozenset()
+
 
 class MoodyArchive:
     """The store's archive, which can be away. Fills the port Archive."""

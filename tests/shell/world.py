@@ -22,7 +22,7 @@ from agent_service.recovery import Recovery
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
 from schemas import keys, subjects
-from schemas.catalog import Catalog, ToolCommand, ToolOffer
+from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolOutput, ToolRequest, ToolResult
 from tests.fakes import FakeClock, MemoryStore
 from tests.runs import NOON
@@ -108,6 +108,9 @@ class NoSchemas:
 class Offer:
     async def catalog(self) -> Catalog:
         return Catalog(revision="1", tools=(APPEND,))
+
+    def present(self) -> frozenset[str]:
+        return frozenset((UNNAMED,))
 
 
 class World:

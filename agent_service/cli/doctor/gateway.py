@@ -1,21 +1,24 @@
-"""Checks of the gateway: the tools that it tells, and what it finds of itself and of the Ductile behind it."""
+"""Checks of the executors: the tools they tell, and what the gateway finds of itself and of the Ductile behind it."""
 
 from collections.abc import AsyncIterator
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from agent_service.adapters.argument_schemas import schema_flaw
+from agent_service.adapters.nats_skills import NatsSkills
 from agent_service.cli.doctor.check import Check, ok, warning, wrong
+from agent_service.errors import TryAgain
 from groundwork.nats_errors import BusError
 from groundwork.nats_link import NatsLink
 from schemas import subjects
-from schemas.catalog import Catalog, ToolOffer
+from schemas.catalog import ToolOffer
 from schemas.gateway_status import Finding, GatewayStatus
 
-ANSWER_WITHIN_S = 2.0
 LOOKS_WITHIN_S = 5.0
 """The gateway asks Ductile in its turn."""
 
+CORRECT = "correct what the executor named there offers, or rename its tool"
 START = "start `ductile-gateway serve`; `ductile-gateway check` lists its tools"
 
 Told = TypeVar("Told", bound=BaseModel)
@@ -37,17 +40,18 @@ async def gateway(link: NatsLink, allowed: tuple[str, ...] | None) -> AsyncItera
 
 async def _tools(link: NatsLink, allowed: tuple[str, ...] | None, *, silent: str) -> Check:
     """`silent`: what to do about a gateway that tells no tools."""
+    skills = NatsSkills(link, allow=None, schema_flaw=schema_flaw)
     try:
-        catalog = await _ask(link, subjects.CATALOG, Catalog, within_s=ANSWER_WITHIN_S)
-    except ValidationError:
-        return wrong("tools", "the gateway's answer is no catalog", remedy="run both services in the same version")
-    if catalog is None:
-        return wrong("tools", "no gateway tells its tools", remedy=silent)
+        catalog = await skills.catalog()
+    except TryAgain as nothing:
+        return wrong("tools", str(nothing), remedy=CORRECT if skills.problems else silent)
     names = {tool.name for tool in catalog.tools}
+    if skills.problems:
+        return warning("tools", "; ".join(skills.problems), remedy=CORRECT)
     unknown = [name for name in allowed or () if name not in names]
     if unknown:
-        text = f"agent.tools names {', '.join(unknown)}, which no gateway offers"
-        return warning("tools", text, remedy="correct agent.tools, or the gateway's tools")
+        text = f"agent.tools names {', '.join(unknown)}, which nobody offers"
+        return warning("tools", text, remedy="correct agent.tools, or the executor's tools")
     offered = [tool for tool in catalog.tools if allowed is None or tool.name in allowed]
     if not offered:
         return wrong("tools", "there is no tool that a run may use", remedy=START)

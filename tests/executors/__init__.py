@@ -1,0 +1,1 @@
+"""Executors of several kinds on one bus, beside each other and the gateway."""

@@ -1,0 +1,4 @@
+"""A real bus for executors that stand beside each other."""
+
+from tests.nats_server import link as link
+from tests.nats_server import nats_server as nats_server

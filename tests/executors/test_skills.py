@@ -1,0 +1,146 @@
+"""The agent hears every executor that answers on the bus, and knows which of them are there."""
+
+import json
+from typing import Any
+
+import pytest
+from nats.micro import add_service
+
+from agent_service.adapters.argument_schemas import schema_flaw
+from agent_service.adapters.nats_skills import NatsSkills
+from agent_service.errors import TryAgain
+from groundwork.nats_link import NatsLink
+from schemas import subjects
+from tests.nats_server import until
+
+
+def catalog_of(executor: str | None, *names: str, tier: str = "read") -> bytes:
+    tools = [{"name": name, "route": name, "commands": [{"name": "do", "tier": tier}]} for name in names]
+    return json.dumps({"executor": executor, "tools": tools}).encode()
+
+
+class Executor:
+    """Answers for its tools, while it is there; `asked` counts the questions."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.answer: bytes | None = answer
+        self.asked = 0
+
+    async def begin(self, link: NatsLink) -> "Executor":
+        await link.subscribe(subjects.CATALOG, self._tell)
+        await link.client.flush()
+        return self
+
+    async def _tell(self, message: Any) -> None:
+        self.asked += 1
+        if self.answer is not None:
+            await message.respond(self.answer)
+
+
+@pytest.fixture
+def skills(link: NatsLink) -> NatsSkills:
+    return NatsSkills(link, allow=None, schema_flaw=schema_flaw, fresh_s=0.0)
+
+
+async def names(skills: NatsSkills) -> list[str]:
+    return [tool.name for tool in (await skills.catalog()).tools]
+
+
+async def test_every_executor_is_heard_and_known_to_be_there(link: NatsLink, skills: NatsSkills) -> None:
+    for number in range(5):
+        await Executor(catalog_of(f"executor-{number}", f"tool-{number}")).begin(link)
+    assert await names(skills) == [f"tool-{number}" for number in range(5)]
+    assert skills.present() == {f"executor-{number}" for number in range(5)}
+
+
+async def test_an_executor_that_falls_silent_keeps_its_tools_and_is_known_to_be_away(
+    link: NatsLink, skills: NatsSkills
+) -> None:
+    await Executor(catalog_of("stays", "walk")).begin(link)
+    leaves = await Executor(catalog_of("leaves", "talk")).begin(link)
+    assert await names(skills) == ["talk", "walk"]
+    leaves.answer = None
+    assert await names(skills) == ["talk", "walk"]
+    assert skills.present() == {"stays"}
+
+
+async def test_one_that_comes_later_is_heard_at_the_next_asking(link: NatsLink, skills: NatsSkills) -> None:
+    await Executor(catalog_of("early", "walk")).begin(link)
+    assert await names(skills) == ["walk"]
+    await Executor(catalog_of("late", "talk")).begin(link)
+    await names(skills)
+    await until(lambda: skills.present() == {"early", "late"})
+    assert await names(skills) == ["talk", "walk"]
+
+
+async def test_executors_that_forgot_their_name_all_count(link: NatsLink, skills: NatsSkills) -> None:
+    await Executor(catalog_of(None, "walk")).begin(link)
+    await Executor(catalog_of(None, "talk")).begin(link)
+    for _ in range(2):
+        assert await names(skills) == ["talk", "walk"]
+    assert skills.present() == {"unnamed"}
+
+
+async def test_an_illegal_name_stops_nothing_but_its_own_offer_and_is_told(link: NatsLink, skills: NatsSkills) -> None:
+    await Executor(catalog_of("shop", "Not A Name", "walk")).begin(link)
+    assert await names(skills) == ["walk"]
+    assert "shop offers 'Not A Name', which is left out" in skills.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (None, "no executor tells its tools: is ductile-gateway running"),
+        (catalog_of("shop", "Not A Name"), "shop offers 'Not A Name', which is left out: name"),
+        (b"hello", "an answer is no catalog of tools"),
+    ],
+)
+async def test_without_any_tool_the_true_reason_is_said(
+    link: NatsLink, skills: NatsSkills, answer: bytes | None, reason: str
+) -> None:
+    if answer is not None:
+        await Executor(answer).begin(link)
+    with pytest.raises(TryAgain, match=reason):
+        await skills.catalog()
+
+
+async def test_an_answer_that_is_no_catalog_takes_nothing_from_who_answered_before(
+    link: NatsLink, skills: NatsSkills
+) -> None:
+    shop = await Executor(catalog_of(None, "walk")).begin(link)
+    await names(skills)
+    shop.answer = b"hello"
+    assert await names(skills) == ["walk"]
+
+
+async def test_the_executors_are_asked_once_in_a_while_only(link: NatsLink) -> None:
+    skills = NatsSkills(link, allow=None, schema_flaw=schema_flaw, fresh_s=60.0)
+    shop = await Executor(catalog_of("shop", "walk")).begin(link)
+    for _ in range(3):
+        await names(skills)
+    assert shop.asked == 1
+
+
+async def test_what_the_agent_may_not_use_is_not_even_a_conflict(link: NatsLink) -> None:
+    skills = NatsSkills(link, allow=("walk",), schema_flaw=schema_flaw)
+    await Executor(catalog_of("a", "walk", "talk")).begin(link)
+    await Executor(catalog_of("b", "talk", tier="write")).begin(link)
+    assert await names(skills) == ["walk"]
+    assert skills.problems == ()
+
+
+async def test_executors_that_are_micro_services_stand_beside_the_gateway(link: NatsLink, skills: NatsSkills) -> None:
+    """They sit in one queue group unless they say otherwise, so that one of them answers: each sooner or later."""
+    for name in ("shop", "mill"):
+        service = await add_service(link.client, name=name, version="1.0.0")
+
+        async def tell(request: Any, answer: bytes = catalog_of(name, f"{name}-tool")) -> None:
+            await request.respond(answer)
+
+        await service.add_endpoint(name="catalog", subject=subjects.CATALOG, handler=tell)
+    await link.client.flush()
+
+    async def both() -> bool:
+        return await names(skills) == ["mill-tool", "shop-tool"]
+
+    await until(both)

@@ -1,0 +1,103 @@
+"""The offers of several executors become one list, and what is left out of it is told."""
+
+import json
+from typing import Any
+
+import pytest
+
+from agent_service.adapters.argument_schemas import schema_flaw
+from agent_service.offers import Merged, NoCatalog, Told, merge, read_answer
+from schemas.catalog import ToolOffer
+
+ONE, OTHER = {"name": "say", "tier": "read"}, {"name": "say", "tier": "write"}
+
+
+def tool(name: str = "talk", command: dict[str, Any] = ONE) -> dict[str, Any]:
+    return {"name": name, "route": name, "commands": [command]}
+
+
+def told(executor: str | None, *tools: Any) -> Told:
+    return read_answer(json.dumps({"executor": executor, "tools": tools}).encode(), schema_flaw)
+
+
+def merged(*answers: Told, before: Merged | None = None, silent: str = "") -> Merged:
+    present = frozenset(answer.executor for answer in answers) - {silent}
+    return merge(answers, before.offers if before else {}, present)
+
+
+def owners(result: Merged) -> dict[str, Any]:
+    return {name: offer.executor for name, offer in result.offers.items()}
+
+
+def test_offers_of_several_executors_stand_side_by_side_sorted_by_name() -> None:
+    result = merged(told("b", tool("walk")), told("a", tool("talk")), told(None, tool("sing")))
+    assert list(owners(result).items()) == [("sing", "unnamed"), ("talk", "a"), ("walk", "b")]
+    assert result.conflicts == ()
+
+
+def test_the_same_tool_of_two_is_of_the_first_and_nothing_to_complain_of() -> None:
+    result = merged(told("b", tool()), told("a", tool()))
+    assert (owners(result), result.conflicts) == ({"talk": "b"}, ())
+
+
+def test_different_tools_of_one_name_are_told_with_both_executors_and_the_first_keeps_it() -> None:
+    first = merged(told("b", tool()), told("a", tool(command=OTHER)))
+    turned = merged(told("a", tool(command=OTHER)), told("b", tool()), before=first)
+    for result in (first, turned):
+        assert owners(result) == {"talk": "b"}
+        assert result.offers["talk"].commands[0].tier == "read"
+        (conflict,) = result.conflicts
+        assert "tool talk of a is left out: b offered another" in conflict
+
+
+def test_an_executor_may_change_its_own_tool() -> None:
+    before = merged(told("a", tool()), told("b", tool("walk")))
+    after = merged(told("a", tool(command=OTHER)), told("b", tool("walk")), before=before)
+    assert after.offers["talk"].commands[0].tier == "write"
+    assert after.conflicts == ()
+
+
+def test_a_tool_that_its_executor_takes_back_is_of_the_next() -> None:
+    before = merged(told("a", tool()), told("b", tool(command=OTHER)))
+    assert owners(merged(told("a"), told("b", tool(command=OTHER)), before=before)) == {"talk": "b"}
+
+
+@pytest.mark.parametrize(("stand_in", "owner"), [(ONE, "b"), (OTHER, "a")])
+def test_a_silent_executor_keeps_its_tool_unless_another_offers_just_the_same(
+    stand_in: dict[str, Any], owner: str
+) -> None:
+    answers = told("a", tool()), told("b", tool(command=stand_in))
+    assert owners(merged(*answers, before=merged(*answers), silent="a")) == {"talk": owner}
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (tool("Not A Name"), "'Not A Name', which is left out: name: String should match"),
+        (tool("talk") | {"commands": []}, "commands"),
+        (tool(command=ONE | {"input_schema": {"type": "objekt"}}), "the input_schema of command say"),
+        (tool() | {"timeout_s": "NaN"}, "timeout_s"),
+        ("talk", "'talk'"),
+        (None, "None"),
+    ],
+)
+def test_one_bad_offer_is_left_out_alone_and_told_with_its_executor(bad: Any, says: str) -> None:
+    answer = told("shop", tool("walk"), bad)
+    (flaw,) = answer.flaws
+    assert [offer.name for offer in answer.offers] == ["walk"]
+    assert flaw.startswith("shop offers ")
+    assert says in flaw
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}", b'{"tools": 1}', b'{"tools": [], "executor": "Not A Name"}', b"\xff"]
+)
+def test_what_is_no_catalog_is_told_as_such(body: bytes) -> None:
+    with pytest.raises(NoCatalog, match="no catalog of tools"):
+        read_answer(body, schema_flaw)
+
+
+def test_an_offer_is_of_who_made_it_whatever_it_says() -> None:
+    (offer,) = told("shop", tool() | {"executor": "another"}).offers
+    assert isinstance(offer, ToolOffer)
+    assert offer.executor == "shop"

@@ -27,7 +27,7 @@ from agent_service.adapters.system_clock import SystemClock
 from agent_service.background import Background
 from agent_service.errors import Misconfigured, TryAgain
 from agent_service.feed import Feed
-from agent_service.intake import Intake
+from agent_service.intake import COUNTED, Intake
 from agent_service.journal import Commit
 from agent_service.models import open_model
 from agent_service.outbox import Outbox
@@ -38,9 +38,11 @@ from agent_service.projections.workspace import Workspace
 from agent_service.recovery import FORGETTABLE, Recovery
 from agent_service.runs import Runs
 from agent_service.settings import AgentSettings
+from agent_service.starter import Starter
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
 from groundwork import nats_errors, nats_link
+from groundwork.counts import Counts
 from groundwork.http_protocol import BoundedProtocol
 from groundwork.nats_link import NatsLink
 from groundwork.process_lock import AlreadyRunning, ProcessLock
@@ -52,6 +54,7 @@ CONNECT_WITHIN_S = 10.0
 MOST_CONNECTIONS = 1000
 OPERATORS_CHOICE = frozenset({"max_bytes", "max_age", "num_replicas"})
 """What a stream may have otherwise than we would create it."""
+OF_THE_BUS = {"ids_taken_by_others": "Message ids of ours that somebody else's message had"}
 LIVE_TRAIL_S = 2.0
 """How old the paper trail of a run that goes on may be."""
 
@@ -68,6 +71,8 @@ class Agent:
     recovery: Recovery
     intake: NatsIntake
     projector: Projector
+    starter: Starter
+    counts: Counts
     runs: Runs
     skills: NatsSkills
     thinker: Thinker
@@ -106,7 +111,9 @@ def build(settings: AgentSettings, link: NatsLink, store: SqliteStore, model: Mo
     thinker = Thinker(model, ArgumentSchemas(), clock, slots=settings.turns, pace=pace)
     turns = Turns(store, outbox, thinker, clock, committed)
     skills = NatsSkills(link, allow=settings.tools, schema_flaw=schema_flaw)
-    intake = Intake(turns, skills, clock, policy=settings.limits.policy(), fused=settings.phases == "fused")
+    policy, counts = settings.limits.policy(), Counts(COUNTED | OF_THE_BUS)
+    intake = Intake(turns, skills, clock, policy=policy, fused=settings.phases == "fused", counts=counts)
+    starter = Starter(intake.begin, store, background, slots=settings.turns)
     return Agent(
         settings=settings,
         link=link,
@@ -114,7 +121,9 @@ def build(settings: AgentSettings, link: NatsLink, store: SqliteStore, model: Mo
         recovery=Recovery(turns, store, store, outbox, background, slots=settings.turns),
         intake=NatsIntake(link, intake, slots=settings.turns),
         projector=projector,
-        runs=Runs(store, store, intake, feed, background, max_queued=settings.http.max_queued),
+        starter=starter,
+        counts=counts,
+        runs=Runs(store, store, intake, feed, background, accepted=starter.nudge, max_queued=settings.http.max_queued),
         skills=skills,
         thinker=thinker,
         workspace=workspace,
@@ -130,6 +139,12 @@ async def readiness(agent: Agent) -> dict[str, str]:
         "skills": await _wrong_with(agent.skills.catalog()),
         "model": agent.thinker.trouble,
     }
+
+
+def metrics(agent: Agent) -> str:
+    """What is counted, in the Prometheus text format."""
+    agent.counts.take_over("ids_taken_by_others", agent.link.ids_taken)
+    return agent.counts.exposed("agentic")
 
 
 async def _wrong_with(question: Awaitable[object]) -> str:
@@ -198,7 +213,9 @@ async def _check(link: NatsLink) -> None:
 
 
 async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket) -> None:
-    http = create_app(agent.runs, agent.workspace, lambda: readiness(agent), agent.settings)
+    http = create_app(
+        agent.runs, agent.workspace, lambda: readiness(agent), agent.settings, metrics=lambda: metrics(agent)
+    )
     config = uvicorn.Config(
         http,
         loop="none",
@@ -218,6 +235,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     agent.projector.catch_up(await agent.store.unsettled(since))
     for work in (
         agent.intake.run(),
+        agent.starter.run(),
         agent.recovery.keep_time(agent.clock),
         agent.recovery.empty_outbox(),
         agent.projector.run(),

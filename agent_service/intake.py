@@ -1,8 +1,9 @@
 """What comes in, from the bus and from callers, as events to runs.
 
-A start from the bus is named by its `wake_id`, else by what follows `agentic:start:` in its dedupe key, else by its
-place in the stream, so that a start that is delivered twice is one run. What cannot be read, or asks for what is not
-granted, is refused with the reason, and never half stored.
+A start from the bus is named by its `wake_id`, else by its dedupe key (by what follows `agentic:start:`, where it
+begins so), else by its place in the stream, so that a start that is delivered twice is one run. What cannot be read, or
+asks for what is not granted, is refused with the reason, and never half stored; a run that waits for a result of which
+no more than what it relates to can be read waits no longer.
 """
 
 import hashlib
@@ -20,12 +21,29 @@ from agent_service.core.state import Limits
 from agent_service.errors import WakeConflict
 from agent_service.ports import Clock, Skills, Wake
 from agent_service.turn import Turns
-from schemas import keys
-from schemas.envelope import Misshapen, enveloped, expected
-from schemas.events import INBOUND, AgenticStart, Cancel, Envelope, Id, Signal, ToolResult
+from groundwork.counts import Counts
+from schemas import keys, subjects
+from schemas.envelope import Misshapen, enveloped, expected, object_in
+from schemas.events import (
+    INBOUND,
+    MAX_MESSAGE_BYTES,
+    AgenticStart,
+    Cancel,
+    Correlation,
+    Envelope,
+    Id,
+    Signal,
+    ToolError,
+    ToolResult,
+)
 
 _ID: TypeAdapter[str] = TypeAdapter(Id)
 START_PREFIX = keys.start("")
+COUNTED = {
+    "results_stale": "Tool results that no run waits for (any more)",
+    "results_late": "Tool results that came after the end of their run",
+}
+"""What of results is counted, and what each number means."""
 DEPTH = "agentic_depth"
 """In the context of a start that an agent asked for: how many agents called each other so far."""
 
@@ -47,8 +65,11 @@ class Arrival:
 class Intake:
     """Takes starts, results, cancels and signals to their runs."""
 
-    def __init__(self, turns: Turns, skills: Skills, clock: Clock, *, policy: LimitPolicy, fused: bool) -> None:
+    def __init__(
+        self, turns: Turns, skills: Skills, clock: Clock, *, policy: LimitPolicy, fused: bool, counts: Counts
+    ) -> None:
         self._turns = turns
+        self._counts = counts
         self._skills = skills
         self._clock = clock
         self._policy = policy
@@ -56,10 +77,14 @@ class Intake:
 
     async def receive(self, arrival: Arrival) -> None:
         """One message, with the whole turn that it causes. Raises Unreadable (dead letter) and TryAgain."""
-        envelope = _read(arrival)
+        try:
+            envelope = _read(arrival)
+        except Unreadable as error:
+            await self._end_wait(arrival, str(error))
+            raise
         match envelope.payload:
             case ToolResult() as result:
-                await self._turns.take(result.run_id, ToolReturned(at=self._clock.now(), result=result))
+                await self._on_result(result, "" if result.attempt else arrival.place)
             case AgenticStart() as start:
                 await self._on_start(start, _wake_id(start, envelope.dedupe_key, arrival.place))
             case Cancel() as cancel:
@@ -91,6 +116,28 @@ class Intake:
         """Perform what a wake, a cancel or a signal asks for, until the run rests."""
         await self._turns.follow(transition)
 
+    async def begin(self, run_id: str) -> Transition:
+        """The first turn of a queued run, to where it rests. Raises TryAgain while no tool catalog is known."""
+        skills = (await self._skills.catalog()).tools
+        return await self._turns.take(run_id, RunStarted(at=self._clock.now(), skills=skills))
+
+    async def _on_result(self, result: ToolResult, place: str, *, malformed: bool = False) -> None:
+        event = ToolReturned(at=self._clock.now(), result=result, malformed=malformed, place=place)
+        heard = await self._turns.take(result.run_id, event)
+        if heard.ignored:
+            self._counts.add("results_stale")
+        elif heard.state and heard.state.final and not heard.effects:
+            self._counts.add("results_late")
+
+    async def _end_wait(self, arrival: Arrival, why: str) -> None:
+        """A result that cannot be read was the answer all the same: no other comes."""
+        about = _correlation(arrival) if arrival.subject == subjects.TOOL_RESULT else None
+        if about is None:
+            return
+        error = ToolError(error_class="invalid_result", message=why, retryable=True)
+        result = ToolResult(**about.model_dump(), status="error", error=error, completed_at=self._clock.now())
+        await self._on_result(result, "" if about.attempt else arrival.place, malformed=True)
+
     async def _on_signal(self, signal: Signal) -> None:
         try:
             heard = await self.signal(signal)
@@ -99,19 +146,15 @@ class Intake:
         await self.follow(heard)
 
     async def _on_start(self, start: AgenticStart, wake_id: str) -> None:
-        if start.run_id is not None and (await self._begin(start.run_id)).state is not None:
-            return
+        if start.run_id is not None and await self._turns.knows(start.run_id):
+            return  # what we announced ourselves: the run begins by the store
         try:
             event = self._accepted(wake_id, start, announce=False)
             run_id, accepted = await self._turns.accept(_wake(wake_id, start), event)
         except (LimitRefused, WakeConflict) as refusal:
             raise Unreadable(str(refusal)) from refusal
         await self.follow(accepted)
-        await self._begin(run_id)
-
-    async def _begin(self, run_id: str) -> Transition:
-        skills = (await self._skills.catalog()).tools
-        return await self._turns.take(run_id, RunStarted(at=self._clock.now(), skills=skills))
+        await self.begin(run_id)
 
     def _accepted(
         self, wake_id: str, start: AgenticStart, *, announce: bool, granted: Limits | None = None
@@ -134,6 +177,8 @@ class Intake:
 
 
 def _read(arrival: Arrival) -> Envelope[Any]:
+    if len(arrival.body) > MAX_MESSAGE_BYTES:
+        raise Unreadable(f"a message of {len(arrival.body)} bytes: at most {MAX_MESSAGE_BYTES} are taken")
     model = INBOUND.get(arrival.subject)
     if model is None:
         raise Unreadable(f"subject {arrival.subject} carries nothing that the agent takes")
@@ -146,6 +191,15 @@ def _read(arrival: Arrival) -> Envelope[Any]:
     if envelope.type != arrival.subject:
         raise Unreadable(_explained(arrival.subject, f"a message of another type came on subject {arrival.subject}"))
     return envelope
+
+
+def _correlation(arrival: Arrival) -> Correlation | None:
+    """What a result relates to that cannot be read as a whole."""
+    try:
+        found = object_in(enveloped(arrival.subject, arrival.body[:MAX_MESSAGE_BYTES], arrival.headers)) or {}
+        return Correlation.model_validate(found.get("payload"))
+    except (Misshapen, ValidationError):
+        return None
 
 
 def _explained(subject: str, flaws: str) -> str:
@@ -161,9 +215,9 @@ def _flaws(error: ValidationError) -> str:
 def _wake_id(start: AgenticStart, dedupe_key: str | None, place: str) -> str:
     if start.wake_id:
         return start.wake_id
-    if not dedupe_key or not dedupe_key.startswith(START_PREFIX) or dedupe_key == START_PREFIX:
+    external = (dedupe_key or "").removeprefix(START_PREFIX)
+    if not external:
         return f"nats-{place}"
-    external = dedupe_key.removeprefix(START_PREFIX)
     return external if _is_id(external) else f"key-{hashlib.sha256(external.encode()).hexdigest()[:40]}"
 
 

@@ -69,6 +69,9 @@ class RunStore(Protocol):
     async def due(self, now: datetime, limit: int) -> Sequence[str]:
         """Runs whose `due_at` is not after `now`, earliest first."""
 
+    async def queued(self, limit: int) -> Sequence[str]:
+        """Runs that were accepted and have not begun, oldest first."""
+
 
 class Archive(Protocol):
     """The journal and the runs, for reading."""

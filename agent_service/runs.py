@@ -1,7 +1,7 @@
 """What callers may ask of the agent, whatever they ask over: wake, look, follow, cancel, signal."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,16 +31,25 @@ class WakeOrder:
 
 
 class Runs:
-    """The agent's front desk."""
+    """The agent's front desk. `accepted` is told of every wake that is durable."""
 
     def __init__(
-        self, store: RunStore, archive: Archive, intake: Intake, feed: Feed, background: Background, *, max_queued: int
+        self,
+        store: RunStore,
+        archive: Archive,
+        intake: Intake,
+        feed: Feed,
+        background: Background,
+        *,
+        accepted: Callable[[], None],
+        max_queued: int,
     ) -> None:
         self._store = store
         self._archive = archive
         self._intake = intake
         self._feed = feed
         self._background = background
+        self._accepted = accepted
         self._max_queued = max_queued
 
     async def wake(self, order: WakeOrder) -> str:
@@ -55,6 +64,7 @@ class Runs:
             goal=order.goal, context=order.context, constraints=order.constraints, callback=order.callback
         )
         run_id, accepted = await self._intake.wake(order.wake_id, start, known=known)
+        self._accepted()
         self._background.start(self._intake.follow(accepted))
         return run_id
 

@@ -103,6 +103,8 @@ class LimitSettings(_Section):
     """Pause before the second attempt of a step, in seconds; it doubles."""
     max_depth: Annotated[int, Field(ge=0)] = 0
     """How many agents may call each other in a row; 0 forbids it."""
+    max_context_bytes: Annotated[int, Field(ge=0)] = 64 * 1024
+    """How large the context of a start may be, as compact JSON."""
 
     def policy(self) -> LimitPolicy:
         """As the core takes them."""
@@ -127,6 +129,7 @@ class LimitSettings(_Section):
             cap_steps=max(self.cap_steps, self.max_steps),
             cap_tokens=self.cap_tokens,
             cap_cost_usd=self.cap_cost_usd,
+            cap_context_bytes=self.max_context_bytes,
         )
 
 

@@ -70,6 +70,10 @@ class Turns:
         self._committed(commit, transition)
         return run_id, transition
 
+    async def knows(self, run_id: str) -> bool:
+        """Whether there is such a run."""
+        return await self._load(run_id) is not None
+
     async def take(self, run_id: str, event: Event) -> Transition:
         """One turn: `event`, and all that follows until the run rests. Raises TryAgain if it is not committed."""
         transition = await self._commit_or_end(run_id, event)

@@ -26,6 +26,8 @@ from pydantic import (
 from schemas import subjects
 
 MAX_GOAL_BYTES = 32 * 1024
+MAX_MESSAGE_BYTES = 1024 * 1024
+"""A message with its headers, whatever a server would take; larger content is an artifact."""
 RESERVED_KEYS = frozenset({"run_id", "step", "tool", "tool_command", "attempt", "wake_id"})
 """Correlation keys: no content of a payload, a result or a model's reply may override them (RFC-103)."""
 
@@ -181,6 +183,15 @@ class ToolOutput(_FromOutside):
     excerpt: Text | None = None
 
 
+class Correlation(_FromOutside):
+    """What a tool result relates to, of one that is not valid as a whole."""
+
+    run_id: Id
+    step: Count
+    tool: ToolName
+    attempt: Count | None = None
+
+
 class ToolResult(_FromOutside):
     """The outcome of one attempt of one step."""
 
@@ -191,7 +202,8 @@ class ToolResult(_FromOutside):
     result: ToolOutput | None = None
     error: ToolError | None = None
     completed_at: Instant
-    attempt: Count = 1
+    attempt: Count | None = None
+    """Absent, as in RFC-103: the attempt that is pending."""
 
 
 class Cancel(_FromOutside):

@@ -74,6 +74,9 @@ class MemoryStore:
         newest = [self._commits[run] for run in sorted(self._commits, reverse=True) if before is None or run < before]
         return [_line(commits) for commits in newest if status in (None, commits[-1].state.status)][:limit]
 
+    async def queued(self, limit: int) -> Sequence[str]:
+        return [run for run in sorted(self._commits) if self._commits[run][-1].state.status is Status.QUEUED][:limit]
+
     async def run_of(self, wake_id: str) -> str | None:
         return self._wakes[wake_id][1] if wake_id in self._wakes else None
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fastapi import Depends, FastAPI, Response
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from fastapi.sse import EventSourceResponse
 from pydantic import BaseModel
 
@@ -48,7 +48,9 @@ class Call:
     shown: bool = True
 
 
-def create_app(runs: Runs, workspace: Workspace, readiness: Readiness, settings: AgentSettings) -> FastAPI:
+def create_app(
+    runs: Runs, workspace: Workspace, readiness: Readiness, settings: AgentSettings, *, metrics: Callable[[], str]
+) -> FastAPI:
     """The API as an ASGI application. Raises Misconfigured for settings that would open it to the world."""
     app = FastAPI(
         title=TITLE,
@@ -65,7 +67,7 @@ def create_app(runs: Runs, workspace: Workspace, readiness: Readiness, settings:
     app.add_middleware(Door, allowed_hosts=settings.http.allowed_hosts)
     access = Access(settings.http)
     api = RunsApi(Desk(runs, trace_url=settings.trace_url), workspace)
-    for call in (*_calls_on_runs(api), *_calls_on_itself(Itself(app, readiness))):
+    for call in (*_calls_on_runs(api), *_calls_on_itself(Itself(app, readiness, metrics=metrics))):
         _add(app, access, call)
     return app
 
@@ -115,6 +117,7 @@ def _calls_on_itself(itself: Itself) -> tuple[Call, ...]:
     return (
         Call(path="/healthz", endpoint=itself.healthz, scope=None),
         Call(path="/readyz", endpoint=itself.readyz, scope=None),
+        Call(path="/metrics", endpoint=itself.metrics, scope="read", answers=PlainTextResponse),
         Call(path="/openapi.json", endpoint=itself.openapi, scope="read", shown=False),
         Call(path="/docs", endpoint=itself.docs, scope="read", answers=HTMLResponse, shown=False),
     )

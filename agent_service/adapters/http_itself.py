@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal
 
 from fastapi import FastAPI, Response
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from pydantic import BaseModel
 
 from agent_service.adapters import http_docs
@@ -29,10 +29,18 @@ class Ready(BaseModel):
 
 
 class Itself:
-    """The endpoints."""
+    """The endpoints. `metrics` gives the text of /metrics."""
 
-    def __init__(self, app: FastAPI, readiness: Readiness, *, ready_within_s: float = READY_WITHIN_S) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        readiness: Readiness,
+        *,
+        metrics: Callable[[], str],
+        ready_within_s: float = READY_WITHIN_S,
+    ) -> None:
         self._app = app
+        self._metrics = metrics
         self._readiness = readiness
         self._within_s = ready_within_s
 
@@ -49,6 +57,10 @@ class Itself:
         if any(found.values()):
             response.status_code = 503
         return Ready(ready=not any(found.values()), checks={name: wrong or OK for name, wrong in found.items()})
+
+    async def metrics(self) -> PlainTextResponse:
+        """What is counted, in the Prometheus text format."""
+        return PlainTextResponse(self._metrics(), media_type="text/plain; version=0.0.4")
 
     async def openapi(self) -> JSONResponse:
         return JSONResponse(self._app.openapi())

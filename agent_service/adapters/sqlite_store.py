@@ -85,6 +85,9 @@ class SqliteStore:
             rows = await self._database.read("runs_of_status", (before, status.value, limit))
         return [_line(row) for row in rows]
 
+    async def queued(self, limit: int) -> Sequence[str]:
+        return [run_id for (run_id,) in await self._database.read("queued", (limit,))]
+
     async def run_of(self, wake_id: str) -> str | None:
         return next((run_id for run_id, _ in await self._database.read("wake", (wake_id,))), None)
 

@@ -7,7 +7,11 @@ step above the pending one, or nothing pending    VIOLATION  escalates
 tool is not the pending one                       VIOLATION  escalates
 attempt older than the pending one                STALE      ignored
 attempt newer than the last that was sent         VIOLATION  escalates
+no attempt named, and none is out, or the same    STALE      ignored
+  message answered an earlier one
 otherwise                                         MATCH
+
+A result that does not name its attempt (RFC-103's has none) answers the pending one.
 """
 
 from dataclasses import dataclass
@@ -32,9 +36,9 @@ class Judgement:
     reason: str
 
 
-def judge(state: RunState, result: ToolResult) -> Judgement:
-    """Judge `result` in the order of the table above."""
-    pending, which = state.pending, f"step {result.step} attempt {result.attempt}"
+def judge(state: RunState, result: ToolResult, place: str = "") -> Judgement:
+    """Judge `result` in the order of the table above. `place` names the message it came with."""
+    pending, which = state.pending, f"step {result.step} attempt {result.attempt or 'not named'}"
     if state.final:
         return Judgement(Relation.LATE, f"result of {which} came after the run ended ({state.status})")
     if state.has_finished(result.step) or (pending and result.step < pending.step):
@@ -48,12 +52,22 @@ def judge(state: RunState, result: ToolResult) -> Judgement:
             Relation.VIOLATION,
             f"result of {which} is from tool {result.tool}, but {pending.action.tool} is pending",
         )
-    return _judge_attempt(pending, result)
+    if result.attempt is None:
+        return _judge_unnamed(pending, place)
+    return _judge_attempt(pending, result.attempt)
 
 
-def _judge_attempt(pending: Pending, result: ToolResult) -> Judgement:
-    if result.attempt < pending.attempt:
-        return Judgement(Relation.STALE, f"attempt {result.attempt} was given up: it is attempt {pending.attempt} now")
-    if result.attempt > pending.attempt or pending.retry_at is not None:
-        return Judgement(Relation.VIOLATION, f"attempt {result.attempt} of step {pending.step} was never sent")
+def _judge_unnamed(pending: Pending, place: str) -> Judgement:
+    if pending.retry_at is not None:
+        return Judgement(Relation.STALE, f"attempt {pending.attempt} of step {pending.step} is not sent yet")
+    if place and place in pending.heard:
+        return Judgement(Relation.STALE, f"the same message answered an earlier attempt of step {pending.step}")
+    return Judgement(Relation.MATCH, "")
+
+
+def _judge_attempt(pending: Pending, attempt: int) -> Judgement:
+    if attempt < pending.attempt:
+        return Judgement(Relation.STALE, f"attempt {attempt} was given up: it is attempt {pending.attempt} now")
+    if attempt > pending.attempt or pending.retry_at is not None:
+        return Judgement(Relation.VIOLATION, f"attempt {attempt} of step {pending.step} was never sent")
     return Judgement(Relation.MATCH, "")

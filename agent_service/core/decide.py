@@ -14,6 +14,8 @@ result relates to.
 from datetime import datetime
 from typing import assert_never
 
+from pydantic import JsonValue
+
 from agent_service.core import acting, asking, endings, limits, notes, thinking
 from agent_service.core.correlate import Relation, judge
 from agent_service.core.effects import Effect, Publish, Transition, publish
@@ -37,6 +39,9 @@ from schemas import events as wire
 from schemas import keys, subjects
 
 MAX_SIGNALS = 200
+LARGEST_BODY = wire.MAX_MESSAGE_BYTES - 4096
+"""The headers of a message have room beside it."""
+_IN_DOUBT = {"error_class": "in_doubt", "retryable": False}
 
 ModelEvent = CallReserved | ModelReplied | ModelUnavailable
 LiveEvent = RunStarted | ModelEvent | CancelRequested | SignalReceived | TimerFired | TurnBroke
@@ -87,6 +92,7 @@ def _on_accepted(event: WakeAccepted) -> Transition:
         fused=event.fused,
         depth=event.depth,
         callback=event.callback,
+        announced=event.announce,
     )
     state = RunState(
         run_id=event.run_id,
@@ -106,10 +112,18 @@ def _on_accepted(event: WakeAccepted) -> Transition:
 
 
 def announcement(state: RunState) -> Publish:
-    """The `agentic.start` of a run that was accepted by the wake API. The same whenever it is made."""
+    """The `agentic.start` of a run that was accepted by the wake API, for others to see: the agent needs it not.
+
+    The same whenever it is made. A context with which it would be too large a message is left out.
+    """
+    told = _announcement(state, state.brief.context)
+    return told if len(told.body.encode()) <= LARGEST_BODY else _announcement(state, {})
+
+
+def _announcement(state: RunState, context: dict[str, JsonValue]) -> Publish:
     start = wire.AgenticStart(
         goal=state.brief.goal,
-        context=state.brief.context,
+        context=context,
         constraints=_constraints(state.brief.limits),
         callback=state.brief.callback,
         run_id=state.run_id,
@@ -121,7 +135,7 @@ def announcement(state: RunState) -> Publish:
 def outstanding(state: RunState) -> tuple[Publish, ...]:
     """What the bus must know of a run that stands here: all that has to be said again if the bus forgot it."""
     said = []
-    if state.status is Status.QUEUED:
+    if state.status is Status.QUEUED and state.brief.announced:
         said.append(announcement(state))
     if state.final or state.status is Status.PAUSED:
         said.append(endings.ending(state))
@@ -168,7 +182,9 @@ def _on_model(state: RunState, event: ModelEvent) -> Transition:
 
 
 def _on_result(state: RunState, event: ToolReturned) -> Transition:
-    result, judgement = event.result, judge(state, event.result)
+    result, judgement = event.result, judge(state, event.result, event.place)
+    if event.malformed and judgement.relation is not Relation.MATCH:
+        return _ignored(state, judgement.reason)
     match judgement.relation:
         case Relation.STALE:
             return _ignored(state, judgement.reason)
@@ -179,11 +195,26 @@ def _on_result(state: RunState, event: ToolReturned) -> Transition:
         case Relation.MATCH if result.status == "ok":
             return asking.reflect(acting.finish_step(_next(state), result, at=event.at), at=event.at)
         case Relation.MATCH:
-            return _on_tool_error(_next(state), _as_error(result), at=event.at)
+            error = _malformed(state, result) if event.malformed else _as_error(result)
+            return _on_tool_error(_heard(_next(state), event.place), error, at=event.at)
+
+
+def _heard(state: RunState, place: str) -> RunState:
+    """Remember a message that did not name its attempt: delivered again it would answer the attempt after it."""
+    pending = state.pending
+    return replace(state, pending=replace(pending, heard=(*pending.heard, place))) if pending and place else state
+
+
+def _malformed(state: RunState, result: wire.ToolResult) -> wire.ToolResult:
+    """The tool ran, and what it brought cannot be read: only a repeatable command can bear that."""
+    pending = state.pending
+    if result.error is None or pending is None or acting.is_repeatable(state, pending):
+        return result
+    return result.model_copy(update={"error": result.error.model_copy(update=_IN_DOUBT)})
 
 
 def _on_late(state: RunState, event: ToolReturned, why: str) -> Transition:
-    which = (event.result.step, event.result.attempt)
+    which = (event.result.step, event.result.attempt or 1)
     if which in state.late or state.has_finished(event.result.step):
         return _ignored(state, why)
     return Transition(state=replace(_next(state), late=(*state.late, which), updated_at=event.at))

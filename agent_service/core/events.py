@@ -41,8 +41,16 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReturned:
+    """A result came. `malformed`: only what it relates to could be read, and `result` is the error that says so.
+
+    `place` names the message of a result that does not name its attempt, so that the same message delivered again is
+    not taken for the answer to the attempt after it.
+    """
+
     at: datetime
     result: ToolResult
+    malformed: bool = False
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

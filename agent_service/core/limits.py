@@ -1,5 +1,6 @@
 """What a run may spend: how limits are granted, how they are raised, and which one is reached."""
 
+import json
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -23,6 +24,8 @@ class LimitPolicy:
     cap_wall_clock_s: float = 30 * 86400.0
     cap_tokens: int | None = None
     cap_cost_usd: float | None = None
+    cap_context_bytes: int = 64 * 1024
+    """How large a caller's context may be, as compact JSON."""
 
 
 class LimitRefused(ValueError):
@@ -40,6 +43,7 @@ def grant(policy: LimitPolicy, constraints: Constraints, *, context: dict[str, J
     """
     defaults = policy.defaults
     check_caps(policy, constraints, at=at)
+    _check_context(policy.cap_context_bytes, context)
     return replace(
         defaults,
         max_steps=_steps(policy, constraints, context) or defaults.max_steps,
@@ -184,6 +188,12 @@ def _or(asked: int | None, default: int) -> int:
 
 def _larger(current: N | None, asked: N | None) -> N | None:
     return current if current is None or asked is None else max(current, asked)
+
+
+def _check_context(cap: int, context: dict[str, JsonValue]) -> None:
+    size = len(json.dumps(context, ensure_ascii=False, separators=(",", ":")).encode())
+    if size > cap:
+        raise LimitRefused("context", f"is {size} bytes as JSON, and this service takes at most {cap}")
 
 
 def _smaller(cap: N | None, default: N | None) -> N | None:

@@ -69,6 +69,8 @@ class Brief:
     depth: int = 0
     """How many agents called each other to get here."""
     callback: str | None = None
+    announced: bool = True
+    """It came by the wake API, and `agentic.start` says so to others."""
     skills: tuple[ToolOffer, ...] = ()
     """Frozen when the run is framed."""
 
@@ -104,6 +106,8 @@ class Pending:
     requested_at: datetime
     deadline_at: datetime
     retry_at: datetime | None = None
+    heard: tuple[str, ...] = ()
+    """Places of the messages that answered earlier attempts without naming them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

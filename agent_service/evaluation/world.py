@@ -15,13 +15,14 @@ from agent_service.evaluation.played_clock import PlayedClock
 from agent_service.evaluation.played_gateway import PlayedGateway
 from agent_service.evaluation.played_person import PlayedPerson
 from agent_service.evaluation.scenario import Scenario
-from agent_service.intake import Arrival, Intake
+from agent_service.intake import COUNTED, Arrival, Intake
 from agent_service.journal import Commit
 from agent_service.outbox import Outbox
 from agent_service.pace import Pace
 from agent_service.ports import Model
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
+from groundwork.counts import Counts
 from schemas import subjects
 from schemas.events import AgenticStart
 
@@ -54,14 +55,16 @@ class World:
         )
         self._turns = Turns(store, Outbox(self._bus, self._clock), thinker, self._clock, self._committed)
         policy = scenario.limits.policy()
-        self._intake = Intake(self._turns, self.gateway, self._clock, policy=policy, fused=fused)
+        counts = Counts(COUNTED)
+        self._intake = Intake(self._turns, self.gateway, self._clock, policy=policy, fused=fused, counts=counts)
 
     async def play(self) -> None:
         """From the wake until nothing is due. Raises Endless, LimitRefused, Unreadable, and what the model raises."""
         constraints = self._scenario.constraints.constraints(self._clock.now())
         start = AgenticStart(goal=self._scenario.goal, context=self._scenario.context, constraints=constraints)
-        _, accepted = await self._intake.wake(f"eval-{self._scenario.name}", start, known=False)
+        run_id, accepted = await self._intake.wake(f"eval-{self._scenario.name}", start, known=False)
         await self._intake.follow(accepted)
+        await self._intake.begin(run_id)
         while await self._next():
             if self._model.broke:
                 raise self._model.broke

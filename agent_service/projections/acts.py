@@ -11,7 +11,7 @@ from agent_service.core.phases import Action
 from agent_service.core.state import Pending, RunState
 from agent_service.projections.moments import Moment
 from agent_service.projections.plain import instant
-from schemas.events import ToolError, ToolResult
+from schemas.events import ToolError
 
 ActStatus = Literal["ok", "error", "continuation", "late", "refused"]
 """`late`: it came after the run's end. `refused`: it was not what the run waited for (a protocol violation)."""
@@ -35,21 +35,22 @@ def act_of(moment: Moment) -> Act | None:
     if moment.before is None:
         return None
     if isinstance(moment.event, ToolReturned):
-        return _answered(moment, moment.before, moment.event.result)
+        return _answered(moment, moment.before, moment.event)
     if isinstance(moment.event, TimerFired):
         return _overdue(moment.before, moment.event.at)
     return None
 
 
-def _answered(moment: Moment, before: RunState, result: ToolResult) -> Act:
-    relation = judge(before, result).relation
+def _answered(moment: Moment, before: RunState, event: ToolReturned) -> Act:
+    result = event.result
+    relation = judge(before, result, event.place).relation
     matched = relation is Relation.MATCH
     status: ActStatus = result.status if matched else "late" if relation is Relation.LATE else "refused"
     finished = moment.after.completed[len(before.completed) :]
     said = finished[0].summary if finished else summary_of(result) if status == "late" else None
     return Act(
         step=result.step,
-        attempt=result.attempt,
+        attempt=result.attempt or (before.pending.attempt if before.pending else 1),
         tool=result.tool,
         action=_action(before, result.step),
         status=status,

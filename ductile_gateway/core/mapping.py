@@ -62,7 +62,7 @@ class ToResult(_Choice):
     tool: Pointer
     """The place of the tool's name."""
     attempt: Pointer | None = None
-    """The place of the attempt's number; without it, attempt 1."""
+    """The place of the attempt's number; without it, the attempt that is pending."""
     status: Pointer | None = None
     """The place of `ok`, `error` or `continuation`; without it, `ok`."""
     result: Pointer | None = ""
@@ -263,7 +263,7 @@ def _names(payload: Any, origin: Origin) -> tuple[str, str, str | None]:
         case AgenticStart():
             return keys.start(origin.wake_id), origin.wake_id, None
         case ToolResult():
-            return keys.result(payload.run_id, payload.step, payload.attempt), payload.run_id, payload.run_id
+            return keys.result(payload.run_id, payload.step, payload.attempt or 1), payload.run_id, payload.run_id
         case Signal():
             return keys.signal(payload.run_id, payload.signal_id), payload.run_id, payload.run_id
         case Cancel():

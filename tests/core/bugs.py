@@ -41,8 +41,8 @@ def unless(relation: Relation, like: Callable[[RunState, Any], bool]) -> Callabl
     """`judge` with `relation` taken for a match, where the state and the result are `like` that."""
 
     def sow(right: Any) -> Any:
-        def judge_wrongly(state: RunState, result: Any) -> Judgement:
-            judged: Judgement = right(state, result)
+        def judge_wrongly(state: RunState, result: Any, *place: str) -> Judgement:
+            judged: Judgement = right(state, result, *place)
             wrong = judged.relation is relation and state.pending is not None and like(state, result)
             return Judgement(Relation.MATCH, "") if wrong else judged
 

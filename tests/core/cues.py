@@ -145,6 +145,8 @@ def returns(
     *,
     output: dict[str, Any] | None = None,
     error: ToolError | None = None,
+    place: str = "",
+    malformed: bool = False,
     **correlation: Any,
 ) -> Cue:
     """The pending attempt returns; `correlation` (step, tool, attempt) makes it another one's result."""
@@ -167,7 +169,7 @@ def returns(
             completed_at=script.now,
             **(known | correlation),
         )
-        return ToolReturned(at=script.now, result=result)
+        return ToolReturned(at=script.now, result=result, place=place, malformed=malformed)
 
     return cue
 
@@ -175,6 +177,12 @@ def returns(
 def errs(error_class: str = "tool_error", *, retryable: bool = False, **correlation: Any) -> Cue:
     error = ToolError(error_class=error_class, message="it broke", retryable=retryable)
     return returns("error", output={}, error=error, **correlation)
+
+
+def garbled(**correlation: Any) -> Cue:
+    """A result comes of which no more than what it relates to can be read."""
+    error = ToolError(error_class="invalid_result", message="status: Field required", retryable=True)
+    return returns("error", output={}, error=error, malformed=True, **correlation)
 
 
 def cancel(reason: str = "no longer needed") -> Cue:

@@ -86,7 +86,7 @@ def _kind(decision: Decision) -> str:
 
 def _age(result: ToolResult, pending: Pending | None) -> str:
     same = pending is not None and (result.step, result.tool) == (pending.step, pending.action.tool)
-    return ", older attempt" if same and pending and result.attempt < pending.attempt else ""
+    return ", older attempt" if same and pending and (result.attempt or pending.attempt) < pending.attempt else ""
 
 
 def _waits_for(state: RunState) -> str:

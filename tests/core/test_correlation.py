@@ -1,6 +1,7 @@
 """Which tool result counts: the rows of RFC-103's resume validation, and attempts on top of them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,9 @@ from tests.core.cues import (
     a_waiting_run,
     due,
     errs,
+    garbled,
     goes_on,
+    plans,
     queued,
     returns,
 )
@@ -61,6 +64,39 @@ def test_a_result_of_an_older_attempt_is_ignored() -> None:
 
 def test_an_older_attempt_is_ignored_while_the_next_one_waits_to_be_sent() -> None:
     a_retrying_run() >> returns(attempt=1) << ignores("attempt 1 was given up")
+
+
+def test_a_result_that_names_no_attempt_answers_the_pending_one() -> None:
+    a_waiting_run() >> returns(attempt=None) << asks("reflect")
+    a_retrying_run() >> due >> returns(attempt=None) << asks("reflect")
+
+
+def test_a_result_that_names_no_attempt_answers_nothing_while_no_attempt_is_out() -> None:
+    a_retrying_run() >> returns(attempt=None) << ignores("attempt 2 of step 1 is not sent yet")
+
+
+def test_a_message_that_names_no_attempt_and_comes_again_does_not_answer_the_next_one() -> None:
+    run = a_waiting_run() >> errs(retryable=True, attempt=None, place="7") >> due
+    run >> errs(retryable=True, attempt=None, place="7") << ignores("answered an earlier attempt of step 1")
+    run >> returns(attempt=None, place="8") << asks("reflect")
+
+
+def test_a_result_that_cannot_be_read_ends_the_wait_and_a_read_is_tried_again() -> None:
+    run = a_waiting_run()
+    run >> garbled() << NOTHING
+    assert "step 1: fetch failed (invalid_result), attempt 2 follows" in run.state.summary
+    run >> due << requests("fetch", step=1, attempt=2)
+
+
+def test_a_result_that_cannot_be_read_leaves_a_write_in_doubt() -> None:
+    run = a_planning_run() >> plans("post")
+    run >> garbled() << escalates("in_doubt")
+
+
+@pytest.mark.parametrize("wrong", [{"step": 2}, {"tool": "post"}, {"attempt": 2}])
+def test_a_result_that_cannot_be_read_never_harms_what_it_does_not_relate_to(wrong: dict[str, Any]) -> None:
+    a_waiting_run() >> garbled(**wrong) << ignores("")
+    a_framing_run() >> garbled(step=1) << ignores("nothing is pending")
 
 
 def test_a_result_of_an_attempt_that_was_never_asked_for_escalates() -> None:

@@ -44,6 +44,12 @@ def test_max_steps_of_the_context_must_be_a_whole_number(number: object) -> None
     assert refused(context={"max_steps": number}) == "context.max_steps"
 
 
+def test_a_context_may_be_as_large_as_the_operator_says_and_no_larger() -> None:
+    policy = replace(POLICY, cap_context_bytes=len('{"a":"é"}'.encode()))
+    granted(policy, context={"a": "é"})
+    assert refused(policy, context={"a": "éé"}) == "context"
+
+
 def test_every_number_is_granted_as_asked() -> None:
     deadline = NOON + timedelta(days=2)
     limits = granted(max_reframes=0, max_tokens=5, max_cost_usd=0.5, deadline_at=deadline)

@@ -111,7 +111,7 @@ class House:
         """The one result of each call, by its key, once every request has been settled."""
         await until(lambda: all_acknowledged(self.link), within_s=within_s)
         found = await self.results()
-        told = {keys.call(result.run_id, result.step, result.tool, result.attempt): result for result in found}
+        told = {keys.call(result.run_id, result.step, result.tool, result.attempt or 1): result for result in found}
         assert len(found) == len(told), "a call has two results"
         assert told.keys() == self.asked.keys(), "a call has no result, or one has that nobody asked for"
         return told

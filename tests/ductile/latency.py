@@ -37,7 +37,7 @@ class Arrivals:
 
     async def take(self, message: Msg) -> None:
         result = result_in(message.data)
-        self.of(keys.call(RUN, result.step, result.tool, result.attempt)).set_result(time.time())
+        self.of(keys.call(RUN, result.step, result.tool, result.attempt or 1)).set_result(time.time())
 
     def of(self, key: str) -> asyncio.Future[float]:
         return self.at.setdefault(key, asyncio.get_running_loop().create_future())

@@ -23,15 +23,17 @@ from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState, Status
 from agent_service.errors import TryAgain
 from agent_service.feed import Feed
-from agent_service.intake import Intake
+from agent_service.intake import COUNTED, Intake
 from agent_service.journal import Commit, Entry
 from agent_service.outbox import Outbox
 from agent_service.ports import Answer, Archive, Question, RunLine
 from agent_service.projections.workspace import Workspace
+from agent_service.requests import MAX_BODY_BYTES
 from agent_service.runs import Runs
 from agent_service.settings import AgentSettings, HttpSettings, Scope, TokenSettings
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
+from groundwork.counts import Counts
 from groundwork.http_protocol import BoundedProtocol
 from schemas.catalog import Catalog
 from tests.fakes import FakeClock
@@ -178,9 +180,11 @@ async def open_house(
         clock, feed, bus = FakeClock(), Feed(), SilentBus()
         thinker = Thinker(_NoModel(), _NoSchemas(), clock, slots=4)
         turns = Turns(store, Outbox(bus, clock), thinker, clock, lambda commit: feed.tell(commit.entry.run_id))
-        intake = Intake(turns, _NoSkills(), clock, policy=LimitPolicy(defaults=Limits(deadline_at=NOON)), fused=True)
+        policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
+        counts = Counts(COUNTED)
+        intake = Intake(turns, _NoSkills(), clock, policy=policy, fused=True, counts=counts)
         archive = MoodyArchive(store)
-        runs = Runs(store, archive, intake, feed, Background(group), max_queued=max_queued)
+        runs = Runs(store, archive, intake, feed, Background(group), accepted=lambda: None, max_queued=max_queued)
         workspace = Workspace(folder / "workspaces")
         wrong: dict[str, str] = {}
 
@@ -189,7 +193,7 @@ async def open_house(
 
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
         settings = AgentSettings(http=HttpSettings(tokens=known), trace_url="http://traces/{trace_id}")
-        app = create_app(runs, workspace, readiness, settings)
+        app = create_app(runs, workspace, readiness, settings, metrics=lambda: counts.exposed("agentic"))
         yield House(app, runs, store, archive, feed, bus, clock, workspace, wrong)
 
 

@@ -47,7 +47,7 @@ async def test_a_check_that_hangs_is_not_waited_for(house: House) -> None:
         return {}
 
     response = Response()
-    answer = await Itself(house.app, hanging, ready_within_s=0.01).readyz(response)
+    answer = await Itself(house.app, hanging, metrics=str, ready_within_s=0.01).readyz(response)
     assert (response.status_code, answer.ready) == (503, False)
 
 
@@ -91,10 +91,16 @@ async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Pa
     async def broken() -> Mapping[str, str]:
         raise RuntimeError(f"secret at {tmp_path}")
 
-    app = create_app(house.runs, house.workspace, broken, AgentSettings())
+    app = create_app(house.runs, house.workspace, broken, AgentSettings(), metrics=str)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         answer = await client.get("/readyz")
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "broken")
     assert "secret" not in answer.text
     assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_what_is_counted_is_told_to_prometheus(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert "# TYPE agentic_results_stale_total counter\nagentic_results_stale_total 0\n" in answer.text

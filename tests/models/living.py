@@ -8,12 +8,13 @@ from agent_service.adapters.argument_schemas import ArgumentSchemas
 from agent_service.background import Background
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState
-from agent_service.intake import Arrival, Intake
+from agent_service.intake import COUNTED, Arrival, Intake
 from agent_service.outbox import Outbox
 from agent_service.ports import Model
 from agent_service.recovery import Recovery
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
+from groundwork.counts import Counts
 from schemas import keys, subjects
 from tests.fakes import FakeClock, MemoryStore
 from tests.shell.faults import Crash, Faults, FaultyStore
@@ -80,7 +81,7 @@ class Living:
         thinker = Thinker(self._model, ArgumentSchemas(), self.clock, slots=4)
         self._turns = Turns(self._faulty, self._outbox, thinker, self.clock, lambda _: None)
         policy = LimitPolicy(defaults=self._limits)
-        self._intake = Intake(self._turns, Offer(), self.clock, policy=policy, fused=True)
+        self._intake = Intake(self._turns, Offer(), self.clock, policy=policy, fused=True, counts=Counts(COUNTED))
 
     def _recovery(self, group: asyncio.TaskGroup) -> Recovery:
         return Recovery(self._turns, self._faulty, self._store, self._outbox, Background(group), slots=4)

@@ -215,3 +215,11 @@ async def test_after_closing_and_opening_everything_is_as_it_was(opener: Opener)
             await again.store.commit(commits[2])
         with pytest.raises(WakeConflict):
             await again.store.accept(replace(wake_of(commits[0]), digest="another"), commits[0])
+
+
+async def test_queued_runs_are_named_oldest_first(store: RunStore) -> None:
+    for number in (3, 1, 2):
+        await stored(store, [accepted(number)])
+    await store.commit(started(accepted(2)))
+    assert list(await store.queued(5)) == [run_id(1), run_id(3)]
+    assert list(await store.queued(1)) == [run_id(1)]

@@ -84,6 +84,9 @@ class FaultyStore:
     async def unperformed(self, limit: int) -> Sequence[Unperformed]:
         return await self._store.unperformed(limit)
 
+    async def queued(self, limit: int) -> Sequence[str]:
+        return await self._store.queued(limit)
+
     async def due(self, now: datetime, limit: int) -> Sequence[str]:
         return await self._store.due(now, limit)
 

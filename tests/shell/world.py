@@ -14,13 +14,14 @@ from agent_service.background import Background
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, Reserve, RunState
 from agent_service.errors import TryAgain
-from agent_service.intake import Arrival, Intake
+from agent_service.intake import COUNTED, Arrival, Intake
 from agent_service.journal import Commit
 from agent_service.outbox import Outbox
 from agent_service.pace import Pace
 from agent_service.recovery import Recovery
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
+from groundwork.counts import Counts
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolOutput, ToolRequest, ToolResult
@@ -137,10 +138,10 @@ class World:
         self.bus.put(subjects.START, body, keys.start(name))
 
     async def until_quiet(self) -> None:
-        """Deliver everything, until nothing is left; a crash begins a new life."""
-        while self.bus.unacknowledged:
+        """Begin and deliver everything, until nothing is left; a crash begins a new life."""
+        while self.bus.unacknowledged or await self.store.queued(1):
             try:
-                await self._deliver(self.bus.unacknowledged[0])
+                await self._go_on()
             except Crash:
                 while not await self._next_life():
                     """Struck again while it was resuming what it had left."""
@@ -156,6 +157,13 @@ class World:
         run = await self.store.load(line.run_id)
         assert run is not None
         return run.state
+
+    async def _go_on(self) -> None:
+        if self.bus.unacknowledged:
+            return await self._deliver(self.bus.unacknowledged[0])
+        (run_id,) = await self.store.queued(1)
+        await self.intake.begin(run_id)
+        return None
 
     async def _deliver(self, delivery: Delivery) -> None:
         if delivery.subject.startswith(subjects.TOOL_REQUEST):
@@ -196,4 +204,4 @@ class World:
         thinker = Thinker(self.mind, NoSchemas(), self.clock, slots=self._slots, pace=pace)
         self.turns = Turns(self.faulty, self._outbox, thinker, self.clock, self.commits.append)
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON))
-        self.intake = Intake(self.turns, Offer(), self.clock, policy=policy, fused=True)
+        self.intake = Intake(self.turns, Offer(), self.clock, policy=policy, fused=True, counts=Counts(COUNTED))

@@ -50,6 +50,9 @@ FROM runs JOIN briefs USING (run_id) WHERE run_id < ? ORDER BY run_id DESC LIMIT
 SELECT run_id, wake_id, status, goal, summary, accepted_at, touched_at
 FROM runs JOIN briefs USING (run_id) WHERE run_id < ? AND status = ? ORDER BY run_id DESC LIMIT ?;
 
+-- name: queued
+SELECT run_id FROM runs WHERE status = 'queued' ORDER BY run_id LIMIT ?;
+
 -- name: unsettled
 -- The statuses of the second half are word for word those of its index, or SQLite cannot use it and says so.
 SELECT run_id FROM runs WHERE status IN ('queued', 'running', 'paused')

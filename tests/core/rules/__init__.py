@@ -32,6 +32,7 @@ RULES: tuple[Rule, ...] = (
     steps.a_result_of_the_past_changes_nothing,
     steps.a_result_of_a_step_or_a_tool_that_was_not_asked_for_escalates,
     steps.a_result_of_an_attempt_that_was_not_asked_for_escalates,
+    steps.a_result_that_cannot_be_read_changes_nothing_unless_it_is_waited_for,
     steps.the_result_that_is_waited_for_is_taken,
     steps.only_offered_commands_are_requested,
     steps.an_agent_calls_itself_only_as_deep_as_granted,

@@ -97,6 +97,15 @@ class Return:
         return self.newest is not None and (self.newest.step, self.newest.tool) == (self.result.step, self.result.tool)
 
     @property
+    def attempt(self) -> int:
+        """A result that names none is of the newest."""
+        return self.result.attempt or (self.newest.attempt if self.newest else 1)
+
+    @property
+    def is_malformed(self) -> bool:
+        return isinstance(self.moment.event, ToolReturned) and self.moment.event.malformed
+
+    @property
     def escalated(self) -> bool:
         return after(self.moment).ending_class == "protocol_violation"
 
@@ -117,27 +126,33 @@ def returns(story: Story) -> Iterator[Return]:
 def a_result_of_the_past_changes_nothing(story: Story) -> None:
     """Of a finished step, or of an attempt that was given up for a newer one."""
     for it in returns(story):
-        older = it.is_of_the_newest_step and it.newest is not None and it.result.attempt < it.newest.attempt
+        older = it.is_of_the_newest_step and it.newest is not None and it.attempt < it.newest.attempt
         if it.is_of_a_finished_step or older:
             assert not is_entry(it.moment)
 
 
 def a_result_of_a_step_or_a_tool_that_was_not_asked_for_escalates(story: Story) -> None:
     for it in returns(story):
-        if not it.is_of_a_finished_step and not it.is_of_the_newest_step:
+        if not it.is_of_a_finished_step and not it.is_of_the_newest_step and not it.is_malformed:
             assert it.escalated
+
+
+def a_result_that_cannot_be_read_changes_nothing_unless_it_is_waited_for(story: Story) -> None:
+    for it in returns(story):
+        if it.is_malformed and not it.is_of_the_newest_step:
+            assert not is_entry(it.moment)
 
 
 def a_result_of_an_attempt_that_was_not_asked_for_escalates(story: Story) -> None:
     for it in returns(story):
-        newer = it.is_of_the_newest_step and it.newest is not None and it.result.attempt > it.newest.attempt
+        newer = it.is_of_the_newest_step and it.newest is not None and it.attempt > it.newest.attempt
         if newer and not it.is_of_a_finished_step:
             assert it.escalated
 
 
 def the_result_that_is_waited_for_is_taken(story: Story) -> None:
     for it in returns(story):
-        if it.is_of_the_newest_step and it.newest and it.result.attempt == it.newest.attempt:
+        if it.is_of_the_newest_step and it.newest and it.attempt == it.newest.attempt:
             assert not it.escalated
             assert is_entry(it.moment) is not it.answered
 

@@ -128,7 +128,7 @@ async def stack(options: DevOptions) -> AsyncIterator[DevStack]:
     """Start everything, and stop it at the end. Raises Misconfigured when something cannot start, with its log."""
     folder = options.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    http_port = options.http_port or _free_port()
+    http_port = options.http_port or free_port()
     async with EmbeddedNats(folder / "nats", port=options.nats_port, sync_interval=options.sync_interval) as nats:
         await _set_up(nats.url)
         config = _write_config(folder, options, nats.url, http_port)
@@ -219,6 +219,6 @@ def _service(name: str, package: str, folder: Path, config: Path) -> Service:
     return Service(name, command, folder / "logs" / f"{name}.log")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])

@@ -196,7 +196,7 @@ def _read(arrival: Arrival) -> Envelope[Any]:
 def _correlation(arrival: Arrival) -> Correlation | None:
     """What a result relates to that cannot be read as a whole."""
     try:
-        found = object_in(enveloped(arrival.subject, arrival.body[:MAX_MESSAGE_BYTES], arrival.headers)) or {}
+        found = object_in(enveloped(arrival.subject, arrival.body, arrival.headers)) or {}
         return Correlation.model_validate(found.get("payload"))
     except (Misshapen, ValidationError):
         return None

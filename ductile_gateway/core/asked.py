@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from schemas import headers, keys, subjects
-from schemas.events import Envelope, ToolRequest
+from schemas.events import MAX_MESSAGE_BYTES, Envelope, ToolRequest
 
 _Message = Envelope[ToolRequest]
 _TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -51,6 +51,8 @@ def read_request(subject: str, body: bytes, message_headers: Mapping[str, str]) 
     route = route_of(subject)
     if route == subject or not subjects.NAME.fullmatch(route):
         raise Unacceptable(f"subject {subject[:80]} is not {subjects.TOOL_REQUEST} and the name of a route")
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise Unacceptable(f"a message of {len(body)} bytes: at most {MAX_MESSAGE_BYTES} are taken")
     found = _TRACEPARENT.fullmatch(message_headers.get(headers.TRACEPARENT, ""))
     return read_again(route, body, trace_id=found[1] if found else None)
 

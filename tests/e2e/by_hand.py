@@ -1,0 +1,152 @@
+"""An agent whose tools are played by the test, over raw NATS: what the test publishes is what the agent gets."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import yaml
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import api
+
+from agent_service.adapters.nats_topology import topology
+from agent_service.dev import Service, free_port
+from groundwork import nats_link
+from groundwork.nats_settings import NatsSettings
+from groundwork.topology import create_missing
+from schemas import subjects
+from tests.e2e.bodies import ENDED, FRAME
+from tests.nats_server import server_with, until
+
+READ = {"name": "look", "route": "look", "commands": [{"name": "handle", "tier": "read"}]}
+WRITE = {"name": "put", "route": "put", "commands": [{"name": "handle", "tier": "write"}]}
+
+
+def one_step(tool: str) -> dict[str, Any]:
+    """A script that calls `tool` once and is done."""
+    met = [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]
+    plan = {"action": {"tool": tool, "command": "handle", "arguments": {}}}
+    end = {"verdict": "done", "summary": "done", "met": met}
+    return {"name": "one", "rules": [FRAME, {"phase": "plan", "plan": plan}, {"phase": "reflect", "reflect": end}]}
+
+
+@dataclass(slots=True)
+class Bench:
+    """The agent, the bus it is on, and what it asked its tools for."""
+
+    agent: Service
+    url: str
+    client: Client
+    requests: list[dict[str, Any]] = field(default_factory=list)
+
+    async def publish(self, subject: str, message: object, *, msg_id: str | None = None) -> api.PubAck:
+        """As somebody who is not the agent: JSON as it stands, or text that is none."""
+        body = message if isinstance(message, str) else json.dumps(message)
+        headers = {"Nats-Msg-Id": msg_id} if msg_id else None
+        return await self.client.jetstream().publish(subject, body.encode(), headers=headers)
+
+    async def answer(self, request: Mapping[str, Any], *, msg_id: str | None = None, **changes: Any) -> api.PubAck:
+        """A result in the form of RFC-103; `changes` of its payload, where null leaves a field out."""
+        payload = {key: request[key] for key in ("run_id", "step", "tool")} | {
+            "status": "ok",
+            "result": {"summary": "seen"},
+            "error": None,
+            "completed_at": "2026-11-21T12:00:00Z",
+        }
+        payload = {key: value for key, value in (payload | changes).items() if value is not None}
+        key = f"agentic:run:{request['run_id']}:step:{request['step']}:result"
+        message = {"type": subjects.TOOL_RESULT, "payload": payload, "dedupe_key": key}
+        return await self.publish(subjects.TOOL_RESULT, message, msg_id=msg_id or key)
+
+    async def request(self, number: int) -> dict[str, Any]:
+        """The payload of the `number`-th request, counted from 1, once it has come."""
+        await until(lambda: len(self.requests) >= number, within_s=20)
+        return self.requests[number - 1]
+
+    async def wake(self, wake_id: str, **more: Any) -> httpx2.Response:
+        async with httpx2.AsyncClient(base_url=self.url, trust_env=False) as http:
+            return await http.post("/v1/wake", json={"goal": "record", "wake_id": wake_id, **more})
+
+    async def get(self, path: str) -> httpx2.Response:
+        async with httpx2.AsyncClient(base_url=self.url, trust_env=False) as http:
+            return await http.get(path)
+
+    async def runs(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = (await self.get("/v1/runs")).json()["runs"]
+        return found
+
+    async def ended(self, run_id: str) -> dict[str, Any]:
+        """The run's view once it has ended."""
+        found: dict[str, Any] = {}
+
+        async def has_ended() -> bool:
+            found.update((await self.get(f"/v1/runs/{run_id}")).json())
+            return found["state"] in ENDED
+
+        await until(has_ended, within_s=20)
+        return found
+
+    async def is_ready(self) -> bool:
+        try:
+            return (await self.get("/readyz")).is_success
+        except httpx2.TransportError:
+            return False
+
+    async def _serve_catalog(self, message: Msg) -> None:
+        await message.respond(json.dumps({"revision": "1", "tools": [READ, WRITE]}).encode())
+
+    async def _take(self, message: Msg) -> None:
+        self.requests.append(json.loads(message.data)["payload"])
+
+    async def listen(self) -> None:
+        await self.client.subscribe(subjects.CATALOG, cb=self._serve_catalog)
+        await self.client.subscribe(subjects.ALL_TOOL_REQUESTS, cb=self._take)
+
+
+@asynccontextmanager
+async def bench(
+    folder: Path, script: Mapping[str, Any], *, max_payload: int = 1024 * 1024, **agent: Any
+) -> AsyncIterator[Bench]:
+    """An agent with the scripted model that follows `script`; `agent` are further settings of it."""
+    bus_port, http_port = free_port(), free_port()
+    config = _written(folder, script, agent, bus_port=bus_port, http_port=http_port)
+    bus = {"jetstream": {"store_dir": str(folder / "nats")}, "max_payload": max_payload}
+    async with server_with(folder, bus_port, bus) as address:
+        link = await nats_link.connect(NatsSettings(urls=(address,)))
+        await create_missing(link, topology(max_gib=1))
+        command = (sys.executable, "-m", "agent_service", "serve", "--config", str(config))
+        made = Bench(Service("agent", command, folder / "agent.log"), f"http://127.0.0.1:{http_port}", link.client)
+        await made.listen()
+        running = asyncio.ensure_future(made.agent.run())
+        try:
+            await until(made.is_ready, within_s=30)
+            yield made
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await link.close()
+
+
+def _written(
+    folder: Path, script: Mapping[str, Any], agent: Mapping[str, Any], *, bus_port: int, http_port: int
+) -> Path:
+    """The configuration of the agent, with its script beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "script.yaml").write_text(yaml.safe_dump(dict(script)))
+    settings = {
+        "store": str(folder / "agent"),
+        "workspaces": str(folder / "workspaces"),
+        "http": {"port": http_port},
+        "model": {"provider": "scripted", "script": str(folder / "script.yaml")},
+    }
+    settings["limits"] = {"retry_base_s": 0.1} | agent.get("limits", {})
+    rest = {key: value for key, value in agent.items() if key != "limits"}
+    path = folder / "agentic.yaml"
+    path.write_text(json.dumps({"nats": {"urls": [f"nats://127.0.0.1:{bus_port}"]}, "agent": settings | rest}))
+    return path

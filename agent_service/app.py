@@ -8,10 +8,9 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import uvicorn
 
@@ -21,12 +20,13 @@ from agent_service.adapters.nats_artifacts import NatsArtifacts
 from agent_service.adapters.nats_bus import NatsBus, NatsIntake
 from agent_service.adapters.nats_service import serve_on_bus
 from agent_service.adapters.nats_skills import NatsSkills
-from agent_service.adapters.nats_topology import topology
+from agent_service.adapters.owned_store import OwnedStore
 from agent_service.adapters.sqlite_store import SqliteStore
 from agent_service.adapters.system_clock import SystemClock
 from agent_service.background import Background
 from agent_service.errors import Misconfigured, TryAgain
 from agent_service.feed import Feed
+from agent_service.foundations import Foundations, laid
 from agent_service.intake import COUNTED, Intake
 from agent_service.journal import Commit
 from agent_service.models import open_model
@@ -41,19 +41,12 @@ from agent_service.settings import AgentSettings
 from agent_service.starter import Starter
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
-from groundwork import nats_errors, nats_link
 from groundwork.counts import Counts
 from groundwork.http_protocol import BoundedProtocol
 from groundwork.nats_link import NatsLink
-from groundwork.process_lock import AlreadyRunning, ProcessLock
-from groundwork.topology import check_topology
-from schemas import subjects
 
 RECONNECT_LOOK_S = 0.5
-CONNECT_WITHIN_S = 10.0
 MOST_CONNECTIONS = 1000
-OPERATORS_CHOICE = frozenset({"max_bytes", "max_age", "num_replicas"})
-"""What a stream may have otherwise than we would create it."""
 OF_THE_BUS = {"ids_taken_by_others": "Message ids of ours that somebody else's message had"}
 LIVE_TRAIL_S = 2.0
 """How old the paper trail of a run that goes on may be."""
@@ -80,23 +73,27 @@ class Agent:
     clock: SystemClock
 
 
-async def serve(settings: AgentSettings) -> None:
-    """Run the agent until SIGTERM or SIGINT. Raises Misconfigured when it cannot start like this."""
+async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
+    """Run the agent until SIGTERM or SIGINT. Raises Misconfigured when it cannot start, or not go on, like this.
+
+    `take_over` makes the agent end that owns the bus now, and waits for what that one leaves.
+    """
     stop = asyncio.Event()
-    with _on_signals(stop), _listening(settings) as listener:
-        async with _foundations(settings) as (link, store), open_model(settings.model) as model:
+    with _on_signals(stop):
+        async with laid(settings, take_over=take_over) as ground, open_model(settings.model) as model:
             try:
                 async with asyncio.TaskGroup() as group:
-                    agent = build(settings, link, store, model, Background(group))
-                    await _start(agent, group, listener)
+                    agent = build(settings, ground, model, Background(group))
+                    await _start(agent, group, ground.listener)
                     await _until(stop)
             except* _Stopped:
                 log.info("stopping")
             await agent.projector.flush()
 
 
-def build(settings: AgentSettings, link: NatsLink, store: SqliteStore, model: Model, background: Background) -> Agent:
+def build(settings: AgentSettings, ground: Foundations, model: Model, background: Background) -> Agent:
     """Put the agent together. Nothing runs yet."""
+    link, store = ground.link, ground.store
     clock, feed, bus = SystemClock(), Feed(), NatsBus(link)
     outbox = Outbox(bus, clock)
     workspace = Workspace(settings.workspaces)
@@ -109,7 +106,7 @@ def build(settings: AgentSettings, link: NatsLink, store: SqliteStore, model: Mo
     rates = settings.model
     pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
     thinker = Thinker(model, ArgumentSchemas(), clock, slots=settings.turns, pace=pace)
-    turns = Turns(store, outbox, thinker, clock, committed)
+    turns = Turns(OwnedStore(store, ground.lease.held), outbox, thinker, clock, committed)
     skills = NatsSkills(link, allow=settings.tools, schema_flaw=schema_flaw)
     policy, counts = settings.limits.policy(), Counts(COUNTED | OF_THE_BUS)
     intake = Intake(turns, skills, clock, policy=policy, fused=settings.phases == "fused", counts=counts)
@@ -170,46 +167,6 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-@asynccontextmanager
-async def _foundations(settings: AgentSettings) -> AsyncIterator[tuple[NatsLink, SqliteStore]]:
-    """The store, held by this process alone, and the bus, found as it must be."""
-    with _locked(settings.store):
-        async with SqliteStore.open(settings.store) as store, _connected(settings) as link:
-            await _check(link)
-            yield link, store
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with ProcessLock(folder):
-            yield
-    except (OSError, AlreadyRunning) as error:
-        raise Misconfigured(f"agent.store {folder} cannot be used: {error}") from error
-
-
-@asynccontextmanager
-async def _connected(settings: AgentSettings) -> AsyncIterator[NatsLink]:
-    try:
-        link = await nats_link.connect(settings.nats.settings(subjects.SERVICE_AGENT), timeout_s=CONNECT_WITHIN_S)
-    except nats_errors.BusError as error:
-        raise Misconfigured(f"{error}. Start one with `agentic dev`, or set `nats.urls`") from error
-    try:
-        yield link
-    finally:
-        await link.close()
-
-
-async def _check(link: NatsLink) -> None:
-    findings = await check_topology(link, topology())
-    missing = ", ".join(f.what for f in findings if f.kind == "missing")
-    if missing:
-        raise Misconfigured(f"NATS has no {missing}: run `agentic setup` once, then start again")
-    for finding in (f for f in findings if f.field not in OPERATORS_CHOICE):
-        log.warning("NATS differs", extra={"what": finding.what, "field": finding.field, "remedy": finding.remedy})
 
 
 async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket) -> None:
@@ -273,16 +230,3 @@ def _on_signals(stop: asyncio.Event) -> Iterator[None]:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
-
-
-@contextmanager
-def _listening(settings: AgentSettings) -> Iterator[socket.socket]:
-    http = settings.http
-    family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
-    try:
-        listener = socket.create_server((http.host, http.port), family=family, backlog=1024)
-    except OSError as error:
-        where = f"{http.host}:{http.port}"
-        raise Misconfigured(f"cannot listen on {where} ({error.strerror}): is another agent running there?") from error
-    with listener:
-        yield listener

@@ -144,6 +144,9 @@ class AgentSettings(_Section):
     nats: NatsSection = NatsSection()
     store: Path = Path(".agentic/agent")
     """Folder of the database: one agent at a time."""
+    lease_s: Annotated[float, Field(ge=1)] = 10.0
+    """How long the bus belongs to an agent that does not renew its lease, in seconds: a fifth of it is between two
+    renewals."""
     workspaces: Path = Path(".agentic/workspaces")
     """Where the paper trail of each run is written."""
     http: HttpSettings = HttpSettings()

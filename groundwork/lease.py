@@ -10,16 +10,14 @@ What it is not: a lock on anything but the bus.
 """
 
 import asyncio
-import base64
 import contextlib
 import json
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime
-from typing import Any
+from dataclasses import asdict, replace
 
+from groundwork.lease_record import Owner, Record, Role, look
 from groundwork.nats_errors import BusError, Misconfigured, Refused, TryAgain
 from groundwork.nats_link import NatsLink
 
@@ -33,7 +31,6 @@ PATIENCE_S = 1.0
 """How long an attempt that failed speaks for those who ask after it."""
 
 _WRONG_SEQUENCE = 10071
-_NO_MESSAGE = 10037
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 log = logging.getLogger(__name__)
@@ -45,69 +42,6 @@ class Held(Misconfigured):
 
 class Taken(Misconfigured):
     """Another has taken the lease over: this process must not act on the bus any more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Role:
-    """What is owned: `key` of `bucket`. `command` is what a person starts to take it over."""
-
-    bucket: str
-    key: str
-    command: str
-
-    @property
-    def subject(self) -> str:
-        return f"$KV.{self.bucket}.{self.key}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
-    """The record. `holder` is the id of a store, `since` an instant (ISO 8601); `epoch` counts the changes of hands."""
-
-    holder: str
-    host: str
-    pid: int
-    store: str
-    since: str
-    ttl_s: float
-    epoch: int = 0
-    released: bool = False
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host} with the store {self.store}, since {self.since}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """An owner as the bus has it. `age_s` is since its last renewal, by the server's clock."""
-
-    owner: Owner
-    seq: int
-    age_s: float
-
-    @property
-    def free(self) -> bool:
-        return self.owner.released or self.age_s >= self.owner.ttl_s
-
-
-async def look(link: NatsLink, role: Role) -> Record | None:
-    """Who has the role, or had it last. Raises TryAgain, or Misconfigured where the bucket is missing or unreadable."""
-    wanted = json.dumps({"last_by_subj": role.subject}).encode()
-    found = await _ask(link, f"$JS.API.STREAM.MSG.GET.KV_{role.bucket}", wanted)
-    if found.get("error", {}).get("err_code") == _NO_MESSAGE:
-        return None
-    stream = await _ask(link, f"$JS.API.STREAM.INFO.KV_{role.bucket}", b"")
-    try:
-        message = found["message"]
-        owner = Owner(**json.loads(base64.b64decode(message["data"])))
-        age = datetime.fromisoformat(stream["ts"]) - datetime.fromisoformat(message["time"])
-        return Record(owner=owner, seq=message["seq"], age_s=age.total_seconds())
-    except (KeyError, TypeError, ValueError) as error:
-        why = (found.get("error") or stream.get("error") or {}).get("description") or "this is no record of ours"
-        raise Misconfigured(
-            f"the lease {role.key} in the bucket {role.bucket} cannot be read ({why}): run `agentic setup`, or remove "
-            f"the record with `nats kv del {role.bucket} {role.key}`"
-        ) from error
 
 
 def boot_time() -> float:
@@ -272,18 +206,6 @@ async def hold(lease: Lease, link: NatsLink, *, take_over: bool = False) -> Asyn
             keeping.cancel()
     finally:
         await lease.release()
-
-
-async def _ask(link: NatsLink, subject: str, body: bytes) -> dict[str, Any]:
-    try:
-        answer = json.loads(await link.request(subject, body, timeout_s=2.0))
-    except TryAgain as error:  # a denied request is not answered at all
-        if link.violation:
-            raise Misconfigured(f"the leases: {link.violation}. Give this user the permission") from error
-        raise
-    except ValueError as error:
-        raise TryAgain(f"{subject}: not answered by JetStream") from error
-    return answer if isinstance(answer, dict) else {}
 
 
 def _body(owner: Owner) -> bytes:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 HEARTBEAT_SECONDS = 1.0
-EXPIRES_SECONDS = 30.0
+EXPIRES_SECONDS = 5.0
+"""Half of how long a bus belongs to a process that is stopped: it is given nothing any more when another begins."""
 SILENCE_SECONDS = 2.5 * HEARTBEAT_SECONDS
 
 _HEARTBEAT = "100"

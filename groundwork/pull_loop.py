@@ -113,6 +113,7 @@ class PullLoop:
                 tasks.create_task(self._ask_for_more())
                 tasks.create_task(self._notice_silence())
                 tasks.create_task(self._report_progress())
+                tasks.create_task(self._take_back_once_more())
         finally:
             await self._finish(subscription)
 
@@ -150,6 +151,12 @@ class PullLoop:
                 self._account.start_over(time.monotonic())
                 await self._hold_all()
             self._room.set()
+
+    async def _take_back_once_more(self) -> None:
+        """What a predecessor was given that is stopped, and still had asked for when this one began."""
+        await asyncio.sleep(EXPIRES_SECONDS + PULSE_SECONDS)
+        self._taking_back.begin()
+        self._room.set()
 
     async def _report_progress(self) -> None:
         while True:

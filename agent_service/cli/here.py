@@ -24,6 +24,9 @@ T = TypeVar("T")
 
 commands = typer.Typer()
 
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Make the agent end that owns the bus, and go on in its place.")
+]
 Folder = Annotated[Path, typer.Option("--dir", help="Where everything is kept.", metavar="FOLDER")]
 
 
@@ -81,14 +84,15 @@ def doctor(
 
 
 @commands.command(rich_help_panel=PANEL_SERVICES, epilog=examples("agentic serve --config agentic.yaml"))
-def serve(config: Config = None) -> None:
+def serve(config: Config = None, take_over: TakeOver = False) -> None:
     """Run the agent, until SIGTERM or Ctrl-C. Its log is on standard error.
 
-    Exit codes: 69 when no bus answers, 78 when a setting has to be corrected first, 1 for any other failure.
+    Exit codes: 69 when no bus answers; 78 when a setting has to be corrected first, and when another agent owns the
+    bus or has taken it over; 1 for any other failure.
     """
     from agent_service.cli.serve import serve as served
 
-    raise typer.Exit(served(config))
+    raise typer.Exit(served(config, take_over=take_over))
 
 
 @commands.command(rich_help_panel=PANEL_SERVICES, epilog=examples("agentic setup --config agentic.yaml"))

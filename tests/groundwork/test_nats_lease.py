@@ -8,7 +8,8 @@ import pytest
 
 from groundwork.delivery import Delivery
 from groundwork.embedded_nats import EmbeddedNats
-from groundwork.lease import Held, Lease, Owner, Record, Role, Taken, boot_time, hold, look
+from groundwork.lease import Held, Lease, Taken, boot_time, hold
+from groundwork.lease_record import Owner, Record, Role, look
 from groundwork.nats_errors import TryAgain
 from groundwork.nats_link import NatsLink, connect
 from groundwork.nats_settings import NatsSettings

@@ -1,0 +1,81 @@
+"""Agents beside that of a stack: on the same bus, with a store of their own or with the same."""
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agent_service.dev import DevStack
+from tests.nats_server import until
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherAgent:
+    """A process of its own, which nobody starts again."""
+
+    process: asyncio.subprocess.Process
+    log: Path
+
+    async def ready(self, made: DevStack, *, within_s: float = 20.0) -> DevStack:
+        """The stack as it is seen from this agent, once it is ready."""
+        await until(lambda: bool(_said(self.log, "ready")), within_s=within_s)
+        return replace(made, url=_said(self.log, "ready")[-1]["http"])
+
+    async def ended(self, *, within_s: float = 20.0) -> tuple[int, str]:
+        """Its exit code, and what it said at last."""
+        code = await asyncio.wait_for(self.process.wait(), within_s)
+        assert "Traceback" not in self.log.read_text()
+        return code, last_word(self.log)
+
+
+@asynccontextmanager
+async def another_agent(made: DevStack, *options: str, store: Path | None = None) -> AsyncIterator[OtherAgent]:
+    """One that was just started with the stack's settings; with a `store` of its own also at an address of its own."""
+    config = made.config if store is None else _config_of(made, store)
+    log = made.options.folder / "logs" / f"other-{config.stem}.log"
+    command = (sys.executable, "-m", "agent_service", "serve", "--config", str(config), *options)
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(*command, stderr=output)
+    try:
+        yield OtherAgent(process=process, log=log)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def log_of(made: DevStack) -> Path:
+    """That of the stack's own agent."""
+    return made.options.folder / "logs" / "agent.log"
+
+
+def last_word(log: Path) -> str:
+    """What a service said when it ended."""
+    told = [line for line in _lines(log) if line["level"] == "CRITICAL"]
+    return str(told[-1]["msg"]) if told else ""
+
+
+def _said(log: Path, message: str) -> list[dict[str, Any]]:
+    return [line for line in _lines(log) if line["msg"] == message]
+
+
+def _lines(log: Path) -> list[dict[str, Any]]:
+    lines = []
+    for line in log.read_text().splitlines():
+        with contextlib.suppress(ValueError):  # one that is being written
+            lines.append(json.loads(line))
+    return lines
+
+
+def _config_of(made: DevStack, store: Path) -> Path:
+    settings = json.loads(made.config.read_text())
+    settings["agent"] |= {"store": str(store), "workspaces": str(store / "runs"), "http": {"port": 0}}
+    store.mkdir(parents=True, exist_ok=True)
+    path = store.with_suffix(".yaml")
+    path.write_text(json.dumps(settings))
+    return path

@@ -51,9 +51,10 @@ class Desk:
         return WakeAnswer(run_id=run_id, wake_id=order.wake_id, status_url=f"/v1/runs/{run_id}")
 
     async def status(self, run_id: str) -> RunView:
-        """Where the run stands, and by the journal who thought for it."""
+        """Where the run stands, by the journal who thought for it, and whether somebody is there whom it waits for."""
         state = await self._state(run_id)
-        return run_view(state, await self._runs.entries(run_id), trace_url=self._trace_url)
+        present = await self._runs.executors() if state.pending else None
+        return run_view(state, await self._runs.entries(run_id), trace_url=self._trace_url, present=present)
 
     async def page(self, *, state: Status | None, limit: int, cursor: str | None) -> RunPage:
         """At most `limit` runs, from after the run that `cursor` names."""

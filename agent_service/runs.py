@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from agent_service.errors import TryAgain
 from agent_service.feed import Feed
 from agent_service.intake import Intake
 from agent_service.journal import Entry
-from agent_service.ports import Archive, RunLine, RunStore
+from agent_service.ports import Archive, RunLine, RunStore, Skills
 from schemas.events import AgenticStart, Constraints, Signal
 
 LOOK_AGAIN_S = 1.0
@@ -38,6 +39,7 @@ class Runs:
         store: RunStore,
         archive: Archive,
         intake: Intake,
+        skills: Skills,
         feed: Feed,
         background: Background,
         *,
@@ -47,6 +49,7 @@ class Runs:
         self._store = store
         self._archive = archive
         self._intake = intake
+        self._skills = skills
         self._feed = feed
         self._background = background
         self._accepted = accepted
@@ -67,6 +70,12 @@ class Runs:
         self._accepted()
         self._background.start(self._intake.follow(accepted))
         return run_id
+
+    async def executors(self) -> frozenset[str]:
+        """The names of those who would take tool requests now."""
+        with suppress(TryAgain):  # nobody has told a tool yet
+            await self._skills.catalog()
+        return self._skills.present()
 
     async def state(self, run_id: str) -> RunState | None:
         """Where the run stands; None when there is none of that id."""

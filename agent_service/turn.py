@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 from agent_service import journal
 from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
-from agent_service.core.events import Event, TurnBroke, WakeAccepted
+from agent_service.core.events import Event, ToolReturned, TurnBroke, WakeAccepted
 from agent_service.core.state import RunState
 from agent_service.errors import Misconfigured, TryAgain, VersionMoved
 from agent_service.journal import Commit, Run
@@ -67,7 +67,7 @@ class Turns:
         run_id = await self._store.accept(wake, commit)
         if run_id != event.run_id:
             return run_id, None
-        self._committed(commit, transition)
+        self._committed(commit, event, transition)
         return run_id, transition
 
     async def knows(self, run_id: str) -> bool:
@@ -180,7 +180,7 @@ class Turns:
         except VersionMoved:
             self._known.pop(commit.state.run_id, None)
             return False
-        self._committed(commit, transition)
+        self._committed(commit, event, transition)
         return True
 
     async def _load(self, run_id: str) -> Run | None:
@@ -189,11 +189,11 @@ class Turns:
             run = await self._store.load(run_id)
         return run
 
-    def _committed(self, commit: Commit, transition: Transition) -> None:
+    def _committed(self, commit: Commit, event: Event, transition: Transition) -> None:
         self._remember(Run(state=commit.state, head=commit.entry.hash))
         self._on_commit(commit)
         if log.isEnabledFor(logging.INFO):
-            log.info("entry", extra=_facts(commit, transition))
+            log.info("entry", extra=_facts(commit, transition) | _of_the_call(event))
 
     def _remember(self, run: Run) -> None:
         """Keep the newest state of a live run at hand; the version guards a commit if another process moved it."""
@@ -223,3 +223,12 @@ def _facts(commit: Commit, transition: Transition) -> dict[str, object]:
         "effects": " ".join(type(effect).__name__ for effect in transition.effects),
         "error_class": state.ending_class or None,
     }
+
+
+def _of_the_call(event: Event) -> dict[str, object]:
+    """The names by which an executor knows the call whose result came, where it told them."""
+    if not isinstance(event, ToolReturned):
+        return {}
+    output, error = event.result.result, event.result.error
+    told = error.model_dump(exclude_none=True) if error else (output and output.model_extra) or {}
+    return {name: told[name] for name in ("job_id", "attempts", "exit_code") if name in told}

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_service.cli.client import Json
+from agent_service.projections.executions import Execution
 from agent_service.projections.plain import one_line, visible
 
 Took = dict[int, timedelta]
@@ -131,14 +132,23 @@ def waits_for(view: Json) -> Text | None:
     """What a run that goes on waits for; None for one that ended."""
     pending, asking = view["pending"], view["asking"]
     if pending:
-        what = f"step {pending['step']}, {pending['tool']} {pending['command']}"
-        attempt = f", attempt {pending['attempt']}" if pending["attempt"] > 1 else ""
-        again = f" at {pending['retry_at'][11:19]} UTC" if pending["retry_at"] else ""
-        return Text(f"{'next try of ' if again else ''}{what}{attempt}{again}")
+        return _waits_for_a_tool(pending)
     if asking:
         again = f", again at {asking['retry_at'][11:19]} UTC" if asking["retry_at"] else ""
         return Text(f"the model is to {asking['phase']} (call {asking['call']}){again}")
     return Text(WAITS[view["state"]]) if view["state"] in WAITS else None
+
+
+def _waits_for_a_tool(pending: Json) -> Text:
+    what = f"step {pending['step']}, {pending['tool']} {pending['command']}"
+    attempt = f", attempt {pending['attempt']}" if pending["attempt"] > 1 else ""
+    if pending["retry_at"]:
+        return Text(f"next try of {what}{attempt} at {pending['retry_at'][11:19]} UTC")
+    whom = f"{pending['executor'] or 'whoever takes them'} (route {pending['route']})"
+    since, until = (pending[name][11:19] for name in ("requested_at", "deadline_at"))
+    asked = f": asked of {whom} at {since}, given up at {until} UTC"
+    absent = f"; {pending['executor']} does not answer: is it running?" if pending["present"] is False else ""
+    return Text.assemble(what, attempt, (asked, "dim"), (absent, "yellow"))
 
 
 def done_items(view: Json) -> Table | None:
@@ -235,8 +245,13 @@ def _budgets(view: Json, now: datetime | None) -> Iterator[tuple[str, float, flo
 
 
 def _result(step: Json) -> Text:
-    words = one_line(step.get("summary") or step["status"], LONGEST_RESULT)
-    return Text.assemble((f"{MARKS.get(step['status'], '?')} ", COLOURS.get(step["status"], "")), words)
+    """What came of a step, and below it what its executor told besides: all of it where it did not go well."""
+    words = one_line(step["summary"] or step["status"], LONGEST_RESULT)
+    lines = [Text.assemble((f"{MARKS.get(step['status'], '?')} ", COLOURS.get(step["status"], "")), words)]
+    execution = Execution.model_validate(step["execution"] or {})
+    told = (str(execution), f"stderr: {execution.stderr}" if execution.stderr and step["status"] != "ok" else "")
+    lines += [Text(one_line(line, LONGEST_TEXT), style="dim") for line in told if line]
+    return Text("\n").join(lines)
 
 
 def _bar(used: float, limit: float) -> ProgressBar:

@@ -25,6 +25,8 @@ ANSWER_GRACE_S = 10.0
 MAX_BACKOFF_S = 120.0
 MAX_SUMMARY = 500
 SAME_RESULT_LIMIT = 3
+OF_THE_CALL = frozenset({"job_id", "attempts", "last_error"})
+"""What an executor tells of how it carried out a call, beside what the tool brought."""
 HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed"})
 """Error classes that neither another attempt nor another plan can mend."""
 
@@ -158,7 +160,8 @@ def _call(action: Action) -> str:
 
 
 def _comparable(output: dict[str, JsonValue]) -> object:
-    """A result without what differs from step to step though nothing else does: the names of its artifacts."""
+    """A result without what differs from step to step though nothing else does: names of artifacts, and of the call."""
+    output = {key: value for key, value in output.items() if key not in OF_THE_CALL}
     artifacts = output.get("artifacts")
     if not isinstance(artifacts, list):
         return {key: value for key, value in output.items() if key != "artifact_path"}

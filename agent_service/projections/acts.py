@@ -9,6 +9,7 @@ from agent_service.core.correlate import Relation, judge
 from agent_service.core.events import TimerFired, ToolReturned
 from agent_service.core.phases import Action
 from agent_service.core.state import Pending, RunState
+from agent_service.projections.executions import Execution, execution_of
 from agent_service.projections.moments import Moment
 from agent_service.projections.plain import instant
 from schemas.events import ToolError
@@ -28,6 +29,7 @@ class Act:
     status: ActStatus
     summary: str | None
     error: ToolError | None
+    execution: Execution | None = None
 
 
 def act_of(moment: Moment) -> Act | None:
@@ -56,6 +58,7 @@ def _answered(moment: Moment, before: RunState, event: ToolReturned) -> Act:
         status=status,
         summary=said if result.error is None else None,
         error=result.error,
+        execution=execution_of(result),
     )
 
 

@@ -16,6 +16,7 @@ from agent_service.core.events import (
 )
 from agent_service.projections.acts import Act, act_of
 from agent_service.projections.context_page import limit_lines
+from agent_service.projections.executions import Execution
 from agent_service.projections.markdown import bullets, code, fenced, inline, page, section
 from agent_service.projections.moments import Moment
 from agent_service.projections.plain import instant
@@ -98,3 +99,12 @@ def _act(act: Act) -> Iterator[str]:
         yield fenced(act.error.message)
     elif act.summary:
         yield fenced(act.summary)
+    if act.execution:
+        yield from _execution(act.execution)
+
+
+def _execution(execution: Execution) -> Iterator[str]:
+    if str(execution):
+        yield f"As its executor tells: {inline(str(execution))}."
+    if execution.stderr:
+        yield f"On stderr:\n\n{fenced(execution.stderr)}"

@@ -125,7 +125,8 @@ def _ruled(ruling: Ruling) -> str:
 def _acted(act: Act) -> str:
     attempt = f" attempt {act.attempt}" if act.attempt > 1 else ""
     what = act.error.message if act.error else act.summary
-    return f"step {act.step}{attempt}: {act.tool} {OUTCOMES[act.status]}" + (f": {what}" if what else "")
+    ran = f" ({act.execution})" if act.execution and str(act.execution) else ""
+    return f"step {act.step}{attempt}: {act.tool} {OUTCOMES[act.status]}{ran}" + (f": {what}" if what else "")
 
 
 def _ending(moment: Moment) -> str:

@@ -103,6 +103,7 @@ def _act_line(moment: Moment, act: Act) -> Line:
         result_summary=act.summary,
         error={"class": error.error_class, "message": error.message} if error else None,
         retryable=error.retryable if error else None,
+        **({"execution": act.execution.model_dump(exclude_none=True)} if act.execution else {}),
     )
 
 

@@ -6,52 +6,24 @@ Texts of models and tools are shown as they are: JSON carries them, and who show
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from agent_service.core.acting import summary_of
-from agent_service.core.events import ModelReplied, ToolReturned
+from agent_service.core.events import ModelReplied
 from agent_service.core.limits import budget_use
 from agent_service.core.phases import Phase
-from agent_service.core.state import Pending, RunState, Status
+from agent_service.core.state import RunState, Status
 from agent_service.journal import Entry
 from agent_service.ports import RunLine
 from agent_service.projections.moments import Moment, retell
 from agent_service.projections.sayings import say
-from agent_service.projections.steps import Unfinished, unfinished
+from agent_service.projections.step_views import PendingView, StepView, View, pending_view, step_views
 from agent_service.trace import trace_id
 from schemas.events import BudgetUse, DoneItem, Instant
 
-StepStatus = Literal["ok", "error", "pending", "waiting", "unfinished"]
-"""`waiting`: a retry waits to be sent. `unfinished`: under way when the run ended."""
 
-
-class _View(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class StepView(_View):
-    step: int
-    tool: str
-    command: str
-    attempt: int
-    status: StepStatus
-    summary: str = ""
-
-
-class PendingView(_View):
-    """The attempt whose result the run waits for; with `retry_at`, the attempt that is sent then."""
-
-    step: int
-    tool: str
-    command: str
-    attempt: int
-    deadline_at: Instant
-    retry_at: Instant | None
-
-
-class AskingView(_View):
+class AskingView(View):
     """The model call that the run waits for; with `retry_at`, the call that is made then."""
 
     call: int
@@ -59,7 +31,7 @@ class AskingView(_View):
     retry_at: Instant | None
 
 
-class UsageView(_View):
+class UsageView(View):
     """What the run's model calls cost; `cost_usd` is null when a price is not known.
 
     `cache_read_tokens` is the part of the input that came from the provider's cache. `lost_…` is what was set aside for
@@ -77,7 +49,7 @@ class UsageView(_View):
     lost_cost_usd: float | None
 
 
-class RunView(_View):
+class RunView(View):
     """One run. `state` is its status; `class` names its ending or why it pauses; `steps` has the pending one too.
 
     `models` are those that replied, as they name themselves; null where the journal was not asked.
@@ -107,7 +79,7 @@ class RunView(_View):
     trace_url: str | None
 
 
-class RunLineView(_View):
+class RunLineView(View):
     """A run in a list."""
 
     run_id: str
@@ -119,7 +91,7 @@ class RunLineView(_View):
     updated_at: Instant
 
 
-class EntryView(_View):
+class EntryView(View):
     """An entry of the journal. `status` and `pending_step` are the run's after it, `event` is what happened."""
 
     seq: int
@@ -132,8 +104,14 @@ class EntryView(_View):
     hash: str
 
 
-def run_view(run: RunState, entries: Sequence[Entry] | None = None, *, trace_url: str | None = None) -> RunView:
-    """The run. `trace_url` is where a trace is shown, with `{trace_id}` in its place."""
+def run_view(
+    run: RunState,
+    entries: Sequence[Entry] | None = None,
+    *,
+    trace_url: str | None = None,
+    present: frozenset[str] | None = None,
+) -> RunView:
+    """The run. `trace_url` is where a trace is shown, with `{trace_id}` in its place; `present`: see `pending_view`."""
     trace = trace_id(run.run_id)
     return RunView(
         run_id=run.run_id,
@@ -148,13 +126,13 @@ def run_view(run: RunState, entries: Sequence[Entry] | None = None, *, trace_url
         outcome=run.outcome,
         reason=run.reason,
         ending_class=run.ending_class,
-        steps=tuple(_steps(run, entries or ())),
+        steps=tuple(step_views(run, entries or ())),
         definition_of_done=tuple(
             DoneItem(id=i.id, text=i.text, done=i.done, evidence=i.evidence) for i in run.done_items
         ),
         budget=budget_use(run),
         usage=_usage(run),
-        pending=_pending(run.pending) if run.pending else None,
+        pending=pending_view(run, run.pending, present) if run.pending else None,
         asking=_asking(run),
         artifacts=run.artifacts,
         models=_models(entries) if entries is not None else None,
@@ -200,34 +178,6 @@ def _models(entries: Iterable[Entry]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reply.model for reply in replies if isinstance(reply, ModelReplied)))
 
 
-def _steps(run: RunState, entries: Sequence[Entry]) -> Iterator[StepView]:
-    for r in run.completed:
-        yield StepView(
-            step=r.step, tool=r.tool, command=r.command, attempt=r.attempt, status=r.status, summary=r.summary
-        )
-    under_way, left = run.pending, unfinished(run)
-    if under_way:
-        yield _step(under_way, "waiting" if under_way.retry_at else "pending")
-    if left:
-        yield _step(left, "unfinished", summary=_afterwards(run, left, entries))
-
-
-def _step(of: Pending | Unfinished, status: StepStatus, *, summary: str = "") -> StepView:
-    action = of.action
-    return StepView(
-        step=of.step, tool=action.tool, command=action.command, attempt=of.attempt, status=status, summary=summary
-    )
-
-
-def _afterwards(run: RunState, left: Unfinished, entries: Sequence[Entry]) -> str:
-    """What came of the step after the run's end, for whoever has to know whether it did its work."""
-    if (left.step, left.attempt) not in run.late:
-        return ""
-    events = (entry.decoded() for entry in reversed(entries) if entry.kind == ToolReturned.__name__)
-    result = next((e.result for e in events if isinstance(e, ToolReturned) and e.result.step == left.step), None)
-    return f"after the end of the run: {result.status}: {summary_of(result)}" if result else ""
-
-
 def _usage(run: RunState) -> UsageView:
     spent = run.spent
     return UsageView(
@@ -240,17 +190,6 @@ def _usage(run: RunState) -> UsageView:
         lost_calls=spent.lost_calls,
         lost_tokens=spent.lost_tokens,
         lost_cost_usd=spent.lost_cost_usd,
-    )
-
-
-def _pending(pending: Pending) -> PendingView:
-    return PendingView(
-        step=pending.step,
-        tool=pending.action.tool,
-        command=pending.action.command,
-        attempt=pending.attempt,
-        deadline_at=pending.deadline_at,
-        retry_at=pending.retry_at,
     )
 
 

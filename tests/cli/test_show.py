@@ -75,6 +75,24 @@ def test_a_run_that_goes_on_says_what_it_waits_for() -> None:
     assert "step 1, fetch handle" in drawn(show.run(view_after(4)))
 
 
+def test_a_run_that_waits_for_somebody_who_is_not_there_says_so() -> None:
+    view = view_after(4)
+    view["pending"] |= {"executor": "ductile-gateway", "present": False}
+    text = " ".join(drawn(show.run(view)).replace("│", " ").split())
+    asked = "asked of ductile-gateway (route jina-reader) at 12:00:04, given up at 12:04:44 UTC"
+    assert f"step 1, fetch handle: {asked}" in text
+    assert "ductile-gateway does not answer: is it running?" in text
+
+
+def test_a_step_shows_the_job_that_it_was_and_a_failed_one_the_words_of_its_tool() -> None:
+    view = view_after()
+    told = {"job_id": "8f3c", "exit_code": 78, "stderr": "SHED_KEY is not set"}
+    view["steps"][0] |= {"execution": told}
+    view["steps"][1] |= {"execution": told, "status": "error"}
+    text = drawn(show.run(view))
+    assert (text.count("job 8f3c, exit code 78"), text.count("stderr: SHED_KEY is not set")) == (2, 1)
+
+
 @pytest.mark.parametrize("after", range(1, len(COMMITS) + 1))
 def test_nothing_hostile_in_a_run_steers_the_terminal(after: int) -> None:
     text = drawn(show.run(poisoned(view_after(after))))

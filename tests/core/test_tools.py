@@ -198,6 +198,13 @@ def test_another_call_is_welcome_after_that() -> None:
     run >> goes_on("fetch", url="https://example.org/other") << requests("fetch", step=4)
 
 
+def test_the_same_result_of_three_jobs_is_a_stuck_loop() -> None:
+    run = a_planning_run(max_steps=9) >> plans("fetch", url="x") >> returns(output={"summary": "same", "job_id": "j0"})
+    for n in (1, 2):
+        run = run >> goes_on("fetch", url="x") >> returns(output={"summary": "same", "job_id": f"j{n}", "attempts": n})
+    run >> goes_on("fetch", url="x") << escalates("stuck_loop")
+
+
 def test_another_result_is_no_stuck_loop() -> None:
     run = repeated(2) >> goes_on("fetch", url="https://example.org/")
     run >> returns(output={"summary": "new"}) << asks("reflect")

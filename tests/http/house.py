@@ -184,7 +184,16 @@ async def open_house(
         counts = Counts(COUNTED)
         intake = Intake(turns, _NoSkills(), clock, policy=policy, fused=True, counts=counts)
         archive = MoodyArchive(store)
-        runs = Runs(store, archive, intake, feed, Background(group), accepted=lambda: None, max_queued=max_queued)
+        runs = Runs(
+            store,
+            archive,
+            intake,
+            _NoSkills(),
+            feed,
+            Background(group),
+            accepted=lambda: None,
+            max_queued=max_queued,
+        )
         workspace = Workspace(folder / "workspaces")
         wrong: dict[str, str] = {}
 

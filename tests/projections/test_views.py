@@ -8,9 +8,12 @@ from agent_service.core.state import Status
 from agent_service.ports import RunLine
 from agent_service.projections.moments import retell, tell
 from agent_service.projections.sayings import say
+from agent_service.projections.trail import trail
 from agent_service.projections.views import entry_view, entry_views, line_view, run_view
 from agent_service.trace import trace_id
+from schemas.events import ToolError
 from tests.core.cues import (
+    FETCH,
     RUN_ID,
     a_framing_run,
     a_reflecting_run,
@@ -19,8 +22,12 @@ from tests.core.cues import (
     cancel,
     due,
     errs,
+    frames,
+    plans,
+    queued,
     replies,
     returns,
+    started,
     unavailable,
 )
 from tests.core.cues import reflection as reflecting
@@ -37,15 +44,17 @@ def test_a_finished_run_is_shown_with_its_steps_its_items_and_its_cost() -> None
     assert shown["accepted_at"] == "2026-11-21T12:00:00Z"
     assert (shown["started_at"], shown["ended_at"]) == ("2026-11-21T12:00:02Z", "2026-11-21T12:00:08Z")
     assert shown["steps"] == [
-        {"step": 1, "tool": "fetch", "command": "handle", "attempt": 1, "status": "ok", "summary": "Matt Joyce"},
         {
-            "step": 2,
-            "tool": "text-report",
+            "step": number,
+            "tool": tool,
             "command": "handle",
             "attempt": 1,
             "status": "ok",
-            "summary": "wrote 2 paragraphs",
-        },
+            "summary": summary,
+            "error": None,
+            "execution": None,
+        }
+        for number, tool, summary in ((1, "fetch", "Matt Joyce"), (2, "text-report", "wrote 2 paragraphs"))
     ]
     assert [item["done"] for item in shown["definition_of_done"]] == [True, True, True]
     assert shown["usage"] == {
@@ -95,6 +104,60 @@ def test_of_a_step_that_was_unfinished_at_the_end_it_is_shown_what_came_of_it(la
     (step,) = run_view(script.state, entries_of(script)).steps
     assert (step.status, step.summary.startswith(said)) == ("unfinished", True), step
     assert say(list(retell(entries_of(script)))[-1]).endswith(step.summary.rpartition(": ")[2])
+
+
+RAN = {"job_id": "8f3c", "attempts": 2, "last_error": "upstream says 503"}
+REFUSED = ToolError(
+    error_class="configuration", message="the plugin is not set up", exit_code=78, stderr="SHED_KEY is not set"
+)
+
+
+def test_what_an_executor_tells_of_a_call_is_shown_wherever_the_step_is() -> None:
+    script = a_waiting_run() >> returns(output={"summary": "saved"} | RAN)
+    (step,) = run_view(script.state, entries_of(script)).steps
+    assert step.execution is not None
+    assert step.execution.model_dump(exclude_none=True) == RAN
+    told = "job 8f3c, run 2 times, it failed before: upstream says 503"
+    assert f"step 1: fetch ok ({told}): saved" in say(list(retell(entries_of(script)))[-1])
+    written = trail(entries_of(script))
+    assert json.loads(written["trace.jsonl"].splitlines()[-1])["execution"] == RAN
+    assert f"As its executor tells: {told}." in written["decisions.md"]
+
+
+def test_what_an_executor_tells_of_a_failed_call_is_shown_with_its_error() -> None:
+    script = a_waiting_run() >> returns("error", error=REFUSED)
+    (step,) = run_view(script.state, entries_of(script)).steps
+    assert (step.status, step.error and step.error.error_class) == ("unfinished", "configuration")
+    assert (step.execution and step.execution.exit_code, step.execution and step.execution.stderr) == (
+        78,
+        "SHED_KEY is not set",
+    )
+    assert "SHED_KEY is not set" in trail(entries_of(script))["decisions.md"]
+
+
+def test_a_step_that_failed_as_often_as_it_may_shows_its_last_error() -> None:
+    script = a_retrying_run(max_attempts=2) >> due >> errs("upstream", retryable=True)
+    (step,) = run_view(script.state, entries_of(script)).steps
+    assert (step.status, step.summary) == ("unfinished", "fetch failed (upstream): it broke (attempt 2, the last)")
+
+
+def test_a_step_that_waits_for_its_retry_shows_why() -> None:
+    script = a_retrying_run()
+    (step,) = run_view(script.state, entries_of(script)).steps
+    assert (step.summary, step.error and step.error.message) == ("attempt 1 failed: it broke", "it broke")
+
+
+@pytest.mark.parametrize(("there", "present"), [(None, None), ({"hands"}, True), ({"others"}, False)])
+def test_of_a_pending_step_it_is_shown_who_was_asked_since_when_until_when_and_whether_they_are_there(
+    there: set[str] | None, present: bool | None
+) -> None:
+    offered = FETCH.model_copy(update={"executor": "hands"})
+    run = (queued() >> started((offered,)) >> frames() >> plans()).state
+    pending = run_view(run, present=None if there is None else frozenset(there)).pending
+    assert pending is not None
+    assert run.pending is not None
+    assert (pending.executor, pending.route, pending.present) == ("hands", "jina-reader", present)
+    assert (pending.requested_at, pending.deadline_at) == (run.pending.requested_at, run.pending.deadline_at)
 
 
 def test_a_step_that_failed_is_shown_as_an_error() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from datetime import timedelta
 
 import pytest
@@ -281,3 +282,13 @@ async def test_a_signal_over_which_the_agent_breaks_is_the_callers_to_hear_and_t
     with pytest.raises(ZeroDivisionError):
         await world.intake.signal(Signal(run_id=run_id, signal_id="s", kind="message", message="hello"))
     assert not (await world.state()).final
+
+
+async def test_the_log_names_the_job_of_each_result(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.gateway.told = {"job_id": "8f3c", "attempts": 2}
+    world.start()
+    with caplog.at_level(logging.INFO, logger="agent_service.turn"):
+        await world.until_quiet()
+    told = [vars(record) for record in caplog.records if getattr(record, "event", "") == "ToolReturned"]
+    assert [(line["job_id"], line["attempts"]) for line in told] == [("8f3c", 2)] * 2

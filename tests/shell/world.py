@@ -80,6 +80,8 @@ class FakeGateway:
 
     def __init__(self, bus: FakeBus) -> None:
         self.executed: Counter[str] = Counter()
+        self.told: dict[str, Any] = {}
+        """What results tell of their calls."""
         self._bus = bus
 
     def handle(self, delivery: Delivery) -> None:
@@ -92,7 +94,7 @@ class FakeGateway:
             step=request.step,
             tool=request.tool,
             status="ok",
-            result=ToolOutput.model_validate({"summary": f"line {request.step}"}),
+            result=ToolOutput.model_validate({"summary": f"line {request.step}"} | self.told),
             completed_at=NOON,
             attempt=request.attempt,
         )

@@ -109,7 +109,8 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
     turns = Turns(OwnedStore(store, ground.lease.held), outbox, thinker, clock, committed)
     skills = NatsSkills(link, allow=settings.tools, schema_flaw=schema_flaw)
     policy, counts = settings.limits.policy(), Counts(COUNTED | OF_THE_BUS)
-    intake = Intake(turns, skills, clock, policy=policy, fused=settings.phases == "fused", counts=counts)
+    fused, trace_url = settings.phases == "fused", settings.trace_url
+    intake = Intake(turns, skills, clock, policy=policy, fused=fused, counts=counts, trace_url=trace_url)
     starter = Starter(intake.begin, store, background, slots=settings.turns)
     return Agent(
         settings=settings,

@@ -20,6 +20,7 @@ from agent_service.core.limits import LimitPolicy, LimitRefused, check_caps, gra
 from agent_service.core.state import Limits
 from agent_service.errors import WakeConflict
 from agent_service.ports import Clock, Skills, Wake
+from agent_service.trace import trace_url
 from agent_service.turn import Turns
 from groundwork.counts import Counts
 from schemas import keys, subjects
@@ -66,7 +67,15 @@ class Intake:
     """Takes starts, results, cancels and signals to their runs."""
 
     def __init__(
-        self, turns: Turns, skills: Skills, clock: Clock, *, policy: LimitPolicy, fused: bool, counts: Counts
+        self,
+        turns: Turns,
+        skills: Skills,
+        clock: Clock,
+        *,
+        policy: LimitPolicy,
+        fused: bool,
+        counts: Counts,
+        trace_url: str | None = None,
     ) -> None:
         self._turns = turns
         self._counts = counts
@@ -74,6 +83,7 @@ class Intake:
         self._clock = clock
         self._policy = policy
         self._fused = fused
+        self._trace_url = trace_url
 
     async def receive(self, arrival: Arrival) -> None:
         """One message, with the whole turn that it causes. Raises Unreadable (dead letter) and TryAgain."""
@@ -159,12 +169,12 @@ class Intake:
     def _accepted(
         self, wake_id: str, start: AgenticStart, *, announce: bool, granted: Limits | None = None
     ) -> WakeAccepted:
-        at = self._clock.now()
+        at, run_id = self._clock.now(), self._clock.new_run_id()
         limits = granted or grant(self._policy, start.constraints, context=start.context, at=at)
         depth = start.context.get(DEPTH, 0)
         return WakeAccepted(
             at=at,
-            run_id=self._clock.new_run_id(),
+            run_id=run_id,
             wake_id=wake_id,
             goal=start.goal,
             limits=limits,
@@ -173,6 +183,7 @@ class Intake:
             fused=self._fused,
             depth=depth if isinstance(depth, int) and depth >= 0 else limits.max_depth,
             callback=start.callback,
+            trace_url=trace_url(self._trace_url, run_id),
         )
 
 

@@ -13,3 +13,8 @@ def trace_id(run_id: str) -> str:
         return ULID.from_str(run_id.removeprefix("run_")).hex
     except ValueError:
         return hashlib.sha256(run_id.encode()).hexdigest()[:32]
+
+
+def trace_url(template: str | None, run_id: str) -> str | None:
+    """Where the trace of a run is shown, by the setting of that name; None where there is none."""
+    return template.replace("{trace_id}", trace_id(run_id)) if template else None

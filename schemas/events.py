@@ -300,6 +300,7 @@ class _NotCompleted(_FromUs):
     ending_class: Text = Field(alias="class")
     step: int
     usage: Usage | None = None
+    trace_url: Text | None = None
     callback: Text | None = None
     """As in Completed."""
 

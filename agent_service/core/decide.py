@@ -93,6 +93,7 @@ def _on_accepted(event: WakeAccepted) -> Transition:
         depth=event.depth,
         callback=event.callback,
         announced=event.announce,
+        trace_url=event.trace_url,
     )
     state = RunState(
         run_id=event.run_id,

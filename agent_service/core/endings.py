@@ -131,6 +131,7 @@ def _completed(state: RunState) -> Completed:
         usage=_usage(state),
         started_at=state.started_at,
         completed_at=state.ended_at,
+        trace_url=state.brief.trace_url,
         callback=state.brief.callback,
     )
 
@@ -143,6 +144,7 @@ def _not_completed(state: RunState) -> dict[str, Any]:
         "ending_class": state.ending_class,
         "step": state.step,
         "usage": _usage(state),
+        "trace_url": state.brief.trace_url,
         "callback": state.brief.callback,
     }
 

@@ -29,6 +29,8 @@ class WakeAccepted:
     fused: bool = True
     depth: int = 0
     callback: str | None = None
+    trace_url: str | None = None
+    """Where the run's trace is shown: settled here, so that its endings are the same whenever they are made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

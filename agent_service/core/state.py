@@ -71,6 +71,8 @@ class Brief:
     callback: str | None = None
     announced: bool = True
     """It came by the wake API, and `agentic.start` says so to others."""
+    trace_url: str | None = None
+    """Where the run's trace is shown."""
     skills: tuple[ToolOffer, ...] = ()
     """Frozen when the run is framed."""
 

@@ -20,6 +20,7 @@ from agent_service.projections.moments import Moment, retell
 from agent_service.projections.sayings import say
 from agent_service.projections.step_views import PendingView, StepView, View, pending_view, step_views
 from agent_service.trace import trace_id
+from agent_service.trace import trace_url as address_of_trace
 from schemas.events import BudgetUse, DoneItem, Instant
 
 
@@ -112,7 +113,6 @@ def run_view(
     present: frozenset[str] | None = None,
 ) -> RunView:
     """The run. `trace_url` is where a trace is shown, with `{trace_id}` in its place; `present`: see `pending_view`."""
-    trace = trace_id(run.run_id)
     return RunView(
         run_id=run.run_id,
         wake_id=run.wake_id,
@@ -136,8 +136,8 @@ def run_view(
         asking=_asking(run),
         artifacts=run.artifacts,
         models=_models(entries) if entries is not None else None,
-        trace_id=trace,
-        trace_url=trace_url.replace("{trace_id}", trace) if trace_url else None,
+        trace_id=trace_id(run.run_id),
+        trace_url=address_of_trace(trace_url, run.run_id),
     )
 
 

@@ -1,5 +1,6 @@
 """How a run ends: once, from any state, and with everything that people and programs are to know."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -155,6 +156,7 @@ def test_every_ending_says_what_was_asked_why_it_ended_where_and_what_it_cost() 
         "class": "protocol_violation",
         "step": 1,
         "usage": {"tokens": 200, "cost_usd": 0.02},
+        "trace_url": None,
         "callback": None,
         "resumable": False,
     }
@@ -235,6 +237,13 @@ def test_a_result_that_leads_to_a_pause_is_told_once() -> None:
     run = a_planning_run(max_tokens=200, on_budget="pause") >> plans() >> returns()
     assert run.state.status is Status.PAUSED
     assert len(run.dedupe_keys) == len(set(run.dedupe_keys))
+
+
+@pytest.mark.parametrize("status", ["done", "escalated", "failed", "cancelled"])
+def test_every_ending_says_where_the_trace_is_shown(status: str) -> None:
+    state = endings()[status].state
+    (said,) = outstanding(replace(state, brief=replace(state.brief, trace_url="http://traces/1")))
+    assert json.loads(said.body)["payload"]["trace_url"] == "http://traces/1"
 
 
 # The first words

@@ -181,8 +181,8 @@ async def open_house(
         thinker = Thinker(_NoModel(), _NoSchemas(), clock, slots=4)
         turns = Turns(store, Outbox(bus, clock), thinker, clock, lambda commit: feed.tell(commit.entry.run_id))
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
-        counts = Counts(COUNTED)
-        intake = Intake(turns, _NoSkills(), clock, policy=policy, fused=True, counts=counts)
+        counts, trace_url = Counts(COUNTED), "http://traces/{trace_id}"
+        intake = Intake(turns, _NoSkills(), clock, policy=policy, fused=True, counts=counts, trace_url=trace_url)
         archive = MoodyArchive(store)
         runs = Runs(
             store,
@@ -201,7 +201,7 @@ async def open_house(
             return {"bus": "", "store": "", "skills": ""} | wrong
 
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
-        settings = AgentSettings(http=HttpSettings(tokens=known), trace_url="http://traces/{trace_id}")
+        settings = AgentSettings(http=HttpSettings(tokens=known), trace_url=trace_url)
         app = create_app(runs, workspace, readiness, settings, metrics=lambda: counts.exposed("agentic"))
         yield House(app, runs, store, archive, feed, bus, clock, workspace, wrong)
 

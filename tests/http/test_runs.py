@@ -1,11 +1,13 @@
 """Looking at runs, cancelling them and speaking to them."""
 
 import asyncio
+import json
 from typing import Any
 
 import httpx2
 import pytest
 
+from agent_service.core.decide import outstanding
 from agent_service.core.events import TimerFired
 from agent_service.journal import GENESIS
 from tests.http.house import House
@@ -44,6 +46,16 @@ async def test_a_run_shows_where_it_stands(client: httpx2.AsyncClient, house: Ho
     assert view["models"] == ["scripted"]
     assert view["trace_url"] == f"http://traces/{view['trace_id']}"
     assert {"wake_id", "started_at", "updated_at", "summary", "budget", "usage", "pending", "class"} <= view.keys()
+
+
+async def test_the_ending_of_a_run_names_the_trace_that_its_view_names(
+    client: httpx2.AsyncClient, house: House
+) -> None:
+    run = (await client.post("/v1/wake", json={"goal": "look"})).json()["run_id"]
+    await client.post(f"/v1/runs/{run}/cancel", json={})
+    (ending,) = outstanding(await house.state(run))
+    view = (await client.get(f"/v1/runs/{run}")).json()
+    assert json.loads(ending.body)["payload"]["trace_url"] == view["trace_url"] is not None
 
 
 async def test_every_prefix_of_a_run_is_shown_as_it_was(client: httpx2.AsyncClient, house: House) -> None:

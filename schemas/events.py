@@ -252,7 +252,10 @@ class BudgetUse(_FromUs):
 
 
 class Progress(_FromUs):
-    """One committed phase or step. `seq` is the journal's; it can be published again from the journal."""
+    """One committed phase or step. `seq` is the journal's; it can be published again from the journal.
+
+    A reply that serves several phases commits them as one entry: each is told, in their order, with the same `seq`.
+    """
 
     run_id: Id
     seq: Count

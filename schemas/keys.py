@@ -46,8 +46,9 @@ def accepted(run_id: str) -> str:
     return f"{_RUN}{run_id}:accepted"
 
 
-def progress(run_id: str, seq: int) -> str:
-    return f"{_RUN}{run_id}:progress:{seq}"
+def progress(run_id: str, seq: int, phase: str = "") -> str:
+    """Of the last phase of an entry; of one that the same entry committed before it, with that `phase`."""
+    return f"{_RUN}{run_id}:progress:{seq}{phase and f':{phase}'}"
 
 
 def completed(run_id: str) -> str:

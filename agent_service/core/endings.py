@@ -13,8 +13,8 @@ from schemas.events import Cancelled, Completed, DoneItem, Escalated, Failed, Pr
 ProgressPhase = Literal["accepted", "frame", "plan", "act", "reflect", "compact", "end"]
 
 
-def progress(state: RunState, phase: ProgressPhase, summary: str) -> Publish:
-    """The `agent.progress` of the entry that led to `state`."""
+def progress(state: RunState, phase: ProgressPhase, summary: str, *, more: bool = False) -> Publish:
+    """The `agent.progress` of a phase in the entry that led to `state`; `more`: a later one of the entry follows."""
     payload = Progress(
         run_id=state.run_id,
         seq=state.version,
@@ -25,7 +25,14 @@ def progress(state: RunState, phase: ProgressPhase, summary: str) -> Publish:
         definition_of_done=Tally(done=sum(i.done for i in state.done_items), total=len(state.done_items)),
         budget=budget_use(state),
     )
-    return publish(subjects.PROGRESS, payload, keys.progress(state.run_id, state.version), rebuildable=True)
+    key = keys.progress(state.run_id, state.version, phase if more else "")
+    return publish(subjects.PROGRESS, payload, key, rebuildable=True)
+
+
+def after_progress(state: RunState, phase: ProgressPhase, summary: str, then: Transition) -> Transition:
+    """`then`, with the progress of the phase that `state` has just committed before it."""
+    more = any(isinstance(effect, Publish) and effect.subject == subjects.PROGRESS for effect in then.effects)
+    return replace(then, effects=(progress(state, phase, summary, more=more), *then.effects))
 
 
 def complete(state: RunState, outcome: str, at: datetime) -> Transition:

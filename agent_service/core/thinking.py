@@ -10,10 +10,11 @@ from agent_service.core import endings, limits, notes
 from agent_service.core.acting import dispatch, flaws_of_action, is_stuck
 from agent_service.core.asking import ask, ask_to_reflect, next_question, put
 from agent_service.core.effects import Transition
+from agent_service.core.endings import after_progress
 from agent_service.core.events import ModelReplied
 from agent_service.core.phases import Digest, Framing, Met, Phase, Plan, Reflection, Refusal, Unusable, Verdict
 from agent_service.core.replacing import replace
-from agent_service.core.state import Asking, DoneItem, RunState, Spent, Status
+from agent_service.core.state import Asking, DoneItem, RunState, Spent
 
 MAX_FACTS = 100
 MAX_REJECTED = 4000
@@ -47,7 +48,9 @@ def _decided(state: RunState, asking: Asking, reply: ModelReplied) -> Transition
         case Phase.REFLECT, Reflection() as reflection:
             return _reflected(state, reflection, reply.plan, at=reply.at)
         case Phase.COMPACT, Digest(memory=memory):
-            return ask_to_reflect(notes.compacted(state, memory), reply.at)
+            compacted = notes.compacted(state, memory)
+            then = ask_to_reflect(compacted, reply.at)
+            return after_progress(compacted, "compact", "older notes are taken together", then)
     return None
 
 
@@ -59,10 +62,8 @@ def _flaws(asking: Asking, reply: ModelReplied) -> tuple[str, ...]:
 def _framed(state: RunState, framing: Framing, plan: Plan | Unusable | None, *, at: datetime) -> Transition:
     items = tuple(DoneItem(id=f"d{n}", text=text) for n, text in enumerate(framing.definition_of_done, start=1))
     framed = replace(state, framing=framing, done_items=items, summary=f"framed: {framing.goal_statement}")
-    if plan is not None:
-        return _with_plan(framed, plan, (), at=at)
-    asked = ask(framed, Phase.PLAN, at=at)
-    return _with_progress(framed, asked, "frame", framed.summary)
+    then = ask(framed, Phase.PLAN, at=at) if plan is None else _with_plan(framed, plan, (), at=at)
+    return after_progress(framed, "frame", framed.summary, then)
 
 
 def _planned(state: RunState, plan: Plan, asking: Asking, *, at: datetime) -> Transition:
@@ -75,8 +76,10 @@ def _planned(state: RunState, plan: Plan, asking: Asking, *, at: datetime) -> Tr
     reached = limits.reached_before_a_step(state, at)
     planned = replace(state, plan=plan, outline=plan.outline or state.outline)
     if reached:
-        return endings.out_of_budget(planned, reached, at=at, question=next_question(planned, Phase.PLAN))
-    return dispatch(planned, plan.action, at=at)
+        then = endings.out_of_budget(planned, reached, at=at, question=next_question(planned, Phase.PLAN))
+    else:
+        then = dispatch(planned, plan.action, at=at)
+    return after_progress(planned, "plan", f"next: {plan.action.tool} {plan.action.command}", then)
 
 
 def _reflected(state: RunState, reflection: Reflection, plan: Plan | Unusable | None, *, at: datetime) -> Transition:
@@ -95,7 +98,7 @@ def _reflected(state: RunState, reflection: Reflection, plan: Plan | Unusable | 
         case Verdict.REFRAME:
             return _reframed(reflected, reflection, at=at)
         case Verdict.ESCALATE:
-            return endings.escalate(reflected, "model", reflection.summary, at=at)
+            return _told(reflected, endings.escalate(reflected, "model", reflection.summary, at=at))
         case Verdict.CONTINUE:
             return _continued(reflected, plan, refusals, at=at)
 
@@ -108,13 +111,13 @@ def _with_new(known: tuple[str, ...], learned: tuple[str, ...]) -> tuple[str, ..
 def _done(state: RunState, reflection: Reflection, refusals: tuple[str, ...], *, at: datetime) -> Transition:
     still_open = tuple(f"item {i.id} is still open: {i.text}" for i in state.done_items if not i.done)
     if not still_open and not refusals:
-        return endings.complete(state, reflection.outcome or reflection.summary, at)
+        return _told(state, endings.complete(state, reflection.outcome or reflection.summary, at))
     refused = replace(state, refused_done=state.refused_done + 1)
     if refused.refused_done > state.brief.limits.max_refused_done:
         reason = f"`done` was claimed {refused.refused_done} times: {'; '.join((*refusals, *still_open))}"
-        return endings.escalate(refused, "done_refused", reason, at=at)
+        return _told(refused, endings.escalate(refused, "done_refused", reason, at=at), "done was refused")
     feedback = ("`done` was refused", *refusals, *still_open)
-    return _with_progress(refused, ask(refused, Phase.REFLECT, at=at, feedback=feedback), "reflect", "done was refused")
+    return _told(refused, ask(refused, Phase.REFLECT, at=at, feedback=feedback), "done was refused")
 
 
 def _reframed(state: RunState, reflection: Reflection, *, at: datetime) -> Transition:
@@ -122,15 +125,20 @@ def _reframed(state: RunState, reflection: Reflection, *, at: datetime) -> Trans
     allowed = state.brief.limits.max_reframes
     if reframed.reframes > allowed:
         spent = ("budget_reframes", f"all {allowed} reframes are used")
-        return endings.out_of_budget(state, spent, at=at, question=next_question(state, Phase.PLAN))
-    asked = ask(reframed, Phase.FRAME, at=at, feedback=(f"reframe: {reflection.summary}",))
-    return _with_progress(reframed, asked, "reflect", f"reframe: {reflection.summary}")
+        return _told(state, endings.out_of_budget(state, spent, at=at, question=next_question(state, Phase.PLAN)))
+    why = f"reframe: {reflection.summary}"
+    return _told(reframed, ask(reframed, Phase.FRAME, at=at, feedback=(why,)), why)
 
 
 def _continued(state: RunState, plan: Plan | Unusable | None, refusals: tuple[str, ...], *, at: datetime) -> Transition:
     if plan is not None:
-        return _with_plan(state, plan, refusals, at=at)
-    return _with_progress(state, ask(state, Phase.PLAN, at=at, feedback=refusals), "reflect", state.summary)
+        return _told(state, _with_plan(state, plan, refusals, at=at))
+    return _told(state, ask(state, Phase.PLAN, at=at, feedback=refusals))
+
+
+def _told(state: RunState, then: Transition, what: str = "") -> Transition:
+    """Say that the reflection is committed, and what it came to."""
+    return after_progress(state, "reflect", what or state.summary, then)
 
 
 def _with_plan(state: RunState, plan: Plan | Unusable, refusals: tuple[str, ...], *, at: datetime) -> Transition:
@@ -178,13 +186,6 @@ def _ask_again(
         repairs=repairs,
     )
     return put(state, repaired, at=at)
-
-
-def _with_progress(state: RunState, then: Transition, phase: endings.ProgressPhase, summary: str) -> Transition:
-    """Say what was decided, unless the run has ended meanwhile and says so itself."""
-    if then.state is None or then.state.status is not Status.RUNNING:
-        return then
-    return replace(then, effects=(endings.progress(state, phase, summary), *then.effects))
 
 
 def _add(spent: Spent, reply: ModelReplied) -> Spent:

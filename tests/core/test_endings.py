@@ -24,6 +24,7 @@ from tests.core.cues import (
     due,
     errs,
     frames,
+    plan,
     plans,
     queued,
     reflects,
@@ -35,6 +36,7 @@ from tests.core.cues import (
     unavailable,
     wake,
 )
+from tests.core.model_cues import opens
 from tests.core.script import (
     NOTHING,
     Cue,
@@ -206,14 +208,37 @@ def test_every_phase_and_step_is_told_in_a_line() -> None:
     told += run.said
     assert told == [
         "frame: framed: Write a critique of example.org.",
+        "plan: next: fetch handle",
         "act: step 1: fetch handle",
         "act: step 1: fetch ok",
         "reflect: looked at the result",
+        "plan: next: save handle",
         "act: step 2: save handle",
         "act: step 2: save error",
         "reflect: done was refused",
+        "reflect: looked at the result",
         "end: looked at the result",
     ]
+
+
+def test_phases_that_one_reply_serves_are_told_one_by_one_and_in_their_order() -> None:
+    run = a_framing_run() >> opens(plan("fetch"))
+    key = f"agentic:run:{RUN_ID}:progress:{run.state.version}"
+    assert run.said == [
+        "frame: framed: Write a critique of example.org.",
+        "plan: next: fetch handle",
+        "act: step 1: fetch handle",
+    ]
+    assert run.dedupe_keys[:3] == [f"{key}:frame", f"{key}:plan", key]
+    assert [p["seq"] for p in run.story[-1].published("agent.progress")] == [run.state.version] * 3
+    run >> returns() >> reflects("continue", plan=plan("save"))
+    assert [said.partition(":")[0] for said in run.said] == ["reflect", "plan", "act"]
+
+
+def test_a_phase_whose_plan_cannot_be_used_is_told_all_the_same() -> None:
+    run = a_framing_run() >> opens(plan("curl"))
+    assert run.said == ["frame: framed: Write a critique of example.org."]
+    assert run.dedupe_keys == [f"agentic:run:{RUN_ID}:progress:{run.state.version}"]
 
 
 def test_progress_counts_the_items_that_are_met_and_what_is_spent() -> None:
@@ -228,6 +253,7 @@ def test_progress_may_be_lost_and_endings_may_not() -> None:
     run = a_finished_run()
     published = [effect for effect in run.story[-1].effects if isinstance(effect, Publish)]
     assert [(effect.subject, effect.rebuildable) for effect in published] == [
+        ("agent.progress", True),
         ("agent.progress", True),
         ("agent.completed", False),
     ]

@@ -17,6 +17,7 @@ RUN = "run_01JZ8Q5T7W9X2Y4Z6A8B0C1D2E"
         (keys.signal(RUN, "sig-1"), f"agentic:run:{RUN}:signal:sig-1"),
         (keys.accepted(RUN), f"agentic:run:{RUN}:accepted"),
         (keys.progress(RUN, 12), f"agentic:run:{RUN}:progress:12"),
+        (keys.progress(RUN, 12, "frame"), f"agentic:run:{RUN}:progress:12:frame"),
         (keys.completed(RUN), f"agentic:run:{RUN}:completed"),
         (keys.escalated(RUN, 31), f"agentic:run:{RUN}:escalated:31"),
         (keys.failed(RUN), f"agentic:run:{RUN}:failed"),

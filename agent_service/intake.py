@@ -9,6 +9,7 @@ no more than what it relates to can be read waits no longer.
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,7 @@ from agent_service.core.effects import Transition
 from agent_service.core.events import CancelRequested, RunStarted, SignalReceived, ToolReturned, WakeAccepted
 from agent_service.core.limits import LimitPolicy, LimitRefused, check_caps, grant
 from agent_service.core.state import Limits
-from agent_service.errors import WakeConflict
+from agent_service.errors import TryAgain, WakeConflict
 from agent_service.ports import Clock, Skills, Wake
 from agent_service.trace import trace_url
 from agent_service.turn import Turns
@@ -164,7 +165,8 @@ class Intake:
         except (LimitRefused, WakeConflict) as refusal:
             raise Unreadable(str(refusal)) from refusal
         await self.follow(accepted)
-        await self.begin(run_id)
+        with suppress(TryAgain):  # it is durable, and begun by the store: its message need not wait for that
+            await self.begin(run_id)
 
     def _accepted(
         self, wake_id: str, start: AgenticStart, *, announce: bool, granted: Limits | None = None

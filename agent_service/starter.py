@@ -5,6 +5,7 @@ catalog was known. What callers publish and what we announce on the bus begins n
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -42,10 +43,9 @@ class Starter:
                 await self._look()
             except TryAgain as error:
                 log.warning("the queued runs cannot be read", extra={"why": str(error)})
-            try:
-                await asyncio.wait_for(self._news.wait(), LOOK_EVERY_S)
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):  # wait_for of Python 3.11 may lose a cancel that meets news
+                    await self._news.wait()
 
     async def _look(self) -> None:
         if len(self._under_way) >= self._slots:

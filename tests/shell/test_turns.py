@@ -13,8 +13,10 @@ from agent_service.core.limits import LimitRefused
 from agent_service.core.state import Status
 from agent_service.errors import ModelError, WakeConflict
 from agent_service.intake import Arrival, Unreadable
+from agent_service.starter import Starter
 from schemas import subjects
 from schemas.events import AgenticStart, Constraints, Signal
+from tests.nats_server import until
 from tests.shell.world import FOR_THE_AGENT, World
 
 
@@ -94,6 +96,20 @@ async def test_what_the_bus_does_not_take_is_kept_and_said_later() -> None:
     assert world.turns.left == {}
     await world.until_quiet()
     assert (await world.state()).status is Status.DONE
+
+
+async def test_a_start_that_cannot_begin_for_want_of_tools_is_accepted_and_holds_up_no_other_message() -> None:
+    world = World()
+    world.offer.away = True
+    world.start()
+    await world.intake.receive(_arrival(world, 0))
+    assert (await world.state()).status is Status.QUEUED
+    world.offer.away = False
+    async with asyncio.TaskGroup() as group:
+        starter = Starter(world.intake.begin, world.store, Background(group), slots=1)
+        running = group.create_task(starter.run())
+        await until(lambda: bool(world.bus.events(f"{subjects.TOOL_REQUEST}.append")))
+        running.cancel()
 
 
 async def test_two_processes_on_one_store_do_no_step_twice() -> None:

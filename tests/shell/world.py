@@ -109,7 +109,12 @@ class NoSchemas:
 
 
 class Offer:
+    def __init__(self) -> None:
+        self.away = False
+
     async def catalog(self) -> Catalog:
+        if self.away:
+            raise TryAgain("nobody tells any tools")
         return Catalog(revision="1", tools=(APPEND,))
 
     def present(self) -> frozenset[str]:
@@ -124,6 +129,7 @@ class World:
         self.faults = Faults()
         self.clock = FakeClock()
         self.store = MemoryStore()
+        self.offer = Offer()
         self.bus = FakeBus(self.faults)
         self.gateway = FakeGateway(self.bus)
         self.mind = Mind(self.faults, self.store, reserve=reserve)
@@ -206,4 +212,4 @@ class World:
         thinker = Thinker(self.mind, NoSchemas(), self.clock, slots=self._slots, pace=pace)
         self.turns = Turns(self.faulty, self._outbox, thinker, self.clock, self.commits.append)
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON))
-        self.intake = Intake(self.turns, Offer(), self.clock, policy=policy, fused=True, counts=Counts(COUNTED))
+        self.intake = Intake(self.turns, self.offer, self.clock, policy=policy, fused=True, counts=Counts(COUNTED))

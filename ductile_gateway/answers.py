@@ -39,7 +39,8 @@ class Answers:
             outcome = failed("bad_output", message, retryable=False)
             answer = results.answer_to(asked, outcome, (), at=self._clock.now())
         await self._ledger.answer(answer)
-        log.info("answered", extra=asked.facts() | {"status": outcome.status, "error_class": outcome.error_class})
+        told = {"status": outcome.status, "error_class": outcome.error_class, "job_id": outcome.job.job_id}
+        log.info("answered", extra=asked.facts() | told)
         return answer
 
     async def publish(self, answer: Answer) -> None:

@@ -131,7 +131,8 @@ def _relay(settings: GatewaySettings, offers: Offers, answers: Answers, **ports:
     names = {*chosen, *(offer.name for offer in offers.catalog.tools)}
     widths = {name: chosen.get(name) or settings.concurrency for name in names}
     lanes = Lanes(widths, room=settings.slots // 2)
-    return Relay(offers, answers=answers, lanes=lanes, clock=SystemClock(), **ports)
+    escalated = {name for name, choice in (settings.choices() or {}).items() if choice.on_rerun == "escalate"}
+    return Relay(offers, answers=answers, lanes=lanes, clock=SystemClock(), escalated=escalated, **ports)
 
 
 @contextlib.asynccontextmanager

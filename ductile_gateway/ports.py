@@ -4,13 +4,20 @@ Every instant is UTC. Wherever a method may wait for disk or network it may also
 same again later), Broken or Misconfigured, all in `errors`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
 from ductile_gateway.core.asked import Asked
 from ductile_gateway.core.calls import ToolCall, Verdict
 from ductile_gateway.core.entries import Answer, Intent, Past
+
+Check = Callable[[], Awaitable[None]]
+"""Asked right before a tool is started. What it raises is raised, and nothing is started."""
+
+
+async def passes() -> None:
+    """A check that lets everything pass."""
 
 
 class Ledger(Protocol):
@@ -53,9 +60,9 @@ class ToolRunner(Protocol):
     What it has to remember of a call under way it keeps itself, under the call's key, until it is told to forget it.
     """
 
-    async def run(self, call: ToolCall) -> Verdict:
-        """Run the call. Raises AlreadyStarted for a key that was started and not forgotten. Cancelling leaves what
-        runs outside of this process running."""
+    async def run(self, call: ToolCall, check: Check = passes) -> Verdict:
+        """Run the call. Raises AlreadyStarted for a key that was started and not forgotten, and what `check` raises.
+        Cancelling leaves what runs outside of this process running."""
 
     async def resume(self, call: ToolCall) -> Verdict:
         """The verdict on a call that may have been started before, waiting for it until its deadline if it still runs.
@@ -78,8 +85,8 @@ class Artifacts(Protocol):
 class Runs(Protocol):
     """What the agent says of its runs."""
 
-    async def has_ended(self, run_id: str) -> bool:
-        """Whether the run is known to have ended. False where nobody says."""
+    async def has_ended(self, run_id: str) -> bool | None:
+        """Whether the run is known to have ended. None where nobody answers."""
 
 
 class CannotKeep(Exception):

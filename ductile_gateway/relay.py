@@ -9,7 +9,7 @@ at the next start) or published (dropped as a duplicate); the message is acknowl
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -21,7 +21,7 @@ from ductile_gateway.answers import Answers
 from ductile_gateway.core import policy
 from ductile_gateway.core.artifacts import artifact_arguments, content_type_of, name_in, text_in
 from ductile_gateway.core.asked import Asked, Unacceptable
-from ductile_gateway.core.calls import AlreadyStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.core.calls import AlreadyStarted, ToolCall, ToolOutcome, Unknown, Unwanted, Verdict, failed
 from ductile_gateway.core.entries import Answer, Intent, Past
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.lanes import Lanes
@@ -32,7 +32,10 @@ from schemas.catalog import ToolCommand
 PUBLISHED_AGAIN = timedelta(seconds=60)
 """How far back results are published once more: a power cut may have cost the bus what it had acknowledged."""
 PUBLISHED_AT_ONCE = 32
+A_MOMENT = timedelta(seconds=2)
+"""Who asked for a call so short a time ago lived then, and its run with it."""
 WAITED_FOR_LONG = timedelta(seconds=30)
+ASK_AGAIN_S = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +54,9 @@ class Relay:
         runs: Runs,
         lanes: Lanes,
         clock: Clock,
+        escalated: Container[str] = (),
     ) -> None:
+        """`escalated`: tools of which a person is asked when a write of theirs was run more than once."""
         self._offers = offers
         self._ledger = ledger
         self._runner = runner
@@ -60,6 +65,7 @@ class Relay:
         self._runs = runs
         self._lanes = lanes
         self._clock = clock
+        self._escalated = escalated
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def take(self, asked: Asked) -> None:
@@ -121,15 +127,24 @@ class Relay:
             offer, flaw = self._offers.find(asked.request.tool), self._offers.flaw(asked)
             match policy.admit(asked, offer, flaw=flaw, now=self._clock.now()):
                 case policy.Run() as run:
-                    return policy.unwanted() if await self._is_unwanted(asked) else await self._run(run)
+                    return await self._run(run)
                 case policy.Refuse(outcome):
                     log.warning("refused", extra=asked.facts() | {"why": outcome.message})
                     return outcome
 
-    async def _is_unwanted(self, asked: Asked) -> bool:
-        """Whether the run of a request that waited for long has ended, perhaps because it was cancelled."""
-        has_waited = self._clock.now() - asked.request.requested_at > WAITED_FOR_LONG
-        return has_waited and await self._runs.has_ended(asked.request.run_id)
+    async def _check(self, intent: Intent) -> None:
+        """Nothing is begun for a run that has ended. A write is asked about every time, as late as can be; where nobody
+        answers it waits for the agent, up to its deadline, unless the agent was there a moment ago. A read is asked
+        about when it has waited for long, and not held up. Raises Unwanted or TryAgain."""
+        request = intent.asked.request
+        waited = self._clock.now() - request.requested_at
+        if intent.may_repeat and waited <= WAITED_FOR_LONG:
+            return
+        has_ended = await self._runs.has_ended(request.run_id)
+        if has_ended:
+            raise Unwanted
+        if has_ended is None and not intent.may_repeat and request.deadline_at and waited > A_MOMENT:
+            raise TryAgain("no agent says whether the run of this write goes on", ASK_AGAIN_S)
 
     async def _run(self, run: policy.Run) -> ToolOutcome:
         payload = await self._with_contents(run.intent, run.command)
@@ -142,25 +157,38 @@ class Relay:
             await self._ledger.intend(run.intent)
         call = _call(run.intent, payload)
         try:
-            verdict = await self._verdict(self._runner.run(call))
+            return await self._begin(run.intent, call)
         except AlreadyStarted:
             return await self._begun_before(run.intent, call)
-        return policy.after_run(verdict, run.intent)
+
+    async def _begin(self, intent: Intent, call: ToolCall) -> ToolOutcome:
+        try:
+            verdict = await self._verdict(self._runner.run(call, partial(self._check, intent)))
+        except Unwanted:
+            return policy.unwanted()
+        return self._of_reruns(policy.after_run(verdict, intent), intent)
+
+    def _of_reruns(self, outcome: ToolOutcome, intent: Intent) -> ToolOutcome:
+        if outcome.job.was_rerun and not intent.may_repeat:
+            facts = {"job_id": outcome.job.job_id, "attempts": outcome.job.attempts}
+            log.warning("a write was run more than once", extra=intent.asked.facts() | facts)
+        escalates = intent.asked.request.tool in self._escalated
+        return policy.after_reruns(outcome, intent, escalates=escalates)
 
     async def _begun_before(self, intent: Intent, call: ToolCall) -> ToolOutcome:
         """A crash took the intent of the call and not what the runner remembers: look for it, as for any other."""
         outcome = policy.after_resume(await self._verdict(self._runner.resume(call)), intent)
         if isinstance(outcome, ToolOutcome):
-            return outcome
+            return self._of_reruns(outcome, intent)
         await self._runner.forget(call.key)
-        return policy.after_run(await self._verdict(self._runner.run(call)), intent)
+        return await self._begin(intent, call)
 
     async def _resume(self, intent: Intent) -> ToolOutcome:
         log.info("resuming", extra=intent.asked.facts())
         verdict = await self._verdict(self._runner.resume(await self._call_again(intent)))
         outcome = policy.after_resume(verdict, intent)
         if isinstance(outcome, ToolOutcome):
-            return outcome
+            return self._of_reruns(outcome, intent)
         await self._runner.forget(intent.asked.key)
         return await self._first(intent.asked)
 
@@ -176,7 +204,7 @@ class Relay:
     async def _verdict(self, running: Awaitable[Verdict]) -> Verdict:
         try:
             return await running
-        except (AlreadyStarted, TryAgain, Broken, Misconfigured):
+        except (AlreadyStarted, Unwanted, TryAgain, Broken, Misconfigured):
             raise
         except Exception as error:  # whatever failed there, the tool may have run, and the agent has to hear of it
             log.exception("the runner failed")
@@ -212,4 +240,5 @@ def _call(intent: Intent, payload: dict[str, JsonValue]) -> ToolCall:
         payload,
         intent.deadline_at,
         wanted_until=asked.request.deadline_at,
+        may_repeat=intent.may_repeat,
     )

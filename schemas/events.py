@@ -174,7 +174,9 @@ class ToolError(_FromOutside):
 
 
 class ToolOutput(_FromOutside):
-    """What a call brought: large content is an artifact, named by its path below the run, with an excerpt here."""
+    """What a call brought: large content is an artifact, named by its path below the run, with an excerpt here.
+
+    Further fields are kept. An executor that knows them tells `job_id` and `attempts`, as in ToolError."""
 
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
     __pydantic_extra__: dict[str, Json]

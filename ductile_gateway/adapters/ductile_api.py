@@ -16,6 +16,7 @@ from typing import Any
 import httpx2
 from pydantic import JsonValue
 
+from ductile_gateway.core.ductile_answers import is_health, own_refusal
 from ductile_gateway.core.excerpts import printable
 from ductile_gateway.ductile_settings import DuctileSettings
 from schemas import subjects
@@ -35,7 +36,7 @@ class NotSent(Exception):
 
 
 class Refused(Exception):
-    """Ductile has answered that it does not do this: nothing has started."""
+    """Ductile itself has answered that it does not do this: nothing has started. Of a question it may be a stranger."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"Ductile answered {status}: {message}")
@@ -97,9 +98,9 @@ class DuctileApi:
         params = {"plugin": _name(plugin), "command": _name(command), "query": text}
         return _listed(await self._look("/job-logs", params), "logs")
 
-    async def jobs(self, *, plugin: str, command: str) -> list[Document]:
-        """The latest jobs of the command, newest first, finished or not. Raises Away."""
-        params = {"plugin": _name(plugin), "command": _name(command), "limit": "200"}
+    async def jobs(self, *, plugin: str, command: str, most: int = 200) -> list[Document]:
+        """The latest jobs of the command, newest first, finished or not. Raises Away or Unreadable."""
+        params = {"plugin": _name(plugin), "command": _name(command), "limit": str(most)}
         return _listed(await self._look("/jobs", params), "jobs")
 
     async def plugin(self, name: str) -> Document | None:
@@ -118,6 +119,15 @@ class DuctileApi:
     async def health(self) -> Document:
         """Version and size of the queue. Raises Away or Refused."""
         return _object(await self._get("/healthz"))
+
+    async def is_there(self) -> None:
+        """Raises Away unless what answers is a Ductile: a proxy answers for one that is away."""
+        try:
+            found = await self.health()
+        except (Refused, Unreadable) as error:
+            raise Away(f"no Ductile answers: {error}") from error
+        if not is_health(found):
+            raise Away("no Ductile answers: its health has no queue_depth")
 
     async def permits(self, method: str, path: str) -> bool:
         """Whether the token opens what does not exist, by a request that changes nothing. Raises Away, or Refused where
@@ -167,8 +177,8 @@ class DuctileApi:
             raise NotSent(f"no connection to Ductile ({type(error).__name__})") from error
         except (httpx2.HTTPError, Unreadable, TimeoutError) as error:
             raise Lost(f"Ductile was asked, and its answer was lost ({type(error).__name__})") from error
-        if httpx2.codes.is_client_error(status):
-            raise Refused(status, _quote(answer))
+        if (words := own_refusal(status, answer)) is not None:
+            raise Refused(status, printable(words, LONGEST_QUOTE))
         return _started(status, answer)
 
     async def _look(self, path: str, params: Mapping[str, str] | None = None) -> JsonValue:
@@ -262,7 +272,7 @@ def _started(status: int, body: bytes) -> str:
     except (ValueError, TypeError, KeyError, RecursionError):
         job_id = None
     if not isinstance(job_id, str) or not _JOB_ID.fullmatch(job_id):
-        raise Lost(f"Ductile was asked, and answered {status} without the id of a job")
+        raise Lost(f"the answer is not Ductile's: {status} {_quote(body)}")
     return job_id
 
 

@@ -8,15 +8,15 @@ nothing is sent. Once a start was lost, a refusal does not say that nothing has 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from datetime import datetime
 
 import httpx2
 
 from ductile_gateway.adapters.ductile_api import Lost, NotSent, Refused
 from ductile_gateway.adapters.ductile_starts import payload_of
 from ductile_gateway.adapters.relay_ingress import RelayIngress, open_relay_ingress
+from ductile_gateway.adapters.sqlite_receipts import Receipt
 from ductile_gateway.core.calls import ToolCall, Unknown
-from ductile_gateway.core.relay_envelope import Reply, permanent, relayed_body
+from ductile_gateway.core.relay_envelope import SECRETS_DIFFER, Reply, permanent, relayed_body, unsigned
 from ductile_gateway.core.tool_events import tool_event
 from ductile_gateway.ductile_settings import DuctileSettings, RelayRouteSettings
 from ductile_gateway.ports import Clock
@@ -54,7 +54,7 @@ class RelayStarts:
             raise Lost(f"Ductile was sent an event, and its answer was lost ({type(error).__name__})") from error
         return _started(reply, event.type)
 
-    async def find(self, call: ToolCall, _begun_at: datetime) -> str | Unknown:
+    async def find(self, call: ToolCall, _: Receipt) -> str | Unknown:
         """Found by sending the event again, whenever the call was begun."""
         if not call.complete:
             return Unknown("its event was not answered, and the same event cannot be made any more")
@@ -75,7 +75,9 @@ def _started(reply: Reply, event_type: str) -> str:
         return reply.job_id
     if reply.unheard:
         raise Refused(reply.status, f"no pipeline listens to {event_type}: it needs one with `on: {event_type}`")
-    if httpx2.codes.is_client_error(reply.status) and permanent(reply):
+    if unsigned(reply):
+        raise Refused(reply.status, f"{reply.error!a} to an event {event_type}: {SECRETS_DIFFER}")
+    if permanent(reply):
         raise Refused(reply.status, f"{reply.error!a} to an event {event_type}")
     raise Lost(f"Ductile was sent an event, and answered {reply.status} without the id of a job")
 

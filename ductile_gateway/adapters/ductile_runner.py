@@ -4,6 +4,8 @@
 
 Rules: how a call is started, and found when its start was not answered, is for its route to say. What is under way in
 Ductile counts, whoever started it: of a longer queue than may be, and beyond `in_flight` calls, nothing is started.
+Before a write Ductile is asked whether it is there, each time anew: that costs milliseconds of a call that takes most
+of a second, and a write that something on the way answers in its place has to be looked for, or by a person.
 """
 
 import asyncio
@@ -17,11 +19,12 @@ from typing import Protocol
 
 import httpx2
 
-from ductile_gateway.adapters.ductile_api import DuctileApi, Lost, NotSent, Refused
+from ductile_gateway.adapters.ductile_api import Away, DuctileApi, Lost, NotSent, Refused
 from ductile_gateway.adapters.ductile_events import DuctileEvents
 from ductile_gateway.adapters.ductile_late import LateJobs
 from ductile_gateway.adapters.ductile_queue import DuctileQueue
 from ductile_gateway.adapters.ductile_relay_starts import open_relay_starts
+from ductile_gateway.adapters.ductile_search import JobSearch
 from ductile_gateway.adapters.ductile_starts import ApiStarts, Starts
 from ductile_gateway.adapters.ductile_watch import Job, JobWatch, Pace
 from ductile_gateway.adapters.sqlite_receipts import Receipt, Way, open_receipts
@@ -31,9 +34,10 @@ from ductile_gateway.core.ductile_catalog import DuctileTools
 from ductile_gateway.ductile_settings import DuctileSettings
 from ductile_gateway.errors import TryAgain
 from ductile_gateway.places import Places
-from ductile_gateway.ports import Clock
+from ductile_gateway.ports import Check, Clock, passes
 
 COME_BACK_S = 1.0
+HEALTHY_WITHIN_S = 5.0
 PLACE_WITHIN_S = 5.0
 """How long a call waits here for a place before it is given back to the bus: the wait is not the tool's time."""
 
@@ -43,7 +47,7 @@ log = logging.getLogger(__name__)
 class Receipts(Protocol):
     """What is remembered of calls that were or may have been sent; durable on return but for `drop_soon`."""
 
-    async def begin(self, key: str, at: datetime, way: Way) -> bool: ...
+    async def begin(self, key: str, at: datetime, way: Way, newest: str | None) -> bool: ...
     async def accepted(self, key: str, job_id: str) -> None: ...
     async def find(self, key: str) -> Receipt | None: ...
     async def drop(self, key: str) -> None: ...
@@ -87,9 +91,9 @@ class DuctileRunner:
         """The plugins that could not be reached several times, and how many seconds they are not called yet."""
         return self._breaker.left_alone(self._clock.now())
 
-    async def run(self, call: ToolCall) -> Verdict:
+    async def run(self, call: ToolCall, check: Check = passes) -> Verdict:
         """Run the call, once. Raises AlreadyStarted for a key that was begun and not forgotten, TryAgain when Ductile
-        cannot be reached or has too much to do, and nothing was sent."""
+        cannot be reached or has too much to do, and nothing was sent; and what `check` raises."""
         left_s = (call.deadline_at - self._clock.now()).total_seconds()
         if left_s <= 0:
             return failed("expired", "the deadline had passed before the call was sent to Ductile", retryable=True)
@@ -97,7 +101,7 @@ class DuctileRunner:
             if not there_is_one:
                 raise TryAgain("as many calls are in Ductile as may be", COME_BACK_S)
             await self._queue.check()
-            return await self._run(self._from_now(call, left_s))
+            return await self._run(self._from_now(call, left_s), check)
 
     def _from_now(self, call: ToolCall, left_s: float) -> ToolCall:
         """The call with as much time for the tool as it had when it came: what it waited here is not the tool's."""
@@ -118,11 +122,12 @@ class DuctileRunner:
         """The verdict is recorded. A key that is not known is fine."""
         self._receipts.drop_soon(key)
 
-    async def _run(self, call: ToolCall) -> Verdict:
+    async def _run(self, call: ToolCall, check: Check) -> Verdict:
         if wait_s := self._breaker.wait_s(call.plugin, self._clock.now()):
             raise TryAgain(f"{call.plugin} in Ductile is left alone after several failures", wait_s)
-        receipt = Receipt(self._clock.now(), way=self._way(call.plugin))
-        if not await self._receipts.begin(call.key, receipt.begun_at, receipt.way):
+        receipt = await self._before(call)
+        await check()
+        if not await self._receipts.begin(call.key, receipt.begun_at, receipt.way, receipt.newest):
             raise AlreadyStarted(call.key)
         try:
             job_id = await self._relayed.get(call.plugin, self._starts).start(call)
@@ -134,10 +139,27 @@ class DuctileRunner:
             return self._refused(call, refusal)
         except Lost as error:
             log.warning("an answer was lost", extra={"call": call.key, "why": str(error)})
-            self._failed(call.plugin)
-            return await self._found(call, receipt)
+            wait_s = self._failed(call.plugin)
+            found = await self._found(call, receipt)
+            if isinstance(found, NeverStarted):
+                raise TryAgain(f"{error}; Ductile has no job of the call, so it is made again", wait_s) from error
+            return replace(found, reason=f"{found.reason} ({error})") if isinstance(found, Unknown) else found
         self._breaker.succeeded(call.plugin)
         return await self._accepted(call, job_id, receipt.way)
+
+    async def _before(self, call: ToolCall) -> Receipt:
+        """The receipt of a call that is to be sent now. Raises TryAgain where a stranger would answer a write."""
+        way = self._way(call.plugin)
+        if call.may_repeat or way == "event":  # repeated, both do no harm
+            return Receipt(self._clock.now(), way=way)
+        try:
+            async with asyncio.timeout(HEALTHY_WITHIN_S):
+                newest = await self._starts.before(call)
+        except (Away, TimeoutError) as error:
+            raise TryAgain(
+                f"not sent: {error or 'Ductile does not say how it is'}", self._failed(call.plugin)
+            ) from error
+        return Receipt(self._clock.now(), way=way, newest=newest)
 
     def _way(self, route: str) -> Way:
         if route in self._relayed:
@@ -150,10 +172,13 @@ class DuctileRunner:
         starts = self._relayed.get(call.plugin) if receipt.way == "event" else self._starts
         if starts is None:
             return Unknown("its event in Ductile was not answered, and its route is not called by events any more")
-        found = await starts.find(call, receipt.begun_at)
-        return found if isinstance(found, Unknown) else await self._accepted(call, found, receipt.way)
+        found = await starts.find(call, receipt)
+        if isinstance(found, NeverStarted):
+            await self._receipts.drop(call.key)
+        return await self._accepted(call, found, receipt.way) if isinstance(found, str) else found
 
     async def _accepted(self, call: ToolCall, job_id: str, way: Way) -> Verdict:
+        self._starts.know(job_id)
         try:
             await self._receipts.accepted(call.key, job_id)
         except TryAgain as error:  # the job runs, and this process knows it: only a crash would make it doubtful
@@ -169,8 +194,6 @@ class DuctileRunner:
 
     def _refused(self, call: ToolCall, refusal: Refused) -> ToolOutcome:
         self._breaker.succeeded(call.plugin)
-        if refusal.status == 429:
-            raise TryAgain(str(refusal), COME_BACK_S) from refusal
         is_missing = any(words in str(refusal) for words in ("not found", "not supported", "not allowed"))
         is_of_arguments = refusal.status in (400, 413, 422) and not is_missing
         error_class = "invalid_arguments" if is_of_arguments else "configuration"
@@ -202,11 +225,12 @@ async def open_runner(
         open_relay_starts(settings, clock=clock, transport=relay_transport) as relayed,
         _followed(DuctileEvents(api), wanted=settings.events) as events,
     ):
-        watch = JobWatch(api, events, overdue=receipts.overdue, pace=pace, clock=clock)
+        watch = JobWatch(api, events, overdue=receipts.overdue, pace=pace, clock=clock, secrets=settings.secrets())
+        search = JobSearch(api, watch, pace=pace, clock=clock)
         yield DuctileRunner(
             receipts,
             watch,
-            starts=ApiStarts(api, watch, tools=tools, send_call_id=settings.send_call_id, pace=pace, clock=clock),
+            starts=ApiStarts(api, search, tools=tools, send_call_id=settings.send_call_id),
             relayed=relayed,
             pipelines=tools.pipelines,
             queue=DuctileQueue(api, most=settings.queue_most, clock=clock),

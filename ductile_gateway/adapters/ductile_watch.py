@@ -6,18 +6,21 @@ the call and for as long as somebody wants its answer. A job that outlives its c
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from ductile_gateway.adapters.ductile_api import Away, DuctileApi, Unreadable
 from ductile_gateway.adapters.ductile_events import DuctileEvents
-from ductile_gateway.core.calls import ToolCall, ToolOutcome, Unknown, Verdict, failed
-from ductile_gateway.core.jobs import Going, SeeLog, read_job, read_log, read_tree
+from ductile_gateway.core.calls import JobFacts, ToolCall, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.core.excerpts import masked
+from ductile_gateway.core.jobs import Going, SeeLog, facts_of, last_error, read_job, read_log, read_tree
 from ductile_gateway.ports import Clock
 
 LAST_LOOK_S = 2.0
 """How long the last look may take: the agent waits for ten seconds longer than it says."""
+MOST_STEPS = 20
 SOON_S = 0.02
 """After an event: Ductile publishes it shortly before it has written down what it tells of."""
 
@@ -30,13 +33,15 @@ class Pace:
     """How patient waiting is; all in seconds.
 
     first_s, most_s: the shortest and the longest wait between two looks. patience_s: how long at least a Ductile is
-    waited for that is away. settle_s: how long it may take until a job shows whose start was not answered.
+    waited for that is away. settle_s: how long it may take until a job shows whose start was not answered. in_flight_s:
+    how long a start that was not answered may be on its way, in a Ductile that answers.
     """
 
     first_s: float = 0.1
     most_s: float = 5.0
     patience_s: float = 30.0
     settle_s: float = 2.0
+    in_flight_s: float = 15.0
 
     def after(self, waited_s: float) -> float:
         """How long to wait for the next look, after so many seconds: an eighth, so that no end is told much later."""
@@ -61,7 +66,18 @@ class Overdue(Protocol):
 class JobWatch:
     """Waits for jobs."""
 
-    def __init__(self, api: DuctileApi, events: DuctileEvents, *, overdue: Overdue, pace: Pace, clock: Clock) -> None:
+    def __init__(
+        self,
+        api: DuctileApi,
+        events: DuctileEvents,
+        *,
+        overdue: Overdue,
+        pace: Pace,
+        clock: Clock,
+        secrets: Sequence[str] = (),
+    ) -> None:
+        """`secrets`: what is not to be told of what a job has said."""
+        self._secrets = secrets
         self._api = api
         self._events = events
         self._overdue = overdue
@@ -71,13 +87,16 @@ class JobWatch:
     async def verdict(self, job: Job, call: ToolCall) -> Verdict:
         """How the job ended, or `timeout` at the deadline of the call."""
         patience = _Patience(call.deadline_at, self.patient_until(call))
-        begun_at, delay_s = self._clock.now(), self._pace.first_s
+        begun_at, delay_s, is_retried = self._clock.now(), self._pace.first_s, False
         with self._events.of(job.job_id) as hint:
             while True:
                 hint.clear()
                 reading = await self._look_in_time(job, patience)
                 if not isinstance(reading, Going | Away):
                     return reading
+                if isinstance(reading, Going) and reading.retrying and not is_retried:
+                    is_retried, why = True, await self._last_error(job)
+                    log.warning("Ductile tries again", extra={"call": call.key, "job_id": job.job_id, "why": why})
                 now = self._clock.now()
                 left_s = patience.left_s(now, is_away=isinstance(reading, Away) and not reading.refused)
                 if left_s <= 0:
@@ -100,7 +119,29 @@ class JobWatch:
             return Away("Ductile did not answer in time")
 
     async def look(self, job: Job) -> Going | Away | Verdict:
-        """What the job has come to by now; Away where Ductile does not say."""
+        """What the job has come to by now, with what is known of how; Away where Ductile does not say."""
+        reading = await self._readable(job)
+        match reading:
+            case Unknown(reason, ()):
+                return Unknown(reason, jobs=(job.job_id,))
+            case ToolOutcome():
+                return replace(reading, job=await self._facts(job, is_error=reading.status == "error"))
+        return reading
+
+    async def _facts(self, job: Job, *, is_error: bool) -> JobFacts:
+        """What Ductile's log has of the job, as far as it says: of a pipeline's steps the one that was run most often,
+        and what that says which failed last."""
+        try:
+            async with asyncio.timeout(LAST_LOOK_S):
+                ids = [job.job_id]
+                if job.pipeline:
+                    ids = [str(step.get("job_id")) for step in await self._api.tree(job.job_id)][:MOST_STEPS]
+                logs = await asyncio.gather(*(self._api.log(step, results=False) for step in ids))
+        except (Away, Unreadable, TimeoutError):
+            return JobFacts(job.job_id)
+        return facts_of(job.job_id, [entry for log in logs for entry in log], is_error=is_error, secrets=self._secrets)
+
+    async def _readable(self, job: Job) -> Going | Away | Verdict:
         try:
             return await self._reading(job)
         except Away as error:
@@ -144,9 +185,26 @@ class JobWatch:
 
     async def _given_up(self, job: Job, call: ToolCall, reading: Going | Away) -> ToolOutcome:
         await self._overdue.add(call.key, job, self._clock.now())
-        state = "is still trying" if isinstance(reading, Going) and reading.retrying else "has not ended"
-        why = f"Ductile is away ({reading})" if isinstance(reading, Away) else f"job {job.job_id} of Ductile {state}"
-        return failed("timeout", f"the deadline has passed: {why}", retryable=True)
+        why = (
+            f"Ductile is away ({reading})"
+            if isinstance(reading, Away)
+            else f"job {job.job_id} of Ductile has not ended"
+        )
+        said = ""
+        if isinstance(reading, Going) and reading.retrying:
+            said = await self._last_error(job)
+            why = f"Ductile is still trying its job {job.job_id}, because of: {said}"
+        timeout = failed("timeout", f"the deadline has passed: {why}", retryable=True)
+        return replace(timeout, job=JobFacts(job.job_id, last_error=said))
+
+    async def _last_error(self, job: Job) -> str:
+        """Why the last attempt at the job has failed."""
+        try:
+            async with asyncio.timeout(LAST_LOOK_S):
+                tree = await self._api.tree(job.job_id)
+        except (Away, Unreadable, TimeoutError):
+            return "it did not say what"
+        return masked(last_error(tree), self._secrets)
 
 
 @dataclass(slots=True)

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 
 from ductile_gateway.core.calls import ToolCall, ToolOutcome, Unknown, Verdict
 from ductile_gateway.core.manifest import Command, Manifest
+from ductile_gateway.ports import Check, passes
 
 
 class InProcessTools:
     """Runs `echo` at once. Fills the port ToolRunner."""
 
-    async def run(self, call: ToolCall) -> Verdict:
+    async def run(self, call: ToolCall, check: Check = passes) -> Verdict:
+        await check()
         return ToolOutcome("ok", text=f"{call.command} was given {len(call.payload)} arguments", output=call.payload)
 
     async def resume(self, call: ToolCall) -> Verdict:

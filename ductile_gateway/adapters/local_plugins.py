@@ -20,9 +20,9 @@ from ductile_gateway.adapters.plugin_folders import InstalledPlugin
 from ductile_gateway.adapters.plugin_process import DEFAULT_LIMITS, Limits, attend, start
 from ductile_gateway.core.calls import NeverStarted, ToolCall, Verdict, failed
 from ductile_gateway.core.plugin_response import Ending, Remains, judge
+from ductile_gateway.ports import Check, passes
 
 STDERR_BYTES = 64 * 1024
-SHORTEST_SECRET = 6
 
 
 class LocalPlugins:
@@ -45,7 +45,7 @@ class LocalPlugins:
         self._limits = limits
         self._children: set[subprocess.Popen[bytes]] = set()
 
-    async def run(self, call: ToolCall) -> Verdict:
+    async def run(self, call: ToolCall, check: Check = passes) -> Verdict:
         """Run the call, once. Raises AlreadyStarted if its key was started before and not forgotten.
 
         Cancelling leaves the process running, to be resumed. A missing plugin or command, a deadline that has passed
@@ -58,6 +58,7 @@ class LocalPlugins:
             )
         if call.deadline_at <= datetime.now(UTC):
             return failed("expired", "the deadline had passed before the plugin was started", retryable=True)
+        await check()
         try:
             folder = await asyncio.to_thread(self._start, call, plugin)
         except ValueError as error:
@@ -134,5 +135,5 @@ def _request(call: ToolCall, config: Mapping[str, JsonValue]) -> bytes:
 
 
 def _secrets(config: Mapping[str, JsonValue]) -> tuple[str, ...]:
-    """Texts of the configuration that may be secrets: all but the shortest."""
-    return tuple(value for value in config.values() if isinstance(value, str) and len(value) >= SHORTEST_SECRET)
+    """Texts of the configuration, each of which may be a secret."""
+    return tuple(value for value in config.values() if isinstance(value, str))

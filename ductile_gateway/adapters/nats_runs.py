@@ -16,10 +16,12 @@ class NatsRuns:
     def __init__(self, link: NatsLink) -> None:
         self._link = link
 
-    async def has_ended(self, run_id: str) -> bool:
+    async def has_ended(self, run_id: str) -> bool | None:
         question = json.dumps({"run_id": run_id}).encode()
         try:
             told = json.loads(await self._link.request(subjects.RUN_STATUS, question, timeout_s=ANSWER_WITHIN_S))
-        except (BusError, ValueError):  # no agent, none that may be asked, or one that does not know the run
+        except BusError:  # no agent, or none that may be asked
+            return None
+        except ValueError:  # an agent that does not know the run
             return False
         return isinstance(told, dict) and told.get("state") in ENDED

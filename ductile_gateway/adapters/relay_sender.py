@@ -1,6 +1,7 @@
 """Deliveries to Ductile's relay ingress. Fills the port Sender.
 
-Ductile's answer decides: accepted, not now (5xx, no connection), or never (any other refusal).
+Ductile's answer decides: accepted, never (it refuses in its own words), or not now, which is anything else. A signature
+that does not fit is for a person to mend: the event waits for that as it does for a Ductile that is away.
 """
 
 import contextlib
@@ -10,7 +11,7 @@ import httpx2
 
 from ductile_gateway.adapters.relay_ingress import RelayIngress, open_relay_ingress
 from ductile_gateway.core.deliveries import Arrived, Delivery, Never, NotYet, Verdict
-from ductile_gateway.core.relay_envelope import accepted, permanent
+from ductile_gateway.core.relay_envelope import SECRETS_DIFFER, accepted, permanent, unsigned
 from ductile_gateway.outbound_settings import RelaySettings
 from ductile_gateway.ports import Clock
 
@@ -29,6 +30,8 @@ class RelaySender:
         if accepted(reply):
             return Arrived(heard=bool(reply.job_id))
         why = f"Ductile's relay ingress answered {reply.status} {reply.error!a}"
+        if unsigned(reply):
+            return NotYet(f"{why}: {SECRETS_DIFFER}")
         return Never(why) if permanent(reply) else NotYet(why)
 
 

@@ -19,8 +19,8 @@ FILE = "receipts.db"
 Way = Literal["plugin", "pipeline", "event"]
 """A command by the API, a pipeline by the API, or an event through the relay ingress."""
 
-_BEGIN = "INSERT INTO receipts (key, begun_at, way) VALUES (?, ?, ?) ON CONFLICT (key) DO NOTHING"
-_FIND = "SELECT begun_at, job_id, way FROM receipts WHERE key = ?"
+_BEGIN = "INSERT INTO receipts (key, begun_at, way, newest) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO NOTHING"
+_FIND = "SELECT begun_at, job_id, way, newest FROM receipts WHERE key = ?"
 _ACCEPT = "UPDATE receipts SET job_id = ? WHERE key = ?"
 _DROP = "DELETE FROM receipts WHERE key = ?"
 _ADD_OVERDUE = "INSERT INTO overdue (key, job_id, pipeline, since) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO NOTHING"
@@ -32,11 +32,13 @@ _DROP_OVERDUE = "DELETE FROM overdue WHERE key = ?"
 class Receipt:
     """A call that was or may have been sent. `job_id`: what Ductile calls it, once it has answered.
 
-    `way`: how it was sent, whatever the settings and Ductile say of its route by now."""
+    `way`: how it was sent, whatever the settings and Ductile say of its route by now. `newest`: the command's newest
+    job just before, empty where there was none, None where that is not known."""
 
     begun_at: datetime
     job_id: str | None = None
     way: Way = "plugin"
+    newest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,9 @@ class SqliteReceipts:
         self._file = file
         self.overdue = SqliteOverdue(file)
 
-    async def begin(self, key: str, at: datetime, way: Way = "plugin") -> bool:
+    async def begin(self, key: str, at: datetime, way: Way = "plugin", newest: str | None = None) -> bool:
         """The call is about to be sent: durable on return. False, and nothing is changed, if it was begun before."""
-        values = (key, microseconds(at), way)
+        values = (key, microseconds(at), way, newest)
         return await self._file.write(lambda connection: connection.execute(_BEGIN, values).rowcount == 1)
 
     async def accepted(self, key: str, job_id: str) -> None:
@@ -87,7 +89,7 @@ class SqliteReceipts:
         """What is known of the call."""
         # By the writer, because what was dropped soon may not be written yet.
         row = await self._file.write(lambda connection: connection.execute(_FIND, (key,)).fetchone())
-        return Receipt(instant(row[0]), row[1], row[2]) if row else None
+        return Receipt(instant(row[0]), *row[1:]) if row else None
 
     async def drop(self, key: str) -> None:
         """The call was never sent: durable on return."""

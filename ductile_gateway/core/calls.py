@@ -16,13 +16,17 @@ class AlreadyStarted(Exception):
     """A call with this key was started before: resume it, never run it again."""
 
 
+class Unwanted(Exception):
+    """Nobody wants the call any more: it is not started."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """One attempt of one step. `key` is `run_id:step:tool:attempt`: the same call always has the same key.
 
     `deadline_at`: how long the tool may take. `wanted_until`: how long its answer is waited for, which may be longer;
     None where that is not known. `complete`: the payload is what the tool is given; else the call can be looked for,
-    and must not be sent.
+    and must not be sent. `may_repeat`: it reads, or repeating it does no harm.
     """
 
     key: str
@@ -32,6 +36,7 @@ class ToolCall:
     deadline_at: datetime
     wanted_until: datetime | None = None
     complete: bool = True
+    may_repeat: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +49,34 @@ class ProducedArtifact:
 
 
 @dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What is known of the execution beside its outcome. `attempts`: how often whoever ran it did so, where it says.
+
+    `stderr`: its end, `last_error`: why the last attempt failed where others follow; both without secrets."""
+
+    job_id: str | None = None
+    attempts: int | None = None
+    exit_code: int | None = None
+    stderr: str = ""
+    last_error: str = ""
+
+    @property
+    def was_rerun(self) -> bool:
+        return (self.attempts or 1) > 1
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return (self.job_id,) if self.job_id else ()
+
+
+@dataclass(frozen=True, slots=True)
 class ToolOutcome:
     """What the tool answered.
 
     ok: `text` for people, `output` for programs, `artifacts`. error: `message`, `error_class` (the tool says transient,
     timeout, invalid_arguments, not_found, tool_error or configuration; of what it did not say, timeout, bad_output,
     expired) and `retryable`: whether another attempt can help, not whether it is allowed. After timeout and bad_output
-    a write may have done its work; what expired was not started.
+    a write may have done its work; what expired was not started. `job`: how it came about, which is not the outcome.
     """
 
     status: Literal["ok", "error"]
@@ -60,6 +86,7 @@ class ToolOutcome:
     error_class: str | None = None
     message: str | None = None
     retryable: bool = False
+    job: JobFacts = field(default=JobFacts(), compare=False)
 
 
 def failed(error_class: str, message: str, *, retryable: bool) -> ToolOutcome:
@@ -74,9 +101,12 @@ class NeverStarted:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The tool was started and nobody saw how it ended: it may have done all, some or none of its work."""
+    """The tool was started and nobody saw how it ended: it may have done all, some or none of its work.
+
+    `jobs`: those of a Ductile of which one may be the call's."""
 
     reason: str
+    jobs: tuple[str, ...] = ()
 
 
 Verdict = ToolOutcome | NeverStarted | Unknown

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
@@ -34,6 +35,8 @@ class ToolChoice(BaseModel):
     description: str | None = None
     timeout_s: float | None = Field(default=None, gt=0)
     concurrency: int | None = Field(default=None, ge=1)
+    on_rerun: Literal["tell", "escalate"] = "tell"
+    """What follows where Ductile itself ran a write more than once: the result says so, or a person is asked."""
 
 
 @dataclass(slots=True)

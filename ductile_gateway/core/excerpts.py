@@ -1,4 +1,10 @@
-"""Texts of others on their way into an event: what can be stored of them, and their beginning. Pure."""
+"""Texts of others on their way into an event: what can be stored of them, and their beginning or end. Pure."""
+
+from collections.abc import Iterable
+
+SHORTEST_SECRET = 6
+"""What is shorter would tear holes into ordinary words."""
+STDERR_BYTES = 2 * 1024
 
 
 def storable(text: str) -> str:
@@ -9,6 +15,22 @@ def storable(text: str) -> str:
 def printable(text: object, limit: int = 500) -> str:
     """What somebody else has said, fit for a line of ours."""
     return "".join(character if character.isprintable() else " " for character in str(text)[:limit])
+
+
+def masked(text: str, secrets: Iterable[str]) -> str:
+    """The text with *** for the secrets, the longest first."""
+    for secret in sorted((secret for secret in secrets if len(secret) >= SHORTEST_SECRET), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
+
+
+def end_of(text: str, limit: int) -> str:
+    """The last `limit` bytes of UTF-8, from the beginning of a line where there is one among them."""
+    encoded = storable(text).strip().encode()
+    if len(encoded) <= limit:
+        return encoded.decode()
+    end = encoded[-limit:].decode(errors="ignore")
+    return end.partition("\n")[2] or end
 
 
 def cut(text: str, limit: int, *, where: str = "") -> str:

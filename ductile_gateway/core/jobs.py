@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
-from ductile_gateway.core.calls import ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.core.calls import JobFacts, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.core.excerpts import STDERR_BYTES, end_of, masked, printable
 from ductile_gateway.core.plugin_response import MAX_MESSAGE, Remains, judge
 
 FINISHED = frozenset({"succeeded", "failed", "timed_out", "skipped", "dead"})
+MOST_ATTEMPTS = 10**6
 _PROTOCOL = frozenset(
     {"status", "result", "error", "retry", "events", "state_updates", "logs", "output", "artifacts", "error_class"}
 )
@@ -59,6 +61,22 @@ def read_tree(jobs: Sequence[Document]) -> Going | Verdict:
         if job.get("status") not in ("succeeded", "skipped"):
             return _of_step(job)
     return _of_step(next((job for job in reversed(in_order) if job.get("status") == "succeeded"), in_order[-1]))
+
+
+def facts_of(job_id: str, entries: Sequence[Document], *, is_error: bool, secrets: Sequence[str] = ()) -> JobFacts:
+    """What the log has of a job, or of those of a pipeline, newest entry of each first. Ductile tells no exit code."""
+    attempts = (entry.get("attempt") for entry in entries)
+    most = max((number for number in attempts if isinstance(number, int) and number <= MOST_ATTEMPTS), default=None)
+    said = [entry.get("stderr") for entry in entries if entry.get("status") != "succeeded"] if is_error else []
+    stderr = next((text for text in reversed(said) if isinstance(text, str) and text.strip()), "")
+    return JobFacts(job_id, attempts=most, stderr=end_of(masked(stderr, secrets), STDERR_BYTES))
+
+
+def last_error(jobs: Sequence[Document]) -> str:
+    """Why an attempt at one of the jobs has failed, by its tree."""
+    said = [job.get("last_error") for job in jobs if job.get("status") not in FINISHED]
+    told = [printable(text, MAX_MESSAGE) for text in said if isinstance(text, str) and text.strip()]
+    return told[-1] if told else "it did not say what"
 
 
 def _of_step(job: Document) -> Verdict:

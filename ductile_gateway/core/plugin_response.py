@@ -24,7 +24,8 @@ from pydantic import (
     ValidationError,
 )
 
-from ductile_gateway.core.calls import NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.core.calls import JobFacts, NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.core.excerpts import STDERR_BYTES, end_of, masked
 
 NEVER_RETRY = 78
 CANNOT_START = (126, 127)
@@ -123,6 +124,15 @@ class _Response(RootModel[Annotated[_Ok | _Error, Field(discriminator="status")]
 
 
 def judge(remains: Remains) -> Verdict:
+    """The verdict on a call whose process is gone; an error with what the process said besides."""
+    verdict = _judged(remains)
+    if not isinstance(verdict, ToolOutcome) or verdict.status == "ok":
+        return verdict
+    said = end_of(masked(remains.stderr.decode(errors="replace"), remains.secrets), STDERR_BYTES)
+    return replace(verdict, job=JobFacts(exit_code=remains.exit_code, stderr=said))
+
+
+def _judged(remains: Remains) -> Verdict:
     """The verdict on a call whose process is gone.
 
     A complete response is believed even after a power cut: a JSON document that was cut short does not parse. Then
@@ -183,8 +193,6 @@ def _quote(remains: Remains) -> str:
     lines = remains.stderr.decode(errors="replace").strip().splitlines()
     if not lines:
         return ""
-    line = lines[-1]
-    for secret in remains.secrets:
-        line = line.replace(secret, "***")
+    line = masked(lines[-1], remains.secrets)
     shown = "".join(character if character.isprintable() else "\ufffd" for character in line[:MAX_QUOTE])
     return f"; its last words: {shown}"

@@ -6,12 +6,13 @@ expired is known not to have run. A write whose outcome is unknown is in doubt: 
 """
 
 import unicodedata
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from ductile_gateway.core.artifacts import artifact_arguments, name_in
 from ductile_gateway.core.asked import Asked
-from ductile_gateway.core.calls import NeverStarted, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.core.calls import JobFacts, NeverStarted, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.core.entries import Answer, Intent
 from schemas import subjects
 from schemas.catalog import ToolCommand, ToolOffer
@@ -109,25 +110,44 @@ def after_run(verdict: Verdict, intent: Intent) -> ToolOutcome:
     match verdict:
         case NeverStarted():
             return failed("transient", "the tool could not be started: it was not run", retryable=True)
-        case Unknown(reason):
-            return _unseen(intent, reason)
-        case ToolOutcome(error_class=error_class, message=message) if error_class in UNCERTAIN:
-            return verdict if intent.may_repeat else in_doubt(intent, message or "it ended in an error")
+        case Unknown(reason, jobs):
+            return failed("transient", reason, retryable=True) if intent.may_repeat else in_doubt(intent, reason, jobs)
+        case ToolOutcome() if intent.may_repeat:
+            return verdict
+        case ToolOutcome(error_class=error_class, message=message, job=job) if error_class in UNCERTAIN:
+            return replace(in_doubt(intent, message or "it ended in an error", job.ids), job=job)
     return verdict
 
 
-def in_doubt(intent: Intent, reason: str) -> ToolOutcome:
+def after_reruns(outcome: ToolOutcome, intent: Intent, *, escalates: bool) -> ToolOutcome:
+    """What follows for a call that Ductile itself has run more than once: of a write that is told, or left in doubt."""
+    job = outcome.job
+    if intent.may_repeat or not job.was_rerun or outcome.error_class == "in_doubt":
+        return outcome
+    told = f"Ductile ran it {job.attempts} times: it was killed meanwhile, or the plugin failed and asked for it"
+    if escalates:
+        return replace(in_doubt(intent, told, job.ids), job=job)
+    if outcome.status == "error":
+        return replace(outcome, message=f"{outcome.message} [{told}]")
+    return replace(outcome, text=f"{outcome.text}\n[{told}. What it changes may have been changed as often]")
+
+
+def in_doubt(intent: Intent, reason: str, jobs: Sequence[str] = ()) -> ToolOutcome:
     """The error of a write that may or may not have done its work, for the person who has to find out."""
     request = intent.asked.request
     message = (
-        f"Nobody knows whether {request.tool} {request.tool_command} has done its work: {reason}. Look at what it "
-        f"changes before repeating it; its call is {intent.asked.key}"
+        f"Nobody knows whether {request.tool} {request.tool_command} has done its work: {reason}. {_named(jobs)}"
+        f"Look at what it changes before repeating it; its call is {intent.asked.key}"
     )
-    return failed("in_doubt", message, retryable=False)
+    doubtful = failed("in_doubt", message, retryable=False)
+    return replace(doubtful, job=JobFacts(jobs[0])) if len(jobs) == 1 else doubtful
 
 
-def _unseen(intent: Intent, reason: str) -> ToolOutcome:
-    return failed("transient", reason, retryable=True) if intent.may_repeat else in_doubt(intent, reason)
+def _named(jobs: Sequence[str]) -> str:
+    if not jobs:
+        return ""
+    which = f"It may be job {jobs[0]}" if len(jobs) == 1 else f"It may be one of the jobs {', '.join(jobs)}"
+    return f"{which} of Ductile: `ductile job inspect {jobs[0]}` tells what became of it. "
 
 
 def _command(asked: Asked, offer: ToolOffer | None) -> ToolCommand | None:

@@ -13,13 +13,15 @@ from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
+from ductile_gateway.core.ductile_answers import FORBIDDEN, own_refusal
 from ductile_gateway.core.lifecycle import LifecycleEvent
 
 EVENT_TYPE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 """Types that Ductile takes; to be matched in full."""
 SKEWED = "outside allowed clock skew"
+SECRETS_DIFFER = "the peer's secret in Ductile is not the one that is set here, or something on the way says so"
 _ACCEPTED = 202
-_TIMEOUT, _TOO_MANY = 408, 429
+_FORBIDDEN = 403
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -40,13 +42,15 @@ class Peer:
 class Reply:
     """What Ductile answered: `job_id` is empty where it named none, `error` where it accepted the event.
 
-    unheard: it said that it accepted the event, and that no job came of it: nobody listens.
+    unheard: it said that it accepted the event, and that no job came of it: nobody listens. `own`: these are Ductile's
+    own words, not those of something on the way.
     """
 
     status: int
     job_id: str
     error: str
     unheard: bool = False
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,8 @@ def read_reply(status: int, body: bytes) -> Reply:
     job_id, error = fields.get("job_id"), fields.get("error")
     is_id = isinstance(job_id, str) and _JOB_ID.fullmatch(job_id)
     unheard = status == _ACCEPTED and fields.get("status") == "accepted" and not job_id
-    return Reply(status, str(job_id) if is_id else "", str(error or "")[:200], unheard)
+    own = unheard or own_refusal(status, body) is not None
+    return Reply(status, str(job_id) if is_id else "", str(error or "")[:200], unheard, own)
 
 
 def accepted(reply: Reply) -> bool:
@@ -109,6 +114,11 @@ def skewed(reply: Reply) -> bool:
     return reply.status == 403 and SKEWED in reply.error
 
 
+def unsigned(reply: Reply) -> bool:
+    """Whether it said, in the words that it has for a signature that does not fit, that the event is not let in."""
+    return reply.status == _FORBIDDEN and reply.error == FORBIDDEN
+
+
 def permanent(reply: Reply) -> bool:
-    """Whether the same event can never be accepted before a person changes a setting."""
-    return reply.status < 500 and reply.status not in (_TIMEOUT, _TOO_MANY)
+    """Whether Ductile itself says that it will not accept the same event."""
+    return reply.own

@@ -10,15 +10,16 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from pydantic import JsonValue
 from pydantic_core import to_json
 
 from ductile_gateway.core.artifacts import path_of, text_of
 from ductile_gateway.core.asked import Asked
-from ductile_gateway.core.calls import ProducedArtifact, ToolOutcome, failed
+from ductile_gateway.core.calls import JobFacts, ProducedArtifact, ToolOutcome, failed
 from ductile_gateway.core.entries import Answer
-from ductile_gateway.core.excerpts import cut, storable
+from ductile_gateway.core.excerpts import STDERR_BYTES, cut, storable
 from schemas import headers, keys, subjects
 from schemas.events import Envelope, ToolError, ToolOutput, ToolResult
 
@@ -123,6 +124,7 @@ def output_of(outcome: ToolOutcome, kept: Sequence[Kept]) -> ToolOutput:
     told: dict[str, JsonValue] = {"summary": cut(outcome.text, MAX_SUMMARY_BYTES, where=where)}
     if outcome.output:
         told["output"] = dict(outcome.output)
+    told |= _of_job(outcome.job)
     if not kept:
         return ToolOutput.model_validate(told)
     others = ((one, text_of(one.artifact)) for one in kept if one is not whole)
@@ -173,7 +175,16 @@ def _error(outcome: ToolOutcome) -> ToolError:
         error_class=outcome.error_class or "tool_error",
         message=cut(outcome.message or "the tool gave no reason", MAX_MESSAGE_BYTES),
         retryable=outcome.retryable,
+        exit_code=outcome.job.exit_code,
+        stderr=cut(outcome.job.stderr, STDERR_BYTES) or None,
+        last_error=storable(outcome.job.last_error) or None,
+        **_of_job(outcome.job),
     )
+
+
+def _of_job(job: JobFacts) -> dict[str, Any]:
+    """What an event tells of the execution: its name, and how often it ran, if more than once."""
+    return ({"job_id": job.job_id} if job.job_id else {}) | ({"attempts": job.attempts} if job.was_rerun else {})
 
 
 def _whole_text(outcome: ToolOutcome, kept: Sequence[Kept]) -> Kept | None:

@@ -9,6 +9,7 @@ from ductile_gateway.adapters.ductile_events import DuctileEvents
 from ductile_gateway.adapters.ductile_late import LateJobs
 from ductile_gateway.adapters.ductile_queue import DuctileQueue
 from ductile_gateway.adapters.ductile_runner import DuctileRunner
+from ductile_gateway.adapters.ductile_search import JobSearch
 from ductile_gateway.adapters.ductile_starts import ApiStarts, Starts
 from ductile_gateway.adapters.ductile_watch import JobWatch, Pace
 from ductile_gateway.adapters.sqlite_receipts import Receipt, SqliteReceipts, Way
@@ -18,7 +19,7 @@ from ductile_gateway.ductile_settings import DuctileSettings
 from ductile_gateway.errors import TryAgain
 from tests.gateway.parts import World, a_request, asked_for
 
-BRISK = Pace(first_s=0.001, most_s=0.004, patience_s=0.05, settle_s=0.005)
+BRISK = Pace(first_s=0.001, most_s=0.004, patience_s=0.05, settle_s=0.005, in_flight_s=0.01)
 
 
 class Killed(BaseException):
@@ -47,8 +48,8 @@ class MortalReceipts:
         self._receipts = receipts
         self._course = course
 
-    async def begin(self, key: str, at: datetime, way: Way) -> bool:
-        return bool(await self._around(lambda: self._receipts.begin(key, at, way)))
+    async def begin(self, key: str, at: datetime, way: Way, newest: str | None) -> bool:
+        return bool(await self._around(lambda: self._receipts.begin(key, at, way, newest)))
 
     async def accepted(self, key: str, job_id: str) -> None:
         await self._around(lambda: self._receipts.accepted(key, job_id))
@@ -98,7 +99,12 @@ def a_runner(
     return DuctileRunner(
         MortalReceipts(receipts, course),
         watch,
-        starts=ApiStarts(api, watch, tools=tools, send_call_id=settings.send_call_id, pace=BRISK, clock=clock),
+        starts=ApiStarts(
+            api,
+            JobSearch(api, watch, pace=BRISK, clock=clock),
+            tools=tools,
+            send_call_id=settings.send_call_id,
+        ),
         relayed=relayed or {},
         pipelines=frozenset(),
         queue=DuctileQueue(api, most=settings.queue_most, clock=clock),

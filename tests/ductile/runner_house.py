@@ -22,7 +22,7 @@ from ductile_gateway.ductile_settings import DuctileSettings
 from tests.ductile.under_test import DuctileUnderTest
 
 PATIENCE_S = 20.0
-QUICK = Pace(first_s=0.02, most_s=0.2, patience_s=10.0, settle_s=0.3)
+QUICK = Pace(first_s=0.02, most_s=0.2, patience_s=10.0, settle_s=0.3, in_flight_s=0.5)
 NO_TOOLS = DuctileTools()
 
 _steps = count(1)

@@ -23,6 +23,8 @@ MAY_BE_REPEATED = 2
 START = rb"POST /plugin/probe/"
 ACCEPTED = rb"HTTP/1\.1 202"
 ENDED = rb'"status": ?"succeeded"'
+LOGGED = rb'"status": ?"succeeded", ?"attempt"'
+"""The last that is asked of a job: what the log has of it."""
 REQUEST = rb"MSG agentic\.tool_request\."
 RESULT = rb"PUB agentic\.tool_result "
 STORED = rb'\{"stream": ?"AGENTIC"'
@@ -149,7 +151,7 @@ async def _the_end_is_told_and_not_heard(scene: Scene) -> None:
 
 async def _the_end_is_heard_and_no_result_written(scene: Scene) -> None:
     ended = scene.to_ductile.stop_before(ENDED, "back")
-    passed = scene.to_ductile.watch(ENDED, "back")
+    passed = scene.to_ductile.watch(LOGGED, "back")
     await scene.ask()
     await until(lambda: ended.seen == ALL)
     scene.lock("ledger.db")

@@ -91,9 +91,13 @@ async def test_an_event_that_nobody_listens_to_arrives_unheard(hearing: DuctileU
         assert await sender.send(a_delivery(hearing, "failed")) == Arrived(heard=False)
 
 
-async def test_a_wrong_secret_is_no_reason_to_try_again(hearing: DuctileUnderTest) -> None:
+async def test_with_a_wrong_secret_an_event_waits_until_it_is_mended_and_says_what_to_mend(
+    hearing: DuctileUnderTest,
+) -> None:
     async with a_sender(hearing, secret="another") as sender:  # noqa: S106 - one that is wrong
-        assert await sender.send(a_delivery(hearing)) == Never("Ductile's relay ingress answered 403 'forbidden'")
+        verdict = await sender.send(a_delivery(hearing))
+    assert isinstance(verdict, NotYet)
+    assert "403 'forbidden': the peer's secret in Ductile is not the one that is set here" in verdict.why
 
 
 async def test_a_ductile_that_is_away_is_tried_again(hearing: DuctileUnderTest) -> None:

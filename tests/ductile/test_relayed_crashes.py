@@ -93,6 +93,8 @@ class Listener:
             if job["looks"] < 0 and job["status"] == "queued":
                 self.notes.add(job["key"])
                 job |= {"status": "succeeded", "result": {"status": "ok", "result": "noted"}}
+        if path == "/job-logs":
+            return httpx2.Response(200, json={"logs": []})
         job = next(job for job in self.jobs if path.startswith(f"/job/{job['job_id']}"))
         return httpx2.Response(200, json=[job] if path.endswith("/tree") else job)
 

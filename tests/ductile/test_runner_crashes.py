@@ -70,10 +70,13 @@ class Jobs(httpx2.AsyncBaseTransport):
             if job["looks"] < 0:
                 job |= {"status": "succeeded", "result": job["kept"]}
         ended = [job for job in self.jobs if job["status"] == "succeeded"]
+        if url.path == "/healthz":
+            return httpx2.Response(200, json={"queue_depth": 0})
         if url.path == "/jobs":
-            return httpx2.Response(200, json={"jobs": self.jobs})
+            return httpx2.Response(200, json={"jobs": self.jobs[::-1][: int(url.params["limit"])]})
         if url.path == "/job-logs":
-            return httpx2.Response(200, json={"logs": [job for job in ended if url.params["query"] in str(job)]})
+            text = url.params.get("query") or url.params["job_id"]
+            return httpx2.Response(200, json={"logs": [job for job in ended if text in str(job)]})
         return httpx2.Response(200, json=next(job for job in self.jobs if url.path == f"/job/{job['job_id']}"))
 
 

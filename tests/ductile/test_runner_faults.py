@@ -148,8 +148,9 @@ async def test_a_call_without_an_id_is_unknown_after_its_answer_was_lost(
 async def test_a_half_open_connection_is_given_up_and_the_call_is_unknown(fake: FakeDuctile, tmp_path: Path) -> None:
     fake.faults.half_open = True
     pace = Pace(first_s=0.02, most_s=0.1, patience_s=0.5, settle_s=0.1)
+    call = replace(a_call("look", within_s=1), may_repeat=True)
     async with gateway(fake, tmp_path, pace=pace, request_timeout_s=0.2, events=False) as runner:
-        assert isinstance(await runner.run(a_call(within_s=1)), Unknown)
+        assert isinstance(await runner.run(call), Unknown)
 
 
 async def test_a_plugin_that_cannot_be_reached_is_left_alone_for_a_while(fake: FakeDuctile, tmp_path: Path) -> None:

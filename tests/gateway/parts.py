@@ -13,7 +13,7 @@ from ductile_gateway.core.entries import Answer, Intent, Past
 from ductile_gateway.errors import TryAgain
 from ductile_gateway.lanes import Lanes
 from ductile_gateway.offers import Offers
-from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Ledger, ToolRunner
+from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Check, Ledger, ToolRunner, passes
 from ductile_gateway.relay import Relay
 from schemas import headers, keys, subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
@@ -158,9 +158,10 @@ class FakeRunner:
         self.gate.set()
         self.left: dict[str, Verdict] = {}
 
-    async def run(self, call: ToolCall) -> Verdict:
+    async def run(self, call: ToolCall, check: Check = passes) -> Verdict:
         if call.key in self.left:
             raise AlreadyStarted(call.key)
+        await check()
         self.executed.append(call)
         if self.remembers:
             self.left[call.key] = self.verdict
@@ -223,15 +224,16 @@ def offering(catalog: Catalog) -> Offers:
 
 
 class MemoryRuns:
-    """Knows of the runs that have ended, and whom it was asked for."""
+    """Knows of the runs that have ended, and whom it was asked for; nothing while `away`."""
 
     def __init__(self) -> None:
         self.ended: set[str] = set()
+        self.away = False
         self.asked_for: list[str] = []
 
-    async def has_ended(self, run_id: str) -> bool:
+    async def has_ended(self, run_id: str) -> bool | None:
         self.asked_for.append(run_id)
-        return run_id in self.ended
+        return None if self.away else run_id in self.ended
 
 
 class World:

@@ -221,3 +221,11 @@ def test_after_a_power_cut_a_complete_answer_is_believed_and_nothing_else_is() -
     assert isinstance(judge(remains(b"", same_boot=False)), Unknown)
     assert isinstance(judge(remains(b"", same_boot=False, exit_code=None)), Unknown)
     assert isinstance(judge(remains(b"", same_boot=False, exit_code=None, began=False)), Unknown)
+
+
+def test_an_error_keeps_the_exit_code_and_the_end_of_stderr_without_secrets() -> None:
+    said = b"x" * 3000 + b"\nSHED_API_KEY=hunter22 is refused\n"
+    for response in (b"", {"status": "error", "error": "no"}):
+        found = judge(remains(response, exit_code=78, stderr=said, secrets=("hunter22", "is")))
+        assert isinstance(found, ToolOutcome)
+        assert (found.job.exit_code, found.job.stderr) == (78, "SHED_API_KEY=*** is refused")

@@ -1,11 +1,12 @@
 """What may run, what is refused and as what, and what follows from a call whose end nobody saw."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from ductile_gateway.core.calls import NeverStarted, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.core.calls import JobFacts, NeverStarted, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.core.entries import Answer, Intent
 from ductile_gateway.core.policy import (
     AlreadyAnswered,
@@ -15,6 +16,7 @@ from ductile_gateway.core.policy import (
     Run,
     RunAgain,
     admit,
+    after_reruns,
     after_resume,
     after_run,
     recall,
@@ -211,3 +213,33 @@ def test_a_lost_call_runs_again_only_if_it_never_ran_or_may_be_repeated(
     command: str, verdict: Verdict, again: bool
 ) -> None:
     assert (after_resume(verdict, an_intent(command)) == RunAgain()) is again
+
+
+def rerun(status: str = "ok", **changed: Any) -> ToolOutcome:
+    made = ToolOutcome("ok", text="done") if status == "ok" else failed("tool_error", "no", retryable=True)
+    return replace(made, job=JobFacts("job-7", attempts=2), **changed)
+
+
+def test_a_write_that_was_run_more_than_once_says_so_and_stays_what_it_was() -> None:
+    told = after_reruns(rerun(), an_intent("save"), escalates=False)
+    assert (told.status, "Ductile ran it 2 times" in told.text) == ("ok", True)
+    told = after_reruns(rerun("error"), an_intent("save"), escalates=False)
+    assert (told.error_class, "Ductile ran it 2 times" in str(told.message)) == ("tool_error", True)
+
+
+@pytest.mark.parametrize("status", ["ok", "error"])
+def test_a_write_that_was_run_more_than_once_is_in_doubt_where_that_escalates_with_its_job_named(status: str) -> None:
+    found = after_reruns(rerun(status), an_intent("save"), escalates=True)
+    assert (found.error_class, found.retryable, found.job.job_id) == ("in_doubt", False, "job-7")
+    assert "ductile job inspect job-7" in str(found.message)
+
+
+def test_of_what_may_be_repeated_it_does_not_matter_how_often_it_was_run() -> None:
+    assert after_reruns(rerun(), an_intent("tag"), escalates=True) == rerun()
+
+
+def test_in_doubt_names_the_jobs_that_may_be_the_call() -> None:
+    found = after_run(Unknown("lost", jobs=("a", "b")), an_intent("save"))
+    assert "one of the jobs a, b of Ductile" in str(found.message)
+    found = after_run(replace(failed("timeout", "late", retryable=True), job=JobFacts("a")), an_intent("save"))
+    assert (found.error_class, found.job.job_id) == ("in_doubt", "a")

@@ -11,6 +11,7 @@ from ductile_gateway.core.asked import Unacceptable
 from ductile_gateway.core.calls import NeverStarted, ToolOutcome, Unknown, failed
 from ductile_gateway.core.entries import Intent
 from ductile_gateway.errors import TryAgain
+from ductile_gateway.ports import passes
 from schemas import keys, subjects
 from schemas.catalog import Catalog
 from tests.gateway.parts import CATALOG, FETCH, NOON, RUN, FakeRunner, World, a_request, asked_for, outcomes
@@ -27,8 +28,8 @@ def intent_of(command: str, deadline_at: datetime | None = None) -> Intent:
 
 
 class BrokenRunner(FakeRunner):
-    async def run(self, call: Any) -> Any:
-        await super().run(call)
+    async def run(self, call: Any, check: Any = passes) -> Any:
+        await super().run(call, check)
         raise ZeroDivisionError
 
 
@@ -289,17 +290,59 @@ async def test_a_call_that_cannot_be_resumed_is_logged_and_the_others_are_resume
     assert "a call could not be resumed" in caplog.messages
 
 
-async def test_what_waited_until_its_run_had_ended_is_not_run() -> None:
+@pytest.mark.parametrize(("command", "seconds"), [("save", 0), ("save", 3), ("handle", 31)])
+async def test_what_comes_or_waited_until_its_run_had_ended_is_not_run(command: str, seconds: int) -> None:
     world = World()
     world.runs.ended.add(RUN)
-    world.clock.pass_by(31)
-    await world.relay().take(asked_for(a_request("save")))
+    world.clock.pass_by(seconds)
+    await world.relay().take(asked_for(a_request(command)))
     assert (outcomes(world), world.runner.executed) == (["expired"], [])
     assert world.bus.results[0].error.retryable is False
 
 
+async def test_a_write_that_waited_for_its_tool_is_asked_about_before_it_is_sent_and_again_after_a_restart() -> None:
+    class Absent(FakeRunner):
+        async def run(self, call: Any, check: Any = passes) -> Any:
+            del call, check
+            raise TryAgain("Ductile is away", 1)
+
+    world, asked = World(runner=Absent()), asked_for(a_request("save"))
+    with pytest.raises(TryAgain):
+        await world.relay().take(asked)
+    world.runner = FakeRunner()
+    world.runs.ended.add(RUN)
+    await world.relay().recover()
+    assert (outcomes(world), world.runner.executed) == (["expired"], [])
+
+
+async def test_a_write_waits_for_an_agent_that_is_away_until_its_deadline_and_a_read_does_not() -> None:
+    world, deadline = World(), NOON + timedelta(minutes=5)
+    world.runs.away = True
+    world.clock.pass_by(3)
+    asked = asked_for(a_request("save", deadline_at=deadline))
+    with pytest.raises(TryAgain, match="no agent"):
+        await world.relay().take(asked)
+    await world.relay().take(asked_for(a_request(step=2, deadline_at=deadline)))
+    assert [call.command for call in world.runner.executed] == ["handle"]
+    world.clock.pass_by(600)
+    await world.relay().take(asked)
+    assert outcomes(world) == ["ok", "expired"]
+
+
+@pytest.mark.parametrize(("waited_s", "deadline"), [(1, True), (3, False)])
+async def test_a_write_that_was_asked_for_a_moment_ago_or_has_no_deadline_needs_no_agent(
+    waited_s: int, deadline: bool
+) -> None:
+    world = World()
+    world.runs.away = True
+    world.clock.pass_by(waited_s)
+    ends = NOON + timedelta(minutes=5) if deadline else None
+    await world.relay().take(asked_for(a_request("save", deadline_at=ends)))
+    assert outcomes(world) == ["ok"]
+
+
 @pytest.mark.parametrize("seconds", [0, 30])
-async def test_nobody_is_asked_about_a_request_that_comes_at_once(seconds: int) -> None:
+async def test_nobody_is_asked_about_a_read_that_comes_at_once(seconds: int) -> None:
     world = World()
     world.clock.pass_by(seconds)
     await world.relay().take(asked_for())

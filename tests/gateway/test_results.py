@@ -2,12 +2,13 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pydantic import JsonValue
 
-from ductile_gateway.core.calls import ProducedArtifact, ToolOutcome, failed
+from ductile_gateway.core.calls import JobFacts, ProducedArtifact, ToolOutcome, failed
 from ductile_gateway.core.entries import Answer
 from ductile_gateway.core.results import MAX_ARTIFACTS, MAX_RESULT_BYTES, Kept, answer_to, headers_of, made_fit
 from schemas import keys
@@ -198,3 +199,17 @@ def test_the_headers_carry_the_trace_of_the_request_and_the_time_of_the_result()
 def test_the_same_outcome_makes_the_same_message(content_type: str) -> None:
     kept = Kept("a", ProducedArtifact("a", content_type, b"x" * 5000))
     assert answered(ToolOutcome("ok", text="a"), kept) == answered(ToolOutcome("ok", text="a"), kept)
+
+
+def test_a_result_tells_its_job_and_how_often_it_ran_if_more_than_once() -> None:
+    for attempts, told in ((1, {}), (3, {"attempts": 3})):
+        done = ToolOutcome("ok", text="done", job=JobFacts("job-7", attempts=attempts))
+        assert output(done) == {"summary": "done", "job_id": "job-7"} | told
+
+
+def test_an_error_tells_its_job_its_exit_code_and_what_it_said_on_stderr() -> None:
+    job = JobFacts("job-7", attempts=2, exit_code=78, stderr="SHED_API_KEY is not set")
+    outcome = replace(failed("configuration", "no", retryable=False), job=job)
+    error = result_in(answered(outcome).body).error
+    assert error is not None
+    assert (error.job_id, error.attempts, error.exit_code, error.stderr) == ("job-7", 2, 78, "SHED_API_KEY is not set")

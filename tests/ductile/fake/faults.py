@@ -4,6 +4,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tests.ductile.fake.wire import Answer
+
 
 @dataclass(slots=True)
 class Faults:
@@ -15,6 +17,8 @@ class Faults:
     lost_202: so many of the next POSTs are carried out and then cut off before their answer.
     unavailable_after_enqueueing: so many of the next POSTs are carried out and then answered with 503.
     sse_silent: events are dropped instead of being sent, keep-alives too.
+    proxied: what something on the way answers to everything, while Ductile is away behind it.
+    strangers: what something on the way answers to the next POSTs, and whether it has let them pass before.
     """
 
     reset: bool = False
@@ -23,7 +27,14 @@ class Faults:
     lost_202: int = 0
     unavailable_after_enqueueing: int = 0
     sse_silent: bool = False
+    proxied: Answer | None = None
+    strangers: list[tuple[Answer, bool]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def stranger(self) -> tuple[Answer | None, bool]:
+        """What something on the way answers to this POST, and whether Ductile gets it."""
+        with self._lock:
+            return self.strangers.pop(0) if self.strangers else (None, True)
 
     def take(self, counted: Literal["lost_202", "unavailable_after_enqueueing"]) -> bool:
         """Whether this POST is one of those to go wrong; it is counted then."""

@@ -92,8 +92,13 @@ class _Connection(BaseHTTPRequestHandler):
         request = self._request()
         if self._faults.half_open:
             return self._hang()
-        answer = self._owner.answer(request)
+        if self._faults.proxied:
+            return self._send(self._faults.proxied)
+        stranger, passes = self._faults.stranger() if request.method == "POST" else (None, True)
+        answer = self._owner.answer(request) if passes else None
         time.sleep(self._faults.slow_seconds)
+        if stranger or answer is None:
+            return self._send(stranger or Answer(502))
         if answer.enqueued and self._faults.take("lost_202"):
             return self._reset()
         if answer.enqueued and self._faults.take("unavailable_after_enqueueing"):

@@ -1,0 +1,60 @@
+"""Which answers are Ductile's own words, and not those of a proxy, a gateway or a firewall on the way. Pure.
+
+A refusal counts only where Ductile itself says it: then nothing has started. Whatever else answers a call may have let
+it pass before. Ductile refuses with one JSON object `{"error": …}` and with words of its own (`internal/api`: auth.go,
+handlers.go; `internal/relay`: receiver.go). It has no 429 in any version that was read: it takes any number of calls.
+"""
+
+import json
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+_REFUSALS: Mapping[int, tuple[str, ...]] = {
+    400: (
+        "plugin not found",
+        "command not supported by plugin",
+        "invalid JSON body",
+        "payload must be a JSON object",
+        "root baggage claims failed",
+        "synchronous pipeline trigger requires",
+        "event.type",
+    ),
+    401: ("missing or invalid Authorization header", "invalid Authorization header format", "invalid token"),
+    403: (
+        "insufficient scope",
+        "unknown relay peer",
+        "peer identity mismatch",
+        "missing relay ",
+        "invalid relay ",
+        "relay timestamp outside",
+        "relay key id mismatch",
+        "origin instance mismatch",
+    ),
+    404: ("pipeline not found",),
+    413: ("relay payload too large",),
+    422: ("event type not allowed for peer",),
+}
+"""How the words begin, by status."""
+FORBIDDEN = "forbidden"
+"""What the relay ingress says, as many others do, of a signature that is not its peer's."""
+_TOO_LARGE = {"error", "bytes_actual", "bytes_limit"}
+
+
+def own_refusal(status: int, body: bytes) -> str | None:
+    """The words with which Ductile refuses a call or an event; None for an answer that may be anybody's."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    words = found.get("error") if isinstance(found, dict) else None
+    if not isinstance(words, str):
+        return None
+    if status == 413 and set(found) == _TOO_LARGE:
+        return words
+    return words if set(found) == {"error"} and words.startswith(_REFUSALS.get(status, ())) else None
+
+
+def is_health(found: Mapping[str, JsonValue]) -> bool:
+    """Whether this is what Ductile says of its health: others say `ok`, and nothing of a queue."""
+    return isinstance(found.get("queue_depth"), int)

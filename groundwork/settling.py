@@ -12,7 +12,7 @@ notice is to be given of each dead letter, it is published beside it; that this 
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from groundwork.delivery import ACK, Delivery, nak, term
 from groundwork.nats_errors import BusError, Poison, Refused, TryAgain
@@ -25,7 +25,7 @@ NOTICE_WITHIN_S = 2.0
 MOST_HEADERS = 8 * 1024
 """Characters of a message's own headers that its dead letter keeps: JetStream takes 64 KiB of headers and no more."""
 
-_OWN_HEADER = re.compile(r"(?!Nats-)[A-Za-z0-9_-]+", re.ASCII)
+_OWN_HEADER = re.compile(r"(?!Nats-|Dead-Letter-)[A-Za-z0-9_-]+", re.ASCII)
 
 Handler = Callable[[Delivery], Awaitable[None]]
 
@@ -34,12 +34,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A message that tells others of a dead letter."""
+    """A message that tells others of a dead letter. `about`: headers that the dead letter is given, too."""
 
     subject: str
     body: bytes
     msg_id: str
     headers: Mapping[str, str]
+    about: Mapping[str, str] = field(default_factory=dict)
 
 
 Notify = Callable[[Delivery, str, str], Notice]
@@ -89,29 +90,39 @@ class Settling:
         return nak(min(LONGEST_DELAY, FIRST_DELAY * 2 ** (delivery.delivered - 1)))
 
     async def _bury(self, delivery: Delivery, reason: str, told: str = "") -> bytes:
+        notice = self._notice(delivery, told or reason)
         try:
-            await self._publish_dead_letter(delivery, reason)
+            await self._publish_dead_letter(delivery, reason, notice.about if notice else {})
         except BusError as error:
             name = self._name(delivery)
             log.error("%s: cannot be moved to the dead letters: %s", name, error)  # noqa: TRY400 - one line is enough
             return nak(LONGEST_DELAY)
         log.warning("%s: moved to %s: %s", self._name(delivery), self.dead_letters.subject, reason)
-        if self.dead_letters.notify:
-            await self._give_notice(self.dead_letters.notify, delivery, told or reason)
+        if notice:
+            await self._give(notice, delivery)
         return term(reason)
 
-    async def _give_notice(self, notify: Notify, delivery: Delivery, reason: str) -> None:
+    def _notice(self, delivery: Delivery, reason: str) -> Notice | None:
         try:
-            notice = notify(delivery, self.stream, reason)
+            return self.dead_letters.notify(delivery, self.stream, reason) if self.dead_letters.notify else None
+        except ValueError as error:
+            self._untold(delivery, error)
+            return None
+
+    async def _give(self, notice: Notice, delivery: Delivery) -> None:
+        try:
             await self.link.publish(
                 notice.subject, notice.body, msg_id=notice.msg_id, headers=notice.headers, within_s=NOTICE_WITHIN_S
             )
-        except (BusError, ValueError) as error:
-            log.warning("%s: nobody is told that it is a dead letter: %s", self._name(delivery), _one_line(error))
+        except BusError as error:
+            self._untold(delivery, error)
 
-    async def _publish_dead_letter(self, delivery: Delivery, reason: str) -> None:
+    def _untold(self, delivery: Delivery, error: Exception) -> None:
+        log.warning("%s: nobody is told that it is a dead letter: %s", self._name(delivery), _one_line(error))
+
+    async def _publish_dead_letter(self, delivery: Delivery, reason: str, about: Mapping[str, str]) -> None:
         msg_id = f"dead:{self.stream}:{self.durable}:{delivery.stream_seq}"
-        headers = self._dead_letter_headers(delivery, reason)
+        headers = {**self._dead_letter_headers(delivery, reason), **about}
         try:
             await self.link.publish(self.dead_letters.subject, delivery.body, msg_id=msg_id, headers=headers)
         except Refused as error:
@@ -120,7 +131,7 @@ class Settling:
             await self.link.publish(self.dead_letters.subject, b"", msg_id=msg_id, headers=headers)
 
     def _dead_letter_headers(self, delivery: Delivery, reason: str) -> dict[str, str]:
-        """The message's own headers, but those that would steer JetStream again, and where it comes from."""
+        """The message's own headers, and where it comes from."""
         said = {
             "Dead-Letter-Subject": delivery.subject,
             "Dead-Letter-Stream": self.stream,
@@ -132,7 +143,7 @@ class Settling:
         }
         if msg_id := delivery.headers.get("Nats-Msg-Id"):
             said["Dead-Letter-Msg-Id"] = msg_id[:LONGEST_REASON]
-        own = {name: value for name, value in delivery.headers.items() if _OWN_HEADER.fullmatch(name)}
+        own = own_headers(delivery.headers)
         if sum(map(len, (*own, *own.values()))) > MOST_HEADERS:
             return said | {"Dead-Letter-Headers": "left out: they are too large"}
         return own | said
@@ -142,6 +153,11 @@ class Settling:
             f"message {delivery.stream_seq} of {self.stream} ({delivery.subject}, delivery {delivery.delivered}"
             f" to {self.durable})"
         )
+
+
+def own_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Those of a message's headers that it may be published with again: not JetStream's, nor a dead letter's."""
+    return {name: value for name, value in headers.items() if _OWN_HEADER.fullmatch(name)}
 
 
 def _one_line(error: Exception) -> str:

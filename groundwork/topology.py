@@ -129,7 +129,7 @@ async def _visit_stream(link: NatsLink, spec: StreamSpec, *, create: bool) -> li
     if not create:
         return [_missing(spec.what)]
     config = StreamConfig(name=spec.name, **spec.settings)
-    await _asked(link, spec.what, link.jetstream.add_stream(config))
+    await asked(link, spec.what, link.jetstream.add_stream(config))
     return [Finding("created", spec.what)]
 
 
@@ -140,7 +140,7 @@ async def _visit_consumer(link: NatsLink, spec: ConsumerSpec, *, create: bool) -
         return _differences(spec.what, spec.settings, info.config, f"nats consumer edit {spec.stream} {spec.name}")
     if not create:
         return [_missing(spec.what)]
-    await _asked(link, spec.what, _create_consumer(link, spec))
+    await asked(link, spec.what, _create_consumer(link, spec))
     return [Finding("created", spec.what)]
 
 
@@ -156,12 +156,13 @@ async def _create_consumer(link: NatsLink, spec: ConsumerSpec) -> None:
 
 async def _found(link: NatsLink, what: str, looking: Awaitable[T]) -> T | None:
     try:
-        return await _asked(link, what, looking)
+        return await asked(link, what, looking)
     except NotFoundError:
         return None
 
 
-async def _asked(link: NatsLink, what: str, answer: Awaitable[T]) -> T:
+async def asked(link: NatsLink, what: str, answer: Awaitable[T]) -> T:
+    """JetStream's answer to a question about `what`. Raises NotFoundError, Misconfigured and TryAgain."""
     try:
         return await answer
     except NotFoundError:

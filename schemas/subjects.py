@@ -24,6 +24,8 @@ DEAD_LETTERS_LOOP = "agentic.dlq.loop"
 DEAD_LETTERS_CONTROL = "agentic.dlq.control"
 DEAD_LETTERS_TOOLS = "agentic.dlq.tools"
 DEAD_LETTERS_OUTBOUND = "agentic.dlq.outbound"
+SETTLED = "agentic.dlq.settled"
+"""With the number of a dead letter behind it: what a person did about that one."""
 ALL_DEAD_LETTERS = "agentic.dlq.>"
 
 STREAM = "AGENTIC"

@@ -47,7 +47,7 @@ def models_in(annotation: Any, mark: str = "") -> Iterator[tuple[type[BaseModel]
 ALL = {place: info for section, model in SECTIONS.items() for place, info in settings_of(model, section)}
 DOCUMENTED = {row[1]: row[2] for row in re.finditer(r"^\| `([^`]+)` \| ([^|]+) \| [^|]", CONFIGURATION, re.MULTILINE)}
 COMMANDS = sorted(
-    command.name or command.callback.__name__
+    f"{group.name} " * isinstance(group.name, str) + (command.name or command.callback.__name__)
     for group in app.registered_groups
     if group.typer_instance
     for command in group.typer_instance.registered_commands

@@ -15,6 +15,7 @@ from groundwork.nats_link import NatsLink
 from groundwork.pull_loop import PullLoop
 from groundwork.settling import DeadLetters, Notice, Settling
 from schemas import subjects
+from schemas.headers import RUN_ID
 from schemas.rejection import rejection
 
 IN_PROGRESS_S = 10.0
@@ -87,4 +88,5 @@ class NatsIntake:
 
 def _rejection(delivery: Delivery, stream: str, reason: str) -> Notice:
     event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=datetime.now(UTC))
-    return Notice(event.type, event.body(), event.dedupe_key or "", headers)
+    about = {RUN_ID: event.payload.run_id} if event.payload.run_id else {}
+    return Notice(event.type, event.body(), event.dedupe_key or "", headers, about)

@@ -15,7 +15,7 @@ class Exit(IntEnum):
     """The run escalated, or pauses for a person."""
     CANCELLED = 4
     NOT_FOUND = 5
-    """There is no such run."""
+    """There is no such run, or no such dead letter."""
     REFUSED = 6
     """The agent refused the request; the message says why."""
     UNREACHABLE = 69

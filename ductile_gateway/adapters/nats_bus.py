@@ -19,6 +19,7 @@ from groundwork.nats_link import NatsLink
 from groundwork.pull_loop import PullLoop
 from groundwork.settling import DeadLetters, Notice, Settling
 from schemas import subjects
+from schemas.headers import RUN_ID
 from schemas.rejection import rejection
 
 MOST_DOUBLINGS = 8
@@ -84,7 +85,8 @@ class NatsRequests:
 def rejection_of(delivery: Delivery, stream: str, reason: str) -> Notice:
     """What is told of a message that the gateway refuses. Raises ValueError for a rejection itself."""
     event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=datetime.now(UTC))
-    return Notice(event.type, event.body(), event.dedupe_key or "", headers)
+    about = {RUN_ID: event.payload.run_id} if event.payload.run_id else {}
+    return Notice(event.type, event.body(), event.dedupe_key or "", headers, about)
 
 
 def remedy(error: BusError) -> TryAgain | Broken | Misconfigured:

@@ -1,0 +1,169 @@
+"""`agentic dlq`: the dead letters of both services, straight from the bus, whether a service runs or not."""
+
+import base64
+import getpass
+import json
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from agent_service import settings
+from agent_service.adapters.nats_dead_letters import NatsDeadLetters
+from agent_service.cli import configuration, output
+from agent_service.cli.complaints import Refused
+from agent_service.cli.exits import Exit
+from agent_service.dead_letters import DeadLetter, Stored, obstacle
+from agent_service.projections.plain import instant, one_line, visible
+from groundwork import nats_errors, nats_link
+from groundwork.publishing import Published
+
+CONNECT_WITHIN_S = 5.0
+COLUMNS = ("id", "when (UTC)", "subject", "reason", "deliveries", "run")
+
+
+async def ls(config: Path | None, *, everything: bool, limit: int, as_json: bool) -> None:
+    """The newest `limit` letters that nobody has dealt with, or all of them."""
+    async with _opened(config) as letters:
+        found = [letter for letter in await letters.all() if everything or not letter.settled]
+    newest = found[::-1][:limit]
+    if as_json:
+        output.document({"dead_letters": [letter.for_programs() for letter in newest], "more": len(found) > limit})
+    elif newest:
+        output.draw(_table(newest, everything))
+        if len(found) > limit:
+            output.draw(f"and {len(found) - limit} older ones: see --limit")
+    else:
+        output.draw("there are no dead letters" if everything else "there are no dead letters that wait for anybody")
+
+
+async def show(config: Path | None, number: int, *, as_json: bool) -> None:
+    """One letter: its headers, and the message that was refused."""
+    async with _opened(config) as letters:
+        letter = await _found(letters, number)
+        refused = await letters.refused(letter)
+    if as_json:
+        told = {"headers": dict(letter.headers), **_body(refused)}
+        output.document(letter.for_programs() | told)
+    else:
+        output.draw(visible(_page(letter, refused)), wrap=False)
+
+
+async def retry(config: Path | None, numbers: Sequence[int], *, as_json: bool) -> None:
+    """Send refused messages again, one after the other. Raises Refused at the first that cannot be."""
+    async with _opened(config) as letters:
+        for number in numbers:
+            letter = await _found(letters, number)
+            sent = await _sent(letters, letter, await _refused(letters, letter))
+            told = {"id": number, "subject": letter.subject, "stream": sent.stream, "stream_seq": sent.seq}
+            text = f"dead letter {number} was sent again to {letter.subject}: message {sent.seq} of {sent.stream}"
+            _tell(told | {"state": "retried", "by": who()}, text, as_json)
+
+
+async def drop(config: Path | None, numbers: Sequence[int], *, as_json: bool) -> None:
+    """Take letters away, one after the other. Raises Refused at the first that is not there."""
+    async with _opened(config) as letters:
+        for number in numbers:
+            gone = await letters.drop(await _found(letters, number), who())
+            kept = "" if gone else "; the stream lets nothing be deleted, so it stays there"
+            _tell({"id": number, "state": "dropped", "by": who()}, f"dead letter {number} was dropped{kept}", as_json)
+
+
+def who() -> str:
+    """The person at this terminal, for the record."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a user without an entry
+        user = "?"
+    return one_line(f"{user}@{socket.gethostname()}", 200)
+
+
+@asynccontextmanager
+async def _opened(config: Path | None) -> AsyncIterator[NatsDeadLetters]:
+    loaded = settings.load(configuration.nearby(config))
+    link = await nats_link.connect(loaded.nats.settings("agentic-dlq"), timeout_s=CONNECT_WITHIN_S)
+    try:
+        yield NatsDeadLetters(link)
+    finally:
+        await link.close()
+
+
+async def _found(letters: NatsDeadLetters, number: int) -> DeadLetter:
+    letter = await letters.find(number)
+    if letter is None:
+        raise Refused(f"there is no dead letter {number}: `agentic dlq ls` lists them", Exit.NOT_FOUND)
+    if letter.settled and not letter.held:
+        done = letter.settled
+        raise Refused(f"dead letter {number} was {done.deed} by {done.by} at {instant(done.at)}", Exit.NOT_FOUND)
+    return letter
+
+
+async def _refused(letters: NatsDeadLetters, letter: DeadLetter) -> Stored:
+    """The message to send again."""
+    if why := obstacle(letter):
+        raise _not_sent(letter, why)
+    refused = await letters.refused(letter)
+    if refused is None:
+        stream, _ = letter.place
+        raise _not_sent(letter, f"it does not hold the whole message, and stream {stream} has it no more")
+    return refused
+
+
+async def _sent(letters: NatsDeadLetters, letter: DeadLetter, refused: Stored) -> Published:
+    try:
+        return await letters.send_again(letter, refused, who())
+    except nats_errors.Refused as error:
+        raise _not_sent(letter, str(error)) from error
+
+
+def _not_sent(letter: DeadLetter, why: str) -> Refused:
+    return Refused(f"dead letter {letter.id} cannot be sent again: {why}", Exit.REFUSED)
+
+
+def _tell(for_programs: dict[str, Any], for_people: str, as_json: bool) -> None:
+    if as_json:
+        output.document(for_programs)
+    else:
+        output.draw(visible(for_people), wrap=False)
+
+
+def _table(letters: Sequence[DeadLetter], everything: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in (*COLUMNS, *(["state"] if everything else [])):
+        table.add_column(column, no_wrap=column in ("id", "when (UTC)"), overflow="fold")
+    for letter in letters:
+        line = letter.for_programs()
+        cells = [line["id"], instant(letter.buried)[:19], line["subject"], line["reason"], line["deliveries"]]
+        state = [f"{line['state']} by {letter.settled.by}" if letter.settled else "open"] if everything else []
+        table.add_row(*(Text(one_line(str(cell), 400)) for cell in (*cells, line["run_id"] or "", *state)))
+    return table
+
+
+def _page(letter: DeadLetter, refused: Stored | None) -> str:
+    head = [f"dead letter {letter.id} of {instant(letter.buried)}, to {letter.subject}"]
+    if letter.settled:
+        head.append(f"{letter.settled.deed} by {letter.settled.by} at {instant(letter.settled.at)}")
+    headers = [f"{name}: {value}" for name, value in letter.headers.items()]
+    body = "(the message is gone from its stream)" if refused is None else _text(refused.body)
+    return "\n".join((*head, "", *headers, "", body))
+
+
+def _text(body: bytes) -> str:
+    """For people: JSON in lines, anything else as it is, with signs for what is no text."""
+    try:
+        return json.dumps(json.loads(body), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return body.decode(errors="backslashreplace") or "(no body)"
+
+
+def _body(refused: Stored | None) -> dict[str, str | None]:
+    if refused is None:
+        return {"body": None}
+    try:
+        return {"body": refused.body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(refused.body).decode()}

@@ -1,0 +1,71 @@
+"""The commands on dead letters. Each loads what it works with when it starts, so that other commands stay quick."""
+
+from collections.abc import Coroutine
+from typing import Annotated, Any
+
+import typer
+
+from agent_service.cli.options import AsJson, ConfigNearby, examples
+
+commands = typer.Typer(no_args_is_help=True)
+
+Number = Annotated[int, typer.Argument(min=1, help="The letter's id, as `agentic dlq ls` shows it.", metavar="ID")]
+Numbers = Annotated[list[int], typer.Argument(min=1, help="Ids, as `agentic dlq ls` shows them.", metavar="ID...")]
+
+
+@commands.callback()
+def about() -> None:
+    """Messages that could not be handled: look at them, send them again, drop them.
+
+    Those of both services, straight from the bus: no service has to run.
+    """
+
+
+@commands.command(epilog=examples("agentic dlq ls", "agentic dlq ls --all --json"))
+def ls(
+    everything: Annotated[bool, typer.Option("--all", help="Also those that were retried or dropped.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="The most to list, newest first.")] = 50,
+    config: ConfigNearby = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the dead letters that nobody has dealt with, newest first."""
+    from agent_service.cli import dead_letters
+
+    _run(dead_letters.ls(config, everything=everything, limit=limit, as_json=as_json))
+
+
+@commands.command(epilog=examples("agentic dlq show 17"))
+def show(number: Number, config: ConfigNearby = None, as_json: AsJson = False) -> None:
+    """Show one: where it came from, why it was refused, its headers and its body."""
+    from agent_service.cli import dead_letters
+
+    _run(dead_letters.show(config, number, as_json=as_json))
+
+
+@commands.command(epilog=examples("agentic dlq retry 17", "agentic dlq retry 17 18 19"))
+def retry(numbers: Numbers, config: ConfigNearby = None, as_json: AsJson = False) -> None:
+    """Send the refused message again, as it was, to where it was sent: once its cause is mended.
+
+    It goes out under an id of its own, with its dedupe_key unchanged; that you did it is recorded. Only once: if it is
+    refused again, that is a dead letter of its own.
+    """
+    from agent_service.cli import dead_letters
+
+    _run(dead_letters.retry(config, numbers, as_json=as_json))
+
+
+@commands.command(epilog=examples("agentic dlq drop 17"))
+def drop(numbers: Numbers, config: ConfigNearby = None, as_json: AsJson = False) -> None:
+    """Delete a dead letter; that you did it is recorded, and `ls --all` shows it."""
+    from agent_service.cli import dead_letters
+
+    _run(dead_letters.drop(config, numbers, as_json=as_json))
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    import asyncio
+
+    from groundwork import json_log
+
+    json_log.set_up("ERROR", "text", redact=())  # what the parts below log, the command says in its own words
+    asyncio.run(work)

@@ -1,0 +1,257 @@
+"""`agentic dlq` over a real server: what was refused is listed, shown, sent again or dropped."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_service.adapters.nats_bus import NatsIntake
+from agent_service.adapters.nats_dead_letters import NatsDeadLetters, retry_id
+from agent_service.adapters.nats_topology import topology
+from agent_service.cli.dead_letters import who
+from agent_service.cli.exits import Exit
+from agent_service.core.limits import LimitPolicy
+from agent_service.core.state import Limits
+from agent_service.intake import Intake
+from groundwork.embedded_nats import EmbeddedNats
+from groundwork.nats_link import NatsLink
+from groundwork.topology import StreamSpec, Topology, create_missing
+from schemas import keys, subjects
+from tests.cli.calling import Called, agentic_here
+from tests.nats_server import until
+from tests.runs import NOON
+from tests.shell.world import Offer, World
+
+TOO_MUCH = {"goal": "append", "constraints": {"max_steps": 30}}
+Dlq = Callable[..., Coroutine[Any, Any, Called]]
+
+
+@pytest.fixture
+def dlq(nats_server: EmbeddedNats, tmp_path: Path) -> Dlq:
+    """The command, as somebody calls it who has nothing but the address of the bus."""
+    config = tmp_path / "agentic.yaml"
+    config.write_text(json.dumps({"nats": {"urls": [nats_server.url]}}))
+
+    async def called(*arguments: str) -> Called:
+        return await asyncio.to_thread(agentic_here, "dlq", *arguments, "--config", config)
+
+    return called
+
+
+@pytest.fixture
+async def bus(link: NatsLink) -> NatsLink:
+    await create_missing(link, topology(max_gib=1))
+    return link
+
+
+@contextlib.asynccontextmanager
+async def an_agent(link: NatsLink, *, cap_steps: int = 20) -> AsyncIterator[World]:
+    """The agent's intake on the bus, with a world of its own behind it."""
+    world = World()
+    policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_steps=cap_steps)
+    intake = Intake(world.turns, Offer(), world.clock, policy=policy, fused=True)
+    running = asyncio.create_task(NatsIntake(link, intake, slots=4).run())
+    try:
+        yield world
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+async def start(link: NatsLink, payload: object = TOO_MUCH, *, name: str = "order-2", **headers: str) -> None:
+    body = {"type": subjects.START, "payload": payload, "dedupe_key": keys.start(name)}
+    await link.publish(subjects.START, json.dumps(body).encode(), msg_id=keys.start(name), headers=headers)
+
+
+async def refused(link: NatsLink, *, letters: int = 1) -> None:
+    """The agent was here until so many letters lay there, and what was told of them too."""
+
+    async def there() -> bool:
+        state = (await link.jetstream.stream_info(subjects.STREAM_DEAD_LETTERS, subjects_filter=">")).state
+        found = state.subjects or {}
+        return found.get(subjects.DEAD_LETTERS_LOOP) == letters == found.get(subjects.REJECTED)
+
+    async with an_agent(link):
+        await until(there)
+
+
+async def only(dlq: Dlq, *options: str) -> Any:
+    """The one letter that is listed."""
+    (letter,) = (await dlq("ls", "--json", *options)).document["dead_letters"]
+    return letter
+
+
+async def test_what_was_refused_is_told_to_its_publisher_and_listed(bus: NatsLink, dlq: Dlq) -> None:
+    await start(bus)
+    await refused(bus)
+    message = await bus.jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subjects.REJECTED)
+    told = json.loads(message.data or b"")
+    letter = await only(dlq)
+    assert told["dedupe_key"] == "agentic:rejected:AGENTIC:1"
+    assert told["payload"]["repeat_as"] == f"{keys.start('order-2')}#2"
+    assert "at most 20" in told["payload"]["reason"]
+    assert {name: letter[name] for name in ("subject", "reason", "msg_id", "deliveries", "state")} == {
+        "subject": subjects.START,
+        "reason": told["payload"]["reason"],
+        "msg_id": keys.start("order-2"),
+        "deliveries": 1,
+        "state": "open",
+    }
+    drawn = (await dlq("ls")).out
+    assert "agentic.start" in drawn
+    assert "at most 20" in drawn
+
+
+async def test_the_run_of_a_refused_message_is_listed_though_only_its_body_names_it(bus: NatsLink, dlq: Dlq) -> None:
+    body = json.dumps({"run_id": "run_7", "step": "x"}).encode()
+    await bus.publish(subjects.TOOL_RESULT, body, msg_id="1", headers={})
+    await refused(bus)
+    assert (await only(dlq))["run_id"] == "run_7"
+
+
+async def test_a_message_whose_cause_was_mended_is_sent_again_and_is_a_run(bus: NatsLink, dlq: Dlq) -> None:
+    await start(bus, traceparent="00-1-2-01")
+    await refused(bus)
+    letter = await only(dlq)
+    sent = (await dlq("retry", str(letter["id"]), "--json")).document
+    async with an_agent(bus, cap_steps=50) as world:
+        await until(lambda: _has_run(world, "order-2"))
+    again = await bus.jetstream.get_msg(sent["stream"], sent["stream_seq"])
+    assert json.loads(again.data or b"")["dedupe_key"] == keys.start("order-2")
+    headers = again.headers or {}
+    assert headers["Nats-Msg-Id"] != keys.start("order-2")
+    assert (headers["Agentic-Retried-By"], headers["traceparent"]) == (who(), "00-1-2-01")
+    assert (await dlq("ls", "--json")).document["dead_letters"] == []
+    assert (await only(dlq, "--all"))["settled"]["by"] == who()
+
+
+async def _has_run(world: World, wake_id: str) -> bool:
+    return await world.store.run_of(wake_id) is not None
+
+
+async def test_a_letter_is_sent_again_once_also_when_it_was_not_recorded(bus: NatsLink, dlq: Dlq) -> None:
+    await start(bus)
+    await refused(bus)
+    number = str((await only(dlq))["id"])
+    letters = NatsDeadLetters(bus)
+    letter = await letters.find(int(number))
+    assert letter is not None
+    await bus.publish(letter.subject, letter.body, msg_id=retry_id(letter), headers={})  # and then it crashed
+    assert (await dlq("retry", number, "--json")).document["stream_seq"] == 2
+    again = await dlq("retry", number, "--json")
+    assert (again.code, again.error["code"]) == (Exit.REFUSED, "refused")
+    assert f"retried by {who()}" in again.error["message"]
+    assert (await bus.jetstream.stream_info(subjects.STREAM)).state.messages == 2
+
+
+async def test_a_body_too_large_for_its_letter_is_shown_and_sent_from_its_stream(bus: NatsLink, dlq: Dlq) -> None:
+    body = b"x" * (bus.max_payload - 300)
+    await bus.publish(subjects.START, body, msg_id="large", headers={})
+    await refused(bus)
+    letter = await only(dlq)
+    assert letter["bytes"] == 0
+    assert (await dlq("show", str(letter["id"]), "--json")).document["body"] == body.decode()
+    sent = (await dlq("retry", str(letter["id"]), "--json")).document
+    assert (await bus.jetstream.get_msg(sent["stream"], sent["stream_seq"])).data == body
+
+
+async def test_a_message_that_is_too_large_with_the_word_of_who_sends_it_again_is_not_sent(
+    bus: NatsLink, dlq: Dlq
+) -> None:
+    await bus.publish(subjects.START, b"x" * (bus.max_payload - 50), msg_id="large", headers={})
+    await refused(bus)
+    refusal = await dlq("retry", str((await only(dlq))["id"]))
+    assert (refusal.code, "bytes with its headers" in refusal.err) == (Exit.REFUSED, True)
+
+
+async def test_what_is_shown_steers_no_terminal(bus: NatsLink, dlq: Dlq) -> None:
+    await bus.publish(subjects.START, b"\x1b[2J\xff", msg_id="1", headers={"Note": "\x1b[31m\u202e"})
+    await refused(bus)
+    shown = await dlq("show", str((await only(dlq))["id"]))
+    assert "Dead-Letter-Reason: not a valid agentic.start" in shown.out
+    assert "␛[2J\\xff" in shown.out
+    assert "\x1b" not in shown.out + (await dlq("ls")).out
+
+
+async def test_a_dropped_letter_is_gone_and_who_dropped_it_is_on_record(bus: NatsLink, dlq: Dlq) -> None:
+    await start(bus)
+    await refused(bus)
+    number = str((await only(dlq))["id"])
+    assert (await dlq("drop", number)).out == f"dead letter {number} was dropped\n"
+    assert (await dlq("ls", "--json")).document["dead_letters"] == []
+    left = await only(dlq, "--all")
+    assert (left["state"], left["settled"]["by"], left["subject"]) == ("dropped", who(), subjects.START)
+    for command in ("show", "retry", "drop"):
+        gone = await dlq(command, number, "--json")
+        assert (gone.code, f"dropped by {who()}" in gone.error["message"]) == (Exit.NOT_FOUND, True)
+    state = (await bus.jetstream.stream_info(subjects.STREAM_DEAD_LETTERS)).state
+    assert state.last_seq > int(number), "the newest message was deleted: the server may forget all ids"
+    await bus.jetstream.get_msg(subjects.STREAM_DEAD_LETTERS, state.last_seq)
+
+
+async def test_a_letter_stays_on_record_as_dropped_where_nothing_may_be_deleted(link: NatsLink, dlq: Dlq) -> None:
+    streams = {spec.name: spec for spec in topology(max_gib=1).streams}
+    kept = {**streams[subjects.STREAM_DEAD_LETTERS].settings, "deny_delete": True}
+    await create_missing(link, Topology(streams=(StreamSpec(subjects.STREAM_DEAD_LETTERS, kept),)))
+    await create_missing(link, topology(max_gib=1))
+    await start(link)
+    await refused(link)
+    number = str((await only(dlq))["id"])
+    assert "stays there" in (await dlq("drop", number)).out
+    assert (await dlq("ls", "--json")).document["dead_letters"] == []
+
+
+async def test_what_the_server_itself_reports_is_no_letter(bus: NatsLink, dlq: Dlq) -> None:
+    await start(bus)
+    await refused(bus)
+
+    async def advised() -> bool:
+        return (await bus.jetstream.stream_info(subjects.STREAM_DEAD_LETTERS)).state.messages == 3
+
+    await until(advised)
+    number = (await only(dlq))["id"]
+    others = [await dlq("show", str(other), "--json") for other in {1, 2, 3, 4} - {number}]
+    assert [(shown.code, "there is no dead letter" in shown.error["message"]) for shown in others] == [(5, True)] * 3
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"Dead-Letter-Subject": subjects.COMPLETED}, "told once"),
+        ({"Dead-Letter-Subject": "$JS.API.STREAM.DELETE.AGENTIC"}, "told once"),
+        ({"Dead-Letter-Subject": subjects.COMPLETED, "Dead-Letter-Target": "callback:x"}, "somebody outside"),
+        ({"Dead-Letter-Subject": subjects.START, "Dead-Letter-Body": "left out"}, "no more"),
+    ],
+)
+async def test_what_must_not_or_cannot_be_sent_again_is_refused(
+    bus: NatsLink, dlq: Dlq, said: dict[str, str], why: str
+) -> None:
+    await bus.publish("agentic.dlq.somebody", b"{}", msg_id="1", headers=said)
+    answer = await dlq("retry", "1")
+    assert (answer.code, why in answer.err) == (Exit.REFUSED, True)
+
+
+async def test_letters_are_listed_newest_first_and_no_more_than_asked_for(bus: NatsLink, dlq: Dlq) -> None:
+    for number in range(5):
+        await start(bus, name=f"n{number}")
+    await refused(bus, letters=5)
+    listed = (await dlq("ls", "--limit", "2", "--json")).document
+    ids = [letter["id"] for letter in listed["dead_letters"]]
+    assert (len(ids), listed["more"]) == (2, True)
+    assert ids == sorted(ids, reverse=True)
+
+
+async def test_trouble_with_the_bus_is_told_with_its_exit_code(link: NatsLink, dlq: Dlq, tmp_path: Path) -> None:
+    missing = await dlq("ls", "--json")
+    assert (missing.code, "agentic setup" in missing.error["message"]) == (Exit.MISCONFIGURED, True)
+    nobody = tmp_path / "nobody.yaml"
+    nobody.write_text(json.dumps({"nats": {"urls": ["nats://127.0.0.1:1"]}}))
+    away = await asyncio.to_thread(agentic_here, "dlq", "ls", "--json", "--config", nobody)
+    assert (away.code, away.error["code"]) == (Exit.UNREACHABLE, "unreachable")
+    await create_missing(link, topology(max_gib=1))
+    assert (await dlq("ls")).out == "there are no dead letters that wait for anybody\n"

@@ -47,7 +47,10 @@ from groundwork.nats_link import NatsLink
 
 RECONNECT_LOOK_S = 0.5
 MOST_CONNECTIONS = 1000
-OF_THE_BUS = {"ids_taken_by_others": "Message ids of ours that somebody else's message had"}
+OF_THE_BUS = {
+    "ids_taken_by_others": "Message ids of ours that somebody else's message had",
+    "messages_rejected": "Messages that became dead letters",
+}
 LIVE_TRAIL_S = 2.0
 """How old the paper trail of a run that goes on may be."""
 
@@ -151,6 +154,7 @@ async def readiness(agent: Agent) -> dict[str, str]:
 def metrics(agent: Agent) -> str:
     """What is counted, in the Prometheus text format."""
     agent.counts.take_over("ids_taken_by_others", agent.link.ids_taken)
+    agent.counts.take_over("messages_rejected", agent.intake.rejected)
     return agent.counts.exposed("agentic")
 
 

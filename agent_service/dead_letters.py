@@ -81,8 +81,7 @@ class DeadLetter:
     def is_of(self, message: Stored) -> bool:
         """Whether `message` is the one that was refused, and not a later one at the same place."""
         at = self.said("Time")
-        same = not at or abs(datetime.fromisoformat(at) - message.at) < timedelta(milliseconds=1)
-        return same and message.subject == self.subject
+        return message.subject == self.subject and (not at or _same(datetime.fromisoformat(at), message.at))
 
     def for_programs(self) -> dict[str, Any]:
         stream, sequence = self.place
@@ -157,5 +156,10 @@ def _settled(message: Stored) -> DeadLetter | None:
 
 
 def _settle(found: dict[int, DeadLetter], told: DeadLetter) -> None:
-    if found[told.id].buried == told.buried:
+    if _same(found[told.id].buried, told.buried):
         found[told.id] = replace(found[told.id], settled=told.settled)
+
+
+def _same(one: datetime, other: datetime) -> bool:
+    """The server tells instants in nanoseconds, and what is read from them may differ in the last digit."""
+    return abs(one - other) < timedelta(milliseconds=1)

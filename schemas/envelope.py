@@ -5,9 +5,8 @@
     binary       CloudEvents 1.0 in ce-* headers (its NATS protocol binding), with the payload as the body
     bare         the payload alone: what it is follows from its subject
 
-What makes a CloudEvent unique, its source and id together (CloudEvents 1.0, 3.1), names a start whose data has no
-dedupe key; an id that is a key of this contract is the key itself. Anything else is left as it came, for the model to
-refuse.
+What makes a CloudEvent unique, its source and id together (CloudEvents 1.0, 3.1), is the dedupe key where its data has
+none; an id that is a key of this contract is the key itself. Anything else is left as it came, for the model to refuse.
 """
 
 import base64
@@ -17,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from schemas import keys, subjects
+from schemas import subjects
 
 Json = dict[str, Any]
 
@@ -66,13 +65,11 @@ def _of_event(subject: str, attributes: Mapping[str, Any], data: Json) -> bytes:
     flaw = _flaw(subject, attributes)
     if flaw:
         raise Misshapen(flaw)
-    return _envelope(subject, data, data.get("dedupe_key") or _key(subject, attributes["source"], attributes["id"]))
+    return _envelope(subject, data, data.get("dedupe_key") or _key(attributes["source"], attributes["id"]))
 
 
-def _key(subject: str, source: str, event_id: str) -> str | None:
-    if event_id.startswith("agentic:"):
-        return event_id
-    return keys.start(f"{source} {event_id}") if subject == subjects.START else None
+def _key(source: str, event_id: str) -> str:
+    return event_id if event_id.startswith("agentic:") else f"{source} {event_id}"
 
 
 def _flaw(subject: str, attributes: Mapping[str, Any]) -> str:

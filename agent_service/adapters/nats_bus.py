@@ -46,6 +46,8 @@ class NatsIntake:
 
     def __init__(self, link: NatsLink, intake: Intake, *, slots: int) -> None:
         self._intake = intake
+        self.rejected = 0
+        """How many messages became dead letters."""
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loops = (
             self._loop(link, subjects.DURABLE_LOOP, subjects.DEAD_LETTERS_LOOP, slots=slots),
@@ -65,7 +67,7 @@ class NatsIntake:
             await self._broken
 
     def _loop(self, link: NatsLink, durable: str, dead_letters: str, *, slots: int) -> PullLoop:
-        buried = DeadLetters(dead_letters, max_deliveries=MAX_DELIVERIES, notify=_rejection)
+        buried = DeadLetters(dead_letters, max_deliveries=MAX_DELIVERIES, notify=self._reject)
         settling = Settling(link, subjects.STREAM, durable, self._handle, buried)
         return PullLoop(settling, slots=slots, in_progress_s=IN_PROGRESS_S)
 
@@ -85,8 +87,8 @@ class NatsIntake:
                 self._broken.set_exception(error)
             raise nats_errors.TryAgain(str(error)) from error
 
-
-def _rejection(delivery: Delivery, stream: str, reason: str) -> Notice:
-    event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=datetime.now(UTC))
-    about = {RUN_ID: event.payload.run_id} if event.payload.run_id else {}
-    return Notice(event.type, event.body(), event.dedupe_key or "", headers, about)
+    def _reject(self, delivery: Delivery, stream: str, reason: str) -> Notice:
+        self.rejected += 1
+        event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=datetime.now(UTC))
+        about = {RUN_ID: event.payload.run_id} if event.payload.run_id else {}
+        return Notice(event.type, event.body(), event.dedupe_key or "", headers, about)

@@ -16,7 +16,8 @@ from agent_service.cli.dead_letters import who
 from agent_service.cli.exits import Exit
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits
-from agent_service.intake import Intake
+from agent_service.intake import COUNTED, Intake
+from groundwork.counts import Counts
 from groundwork.embedded_nats import EmbeddedNats
 from groundwork.nats_link import NatsLink
 from groundwork.topology import StreamSpec, Topology, create_missing
@@ -53,7 +54,7 @@ async def an_agent(link: NatsLink, *, cap_steps: int = 20) -> AsyncIterator[Worl
     """The agent's intake on the bus, with a world of its own behind it."""
     world = World()
     policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_steps=cap_steps)
-    intake = Intake(world.turns, Offer(), world.clock, policy=policy, fused=True)
+    intake = Intake(world.turns, Offer(), world.clock, policy=policy, fused=True, counts=Counts(COUNTED))
     running = asyncio.create_task(NatsIntake(link, intake, slots=4).run())
     try:
         yield world

@@ -21,8 +21,10 @@ from schemas.catalog import Catalog, ToolOffer
 
 FRESH_S = 5.0
 ANSWER_WITHIN_S = 2.0
-OTHERS_WITHIN_S = 0.2
-"""How long the first answer waits for those of others, unless every known executor has answered."""
+NEW_WITHIN_S = 0.1
+"""How long the first answer waits for those of executors that nobody knows of yet."""
+KNOWN_WITHIN_S = 0.25
+"""How long it waits while one that is known has not answered, or none is known yet."""
 NOBODY = "no executor tells its tools: is ductile-gateway running?"
 
 log = logging.getLogger(__name__)
@@ -81,9 +83,11 @@ class NatsSkills:
             self._asked_at = time.monotonic()
 
     async def _hear_others(self, known: set[str]) -> None:
-        until = time.monotonic() + OTHERS_WITHIN_S
-        while not known or any(self._answered_in[name] < self._round for name in known):
-            if not await self._news_within(until - time.monotonic()):
+        heard_at = time.monotonic()
+        while True:
+            is_missing = not known or any(self._answered_in[name] < self._round for name in known)
+            left = heard_at + (KNOWN_WITHIN_S if is_missing else NEW_WITHIN_S) - time.monotonic()
+            if left <= 0 or not await self._news_within(left):
                 return
 
     async def _news_within(self, seconds: float) -> bool:

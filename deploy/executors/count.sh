@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# An executor of its own in bash: offers the tool `count` beside the gateway's. Needs the nats CLI and jq; NATS_URL says
+# where, LOG a file for what it says. Requests wait on the bus while it is away. They come in an environment variable: one
+# of more than 128 KiB is lost, and asked for again when its time is up.
+set -euo pipefail
+name=count-executor route=count result=agentic.tool_result
+
+catalog() { # what is offered, to whoever asks
+  jq -nc --arg executor $name --arg route $route '{$executor, tools: [{name: "count", $route, timeout_s: 20, commands: [
+    {name: "handle", tier: "read", description: "How many lines, words and bytes a text has.", input_schema:
+      {type: "object", properties: {text: {type: "string"}}, required: ["text"]}}]}]}'
+}
+
+publish() { # under the key $1; where somebody else's message has it, under the next id
+  local id=$1 body=$2 number=1 ack stored
+  while true; do
+    ack=$(nats req $result --raw --no-templates --force-stdin --header "Nats-Msg-Id:$id" <<<"$body")
+    jq -e .stream <<<"$ack" || return 1
+    jq -e .duplicate <<<"$ack" || return 0
+    stored=$(nats req "\$JS.API.STREAM.MSG.GET.$(jq -r .stream <<<"$ack")" --raw "$(jq -c '{seq}' <<<"$ack")")
+    [ "$(jq -r '.message | .subject, (.data | @base64d)' <<<"$stored")" != "$result"$'\n'"$body" ] || return 0
+    id=$1#$((++number))
+  done
+}
+
+handle() { # one request, in NATS_REQUEST_BODY
+  local counted body
+  if jq -e --arg name $name '.payload.executor // $name == $name' <<<"$NATS_REQUEST_BODY"; then
+    counted=$(jq -j '.payload.tool_payload.text' <<<"$NATS_REQUEST_BODY" | wc)
+    body=$(jq -c --arg counted "$counted" --arg result $result '.payload as $asked
+      | ($counted | [scan("[0-9]+") | tonumber]) as [$lines, $words, $bytes]
+      | {type: $result, dedupe_key: (.dedupe_key | sub(":request"; ":result")), payload: {
+          run_id: $asked.run_id, step: $asked.step, tool: $asked.tool, attempt: $asked.attempt, status: "ok",
+          result: {summary: "\($lines) lines, \($words) words, \($bytes) bytes", $lines, $words, $bytes},
+          completed_at: (now | todate)}}' <<<"$NATS_REQUEST_BODY")
+    publish "$(jq -r .dedupe_key <<<"$body")" "$body"
+  fi
+}
+
+serve() {
+  local stream
+  stream=$(nats stream ls --names --subject agentic.tool_request.$route)
+  nats consumer info "$stream" $name >/dev/null 2>&1 ||
+    nats consumer add "$stream" $name --filter agentic.tool_request.$route --target $name.requests --deliver-group $name \
+      --deliver new --ack explicit --wait 30s --max-pending 1 --max-deliver 10 --defaults
+  nats reply $name.requests --queue $name --command "$0 handle" &
+  nats reply ductile-gateway.catalog --queue $name --command "$0 catalog" &
+  trap 'kill $(jobs -p)' EXIT
+  wait -n
+}
+
+case ${1:-serve} in
+handle) # what is printed is the acknowledgement
+  set +e
+  (set -e && handle) >>"${LOG:-/dev/null}" 2>&1
+  [ $? -eq 0 ] && echo -n +ACK || echo -n '-NAK {"delay": 5000000000}' ;;
+catalog) catalog ;;
+serve) serve ;;
+esac

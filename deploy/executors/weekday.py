@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""An executor of its own: offers the tool `weekday` beside the gateway's. Needs nats-py alone; NATS_URL says where.
+
+Requests wait on the bus while it is away. After a crash one may come twice: a tool that writes must remember its keys.
+"""
+
+import asyncio
+import datetime as dt
+import itertools
+import json
+import os
+
+import nats
+from nats.errors import TimeoutError as NothingYet
+from nats.js.api import ConsumerConfig, DeliverPolicy
+
+NAME, RESULT = "weekday-executor", "agentic.tool_result"
+SCHEMA = {"type": "object", "properties": {"date": {"type": "string", "format": "date"}}, "required": ["date"]}
+COMMAND = {"name": "handle", "tier": "read", "description": "The day of the week of a date.", "input_schema": SCHEMA}
+CATALOG = {"executor": NAME, "tools": [{"name": "weekday", "route": "weekday", "timeout_s": 10, "commands": [COMMAND]}]}
+
+
+def carry_out(arguments):
+    try:
+        day = f"{dt.date.fromisoformat(arguments['date']):%A}"
+        return {"status": "ok", "result": {"summary": f"{arguments['date']} is a {day}", "weekday": day}}
+    except (KeyError, ValueError) as flaw:
+        return {"status": "error", "error": {"class": "invalid_arguments", "message": str(flaw), "retryable": False}}
+
+
+async def publish(stream, body, key):
+    for number in itertools.count(1):  # under the key; where somebody else's message has it, under the next id
+        ack = await stream.publish(RESULT, body, headers={"Nats-Msg-Id": key if number == 1 else f"{key}#{number}"})
+        stored = await stream.get_msg(ack.stream, ack.seq) if ack.duplicate else None
+        if stored is None or (stored.subject, stored.data) == (RESULT, body):
+            return
+
+
+async def answer(stream, message):
+    request = json.loads(message.data)
+    asked, key = request["payload"], request["dedupe_key"].replace(":request", ":result")
+    if asked.get("executor") in (None, NAME):  # else it is asked of another
+        correlation = {name: asked[name] for name in ("run_id", "step", "tool", "attempt")}
+        now = dt.datetime.now(dt.UTC).isoformat()
+        payload = {**correlation, **carry_out(asked["tool_payload"]), "completed_at": now}
+        await publish(stream, json.dumps({"type": RESULT, "payload": payload, "dedupe_key": key}).encode(), key)
+    await message.ack()
+
+
+async def tell(asked):
+    await asked.respond(json.dumps(CATALOG).encode())
+
+
+async def main():
+    bus = await nats.connect(os.environ.get("NATS_URL", "nats://127.0.0.1:4222"), max_reconnect_attempts=-1)
+    stream = bus.jetstream()
+    config = ConsumerConfig(deliver_policy=DeliverPolicy.NEW, ack_wait=30, max_deliver=10)
+    requests = await stream.pull_subscribe("agentic.tool_request.weekday", durable=NAME, config=config)
+    await bus.subscribe("ductile-gateway.catalog", cb=tell)
+    while True:
+        try:
+            (message,) = await requests.fetch(1, timeout=30)
+            await answer(stream, message)
+        except NothingYet:
+            pass
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,125 @@
+"""The executors of deploy/executors/, run as they are, on the bus of a whole stack."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from agent_service.dev import DevStack
+from groundwork import nats_link
+from groundwork.nats_link import NatsLink
+from groundwork.nats_settings import NatsSettings
+from tests import nats_cli
+from tests.e2e.bodies import FRAME
+from tests.nats_server import until
+
+EXECUTORS = Path(__file__).resolve().parent.parent.parent / "deploy" / "executors"
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """One of them: what starts it, what it offers, what it is asked for and what it says to that."""
+
+    command: tuple[str, ...]
+    executor: str
+    tool: str
+    arguments: dict[str, Any]
+    summary: str
+
+    @contextlib.contextmanager
+    def at_work(self, folder: Path, url: str) -> Iterator[None]:
+        """While it runs. At the end it is killed, with what it started."""
+        environ = nats_cli.environment(folder, url, LOG=str(folder / f"{self.tool}.log"))
+        with (folder / f"{self.tool}.out").open("ab") as out:
+            process = subprocess.Popen(self.command, env=environ, stdout=out, stderr=out, start_new_session=True)
+            try:
+                yield
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+PYTHON = Shipped(
+    (sys.executable, str(EXECUTORS / "weekday.py")),
+    "weekday-executor",
+    "weekday",
+    {"date": "2026-11-22"},
+    "2026-11-22 is a Sunday",
+)
+BASH = Shipped(
+    (str(EXECUTORS / "count.sh"),),
+    "count-executor",
+    "count",
+    {"text": "two {{ lines }}\nwith $(odd) 'quotes'\n"},
+    "2 lines, 7 words, 37 bytes",
+)
+EACH = pytest.mark.parametrize(
+    "shipped",
+    [
+        pytest.param(PYTHON, id="python"),
+        pytest.param(BASH, id="bash", marks=[pytest.mark.natscli, nats_cli.needs_nats_cli]),
+    ],
+)
+
+
+Step = tuple[str, str, dict[str, Any]]
+"""Tool, command and arguments."""
+
+
+def asking(*steps: Step) -> dict[str, Any]:
+    """A script that makes these calls, one after the other."""
+    plans = [{"action": {"tool": tool, "command": command, "arguments": args}} for tool, command, args in steps]
+    on = [
+        {
+            "phase": "reflect",
+            "when": {"steps": n, "status": "ok"},
+            "reflect": {"verdict": "continue", "summary": "on"},
+            "plan": plan,
+        }
+        for n, plan in enumerate(plans[1:], start=1)
+    ]
+    met = [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]
+    done = {
+        "phase": "reflect",
+        "when": {"status": "ok"},
+        "reflect": {"verdict": "done", "summary": "all", "met": met},
+    }
+    failed = {"phase": "reflect", "reflect": {"verdict": "escalate", "summary": "a tool failed"}}
+    return {"name": "asking", "rules": [FRAME, {"phase": "plan", "plan": plans[0]}, *on, done, failed]}
+
+
+@contextlib.asynccontextmanager
+async def linked(made: DevStack) -> AsyncIterator[NatsLink]:
+    link = await nats_link.connect(NatsSettings(urls=(made.nats.url,)))
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+async def heard(made: DevStack, shipped: Shipped) -> None:
+    """Wait until the agent has the executor's offer: it asks when it is asked whether it is ready."""
+    told: set[str] = set()
+
+    async def overhear(message: Any) -> None:
+        if message.data.startswith(b'{"executor"'):
+            told.add(json.loads(message.data)["executor"])
+
+    async with linked(made) as link, httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
+        await link.subscribe("_INBOX.>", overhear)
+        await link.client.flush()
+
+        async def is_known() -> bool:
+            await client.get("/readyz")
+            return shipped.executor in told
+
+        await until(is_known, within_s=30)

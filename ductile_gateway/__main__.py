@@ -1,6 +1,7 @@
 """The command line: `ductile-gateway serve`, and `ductile-gateway check`, which lists the tools and starts nothing.
 
-It ends with 0 after SIGTERM or SIGINT, 78 where the configuration has to be mended first, and 1 for any other trouble,
+It ends with 0 after SIGTERM or SIGINT, 78 where the configuration has to be mended first or
+another gateway owns the bus, and 1 for any other trouble,
 after which a restart may help.
 """
 
@@ -16,12 +17,14 @@ import uvloop
 
 from ductile_gateway import ductile_service
 from ductile_gateway.adapters.argument_schemas import ArgumentSchemas
+from ductile_gateway.adapters.nats_bus import remedy
 from ductile_gateway.app import serve
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.offers import Offers
 from ductile_gateway.settings import GatewaySettings, load
 from ductile_gateway.toolbox import Tools, find_tools
 from groundwork import garbage, json_log
+from groundwork.nats_errors import BusError
 from schemas.gateway_status import Finding
 
 DEFAULT_CONFIG = Path("agentic.yaml")
@@ -41,15 +44,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         json_log.set_up("WARNING", "text", redact=settings.secrets())
         raise SystemExit(check(settings))
     json_log.set_up(settings.log.level.upper(), settings.log.format, redact=settings.secrets())
-    raise SystemExit(run(settings))
+    raise SystemExit(run(settings, take_over=asked.take_over))
 
 
-def run(settings: GatewaySettings) -> int:
+def run(settings: GatewaySettings, *, take_over: bool = False) -> int:
     """Serve until a signal comes; the exit code."""
     garbage.collect_seldom()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_until_told(settings))
+            runner.run(_until_told(settings, take_over=take_over))
     except (asyncio.CancelledError, KeyboardInterrupt):
         log.info("stopped")
         return 0
@@ -86,11 +89,11 @@ async def _of_ductile(settings: GatewaySettings, tools: Tools) -> Sequence[Findi
     return await ductile_service.look(settings.ductile, offers)
 
 
-async def _until_told(settings: GatewaySettings) -> None:
+async def _until_told(settings: GatewaySettings, *, take_over: bool) -> None:
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    await serve(settings)
+    await serve(settings, take_over=take_over)
 
 
 def _told(error: Exception) -> int:
@@ -107,6 +110,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         for one in error.exceptions:
             yield from _causes(one)
+    elif isinstance(error, BusError):
+        yield remedy(error)
     else:
         yield error
 
@@ -115,6 +120,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="ductile-gateway", description="Carries tool requests to their tools.")
     parser.add_argument("command", choices=("serve", "check"))
     parser.add_argument("--config", type=Path, help=f"default: {DEFAULT_CONFIG}, if it is there")
+    parser.add_argument(
+        "--take-over", action="store_true", help="serve: make the gateway end that owns the bus, and go on in its place"
+    )
     return parser.parse_args(argv)
 
 

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -23,15 +23,17 @@ from ductile_gateway.adapters.http_ingress_server import serve_ingress
 from ductile_gateway.adapters.in_process_tools import InProcessTools
 from ductile_gateway.adapters.local_plugins import LocalPlugins
 from ductile_gateway.adapters.nats_artifacts import NatsArtifacts
-from ductile_gateway.adapters.nats_bus import NatsBus, NatsRequests, remedy
-from ductile_gateway.adapters.nats_prerequisites import ack_wait, require
+from ductile_gateway.adapters.nats_bus import NatsBus, NatsRequests
+from ductile_gateway.adapters.nats_prerequisites import ack_wait
 from ductile_gateway.adapters.nats_runs import NatsRuns
 from ductile_gateway.adapters.nats_service import Questions, serve_questions
+from ductile_gateway.adapters.owned_ledger import OwnedLedger
+from ductile_gateway.adapters.owned_runner import OwnedRunner
 from ductile_gateway.adapters.plugin_process import plugin_environment
 from ductile_gateway.adapters.sqlite_ledger import open_ledger
 from ductile_gateway.adapters.system_clock import SystemClock
 from ductile_gateway.answers import Answers
-from ductile_gateway.errors import Misconfigured
+from ductile_gateway.foundations import Foundations, laid
 from ductile_gateway.lanes import Lanes
 from ductile_gateway.offers import Offers
 from ductile_gateway.outbound_service import serve_outbound
@@ -43,9 +45,7 @@ from ductile_gateway.tidying import keep_tidy
 from ductile_gateway.toolbox import Tools, tools_at_last
 from groundwork.artifact_bucket import ArtifactBucket
 from groundwork.installed import installed_version
-from groundwork.nats_errors import BusError
-from groundwork.nats_link import NatsLink, connect
-from groundwork.process_lock import AlreadyRunning, ProcessLock
+from groundwork.nats_link import NatsLink
 from schemas import subjects
 from schemas.gateway_status import Finding
 
@@ -54,32 +54,41 @@ RECONNECT_LOOK_S = 0.5
 log = logging.getLogger(__name__)
 
 
-async def serve(settings: GatewaySettings) -> None:
-    """Run the gateway until cancelled. Raises Misconfigured, Broken or TryAgain, alone or in an ExceptionGroup."""
+async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
+    """Run the gateway until cancelled. Raises Misconfigured, Broken or TryAgain, alone or in an ExceptionGroup.
+
+    `take_over` makes the gateway end that owns the bus now, and waits for what that one leaves.
+    """
     offers = Offers(ArgumentSchemas, executor=settings.name)
     status = _status(settings, offers)
-    with _locked(settings.store):
-        async with _connected(settings) as link, serve_questions(link, status.tell) as questions:
-            await require(link)
-            async with asyncio.TaskGroup() as group:
-                group.create_task(link.until_lost())
-                group.create_task(_listen(settings, link))
-                # Also with nobody to tell: who is configured first must not be told of weeks of old endings as news.
-                group.create_task(
-                    serve_outbound(settings.outbound, link, settings.store, clock=SystemClock(), status=status)
-                )
-                group.create_task(_carry(settings, offers, link, status=status, questions=questions))
+    async with laid(settings, take_over=take_over) as ground:
+        link = ground.link
+        async with serve_questions(link, status.tell) as questions, asyncio.TaskGroup() as group:
+            group.create_task(link.until_lost())
+            group.create_task(_listen(settings, link))
+            # Also with nobody to tell: who is configured first must not be told of weeks of old endings as news.
+            group.create_task(
+                serve_outbound(settings.outbound, link, settings.store, clock=SystemClock(), status=status)
+            )
+            group.create_task(_carry(settings, offers, ground, status=status, questions=questions))
 
 
 async def _carry(
-    settings: GatewaySettings, offers: Offers, link: NatsLink, *, status: Status, questions: Questions
+    settings: GatewaySettings, offers: Offers, ground: Foundations, *, status: Status, questions: Questions
 ) -> None:
     """Carry out calls, once it is known by which tools."""
+    link, lease = ground.link, ground.lease
     tools = await tools_at_last(settings)
     offers.replace(tools.catalog, tools.problems)
     async with open_ledger(settings.store) as ledger, _runner(settings, tools) as runner:
-        answers = Answers(ledger, _artifacts(link), NatsBus(link), clock=SystemClock())
-        ports = {"ledger": ledger, "runner": runner, "artifacts": _artifacts(link), "runs": NatsRuns(link)}
+        owned = OwnedLedger(ledger, lease)
+        answers = Answers(owned, _artifacts(link), NatsBus(link), clock=SystemClock())
+        ports = {
+            "ledger": owned,
+            "runner": OwnedRunner(runner, lease),
+            "artifacts": _artifacts(link),
+            "runs": NatsRuns(link),
+        }
         relay = _relay(settings, offers, answers, **ports)
         requests = NatsRequests(
             link, relay, offers, slots=settings.slots, in_progress_s=await ack_wait(link) / 3, grace_s=settings.grace_s
@@ -148,29 +157,6 @@ async def _runner(settings: GatewaySettings, tools: Tools) -> AsyncIterator[Tool
     else:
         environment = plugin_environment(os.environ, settings.plugins.environment, python=Path(sys.executable))
         yield LocalPlugins(tools.plugins, state_dir=settings.store, environment=environment)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    with contextlib.ExitStack() as held:
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            held.enter_context(ProcessLock(folder))
-        except (OSError, AlreadyRunning) as error:
-            raise Misconfigured(f"gateway.store {folder} cannot be used: {error}") from error
-        yield
-
-
-@contextlib.asynccontextmanager
-async def _connected(settings: GatewaySettings) -> AsyncIterator[NatsLink]:
-    try:
-        link = await connect(settings.nats.settings(subjects.SERVICE_GATEWAY))
-    except BusError as error:
-        raise remedy(error) from error
-    try:
-        yield link
-    finally:
-        await link.close()
 
 
 async def _keep_bus_informed(link: NatsLink, relay: Relay) -> None:

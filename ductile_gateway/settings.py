@@ -53,6 +53,9 @@ class GatewaySettings(_Section):
     nats: NatsSection = NatsSection()
     store: Path = Path(".agentic/gateway")
     """Folder of the ledger and of calls under way, on a local disk: one gateway at a time."""
+    lease_s: Annotated[float, Field(ge=1)] = 10.0
+    """How long the bus belongs to a gateway that does not renew its lease, in seconds: a fifth of it is between two
+    renewals."""
     runner: Literal["plugins", "ductile", "in_process"] = "plugins"
     """Who carries out the calls: our own plugin processes, or a Ductile; `in_process` is an echo, for benchmarks."""
     plugins: PluginSettings = PluginSettings()

@@ -91,6 +91,15 @@ class NatsLink:
         """From now on nothing is published, told or acknowledged unless `guard` returns; what it raises is raised."""
         self._guard = guard
 
+    async def fenced(self) -> bool:
+        """Whether nothing will ever leave by this link again, because the guard forbids it for good."""
+        with contextlib.suppress(TryAgain):
+            try:
+                await self._guard()
+            except Misconfigured:
+                return True
+        return False
+
     @property
     def connected(self) -> bool:
         return self._client.is_connected

@@ -224,7 +224,7 @@ class PullLoop:
             await self._leave(subscription)
             for hand in self._waiting:
                 await self._say(hand.reply, NAK)
-            if self._tasks:
+            if self._tasks and not await self._link.fenced():  # else nothing that they do can count any more
                 await asyncio.wait(self._tasks, timeout=self._grace_s)
         finally:
             late = list(self._tasks)

@@ -5,13 +5,13 @@ from ductile_gateway.core.results import MAX_RESULT_BYTES
 from ductile_gateway.errors import Misconfigured
 from groundwork.nats_errors import BusError
 from groundwork.nats_link import NatsLink
-from groundwork.topology import BucketSpec, ConsumerSpec, StreamSpec, Topology, check_topology
+from groundwork.topology import BucketSpec, ConsumerSpec, KeyValueSpec, StreamSpec, Topology, check_topology
 from schemas import subjects
 
 NEEDED = Topology(
     streams=(StreamSpec(subjects.STREAM, {}), StreamSpec(subjects.STREAM_DEAD_LETTERS, {})),
     consumers=(ConsumerSpec(subjects.STREAM, subjects.DURABLE_TOOLS, {}),),
-    buckets=(BucketSpec(subjects.ARTIFACT_BUCKET, {}),),
+    buckets=(BucketSpec(subjects.ARTIFACT_BUCKET, {}), KeyValueSpec(subjects.LEASE_BUCKET, {})),
 )
 
 

@@ -8,7 +8,7 @@ from ductile_gateway.adapters.nats_bus import NatsRequests
 from ductile_gateway.offers import Offers
 from ductile_gateway.relay import Relay
 from groundwork.nats_link import NatsLink
-from groundwork.topology import BucketSpec, ConsumerSpec, StreamSpec, Topology, create_missing
+from groundwork.topology import BucketSpec, ConsumerSpec, KeyValueSpec, StreamSpec, Topology, create_missing
 from schemas import keys, subjects
 from schemas.asyncapi import CONSUMERS, STREAMS
 from schemas.events import ToolRequest, ToolResult
@@ -26,7 +26,10 @@ async def a_bus(link: NatsLink, *, ack_wait: float = ACK_WAIT) -> None:
     topology = Topology(
         streams=tuple(StreamSpec(name, {"subjects": list(STREAMS[name])} | limits) for name in needed),
         consumers=(ConsumerSpec(subjects.STREAM, subjects.DURABLE_TOOLS, filters),),
-        buckets=(BucketSpec(subjects.ARTIFACT_BUCKET, {"max_bytes": 1 << 26}),),
+        buckets=(
+            BucketSpec(subjects.ARTIFACT_BUCKET, {"max_bytes": 1 << 26}),
+            KeyValueSpec(subjects.LEASE_BUCKET, {"max_bytes": 1 << 20}),
+        ),
     )
     await create_missing(link, topology)
 

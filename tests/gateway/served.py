@@ -24,9 +24,9 @@ class Gateway:
         self.log = folder / "log"
 
     @contextlib.contextmanager
-    def serving(self) -> Iterator[subprocess.Popen[bytes]]:
+    def serving(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
         """The process; killed in the end if it still lives."""
-        command = [sys.executable, "-m", "ductile_gateway", "serve", "--config", str(self.config)]
+        command = [sys.executable, "-m", "ductile_gateway", "serve", "--config", str(self.config), *options]
         with self.log.open("ab") as log:
             process = subprocess.Popen(command, cwd=ROOT, stderr=log, env=ENVIRONMENT)
         try:

@@ -1,0 +1,60 @@
+"""The ledger of a gateway that owns its bus: no call is begun unless that is sure. Fills the port Ledger.
+
+What came of a call is written down also while the bus is away, for it leaves only when the lease is held again; and not
+at all once another gateway has the bus.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from datetime import datetime
+
+from ductile_gateway.adapters.nats_bus import remedy
+from ductile_gateway.core.entries import Answer, Intent, Past
+from ductile_gateway.errors import TryAgain
+from ductile_gateway.ports import Ledger
+from groundwork.lease import Lease
+from groundwork.nats_errors import BusError
+
+
+async def held(lease: Lease) -> None:
+    """Raises TryAgain while nobody can say who owns the bus, and Misconfigured once another does."""
+    try:
+        await lease.held()
+    except BusError as error:
+        raise remedy(error) from error
+
+
+class OwnedLedger:
+    def __init__(self, ledger: Ledger, lease: Lease) -> None:
+        self._ledger = ledger
+        self._lease = lease
+
+    async def intend(self, intent: Intent) -> None:
+        await held(self._lease)
+        await self._ledger.intend(intent)
+
+    def intend_soon(self, intent: Intent) -> None:
+        self._ledger.intend_soon(intent)
+
+    async def answer(self, answer: Answer) -> None:
+        with contextlib.suppress(TryAgain):
+            await held(self._lease)
+        await self._ledger.answer(answer)
+
+    async def find(self, key: str) -> Past:
+        return await self._ledger.find(key)
+
+    def published(self, key: str) -> None:
+        self._ledger.published(key)
+
+    async def name_artifacts(self, run_id: str, key: str, candidates: Sequence[Sequence[str]]) -> tuple[str, ...]:
+        return await self._ledger.name_artifacts(run_id, key, candidates)
+
+    async def open_intents(self) -> Sequence[Intent]:
+        return await self._ledger.open_intents()
+
+    async def answers_to_publish(self, since: datetime) -> Sequence[Answer]:
+        return await self._ledger.answers_to_publish(since)
+
+    async def forget_before(self, instant: datetime) -> None:
+        await self._ledger.forget_before(instant)

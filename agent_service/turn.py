@@ -24,7 +24,7 @@ from agent_service import journal
 from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
 from agent_service.core.events import Event, ToolReturned, TurnBroke, WakeAccepted
-from agent_service.core.state import RunState
+from agent_service.core.state import RunState, Status
 from agent_service.errors import Misconfigured, TryAgain, VersionMoved
 from agent_service.journal import Commit, Run
 from agent_service.outbox import Outbox
@@ -221,14 +221,15 @@ def _facts(commit: Commit, transition: Transition) -> dict[str, object]:
         "step": state.step,
         "tool": state.pending.action.tool if state.pending else None,
         "effects": " ".join(type(effect).__name__ for effect in transition.effects),
-        "error_class": state.ending_class or None,
+        "error_class": None if state.status is Status.DONE else state.ending_class or None,
     }
 
 
 def _of_the_call(event: Event) -> dict[str, object]:
-    """The names by which an executor knows the call whose result came, where it told them."""
+    """The tool whose result came, and the names by which its executor knows the call, where it told them."""
     if not isinstance(event, ToolReturned):
         return {}
     output, error = event.result.result, event.result.error
     told = error.model_dump(exclude_none=True) if error else (output and output.model_extra) or {}
-    return {name: told[name] for name in ("job_id", "attempts", "exit_code") if name in told}
+    names = {name: told[name] for name in ("job_id", "attempts", "exit_code") if name in told}
+    return {"tool": event.result.tool} | names

@@ -308,3 +308,16 @@ async def test_the_log_names_the_job_of_each_result(caplog: pytest.LogCaptureFix
         await world.until_quiet()
     told = [vars(record) for record in caplog.records if getattr(record, "event", "") == "ToolReturned"]
     assert [(line["job_id"], line["attempts"]) for line in told] == [("8f3c", 2)] * 2
+
+
+async def test_the_log_of_a_run_that_is_done_names_the_tool_of_each_result_and_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.start()
+    with caplog.at_level(logging.INFO, logger="agent_service.turn"):
+        await world.until_quiet()
+    lines = [vars(record) for record in caplog.records if record.message == "entry"]
+    assert lines[-1]["status"] == "done"
+    assert {line["error_class"] for line in lines} == {None}
+    assert {line["tool"] for line in lines if line["event"] == "ToolReturned"} == {"append"}

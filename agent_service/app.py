@@ -43,9 +43,10 @@ from agent_service.thinker import Thinker
 from agent_service.turn import Turns
 from groundwork.counts import Counts
 from groundwork.http_protocol import BoundedProtocol
+from groundwork.keeping_informed import keep_informed
 from groundwork.nats_link import NatsLink
+from schemas import subjects
 
-RECONNECT_LOOK_S = 0.5
 MOST_CONNECTIONS = 1000
 OF_THE_BUS = {
     "ids_taken_by_others": "Message ids of ours that somebody else's message had",
@@ -210,7 +211,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
         agent.recovery.keep_time(agent.clock),
         agent.recovery.empty_outbox(),
         agent.projector.run(),
-        _keep_bus_informed(agent),
+        keep_informed(agent.link, subjects.STREAM, lambda: _inform_bus(agent)),
         agent.link.until_lost(),
     ):
         group.create_task(work)
@@ -218,20 +219,15 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     log.info("ready", extra={"http": f"http://{host}:{port}", "resumed": left, "nats": agent.link.servers})
 
 
-async def _keep_bus_informed(agent: Agent) -> None:
-    """Say again what the bus may have forgotten: now, and whenever it was away."""
-    seen = -1
-    while True:
-        if agent.link.connected and agent.link.reconnects != seen:
-            reconnects = agent.link.reconnects
-            try:
-                said = await agent.recovery.say_again(agent.clock.now())
-            except TryAgain as error:
-                log.warning("the bus is not informed yet", extra={"why": str(error)})
-            else:
-                seen = reconnects
-                log.info("the bus is informed", extra={"runs": said})
-        await asyncio.sleep(RECONNECT_LOOK_S)
+async def _inform_bus(agent: Agent) -> bool:
+    """Say again what the bus may have forgotten; False if it could not be said."""
+    try:
+        said = await agent.recovery.say_again(agent.clock.now())
+    except TryAgain as error:
+        log.warning("the bus is not informed yet", extra={"why": str(error)})
+        return False
+    log.info("the bus is informed", extra={"runs": said})
+    return True
 
 
 @contextmanager

@@ -45,11 +45,10 @@ from ductile_gateway.tidying import keep_tidy
 from ductile_gateway.toolbox import Tools, tools_at_last
 from groundwork.artifact_bucket import ArtifactBucket
 from groundwork.installed import installed_version
+from groundwork.keeping_informed import keep_informed
 from groundwork.nats_link import NatsLink
 from schemas import subjects
 from schemas.gateway_status import Finding
-
-RECONNECT_LOOK_S = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +96,7 @@ async def _carry(
         async with asyncio.TaskGroup() as group:
             group.create_task(keep_tidy(ledger, SystemClock(), timedelta(days=settings.ledger_days), what="answers"))
             group.create_task(relay.recover())
-            group.create_task(_keep_bus_informed(link, relay))
+            group.create_task(keep_informed(link, subjects.STREAM, partial(_inform_bus, relay)))
             group.create_task(requests.run())
             if isinstance(runner, DuctileRunner):
                 status.also("ductile calls", partial(ductile_service.look_at_calls, runner))
@@ -159,11 +158,6 @@ async def _runner(settings: GatewaySettings, tools: Tools) -> AsyncIterator[Tool
         yield LocalPlugins(tools.plugins, state_dir=settings.store, environment=environment)
 
 
-async def _keep_bus_informed(link: NatsLink, relay: Relay) -> None:
-    """Say again what the bus may have forgotten: now, and whenever it was away."""
-    seen = -1
-    while True:
-        if link.connected and link.reconnects != seen:
-            seen = link.reconnects
-            await relay.say_again()
-        await asyncio.sleep(RECONNECT_LOOK_S)
+async def _inform_bus(relay: Relay) -> bool:
+    await relay.say_again()
+    return True

@@ -18,6 +18,7 @@ from nats.js import api
 from agent_service.adapters.nats_topology import topology
 from agent_service.dev import Service, free_port
 from groundwork import nats_link
+from groundwork.nats_link import NatsLink
 from groundwork.nats_settings import NatsSettings
 from groundwork.topology import create_missing
 from schemas import subjects
@@ -42,8 +43,16 @@ class Bench:
 
     agent: Service
     url: str
-    client: Client
+    link: NatsLink
     requests: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def client(self) -> Client:
+        return self.link.client
+
+    async def set_up(self) -> None:
+        """As `agentic setup` does."""
+        await create_missing(self.link, topology(max_gib=1))
 
     async def publish(self, subject: str, message: object, *, msg_id: str | None = None) -> api.PubAck:
         """As somebody who is not the agent: JSON as it stands, or text that is none."""
@@ -119,9 +128,9 @@ async def bench(
     bus = {"jetstream": {"store_dir": str(folder / "nats")}, "max_payload": max_payload}
     async with server_with(folder, bus_port, bus) as address:
         link = await nats_link.connect(NatsSettings(urls=(address,)))
-        await create_missing(link, topology(max_gib=1))
         command = (sys.executable, "-m", "agent_service", "serve", "--config", str(config))
-        made = Bench(Service("agent", command, folder / "agent.log"), f"http://127.0.0.1:{http_port}", link.client)
+        made = Bench(Service("agent", command, folder / "agent.log"), f"http://127.0.0.1:{http_port}", link)
+        await made.set_up()
         await made.listen()
         running = asyncio.ensure_future(made.agent.run())
         try:

@@ -1,6 +1,7 @@
 """What was accepted runs, and what was refused can be put right: whatever else is on the bus under whichever id."""
 
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +145,26 @@ async def test_a_context_beyond_the_limit_is_refused_at_once_and_one_near_a_mess
     async with bench(tmp_path / "small", one_step("look")) as made:
         answer = await made.wake("w", context={"text": "x" * 70_000})
         assert (answer.status_code, answer.json()["error"]["field"]) == (422, "context")
+
+
+async def recreated(made: Bench) -> None:
+    """The stream is removed and made anew, as by `nats stream rm` and `agentic setup`; no connection is lost."""
+    await made.client.jetstream().delete_stream(subjects.STREAM)
+    await made.set_up()
+
+
+async def purged(made: Bench) -> None:
+    await made.client.jetstream().purge_stream(subjects.STREAM)
+
+
+@pytest.mark.parametrize("lose", [recreated, purged])
+async def test_a_request_is_made_again_when_its_stream_was_emptied_or_made_anew(
+    tmp_path: Path, lose: Callable[[Bench], Awaitable[None]]
+) -> None:
+    async with bench(tmp_path, one_step("put")) as made:
+        run_id = (await made.wake("w")).json()["run_id"]
+        first = await made.request(1)
+        await lose(made)
+        assert await made.request(2) == first
+        await made.answer(first)
+        assert (await made.ended(run_id))["state"] == "done"

@@ -69,6 +69,26 @@ async def test_a_call_that_ended_while_no_gateway_lived_is_answered_by_the_next(
     assert (result.status, runs(tmp_path)) == ("ok", 1)
 
 
+async def test_after_its_stream_was_made_anew_it_gives_its_newest_results_again_and_takes_requests(
+    gateway: Gateway, link: NatsLink, tmp_path: Path
+) -> None:
+    await send(link, a_record(tmp_path), "probe")
+    (tmp_path / "go").touch()
+    with gateway.serving():
+        first = await the_result(link)
+        await link.jetstream.delete_stream(subjects.STREAM)
+        await a_bus(link, ack_wait=2)
+        await until(lambda: has_results(link, 1), within_s=10)
+        assert await results(link) == [first]
+        await send(link, a_record(tmp_path, step=2), "probe")
+        await until(lambda: has_results(link, 2), within_s=10)
+    assert runs(tmp_path) == 2
+
+
+async def has_results(link: NatsLink, number: int) -> bool:
+    return len(await results(link)) == number
+
+
 async def test_told_to_stop_it_lets_a_call_end_that_does_so_within_its_grace(
     gateway: Gateway, link: NatsLink, tmp_path: Path
 ) -> None:

@@ -1,0 +1,55 @@
+"""Noticing that the bus may have forgotten: it was away, or its stream is another one than before, or was emptied.
+
+What it is not: saying anything again, which is for who knows what was said.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+import nats.errors
+
+from groundwork.nats_link import NatsLink
+
+LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """The stream as it was seen, and over which connection."""
+
+    reconnects: int
+    created: datetime | None
+    first_seq: int
+    last_seq: int
+
+    def may_have_forgotten(self, before: "Sight") -> bool:
+        """Whether anything of what was there at `before` may be missing: more than what has grown old since."""
+        if (self.reconnects, self.created) != (before.reconnects, before.created) or self.last_seq < before.last_seq:
+            return True
+        return before.first_seq <= before.last_seq < self.first_seq
+
+
+async def keep_informed(link: NatsLink, stream: str, inform: Callable[[], Awaitable[bool]]) -> None:
+    """Call `inform` now, and whenever the bus may have forgotten, until it returns True. For ever."""
+    before: Sight | None = None
+    while True:
+        now = await _look(link, stream)
+        if now and (before is None or now.may_have_forgotten(before)):
+            before = now if await inform() else None
+        else:
+            before = now or before
+        await asyncio.sleep(LOOK_S)
+
+
+async def _look(link: NatsLink, stream: str) -> Sight | None:
+    """None while nothing can be seen."""
+    if not link.connected:
+        return None
+    reconnects = link.reconnects
+    try:
+        info = await link.jetstream.stream_info(stream)
+    except (nats.errors.Error, TimeoutError):
+        return None
+    return Sight(reconnects, info.created, info.state.first_seq, info.state.last_seq)

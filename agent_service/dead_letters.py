@@ -6,9 +6,10 @@ dropped. A server that lost its newest messages gives their sequences out again,
 at which its letter was buried.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from agent_service.projections.plain import rfc3339
@@ -21,6 +22,7 @@ RETRY_OF = "Agentic-Retry-Of"
 
 _BURIED, _SETTLED, _BY = "Dead-Letter-Buried", "Dead-Letter-Settled", "Dead-Letter-By"
 _SAID = "Dead-Letter-"
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 Deed = Literal["retried", "dropped"]
 
@@ -66,8 +68,7 @@ class DeadLetter:
     @property
     def place(self) -> tuple[str, int]:
         """The stream that has the refused message, and its sequence there; 0 where it came from none."""
-        sequence = self.said("Sequence")
-        return self.said("Stream"), int(sequence) if sequence.isdecimal() else 0
+        return self.said("Stream"), self.number("Sequence")
 
     @property
     def is_whole(self) -> bool:
@@ -78,10 +79,14 @@ class DeadLetter:
         """What its headers say of the burial; empty where they do not."""
         return self.headers.get(f"{_SAID}{name}", "")
 
+    def number(self, name: str) -> int:
+        """The number that its headers say; 0 where they say none: anybody can write one who may publish there."""
+        return int(self.said(name)) if _NUMBER.fullmatch(self.said(name)) else 0
+
     def is_of(self, message: Stored) -> bool:
         """Whether `message` is the one that was refused, and not a later one at the same place."""
-        at = self.said("Time")
-        return message.subject == self.subject and (not at or _same(datetime.fromisoformat(at), message.at))
+        at = _instant(self.said("Time"))
+        return message.subject == self.subject and (at is None or _same(at, message.at))
 
     def for_programs(self) -> dict[str, Any]:
         stream, sequence = self.place
@@ -92,7 +97,7 @@ class DeadLetter:
             "state": self.settled.deed if self.settled else "open",
             "subject": self.subject,
             "reason": self.said("Reason"),
-            "deliveries": int(self.said("Deliveries") or 0),
+            "deliveries": self.number("Deliveries"),
             "run_id": self.headers.get(RUN_ID),
             "consumer": self.said("Consumer") or None,
             "target": self.said("Target") or None,
@@ -145,19 +150,23 @@ def obstacle(letter: DeadLetter) -> str:
 def _settled(message: Stored) -> DeadLetter | None:
     """The letter that a record is about, as far as the record tells."""
     number = message.subject.removeprefix(f"{subjects.SETTLED}.")
-    if number == message.subject or not number.isdecimal():
+    buried = _instant(message.headers.get(_BURIED, ""))
+    if not _NUMBER.fullmatch(number) or buried is None:
         return None
     settled = Settled(deed=message.headers.get(_SETTLED, "?"), by=message.headers.get(_BY, "?"), at=message.at)
-    try:
-        buried = datetime.fromisoformat(message.headers[_BURIED])
-    except (KeyError, ValueError):
-        return None
     return DeadLetter(id=int(number), buried=buried, headers=message.headers, size=0, settled=settled, held=False)
 
 
 def _settle(found: dict[int, DeadLetter], told: DeadLetter) -> None:
     if _same(found[told.id].buried, told.buried):
         found[told.id] = replace(found[told.id], settled=told.settled)
+
+
+def _instant(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _same(one: datetime, other: datetime) -> bool:

@@ -30,9 +30,19 @@ class Refusal(Exception):
         self.run_id = run_id
         self.retry_after_s = retry_after_s
 
+    def body(self) -> dict[str, dict[str, str]]:
+        """What the caller gets to read, over HTTP and over the bus."""
+        told = {"code": self.code, "message": str(self), "field": self.field, "run_id": self.run_id}
+        return {"error": {name: value for name, value in told.items() if value is not None}}
+
 
 REFUSED = (Refusal, NotStrictJson, LimitRefused, WakeConflict, TryAgain, Misconfigured)
 """The errors that `refusal_of` knows; any other is a fault of ours."""
+
+
+def broken() -> Refusal:
+    """What a caller is told of a fault of ours."""
+    return Refusal(500, "broken", "the agent failed at this request; its log says how")
 
 
 def refusal_of(error: Exception) -> Refusal:

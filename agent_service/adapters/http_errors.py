@@ -14,7 +14,7 @@ from starlette.types import Scope
 from agent_service import requests
 from agent_service.adapters.http_headers import HARDENED
 from agent_service.adapters.http_streams import SeenToTheEnd
-from agent_service.refusals import REFUSED, Refusal, refusal_of
+from agent_service.refusals import REFUSED, Refusal, broken, refusal_of
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +52,7 @@ def answer(refusal: Refusal, scope: Scope, headers: dict[str, str] | None = None
     call, caller = getattr(scope.get("endpoint"), "__name__", None), scope.get("state", {}).get("caller")
     facts = {"status": refusal.status, "code": refusal.code, "field": refusal.field, "call": call, "caller": caller}
     log.log(logging.WARNING if refusal.status >= 500 else logging.INFO, "refused", extra=facts)
-    detail = ErrorDetail(
-        code=refusal.code, message=str(refusal), field=refusal.field, run_id=refusal.run_id
-    ).model_dump(exclude_none=True)
-    return JSONResponse({"error": detail}, refusal.status, headers=_headers(refusal) | (headers or {}))
+    return JSONResponse(refusal.body(), refusal.status, headers=_headers(refusal) | (headers or {}))
 
 
 def install(app: FastAPI) -> None:
@@ -102,8 +99,7 @@ async def _nothing_more(_: Request, _error: SeenToTheEnd) -> Response:
 
 async def _broken(request: Request, _: Exception) -> JSONResponse:
     """The framework raises the error again, so that the server logs it. No door is left on this way out."""
-    refusal = Refusal(500, "broken", "the agent failed at this request; its log says how")
-    return answer(refusal, request.scope, HARDENED)
+    return answer(broken(), request.scope, HARDENED)
 
 
 _MEANINGS = {

@@ -1,13 +1,15 @@
 """The agent on the bus as a NATS micro service (NATS ADR-32): it is listed, and answers at `agentic-loop.<endpoint>`.
 
-Requests and answers are the JSON of the HTTP API; an error carries the same number as there. Who may ask is decided by
-the permissions of the bus. Every endpoint takes one request at a time, so a request has to be answered soon.
+Requests and answers are the JSON of the HTTP API, those of errors too; the number of an error stands in the header
+Nats-Service-Error-Code. Who may ask is decided by the permissions of the bus. Every endpoint takes one request at a
+time, so a request has to be answered soon.
 """
 
 import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from nats.micro import add_service
 from nats.micro.request import Handler, Request, ServiceError
@@ -17,7 +19,7 @@ from pydantic import BaseModel
 from agent_service import requests
 from agent_service.desk import Desk
 from agent_service.projections.views import RunView
-from agent_service.refusals import REFUSED, refusal_of
+from agent_service.refusals import REFUSED, Refusal, broken, refusal_of
 from agent_service.requests import CancelAnswer, CancelRequest, WakeAnswer, WakeRequest
 from agent_service.runs import Runs
 from groundwork.installed import installed_version
@@ -95,14 +97,20 @@ def _answering(ask: Callable[[bytes], Awaitable[BaseModel]]) -> Handler:
         try:
             answer = await ask(request.data)
         except REFUSED as error:
-            refusal = refusal_of(error)
-            raise ServiceError(str(refusal.status), str(refusal)) from error
+            raise _error(request, refusal_of(error)) from error
         except Exception as error:
             log.exception("a request on the bus failed", extra={"subject": request.subject})
-            raise ServiceError("500", "the agent failed at this request; its log says how") from error
+            raise _error(request, broken()) from error
         await request.respond(answer.model_dump_json(by_alias=True).encode())
 
     return handler
+
+
+def _error(request: Request, refusal: Refusal) -> ServiceError:
+    """To be raised. The library then answers with headers alone, which `nats req` shows to nobody who reads bodies."""
+    body = json.dumps(refusal.body()).encode()
+    request.respond_error = partial(request.respond_error, data=body)  # type: ignore[method-assign]
+    return ServiceError(str(refusal.status), str(refusal))
 
 
 def _hint(model: type[BaseModel]) -> str:

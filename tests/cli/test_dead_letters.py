@@ -237,6 +237,16 @@ async def test_what_must_not_or_cannot_be_sent_again_is_refused(
     assert (answer.code, why in answer.err) == (Exit.REFUSED, True)
 
 
+async def test_a_letter_that_somebody_made_up_is_listed_like_any_other(bus: NatsLink, dlq: Dlq) -> None:
+    odd = dict.fromkeys((f"Dead-Letter-{name}" for name in ("Sequence", "Deliveries", "Time", "Buried")), "x" * 5000)
+    await bus.publish("agentic.dlq.somebody", b"", msg_id="1", headers=odd | {"Dead-Letter-Body": "left out"})
+    await bus.publish("agentic.dlq.settled.1", b"", msg_id="2", headers=odd)
+    await bus.publish("agentic.dlq.settled.x", b"", msg_id="3", headers=odd)
+    letter = await only(dlq)
+    assert (letter["subject"], letter["deliveries"], letter["stream_seq"], letter["state"]) == ("?", 0, None, "open")
+    assert (await dlq("show", "1")).code == Exit.OK
+
+
 async def test_letters_are_listed_newest_first_and_no_more_than_asked_for(bus: NatsLink, dlq: Dlq) -> None:
     for number in range(5):
         await start(bus, name=f"n{number}")

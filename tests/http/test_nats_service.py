@@ -93,16 +93,22 @@ async def test_what_is_not_served_is_an_error_with_the_number_of_http(
     caller: Client, house: House, subject: str, body: object, code: str, said: str
 ) -> None:
     await house.play(whole_run())
-    found, description = error(await ask(caller, subject, body))
+    answer = await ask(caller, subject, body)
+    found, description = error(answer)
     assert (found, said in description) == (code, True), description
+    assert json.loads(answer.data)["error"]["message"] == description
     assert await house.how_many() == 1
 
 
-async def test_a_wake_id_for_something_else_names_the_run_that_has_it(caller: Client) -> None:
+async def test_a_wake_id_for_something_else_names_the_run_that_has_it(caller: Client, house: House) -> None:
     first = json.loads((await ask(caller, WAKE, {"goal": "x", "wake_id": "w-1"})).data)
-    code, description = error(await ask(caller, WAKE, {"goal": "y", "wake_id": "w-1"}))
+    answer = await ask(caller, WAKE, {"goal": "y", "wake_id": "w-1"})
+    code, description = error(answer)
     assert code == "409"
     assert first["run_id"] in description
+    async with house.client() as client:
+        over_http = await client.post("/v1/wake", json={"goal": "y", "wake_id": "w-1"})
+    assert json.loads(answer.data) == over_http.json()
 
 
 async def test_a_store_that_is_away_is_said_to_come_back(caller: Client, house: House) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 from pydantic import BaseModel
 
+from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState, Status
 from agent_service.projections.moments import tell
 from agent_service.projections.views import (
@@ -107,7 +108,7 @@ class Desk:
         ignored = await self._runs.signal(signal)
         state = await self._state(run_id)
         if ignored and signal.signal_id not in state.signals:
-            raise Refusal(409, "not_heard", f"the run took no notice: {ignored}", run_id=run_id)
+            raise Refusal(409, "not_heard", _not_heard(state, ignored), run_id=run_id)
         return SignalAnswer(run_id=run_id, signal_id=signal.signal_id, state=state.status)
 
     async def _state(self, run_id: str) -> RunState:
@@ -115,6 +116,14 @@ class Desk:
         if state is None:
             raise unknown_run()
         return state
+
+
+def _not_heard(state: RunState, why: str) -> str:
+    """Why a signal changed nothing, and what would."""
+    now = remedy(state) or (
+        "a run that has ended is final: ask for a new one, with `agentic run`" if state.final else ""
+    )
+    return f"the run took no notice: {why}" + (f"; {now}" if now else "")
 
 
 def unknown_run() -> Refusal:

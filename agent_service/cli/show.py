@@ -125,6 +125,9 @@ def head(view: Json, now: RenderableType | None) -> Table:
         if text and text not in said:
             said.add(text)
             grid.add_row(name, Text(one_line(text, LONGEST_TEXT)))
+    if view["remedy"]:
+        grid.add_row("next", Text(f"{view['remedy']['text']}:"))
+        grid.add_row("", Text(one_line(view["remedy"]["command"], LONGEST_TEXT), style="cyan"))
     return grid
 
 

@@ -238,7 +238,8 @@ def _on_tool_error(state: RunState, result: wire.ToolResult, *, at: datetime) ->
     again = acting.retry(state, pending, error, at=at)
     if again:
         return again
-    what = f"step {pending.step}: {pending.action.tool} failed ({error.error_class}): {error.message}"
+    job = f", job {error.job_id}" if error.job_id else ""
+    what = f"step {pending.step}: {pending.action.tool} failed ({error.error_class}{job}): {error.message}"
     if error.error_class in acting.HANDED_TO_A_PERSON:
         return endings.escalate(state, error.error_class, what, at=at)
     if acting.could_be_retried(state, pending, error):

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from agent_service.core.effects import AbandonCall, Effect, Publish, Transition, publish
 from agent_service.core.limits import budget_use, with_lost
+from agent_service.core.remedies import remedy
 from agent_service.core.replacing import replace
 from agent_service.core.state import Asking, RunState, Status
 from schemas import keys, subjects
@@ -147,13 +148,19 @@ def _not_completed(state: RunState) -> dict[str, Any]:
     return {
         "run_id": state.run_id,
         "goal": state.brief.goal,
-        "reason": state.reason,
+        "reason": _with_remedy(state),
         "ending_class": state.ending_class,
         "step": state.step,
         "usage": _usage(state),
         "trace_url": state.brief.trace_url,
         "callback": state.brief.callback,
     }
+
+
+def _with_remedy(state: RunState) -> str:
+    """The reason; in doubt also what a person has to find out, for only the event gets to where nobody knows us."""
+    now = remedy(state) if state.ending_class == "in_doubt" else None
+    return f"{state.reason}. What to do now: {now}" if now else state.reason
 
 
 def _usage(state: RunState) -> Usage:

@@ -14,6 +14,7 @@ from agent_service.core.events import (
     TurnBroke,
     WakeAccepted,
 )
+from agent_service.core.remedies import remedy
 from agent_service.projections.acts import Act, act_of
 from agent_service.projections.context_page import limit_lines
 from agent_service.projections.executions import Execution
@@ -35,7 +36,15 @@ def _entry(moment: Moment) -> str:
     title, blocks = _told(moment)
     followed = "; ".join(map(inline, consequences(moment)))
     heading = f"{moment.entry.seq}. {title} · {instant(moment.entry.at)}"
-    return section(heading, *blocks, f"*Then:* {followed}." if followed else "")
+    return section(heading, *blocks, f"*Then:* {followed}." if followed else "", *_remedy(moment))
+
+
+def _remedy(moment: Moment) -> Iterator[str]:
+    """What a person does about the run, where it has just stopped."""
+    now = remedy(moment.after) if moment.ended or moment.paused else None
+    if now:
+        yield f"*What to do now:* {inline(now.text)}:"
+        yield fenced(now.command)
 
 
 def _told(moment: Moment) -> tuple[str, Iterator[str]]:

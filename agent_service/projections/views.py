@@ -13,6 +13,7 @@ from pydantic import Field
 from agent_service.core.events import ModelReplied
 from agent_service.core.limits import budget_use
 from agent_service.core.phases import Phase
+from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState, Status
 from agent_service.journal import Entry
 from agent_service.ports import RunLine
@@ -50,6 +51,13 @@ class UsageView(View):
     lost_cost_usd: float | None
 
 
+class RemedyView(View):
+    """What a person does now about a run that stopped, and the command with which it goes on."""
+
+    text: str
+    command: str
+
+
 class RunView(View):
     """One run. `state` is its status; `class` names its ending or why it pauses; `steps` has the pending one too.
 
@@ -68,6 +76,7 @@ class RunView(View):
     outcome: str
     reason: str
     ending_class: str = Field(alias="class")
+    remedy: RemedyView | None
     steps: tuple[StepView, ...]
     definition_of_done: tuple[DoneItem, ...]
     budget: BudgetUse
@@ -113,6 +122,7 @@ def run_view(
     present: frozenset[str] | None = None,
 ) -> RunView:
     """The run. `trace_url` is where a trace is shown, with `{trace_id}` in its place; `present`: see `pending_view`."""
+    now = remedy(run)
     return RunView(
         run_id=run.run_id,
         wake_id=run.wake_id,
@@ -126,6 +136,7 @@ def run_view(
         outcome=run.outcome,
         reason=run.reason,
         ending_class=run.ending_class,
+        remedy=RemedyView(text=now.text, command=now.command) if now else None,
         steps=tuple(step_views(run, entries or ())),
         definition_of_done=tuple(
             DoneItem(id=i.id, text=i.text, done=i.done, evidence=i.evidence) for i in run.done_items

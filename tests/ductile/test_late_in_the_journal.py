@@ -1,6 +1,7 @@
 """A write is given up at its deadline and does its work all the same: what came of it is in the journal of its run."""
 
 import asyncio
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,12 @@ async def test_a_person_who_looks_at_a_write_in_doubt_finds_what_came_of_it(fake
         in_doubt, late = await results(made, run_id)
         assert (await view(made, run_id))["state"] == "escalated"
         shown = await asyncio.to_thread(agentic, "show", run_id, "--url", made.url)
+        heard = await asyncio.to_thread(agentic, "signal", run_id, "approve", "--url", made.url)
+        name, asked, *rest = shlex.split((await view(made, run_id))["remedy"]["command"])
+        went_on = await asyncio.to_thread(agentic, asked, "--max-steps", "1", *rest, "--json", "--url", made.url)
+    assert (heard.code, "this one is final: agentic run" in heard.err) == (6, True), heard
+    assert "find out whether step 1 (probe note) was done" in " ".join(shown.out.replace("│", "").split())
+    assert (name, asked, went_on.document["goal"]) == ("agentic", "run", f"hold note until {gate}"), went_on
     assert (in_doubt["error"]["class"], late["status"]) == ("in_doubt", "ok")
     assert "after the end of the run: ok: done" in shown.out, shown
-    assert len(fake.executions) == 1
+    assert len(fake.executions) == 2, "one for each run"

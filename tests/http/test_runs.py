@@ -243,6 +243,7 @@ async def test_a_run_that_has_ended_hears_nothing(client: httpx2.AsyncClient, ho
     run = await house.play(whole_run())
     answer = await client.post(f"/v1/runs/{run}/signals", json={"kind": "message", "message": "hello?"})
     assert (answer.status_code, code(answer)) == (409, "not_heard")
+    assert "ask for a new one, with `agentic run`" in answer.json()["error"]["message"]
     assert (await house.state(run)).version == 6
 
 

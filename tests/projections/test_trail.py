@@ -234,6 +234,8 @@ def test_a_write_in_doubt_is_told_with_its_end() -> None:
     told = newest(a_waiting_run("post") >> due)
     assert "`in_doubt`, not to be tried again" in told
     assert "the run ended: escalated (in_doubt)" in told
+    assert "*What to do now:* find out whether step 1 (post handle) was done" in told
+    assert "agentic run --context" in told
 
 
 def test_a_spent_budget_ends_the_diary_with_its_reason() -> None:

@@ -1,0 +1,85 @@
+"""What a person does about a run that stopped: said with the reason wherever that is told. Pure."""
+
+import json
+import shlex
+from dataclasses import dataclass
+
+from agent_service.core.state import RunState, Status
+
+LONGEST_GOAL = 300
+"""Characters of a goal that a command repeats; a longer one is to be put in by hand."""
+RAISED_BY = {
+    "budget_steps": "--max-steps",
+    "budget_reframes": "--max-reframes",
+    "budget_tokens": "--max-tokens",
+    "budget_cost": "--max-cost-usd",
+    "budget_time": "--deadline",
+}
+"""The option with which a caller grants more, by the class of the ending."""
+FINAL = "this one is final"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """What to do, in a sentence, and the command with which it goes on."""
+
+    text: str
+    command: str
+
+    def __str__(self) -> str:
+        return f"{self.text}: {self.command}"
+
+
+def remedy(state: RunState) -> Remedy | None:
+    """What to do now; None for a run that goes on, or ended as it should."""
+    if state.status is Status.PAUSED:
+        return _of_a_paused_run(state)
+    if state.status is Status.ESCALATED:
+        return _of_an_escalated_run(state)
+    if state.status is Status.FAILED:
+        return Remedy(text=f"mend what the reason names, then ask for a new run; {FINAL}", command=_new_run(state))
+    return None
+
+
+def _of_a_paused_run(state: RunState) -> Remedy:
+    option = RAISED_BY.get(state.ending_class)
+    if option:
+        command = f"agentic signal {option} … {state.run_id} raise_budget"
+        return Remedy(text="grant it more, and it goes on", command=command)
+    return Remedy(text="once that is mended, let it go on", command=f"agentic signal {state.run_id} resume")
+
+
+def _of_an_escalated_run(state: RunState) -> Remedy:
+    if state.ending_class == "in_doubt":
+        return _in_doubt(state)
+    return Remedy(text=f"{_first(state)}, then ask for a new run; {FINAL}", command=_new_run(state))
+
+
+def _first(state: RunState) -> str:
+    """What comes before a new run, by the class of the ending."""
+    if state.ending_class in ("configuration", "not_allowed"):
+        return "mend what the reason names"
+    if state.ending_class in ("tool_exhausted", "budget_attempts"):
+        return f"see why {_tool(state)} fails, of which `agentic entries {state.run_id}` has every attempt"
+    if option := RAISED_BY.get(state.ending_class):
+        return f"decide what it may have more ({option})"
+    return "read in decisions.md of its workspace how it came to this, and decide what goal or context should say more"
+
+
+def _in_doubt(state: RunState) -> Remedy:
+    found = json.dumps({"after": state.run_id, f"step_{state.step}": "was done"})
+    text = (
+        f"find out whether step {state.step} ({_tool(state)}) was done: by what it should have changed, and by its job "
+        "in Ductile if the reason names one (`ductile job inspect JOB`). Then ask for a new run and tell it what you "
+        f"found (was done, was not done); {FINAL}"
+    )
+    return Remedy(text=text, command=_new_run(state, f"--context {shlex.quote(found)} "))
+
+
+def _tool(state: RunState) -> str:
+    return f"{state.plan.action.tool} {state.plan.action.command}" if state.plan else "the tool"
+
+
+def _new_run(state: RunState, options: str = "") -> str:
+    goal = state.brief.goal
+    return f"agentic run {options}{shlex.quote(goal) if len(goal) <= LONGEST_GOAL else 'GOAL'}"

@@ -2,7 +2,7 @@
 
 from ductile_gateway.adapters.owned_ledger import held
 from ductile_gateway.core.calls import ToolCall, Verdict
-from ductile_gateway.ports import ToolRunner
+from ductile_gateway.ports import Check, ToolRunner, passes
 from groundwork.lease import Lease
 
 
@@ -13,9 +13,12 @@ class OwnedRunner:
         self._runner = runner
         self._lease = lease
 
-    async def run(self, call: ToolCall) -> Verdict:
-        await held(self._lease)
-        return await self._runner.run(call)
+    async def run(self, call: ToolCall, check: Check = passes) -> Verdict:
+        async def passed_and_held() -> None:
+            await check()
+            await held(self._lease)
+
+        return await self._runner.run(call, passed_and_held)
 
     async def resume(self, call: ToolCall) -> Verdict:
         return await self._runner.resume(call)

@@ -54,6 +54,15 @@ class Unreadable(ValueError):
     """A message or a request that can never be taken up; the text says why."""
 
 
+class UnknownRun(Unreadable):
+    """It is about a run that is not in this store. It may be too early, or meant for an agent with another store."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            f"there is no run {run_id} here: if another store has it, serve the agent with that one and send this again"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
     """A message from the bus. `place` names it for good: its stream sequence and the instant it was stored."""
@@ -87,7 +96,8 @@ class Intake:
         self._trace_url = trace_url
 
     async def receive(self, arrival: Arrival) -> None:
-        """One message, with the whole turn that it causes. Raises Unreadable (dead letter) and TryAgain."""
+        """One message, with the whole turn that it causes. Raises TryAgain, or Unreadable (dead letter), of which
+        UnknownRun may pass by itself."""
         try:
             envelope = _read(arrival)
         except Unreadable as error:
@@ -99,7 +109,7 @@ class Intake:
             case AgenticStart() as start:
                 await self._on_start(start, _wake_id(start, envelope.dedupe_key, arrival.place))
             case Cancel() as cancel:
-                await self.follow(await self.cancel(cancel.run_id, cancel.reason))
+                await self.follow(_known(cancel.run_id, await self.cancel(cancel.run_id, cancel.reason)))
             case Signal() as signal:
                 await self._on_signal(signal)
 
@@ -134,7 +144,7 @@ class Intake:
 
     async def _on_result(self, result: ToolResult, place: str, *, malformed: bool = False) -> None:
         event = ToolReturned(at=self._clock.now(), result=result, malformed=malformed, place=place)
-        heard = await self._turns.take(result.run_id, event)
+        heard = _known(result.run_id, await self._turns.take(result.run_id, event))
         if heard.ignored:
             self._counts.add("results_stale")
         elif heard.state and heard.state.final and not heard.effects:
@@ -147,18 +157,21 @@ class Intake:
             return
         error = ToolError(error_class="invalid_result", message=why, retryable=True)
         result = ToolResult(**about.model_dump(), status="error", error=error, completed_at=self._clock.now())
-        await self._on_result(result, "" if about.attempt else arrival.place, malformed=True)
+        with suppress(UnknownRun):
+            await self._on_result(result, "" if about.attempt else arrival.place, malformed=True)
 
     async def _on_signal(self, signal: Signal) -> None:
         try:
             heard = await self.signal(signal)
         except LimitRefused as refusal:
             raise Unreadable(str(refusal)) from refusal
-        await self.follow(heard)
+        await self.follow(_known(signal.run_id, heard))
 
     async def _on_start(self, start: AgenticStart, wake_id: str) -> None:
-        if start.run_id is not None and await self._turns.knows(start.run_id):
-            return  # what we announced ourselves: the run begins by the store
+        if start.run_id is not None:  # an agent has announced it, whose store begins it
+            if not await self._turns.knows(start.run_id):
+                raise UnknownRun(start.run_id)
+            return
         try:
             event = self._accepted(wake_id, start, announce=False)
             run_id, accepted = await self._turns.accept(_wake(wake_id, start), event)
@@ -187,6 +200,12 @@ class Intake:
             callback=start.callback,
             trace_url=trace_url(self._trace_url, run_id),
         )
+
+
+def _known(run_id: str, heard: Transition) -> Transition:
+    if heard.state is None:
+        raise UnknownRun(run_id)
+    return heard
 
 
 def _read(arrival: Arrival) -> Envelope[Any]:

@@ -6,8 +6,9 @@ Cancels and signals have a consumer of their own, so that turns that hold all sl
 import asyncio
 from datetime import UTC, datetime
 
+from agent_service.adapters.patience import Patience
 from agent_service.errors import Misconfigured, TryAgain
-from agent_service.intake import Arrival, Intake, Unreadable
+from agent_service.intake import Arrival, Intake, UnknownRun, Unreadable
 from agent_service.outbox import SOURCE
 from groundwork import nats_errors
 from groundwork.delivery import Delivery
@@ -46,6 +47,7 @@ class NatsIntake:
 
     def __init__(self, link: NatsLink, intake: Intake, *, slots: int) -> None:
         self._intake = intake
+        self._patience = Patience()
         self.rejected = 0
         """How many messages became dead letters."""
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -77,6 +79,8 @@ class NatsIntake:
         arrival = Arrival(subject=delivery.subject, body=delivery.body, place=place, headers=delivery.headers)
         try:
             await self._intake.receive(arrival)
+        except UnknownRun as error:
+            raise self._later_or_never(delivery, error) from error
         except Unreadable as error:
             raise nats_errors.Poison(str(error)) from error
         except TryAgain as error:
@@ -86,6 +90,10 @@ class NatsIntake:
             if not self._broken.done():
                 self._broken.set_exception(error)
             raise nats_errors.TryAgain(str(error)) from error
+
+    def _later_or_never(self, delivery: Delivery, error: UnknownRun) -> nats_errors.BusError:
+        delay = self._patience.delay(delivery)
+        return nats_errors.Poison(str(error)) if delay is None else nats_errors.TryAgain(str(error), delay_s=delay)
 
     def _reject(self, delivery: Delivery, stream: str, reason: str) -> Notice:
         self.rejected += 1

@@ -1,0 +1,70 @@
+"""A message about a run that is not in this store is not acknowledged away: it is tried again, then a dead letter."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.js.api import RawStreamMsg
+
+from schemas import subjects
+from tests.e2e.by_hand import Bench, bench, one_step
+from tests.nats_server import until
+
+ELSEWHERE = {"run_id": "run_elsewhere"}
+RESULT = {
+    **ELSEWHERE,
+    "step": 1,
+    "tool": "look",
+    "status": "ok",
+    "result": {"summary": "seen"},
+    "completed_at": "2026-11-21T12:00:00Z",
+}
+PAYLOADS: dict[str, dict[str, Any]] = {
+    subjects.TOOL_RESULT: RESULT,
+    subjects.CANCEL: ELSEWHERE,
+    subjects.SIGNAL: {**ELSEWHERE, "signal_id": "s1", "kind": "resume"},
+    subjects.START: {**ELSEWHERE, "goal": "record", "wake_id": "theirs"},
+}
+
+
+async def dead_letters(made: Bench) -> list[RawStreamMsg]:
+    jetstream = made.link.jetstream
+    last = (await jetstream.stream_info(subjects.STREAM_DEAD_LETTERS)).state.last_seq
+    found = [await jetstream.get_msg(subjects.STREAM_DEAD_LETTERS, seq) for seq in range(1, last + 1)]
+    return [letter for letter in found if (letter.subject or "").startswith("agentic.dlq.")]
+
+
+async def have_died(made: Bench, number: int) -> bool:
+    return len(await dead_letters(made)) >= number
+
+
+@pytest.mark.parametrize("subject", PAYLOADS)
+async def test_it_is_tried_for_some_seconds_and_then_kept_with_the_reason(tmp_path: Path, subject: str) -> None:
+    async with bench(tmp_path, one_step("look")) as made:
+        began = time.monotonic()
+        await made.publish(subject, {"type": subject, "payload": PAYLOADS[subject]})
+        await until(lambda: have_died(made, 1), within_s=15)
+        took = time.monotonic() - began
+        (letter,) = await dead_letters(made)
+        runs = await made.runs()
+    assert letter.headers
+    assert "no run run_elsewhere here" in letter.headers["Dead-Letter-Reason"]
+    assert letter.headers["Dead-Letter-Deliveries"] == "6"
+    assert took > 4.5
+    assert runs == []
+
+
+async def test_a_flood_of_them_holds_up_no_run(tmp_path: Path) -> None:
+    async with bench(tmp_path, one_step("look")) as made:
+        flood = ({"type": subjects.TOOL_RESULT, "payload": RESULT | {"run_id": f"run_{n}"}} for n in range(500))
+        await asyncio.gather(*(made.publish(subjects.TOOL_RESULT, message) for message in flood))
+        run_id = (await made.wake("ours")).json()["run_id"]
+        began = time.monotonic()
+        await made.answer(await made.request(1))
+        ended = await made.ended(run_id)
+        took = time.monotonic() - began
+        await until(lambda: have_died(made, 500), within_s=30)
+    assert ended["state"] == "done"
+    assert took < 4

@@ -34,6 +34,7 @@ from agent_service.outbox import Outbox
 from agent_service.pace import Pace
 from agent_service.ports import Model
 from agent_service.projections.projector import Projector
+from agent_service.projections.run_files import RunFiles
 from agent_service.projections.workspace import Workspace
 from agent_service.recovery import FORGETTABLE, Recovery
 from agent_service.runs import Runs
@@ -73,7 +74,7 @@ class Agent:
     runs: Runs
     skills: NatsSkills
     thinker: Thinker
-    workspace: Workspace
+    files: RunFiles
     clock: SystemClock
 
 
@@ -100,8 +101,8 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
     link, store = ground.link, ground.store
     clock, feed, bus = SystemClock(), Feed(), NatsBus(link)
     outbox = Outbox(bus, clock)
-    workspace = Workspace(settings.workspaces)
-    projector = Projector(store, workspace, NatsArtifacts(link), live_s=LIVE_TRAIL_S)
+    workspace, artifacts = Workspace(settings.workspaces), NatsArtifacts(link)
+    projector = Projector(store, workspace, artifacts, live_s=LIVE_TRAIL_S)
 
     def committed(commit: Commit) -> None:
         feed.tell(commit.state.run_id)
@@ -137,7 +138,7 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
         ),
         skills=skills,
         thinker=thinker,
-        workspace=workspace,
+        files=RunFiles(workspace, store, artifacts),
         clock=clock,
     )
 
@@ -185,9 +186,7 @@ class _Server(uvicorn.Server):
 
 
 async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket) -> None:
-    http = create_app(
-        agent.runs, agent.workspace, lambda: readiness(agent), agent.settings, metrics=lambda: metrics(agent)
-    )
+    http = create_app(agent.runs, agent.files, lambda: readiness(agent), agent.settings, metrics=lambda: metrics(agent))
     config = uvicorn.Config(
         http,
         loop="none",

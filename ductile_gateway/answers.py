@@ -7,7 +7,7 @@ message with a known key.
 import logging
 
 from ductile_gateway.core import results
-from ductile_gateway.core.artifacts import candidates
+from ductile_gateway.core.artifacts import candidates, sha256_of
 from ductile_gateway.core.asked import Asked
 from ductile_gateway.core.calls import ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.core.entries import Answer, Intent
@@ -70,7 +70,8 @@ class Answers:
             return ()
         run_id = asked.request.run_id
         wanted = [candidates(artifact, asked, place=place) for place, artifact in enumerate(outcome.artifacts)]
-        names = await self._ledger.name_artifacts(run_id, asked.key, wanted)
+        digests = [sha256_of(artifact.content) for artifact in outcome.artifacts]
+        names = await self._ledger.name_artifacts(run_id, asked.key, wanted, digests)
         kept = tuple(Kept(name, artifact) for name, artifact in zip(names, outcome.artifacts, strict=True))
         for one in kept:
             await self._artifacts.put(run_id, one.name, one.artifact.content, one.artifact.content_type)

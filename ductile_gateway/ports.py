@@ -38,11 +38,17 @@ class Ledger(Protocol):
     def published(self, key: str) -> None:
         """The answer is on the bus. Written with whatever is written next; nothing waits for it."""
 
-    async def name_artifacts(self, run_id: str, key: str, candidates: Sequence[Sequence[str]]) -> tuple[str, ...]:
-        """For each artifact of the call the first candidate that no other artifact of the run has, durably its own.
+    async def name_artifacts(
+        self, run_id: str, key: str, candidates: Sequence[Sequence[str]], digests: Sequence[str]
+    ) -> tuple[str, ...]:
+        """For each artifact of the call the first candidate that no other artifact of the run has, durably its own, and
+        beside it its SHA-256 in hex.
 
         The same call and candidates give the same names. Names that differ in case only are the same name.
         """
+
+    async def digest_of(self, run_id: str, name: str) -> str | None:
+        """The digest that was given with the name of the artifact; None where none was."""
 
     async def open_intents(self) -> Sequence[Intent]:
         """Intents without an answer, oldest first."""

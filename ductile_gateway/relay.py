@@ -19,7 +19,14 @@ from pydantic import JsonValue
 
 from ductile_gateway.answers import Answers
 from ductile_gateway.core import policy
-from ductile_gateway.core.artifacts import artifact_arguments, content_type_of, name_in, text_in
+from ductile_gateway.core.artifacts import (
+    artifact_arguments,
+    content_type_of,
+    name_in,
+    named_digest,
+    sha256_of,
+    text_in,
+)
 from ductile_gateway.core.asked import Asked, Unacceptable
 from ductile_gateway.core.calls import AlreadyStarted, ToolCall, ToolOutcome, Unknown, Unwanted, Verdict, failed
 from ductile_gateway.core.entries import Answer, Intent, Past
@@ -36,6 +43,10 @@ A_MOMENT = timedelta(seconds=2)
 """Who asked for a call so short a time ago lived then, and its run with it."""
 WAITED_FOR_LONG = timedelta(seconds=30)
 ASK_AGAIN_S = 0.5
+_CHANGED = (
+    "{argument}: what is stored as {path} is not what its tool made, by its SHA-256: somebody has replaced it, and the "
+    "tool was not given it"
+)
 
 log = logging.getLogger(__name__)
 
@@ -219,6 +230,10 @@ class Relay:
             content = await self._artifacts.get(request.run_id, name)
             if content is None:
                 return failed("not_found", f"{argument}: this run has no artifact {path}", retryable=False)
+            recorded = await self._ledger.digest_of(request.run_id, name) or named_digest(name)
+            if not sha256_of(content).startswith(recorded):
+                log.error("an artifact was replaced", extra=intent.asked.facts() | {"path": path})
+                return failed("artifact_changed", _CHANGED.format(argument=argument, path=path), retryable=False)
             text = text_in(name, content)
             if text is None:
                 return failed("invalid_arguments", f"{argument}: {path} is not text", retryable=False)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from agent_service.core.decide import decide
 from agent_service.core.events import Event, ModelReplied, ModelUsage, RunStarted, ToolReturned, WakeAccepted
@@ -74,8 +75,8 @@ def replied(commit: Commit, decision: Decision, plan: Plan | None = None) -> Com
     return after(commit, reply)
 
 
-def returned(commit: Commit) -> Commit:
-    """The result of the tool that `commit` waits for."""
+def returned(commit: Commit, **told: Any) -> Commit:
+    """The result of the tool that `commit` waits for, with what it `told` besides."""
     pending = commit.state.pending
     assert pending is not None, "the run waits for no tool"
     result = ToolResult(
@@ -83,7 +84,7 @@ def returned(commit: Commit) -> Commit:
         step=pending.step,
         tool=pending.action.tool,
         status="ok",
-        result=ToolOutput(content_type="text/plain", excerpt=f"Page {pending.step} says a part of the answer."),
+        result=ToolOutput(content_type="text/plain", excerpt=f"Page {pending.step} says a part of the answer.", **told),
         completed_at=_later(commit),
         attempt=pending.attempt,
     )

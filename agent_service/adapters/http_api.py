@@ -20,7 +20,7 @@ from agent_service.adapters.http_door import PROBES, Door
 from agent_service.adapters.http_itself import Itself, Readiness
 from agent_service.adapters.http_runs import RunsApi
 from agent_service.desk import Desk
-from agent_service.projections.workspace import Workspace
+from agent_service.projections.run_files import RunFiles
 from agent_service.requests import CancelRequest, SignalRequest, WakeRequest
 from agent_service.runs import Runs
 from agent_service.settings import AgentSettings, Scope
@@ -49,7 +49,7 @@ class Call:
 
 
 def create_app(
-    runs: Runs, workspace: Workspace, readiness: Readiness, settings: AgentSettings, *, metrics: Callable[[], str]
+    runs: Runs, files: RunFiles, readiness: Readiness, settings: AgentSettings, *, metrics: Callable[[], str]
 ) -> FastAPI:
     """The API as an ASGI application. Raises Misconfigured for settings that would open it to the world."""
     app = FastAPI(
@@ -66,7 +66,7 @@ def create_app(
     http_errors.install(app)
     app.add_middleware(Door, allowed_hosts=settings.http.allowed_hosts)
     access = Access(settings.http)
-    api = RunsApi(Desk(runs, trace_url=settings.trace_url), workspace)
+    api = RunsApi(Desk(runs, trace_url=settings.trace_url), files)
     for call in (*_calls_on_runs(api), *_calls_on_itself(Itself(app, readiness, metrics=metrics))):
         _add(app, access, call)
     return app

@@ -1,7 +1,6 @@
 """Files of a run's workspace, as downloads: no browser shows one as a page of this service, and none comes in parts."""
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable
 from pathlib import PurePosixPath
 from typing import TypeVar
 
@@ -10,7 +9,8 @@ from pydantic import BaseModel
 
 from agent_service.projections.disk import TooLarge, Unsafe
 from agent_service.projections.places import IllegalName
-from agent_service.projections.workspace import Listing, Workspace
+from agent_service.projections.run_files import ArtifactChanged, RunFiles
+from agent_service.projections.workspace import Listing
 from agent_service.refusals import Refusal
 
 BYTES = "application/octet-stream"
@@ -41,16 +41,16 @@ class FileList(BaseModel):
     foreign: tuple[str, ...]
 
 
-async def listed(workspace: Workspace, run_id: str) -> FileList:
+async def listed(files: RunFiles, run_id: str) -> FileList:
     """The files of a run, none where it has no folder yet. Refuses (404) what can be no run."""
-    found = await _of_disk(workspace.files, run_id) or Listing(files=(), foreign=())
+    found = await _of_disk(files.files(run_id)) or Listing(files=(), foreign=())
     lines = tuple(FileLine(path=file.path, size=file.size, sha256=file.sha256) for file in found.files)
     return FileList(run_id=run_id, files=lines, foreign=found.foreign)
 
 
-async def download(workspace: Workspace, run_id: str, path: str) -> Response:
-    """One file. Refuses with 404, and with 409 for what is too large to be sent."""
-    content = await _of_disk(workspace.read, run_id, path)
+async def download(files: RunFiles, run_id: str, path: str) -> Response:
+    """One file. Refuses with 404, and with 409 for what is too large to be sent or not what the journal recorded."""
+    content = await _of_disk(files.read(run_id, path))
     if content is None:
         raise _no_file()
     name = PurePosixPath(path)
@@ -58,13 +58,17 @@ async def download(workspace: Workspace, run_id: str, path: str) -> Response:
     return Response(content, headers=headers, media_type=TYPES.get(name.suffix, BYTES))
 
 
-async def _of_disk(read: Callable[..., T], *names: str) -> T:
+async def _of_disk(reading: Awaitable[T]) -> T:
     try:
-        return await asyncio.to_thread(read, *names)
+        return await reading
     except (IllegalName, Unsafe) as error:
         raise _no_file() from error
     except TooLarge as error:
         raise Refusal(409, "too_large_to_send", "the file is too large to be sent: take it from the disk") from error
+    except ArtifactChanged as error:
+        raise Refusal(
+            409, "artifact_changed", f"{error}: somebody has replaced it, and it is not handed out"
+        ) from error
 
 
 def _no_file() -> Refusal:

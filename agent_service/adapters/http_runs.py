@@ -17,8 +17,8 @@ from agent_service.core.state import Status
 from agent_service.desk import Desk, EntryPage, RunPage
 from agent_service.errors import TryAgain
 from agent_service.projections.plain import json_visible
+from agent_service.projections.run_files import RunFiles
 from agent_service.projections.views import RunView
-from agent_service.projections.workspace import Workspace
 from agent_service.requests import CancelAnswer, CancelRequest, SignalAnswer, SignalRequest, WakeAnswer, WakeRequest
 from schemas.events import Id
 
@@ -47,10 +47,10 @@ class StretchQuery(BaseModel):
 class RunsApi:
     """The endpoints. Their docstrings are the API's documentation."""
 
-    def __init__(self, desk: Desk, workspace: Workspace) -> None:
+    def __init__(self, desk: Desk, files: RunFiles) -> None:
         self.slots = Slots()
         self._desk = desk
-        self._workspace = workspace
+        self._files = files
 
     async def wake(self, request: Annotated[WakeRequest, Depends(body_of(WakeRequest))]) -> WakeAnswer:
         """Ask for a run. The answer comes once the run is durable; it may be asked again under the same `wake_id`."""
@@ -92,11 +92,15 @@ class RunsApi:
     async def list_files(self, run_id: str) -> FileList:
         """The files of a run's workspace, with sizes and hashes."""
         await self._desk.check(run_id)
-        return await http_files.listed(self._workspace, run_id)
+        return await http_files.listed(self._files, run_id)
 
     async def download_file(self, run_id: str, path: str) -> Response:
-        """Download one file of a run's workspace."""
-        return await http_files.download(self._workspace, run_id, path)
+        """Download one file of a run's workspace.
+
+        An artifact can be had as soon as the journal names it, and is compared with the hash recorded there (409
+        `artifact_changed`).
+        """
+        return await http_files.download(self._files, run_id, path)
 
     async def cancel_run(
         self, run_id: str, request: Annotated[CancelRequest, Depends(body_of(CancelRequest))]

@@ -47,8 +47,13 @@ class OwnedLedger:
     def published(self, key: str) -> None:
         self._ledger.published(key)
 
-    async def name_artifacts(self, run_id: str, key: str, candidates: Sequence[Sequence[str]]) -> tuple[str, ...]:
-        return await self._ledger.name_artifacts(run_id, key, candidates)
+    async def name_artifacts(
+        self, run_id: str, key: str, candidates: Sequence[Sequence[str]], digests: Sequence[str]
+    ) -> tuple[str, ...]:
+        return await self._ledger.name_artifacts(run_id, key, candidates, digests)
+
+    async def digest_of(self, run_id: str, name: str) -> str | None:
+        return await self._ledger.digest_of(run_id, name)
 
     async def open_intents(self) -> Sequence[Intent]:
         return await self._ledger.open_intents()

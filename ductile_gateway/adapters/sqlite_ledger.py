@@ -43,7 +43,11 @@ WHERE answer IS NULL
 """
 _PUBLISHED = "UPDATE calls SET published = 1 WHERE key = ?"
 _NAME_OF = "SELECT key = ?2 AND place = ?3 FROM artifacts WHERE run_id = ?1 AND name = ?4"
-_TAKE_NAME = "INSERT INTO artifacts (run_id, key, place, name) VALUES (?, ?, ?, ?)"
+_TAKE_NAME = """
+INSERT INTO artifacts (run_id, key, place, name, sha256) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (run_id, name) DO UPDATE SET sha256 = excluded.sha256
+"""
+_DIGEST_OF = "SELECT sha256 FROM artifacts WHERE run_id = ? AND name = ?"
 _OLD = "SELECT key FROM calls WHERE completed_at < ? AND published = 1 ORDER BY completed_at LIMIT ?"
 
 
@@ -72,12 +76,18 @@ class SqliteLedger:
     def published(self, key: str) -> None:
         self._file.later(lambda connection: connection.execute(_PUBLISHED, (key,)))
 
-    async def name_artifacts(self, run_id: str, key: str, candidates: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    async def name_artifacts(
+        self, run_id: str, key: str, candidates: Sequence[Sequence[str]], digests: Sequence[str]
+    ) -> tuple[str, ...]:
         def work(connection: sqlite3.Connection) -> tuple[str, ...]:
-            places = enumerate(candidates)
-            return tuple(_take_name(connection, (run_id, key, place), names) for place, names in places)
+            places = enumerate(zip(candidates, digests, strict=True))
+            return tuple(_take_name(connection, (run_id, key, place), *artifact) for place, artifact in places)
 
         return await self._file.write(work)
+
+    async def digest_of(self, run_id: str, name: str) -> str | None:
+        rows = self._file.read(_DIGEST_OF, (run_id, name))
+        return rows[0][0] if rows else None
 
     async def open_intents(self) -> Sequence[Intent]:
         found = map(_past, self._file.read(OPEN_INTENTS, ()))
@@ -127,12 +137,11 @@ def _answer_values(answer: Answer) -> tuple[object, ...]:
     return (*asked, answer.body, microseconds(answer.completed_at))
 
 
-def _take_name(connection: sqlite3.Connection, owner: tuple[str, str, int], names: Sequence[str]) -> str:
+def _take_name(connection: sqlite3.Connection, owner: tuple[str, str, int], names: Sequence[str], digest: str) -> str:
     for name in names:
         found = connection.execute(_NAME_OF, (*owner, name)).fetchone()
-        if found is None:
-            connection.execute(_TAKE_NAME, (*owner, name))
         if found is None or found[0]:
+            connection.execute(_TAKE_NAME, (*owner, name, digest))
             return name
     raise ValueError(f"all names for an artifact of {owner[1]} are taken: {', '.join(names)}")
 

@@ -41,6 +41,7 @@ _TYPES = {suffix: content_type for content_type, suffix in SUFFIXES.items()} | {
     ".yml": "application/yaml",
 }
 _TEXT = re.compile(r"text/.*|application/(json|xml|yaml|javascript|.*\+json|.*\+xml)")
+_TELLS_ITS_CONTENT = re.compile(r".*-relayed-([0-9a-f]{16})(?:\..*)?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -65,6 +66,17 @@ def candidates(artifact: ProducedArtifact, asked: Asked, *, place: int) -> tuple
         stem = f"{request.tool[:LONGEST_STEM]}-{request.step:02d}"
         return f"{stem}{suffix}", f"{stem}-{request.attempt}{suffix}", f"{stem}-{ours}{suffix}"
     return f"{stem}{suffix}", f"{stem}-{request.step:02d}{suffix}", f"{stem}-{ours}{suffix}"
+
+
+def sha256_of(content: bytes) -> str:
+    """In hex."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def named_digest(name: str) -> str:
+    """The beginning of the digest that the name itself tells, as those of relayed results do; else empty."""
+    found = _TELLS_ITS_CONTENT.fullmatch(name)
+    return found[1] if found else ""
 
 
 def media_type(artifact: ProducedArtifact) -> str:

@@ -4,13 +4,12 @@ An artifact's name holds a hash of its content: the same delivery again means th
 for the same step can never replace one that the journal knows.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 
 from pydantic import JsonValue
 
-from ductile_gateway.core.artifacts import SUFFIXES, media_type, text_of
+from ductile_gateway.core.artifacts import SUFFIXES, media_type, sha256_of, text_of
 from ductile_gateway.core.calls import ProducedArtifact, ToolOutcome
 from ductile_gateway.core.results import MAX_OUTPUT_BYTES, Kept, made_fit, output_of
 from schemas.events import ToolResult
@@ -51,6 +50,6 @@ def _content(text: str, declared: str) -> ProducedArtifact:
 
 
 def _name(result: ToolResult, artifact: ProducedArtifact) -> str:
-    told = hashlib.sha256(artifact.content).hexdigest()[:16]
+    told = sha256_of(artifact.content)[:16]
     suffix = SUFFIXES[media_type(artifact)]
     return f"{result.tool[:LONGEST_TOOL]}-{result.step:02d}-relayed-{told}{suffix}"

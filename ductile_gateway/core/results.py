@@ -6,7 +6,6 @@ path, not the content). The excerpt is of the first one to be read that the summ
 made itself, before its large output.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from typing import Any
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from ductile_gateway.core.artifacts import path_of, text_of
+from ductile_gateway.core.artifacts import path_of, sha256_of, text_of
 from ductile_gateway.core.asked import Asked
 from ductile_gateway.core.calls import JobFacts, ProducedArtifact, ToolOutcome, failed
 from ductile_gateway.core.entries import Answer
@@ -198,5 +197,5 @@ def _listed(one: Kept) -> dict[str, JsonValue]:
         "path": path_of(one.name),
         "content_type": one.artifact.content_type,
         "size": len(one.artifact.content),
-        "sha256": hashlib.sha256(one.artifact.content).hexdigest(),
+        "sha256": sha256_of(one.artifact.content),
     }

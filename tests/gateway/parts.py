@@ -103,6 +103,7 @@ class MemoryLedger:
         self.answers: dict[str, Answer] = {}
         self.unpublished: set[str] = set()
         self.names: dict[tuple[str, str], tuple[str, int]] = {}
+        self.digests: dict[tuple[str, str], str] = {}
 
     async def find(self, key: str) -> Past:
         return self.answers.get(key) or self.intents.get(key)
@@ -123,8 +124,15 @@ class MemoryLedger:
     def published(self, key: str) -> None:
         self.unpublished.discard(key)
 
-    async def name_artifacts(self, run_id: str, key: str, candidates: Sequence[Sequence[str]]) -> tuple[str, ...]:
-        return tuple(self._name(run_id, (key, place), names) for place, names in enumerate(candidates))
+    async def name_artifacts(
+        self, run_id: str, key: str, candidates: Sequence[Sequence[str]], digests: Sequence[str]
+    ) -> tuple[str, ...]:
+        names = tuple(self._name(run_id, (key, place), names) for place, names in enumerate(candidates))
+        self.digests |= {(run_id, name): digest for name, digest in zip(names, digests, strict=True)}
+        return names
+
+    async def digest_of(self, run_id: str, name: str) -> str | None:
+        return self.digests.get((run_id, name))
 
     async def open_intents(self) -> Sequence[Intent]:
         return list(self.intents.values())

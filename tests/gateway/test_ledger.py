@@ -2,7 +2,7 @@
 
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +22,10 @@ from groundwork.storage_errors import StorageBroken
 from tests.gateway.parts import NOON, RUN, MemoryLedger, a_request, asked_for
 
 SECOND = timedelta(seconds=1)
+
+
+async def named(ledger: Ledger, run_id: str, key: str, candidates: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    return await ledger.name_artifacts(run_id, key, candidates, [f"of {key}"] * len(candidates))
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -117,30 +121,30 @@ async def test_old_answers_are_forgotten_once_they_are_published(ledger: Ledger)
 
 async def test_an_artifact_gets_the_first_name_that_no_other_of_the_run_has(ledger: Ledger) -> None:
     candidates = [("a.md", "a-02.md", "a-x.md")]
-    assert await ledger.name_artifacts(RUN, "call-1", candidates) == ("a.md",)
-    assert await ledger.name_artifacts(RUN, "call-2", candidates) == ("a-02.md",)
-    assert await ledger.name_artifacts("other-run", "call-3", candidates) == ("a.md",)
+    assert await named(ledger, RUN, "call-1", candidates) == ("a.md",)
+    assert await named(ledger, RUN, "call-2", candidates) == ("a-02.md",)
+    assert await named(ledger, "other-run", "call-3", candidates) == ("a.md",)
 
 
 async def test_the_same_call_gets_the_same_names_again(ledger: Ledger) -> None:
     candidates = [("a.md", "a-01.md", "a-x.md"), ("a.md", "a-01.md", "a-y.md"), ("b.md", "b-01.md", "b-z.md")]
-    names = await ledger.name_artifacts(RUN, "call-1", candidates)
+    names = await named(ledger, RUN, "call-1", candidates)
     assert names == ("a.md", "a-01.md", "b.md")
-    assert await ledger.name_artifacts(RUN, "call-1", candidates) == names
+    assert await named(ledger, RUN, "call-1", candidates) == names
 
 
 async def test_names_that_differ_in_case_only_are_the_same(ledger: Ledger) -> None:
-    await ledger.name_artifacts(RUN, "call-1", [("Report.md", "x.md")])
-    assert await ledger.name_artifacts(RUN, "call-2", [("report.md", "y.md")]) == ("y.md",)
+    await named(ledger, RUN, "call-1", [("Report.md", "x.md")])
+    assert await named(ledger, RUN, "call-2", [("report.md", "y.md")]) == ("y.md",)
 
 
 async def test_names_are_free_again_once_their_call_is_forgotten(ledger: Ledger) -> None:
     await ledger.answer(an_answer())
-    await ledger.name_artifacts(RUN, an_answer().key, [("a.md", "x.md")])
+    await named(ledger, RUN, an_answer().key, [("a.md", "x.md")])
     ledger.published(an_answer().key)
     await ledger.intend(an_intent(2))
     await ledger.forget_before(NOON + SECOND)
-    assert await ledger.name_artifacts(RUN, "call-2", [("a.md", "y.md")]) == ("a.md",)
+    assert await named(ledger, RUN, "call-2", [("a.md", "y.md")]) == ("a.md",)
 
 
 async def test_more_old_answers_than_are_forgotten_at_once_are_all_forgotten(tmp_path: Path) -> None:
@@ -160,12 +164,12 @@ async def test_the_file_holds_everything_for_the_next_process(tmp_path: Path) ->
         await ledger.intend(an_intent(1))
         await ledger.answer(an_answer(2))
         ledger.published(an_answer(2).key)
-        await ledger.name_artifacts(RUN, "call-1", [("a.md", "x.md")])
+        await named(ledger, RUN, "call-1", [("a.md", "x.md")])
     async with open_ledger(tmp_path) as ledger:
         assert await ledger.open_intents() == [an_intent(1)]
         assert await ledger.find(an_answer(2).key) == an_answer(2)
         assert await ledger.answers_to_publish(NOON + SECOND) == []
-        assert await ledger.name_artifacts(RUN, "call-2", [("a.md", "y.md")]) == ("y.md",)
+        assert await named(ledger, RUN, "call-2", [("a.md", "y.md")]) == ("y.md",)
 
 
 @pytest.mark.parametrize("write", ["intend", "answer"])
@@ -221,3 +225,12 @@ async def test_a_disk_that_failed_ends_the_process(tmp_path: Path) -> None:
         ledger = SqliteLedger(SqliteFile(tmp_path / FILE, cast("GroupCommit", FailedDisk()), reader=reader))
         with pytest.raises(Broken, match="the disk failed"):
             await ledger.answer(an_answer())
+
+
+async def test_the_digest_of_an_artifact_is_that_of_the_call_whose_name_it_is(ledger: Ledger) -> None:
+    for digest in ("first", "made again"):
+        await ledger.name_artifacts(RUN, "call-1", [("a.md",)], [digest])
+        await ledger.name_artifacts(RUN, "call-2", [("a.md", "b.md")], ["of another"])
+        assert await ledger.digest_of(RUN, "a.md") == digest
+    assert await ledger.digest_of(RUN, "b.md") == "of another"
+    assert await ledger.digest_of("another run", "a.md") is None

@@ -1,5 +1,6 @@
 """How to get the rest of what was cut: the gateway, the artifact plugin, and no result that is cut again."""
 
+import hashlib
 import os
 import sys
 from datetime import UTC, datetime
@@ -145,3 +146,15 @@ async def test_bad_arguments_are_told_and_not_tried_again(
     error = (await reader.ask(command, artifact="artifacts/page.html", **arguments)).error
     assert error is not None
     assert (error.error_class, error.retryable) == ("invalid_arguments", False)
+
+
+async def test_an_artifact_that_was_replaced_is_not_given_to_a_tool(reader: Reader) -> None:
+    relayed = f"fetch-02-relayed-{hashlib.sha256(b'told').hexdigest()[:16]}.txt"
+    await reader.world.ledger.name_artifacts(RUN, "call-1", [("a.md",)], [hashlib.sha256(b"told").hexdigest()])
+    for name in ("a.md", relayed):
+        reader.keep(f"artifacts/{name}", b"told")
+        assert (await reader.ask("read", artifact=f"artifacts/{name}")).error is None
+        reader.keep(f"artifacts/{name}", b"forged")
+        error = (await reader.ask("read", artifact=f"artifacts/{name}")).error
+        assert error is not None
+        assert (error.error_class, error.retryable) == ("artifact_changed", False)

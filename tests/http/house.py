@@ -27,6 +27,7 @@ from agent_service.intake import COUNTED, Intake
 from agent_service.journal import Commit, Entry
 from agent_service.outbox import Outbox
 from agent_service.ports import Answer, Archive, Question, RunLine
+from agent_service.projections.run_files import RunFiles
 from agent_service.projections.workspace import Workspace
 from agent_service.requests import MAX_BODY_BYTES
 from agent_service.runs import Runs
@@ -37,6 +38,7 @@ from groundwork.counts import Counts
 from groundwork.http_protocol import BoundedProtocol
 from schemas.catalog import Catalog
 from tests.fakes import FakeClock
+from tests.projections.fakes import Shelf
 from tests.runs import NOON, wake_of
 
 HOST = "127.0.0.1:8700"
@@ -127,6 +129,8 @@ class House:
     bus: SilentBus
     clock: FakeClock
     workspace: Workspace
+    shelf: Shelf
+    files: RunFiles
     wrong: dict[str, str] = field(default_factory=dict)
 
     def client(self, who: str | None = "admin", **more: Any) -> httpx2.AsyncClient:
@@ -194,7 +198,8 @@ async def open_house(
             accepted=lambda: None,
             max_queued=max_queued,
         )
-        workspace = Workspace(folder / "workspaces")
+        workspace, shelf = Workspace(folder / "workspaces"), Shelf({})
+        files = RunFiles(workspace, archive, shelf)
         wrong: dict[str, str] = {}
 
         async def readiness() -> Mapping[str, str]:
@@ -202,8 +207,8 @@ async def open_house(
 
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
         settings = AgentSettings(http=HttpSettings(tokens=known), trace_url=trace_url)
-        app = create_app(runs, workspace, readiness, settings, metrics=lambda: counts.exposed("agentic"))
-        yield House(app, runs, store, archive, feed, bus, clock, workspace, wrong)
+        app = create_app(runs, files, readiness, settings, metrics=lambda: counts.exposed("agentic"))
+        yield House(app, runs, store, archive, feed, bus, clock, workspace, shelf, files, wrong)
 
 
 @contextlib.asynccontextmanager

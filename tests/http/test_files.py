@@ -11,7 +11,7 @@ import pytest
 from agent_service.projections.workspace import MAX_BYTES
 from tests.http import raw
 from tests.http.house import House
-from tests.runs import run_id, whole_run
+from tests.runs import returned, run_id, whole_run
 
 RUN, OTHER = run_id(1), run_id(2)
 PLAN = b"# Plan\n<script>alert(1)</script>\n"
@@ -177,3 +177,17 @@ async def test_a_file_too_large_to_be_sent_is_not_read(client: httpx2.AsyncClien
     os.truncate(folder / "artifacts" / "huge.bin", MAX_BYTES + 1)
     answer = await client.get(f"/v1/runs/{RUN}/workspace/artifacts/huge.bin")
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "too_large_to_send")
+
+
+async def test_an_artifact_can_be_had_with_the_entry_that_names_it_and_only_as_it_was_recorded(
+    client: httpx2.AsyncClient, house: House
+) -> None:
+    path, content = "artifacts/report.md", b"# Report"
+    asked = whole_run(3)[:4]
+    brought = returned(asked[-1], artifacts=[{"path": path, "sha256": hashlib.sha256(content).hexdigest()}])
+    run = await house.play([*asked, brought])
+    house.shelf.contents[path] = content
+    assert (await client.get(f"/v1/runs/{run}/workspace/{path}")).content == content
+    house.shelf.contents[path] = b"# Forged"
+    answer = await client.get(f"/v1/runs/{run}/workspace/{path}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "artifact_changed")

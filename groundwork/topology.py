@@ -6,6 +6,7 @@ StreamConfig and ConsumerConfig; enumerations are given as their strings.
 """
 
 import json
+import shlex
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -186,11 +187,21 @@ def _differences(what: str, settings: Mapping[str, Any], config: object, remedy:
     found = [(field, value, getattr(config, field)) for field, value in settings.items()]
     return [
         Finding(
-            "differs", what, field, _shown(expected), _shown(actual), f"either configure {field} likewise, or: {remedy}"
+            "differs",
+            what,
+            field,
+            _shown(expected),
+            _shown(actual),
+            f"either configure {field} likewise, or: {remedy}{_option(field, expected)}",
         )
         for field, expected, actual in found
         if _comparable(expected) != _comparable(actual)
     ]
+
+
+def _option(field: str, expected: Any) -> str:
+    """For a shell; `$` stands in subjects of the server's own."""
+    return f" --subjects={shlex.quote(','.join(expected))}" if field == "subjects" else ""
 
 
 def _comparable(value: object) -> object:

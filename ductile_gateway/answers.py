@@ -12,6 +12,7 @@ from ductile_gateway.core.asked import Asked
 from ductile_gateway.core.calls import ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.core.entries import Answer, Intent
 from ductile_gateway.core.results import Kept
+from ductile_gateway.errors import NoRoom
 from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Clock, Ledger
 from schemas import keys, subjects
 
@@ -33,6 +34,9 @@ class Answers:
             outcome = results.made_fit(outcome)
             kept = await self._keep(asked, outcome)
             answer = results.answer_to(asked, outcome, kept, at=self._clock.now())
+        except NoRoom as error:
+            outcome = results.without_room(outcome, str(error))
+            answer = results.answer_to(asked, outcome, (), at=self._clock.now())
         except (CannotKeep, ValueError, RecursionError) as error:  # numbers without end, levels without number
             why = error if isinstance(error, CannotKeep) else type(error).__name__
             message = f"the tool has run, but what it brought cannot be kept: {why}"

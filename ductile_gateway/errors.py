@@ -1,7 +1,7 @@
 """Errors of the gateway, named by what to do about them.
 
 Unacceptable      no delivery of this message can ever succeed: to the dead letters (core/asked.py)
-TryAgain          not done for now: the same again, later
+TryAgain          not done for now: the same again, later (NoRoom: once a person has made room)
 Broken            nothing more can be stored or sent: restart the process, which resumes what was under way
 Misconfigured     nothing works before a person mends the configuration
 """
@@ -13,6 +13,10 @@ class TryAgain(Exception):
     def __init__(self, message: str, delay_s: float = 1.0) -> None:
         super().__init__(message)
         self.delay_s = delay_s
+
+
+class NoRoom(TryAgain):
+    """The place is full until a person makes room; the message says how."""
 
 
 class Broken(Exception):

@@ -82,7 +82,7 @@ class Artifacts(Protocol):
     """Contents too large for a message, by run and name. The last content put under a name is the content."""
 
     async def put(self, run_id: str, name: str, content: bytes, content_type: str) -> None:
-        """Stored on return. Raises CannotKeep for a run id or name that the store does not take."""
+        """Stored on return. Raises NoRoom, and CannotKeep for a run id or name that the store does not take."""
 
     async def get(self, run_id: str, name: str) -> bytes | None:
         """The content, or None when there is none."""

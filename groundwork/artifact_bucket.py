@@ -14,11 +14,12 @@ from typing import TypeVar
 
 import nats.errors
 from nats.js.api import ObjectInfo, ObjectMeta
-from nats.js.errors import BucketNotFoundError, NotFoundError
+from nats.js.errors import APIError, BucketNotFoundError, NotFoundError
 from nats.js.object_store import ObjectStore
 
-from groundwork.nats_errors import BusError, Misconfigured, Refused, TryAgain
+from groundwork.nats_errors import BusError, BusFull, Misconfigured, Refused, TryAgain
 from groundwork.nats_link import NatsLink
+from groundwork.publishing import FULL
 
 T = TypeVar("T")
 
@@ -45,7 +46,8 @@ class Stored:
 
 
 class ArtifactBucket:
-    """The bucket `name`, which has to exist. All methods raise TryAgain when the server does not answer."""
+    """The bucket `name`, which has to exist. All methods raise TryAgain when the server does not answer, `put` also
+    BusFull."""
 
     def __init__(self, link: NatsLink, name: str) -> None:
         self._link = link
@@ -96,8 +98,16 @@ class ArtifactBucket:
             return await asyncio.wait_for(answer, PATIENCE_SECONDS)
         except NotFoundError:
             raise
+        except APIError as error:
+            raise self._named(error) from error
         except (nats.errors.Error, OSError, TimeoutError) as error:
             raise TryAgain(f"the bucket {self._name} did not answer: {error!r}") from error
+
+    def _named(self, error: APIError) -> TryAgain:
+        if error.err_code not in FULL:
+            return TryAgain(f"the bucket {self._name} did not answer: {error!r}")
+        room = f"`nats stream edit OBJ_{self._name} --max-bytes=SIZE`, or free disk space"
+        return BusFull(f"the bucket {self._name} is full ({error.description}). Make room: {room}")
 
 
 def _checked(key: str) -> str:

@@ -30,7 +30,7 @@ _SUBJECT = re.compile(r"[!-)+-\-/-=?-~]+(?:\.[!-)+-\-/-=?-~]+)*")
 MOST_IDS = 20
 """How many ids in a row a message is tried under before somebody is taken to be squatting on them."""
 
-_FULL = {10002, 10023, 10028, 10047, 10077}
+FULL = {10002, 10023, 10028, 10047, 10077}
 # The same id is being stored at this moment; too many requests. So is every error of class 5xx.
 _TRANSIENT = {10158, 10167}
 _NO_MESSAGE = 10037
@@ -117,7 +117,7 @@ def read_stored(answer: Msg, what: str) -> Stored | None:
 def _error(error: Mapping[str, Any], subject: str) -> BusError:
     code = error.get("err_code", 0)
     text = f"{subject}: {error.get('description')} (JetStream error {code})"
-    if code in _FULL:
+    if code in FULL:
         return BusFull(f"{text}. Make room: raise the stream's limits or free disk space")
     if code in _TRANSIENT or error.get("code", 0) >= 500:
         return TryAgain(text)

@@ -27,7 +27,7 @@ MAX_SUMMARY = 500
 SAME_RESULT_LIMIT = 3
 OF_THE_CALL = frozenset({"job_id", "attempts", "last_error"})
 """What an executor tells of how it carried out a call, beside what the tool brought."""
-HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed"})
+HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed", "storage_full"})
 """Error classes that neither another attempt nor another plan can mend."""
 
 

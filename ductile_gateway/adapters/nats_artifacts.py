@@ -1,9 +1,10 @@
 """Artifacts in the bucket of the NATS object store, under `<run_id>/<name>`."""
 
 from ductile_gateway.adapters.nats_bus import remedy
+from ductile_gateway.errors import NoRoom
 from ductile_gateway.ports import CannotKeep
 from groundwork.artifact_bucket import ArtifactBucket, NoSuchArtifact
-from groundwork.nats_errors import BusError, Refused
+from groundwork.nats_errors import BusError, BusFull, Refused
 
 
 class NatsArtifacts:
@@ -17,6 +18,8 @@ class NatsArtifacts:
             await self._bucket.put(f"{run_id}/{name}", content, content_type)
         except Refused as error:
             raise CannotKeep(str(error)) from error
+        except BusFull as error:
+            raise NoRoom(str(error)) from error
         except BusError as error:
             raise remedy(error) from error
 

@@ -75,8 +75,9 @@ class ToolOutcome:
 
     ok: `text` for people, `output` for programs, `artifacts`. error: `message`, `error_class` (the tool says transient,
     timeout, invalid_arguments, not_found, tool_error or configuration; of what it did not say, timeout, bad_output,
-    expired) and `retryable`: whether another attempt can help, not whether it is allowed. After timeout and bad_output
-    a write may have done its work; what expired was not started. `job`: how it came about, which is not the outcome.
+    expired, storage_full) and `retryable`: whether another attempt can help, not whether it is allowed. After timeout
+    and bad_output a write may have done its work; after storage_full it has; what expired was not started.
+    `job`: how it came about, which is not the outcome.
     """
 
     status: Literal["ok", "error"]

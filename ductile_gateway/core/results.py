@@ -31,6 +31,7 @@ MAX_ARTIFACTS = 100
 MAX_RESULT_BYTES = 512 * 1024
 """More than the largest result that follows from the limits above."""
 
+NO_ROOM = "storage_full"
 UNSEEN = frozenset({"timeout", "in_doubt"})
 """Errors that say of a call that nobody saw its end."""
 
@@ -83,6 +84,16 @@ def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: d
         body=message.body(),
         completed_at=at,
     )
+
+
+def without_room(outcome: ToolOutcome, why: str) -> ToolOutcome:
+    """A fit outcome whose artifacts found no room: an error for a person, with the beginning of what the tool brought.
+
+    The tool has run and is not run again. Waiting would hold the step up until its deadline, and say nothing."""
+    texts = (text for artifact in outcome.artifacts if (text := text_of(artifact)) is not None)
+    began = cut("\n".join(filter(None, (outcome.text, next(texts, "")))), EXCERPT_BYTES)
+    message = f"the tool has run, and there was no room for what it brought: {why}. It brought: {began or 'no text'}"
+    return replace(outcome, status="error", error_class=NO_ROOM, message=message, artifacts=(), output={})
 
 
 def late_answer(answer: Answer, outcome: ToolOutcome, *, at: datetime) -> Answer | None:

@@ -138,7 +138,7 @@ def test_a_timer_of_an_attempt_that_has_answered_does_nothing() -> None:
 # Errors for a person
 
 
-@pytest.mark.parametrize("error_class", ["configuration", "not_allowed", "in_doubt"])
+@pytest.mark.parametrize("error_class", ["configuration", "not_allowed", "in_doubt", "storage_full"])
 def test_an_error_that_no_plan_can_mend_escalates(error_class: str) -> None:
     run = a_waiting_run("post")
     run >> errs(error_class) << escalates(error_class)

@@ -10,6 +10,7 @@ import pytest
 
 from groundwork.embedded_nats import EmbeddedNats
 from groundwork.nats_link import NatsLink
+from groundwork.topology import BucketSpec, Topology, create_missing
 from schemas import subjects
 from schemas.catalog import Catalog
 from schemas.events import ToolResult
@@ -152,6 +153,22 @@ async def test_the_tools_inside_the_process_serve_for_benchmarks(
         result = await the_result(link)
     assert result.result is not None
     assert result.result.model_dump()["output"] == {"a": 1}
+
+
+async def test_what_finds_no_room_in_the_bucket_ends_the_step_at_once_with_the_remedy(
+    link: NatsLink, tmp_path: Path, nats_server: EmbeddedNats
+) -> None:
+    await create_missing(link, Topology(buckets=(BucketSpec(subjects.ARTIFACT_BUCKET, {"max_bytes": 1 << 16}),)))
+    await a_bus(link)
+    inside = Gateway(tmp_path, nats_server.url, runner="in_process")
+    await send(link, a_request(tool="echo", payload={"a": "well " * 40_000}), "echo")
+    with inside.serving():
+        error = (await the_result(link)).error
+    assert error is not None
+    assert (error.error_class, error.retryable) == ("storage_full", False)
+    assert "the tool has run" in error.message
+    assert f"`nats stream edit OBJ_{subjects.ARTIFACT_BUCKET} --max-bytes=SIZE`" in error.message
+    assert "well well well" in error.message
 
 
 async def test_two_gateways_never_share_a_store(gateway: Gateway) -> None:

@@ -1,12 +1,13 @@
 """Artifacts in the object store of a real server."""
 
+import asyncio
 import hashlib
 
 import pytest
 
 from groundwork.artifact_bucket import ArtifactBucket, NoSuchArtifact, Stored
 from groundwork.embedded_nats import EmbeddedNats
-from groundwork.nats_errors import Misconfigured, Refused
+from groundwork.nats_errors import BusFull, Misconfigured, Refused
 from groundwork.nats_link import NatsLink
 from groundwork.topology import BucketSpec, Topology, create_missing
 from tests.nats_server import until
@@ -49,6 +50,16 @@ async def test_other_content_replaces_the_former_and_leaves_nothing_of_it(
     await bucket.put("a", b"new", "text/plain")
     assert await bucket.get("a") == b"new"
     assert await messages(link) == 2  # one piece and its description
+
+
+async def test_a_full_bucket_says_so_at_once_with_what_to_do_and_what_it_has_stays(link: NatsLink) -> None:
+    await create_missing(link, Topology(buckets=(BucketSpec("small", {"max_bytes": 1 << 17}),)))
+    bucket = ArtifactBucket(link, "small")
+    await bucket.put("a", b"x" * 1000, "text/plain")
+    async with asyncio.timeout(5):
+        with pytest.raises(BusFull, match=r"bucket small is full .*nats stream edit OBJ_small --max-bytes"):
+            await bucket.put("b", b"y" * (1 << 18), "text/plain")
+    assert await bucket.get("a") == b"x" * 1000
 
 
 async def test_the_list_has_what_begins_with_the_prefix_in_order(bucket: ArtifactBucket) -> None:

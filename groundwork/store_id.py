@@ -6,12 +6,17 @@ from pathlib import Path
 ID_FILE = "store.id"
 
 
-def store_id(folder: Path) -> str:
-    """The id of the store in an existing folder. Raises OSError."""
+def known_id(folder: Path) -> str:
+    """The id of the store in a folder; empty if it has none yet. Raises OSError."""
     file = folder / ID_FILE
-    known = file.read_text(encoding="ascii").strip() if file.exists() else ""
+    return file.read_text(encoding="ascii").strip() if file.exists() else ""
+
+
+def store_id(folder: Path) -> str:
+    """The id of the store in an existing folder, made if it has none yet. Raises OSError."""
+    known = known_id(folder)
     if known:
         return known
     made = f"store_{secrets.token_hex(8)}"
-    file.write_text(f"{made}\n", encoding="ascii")
+    (folder / ID_FILE).write_text(f"{made}\n", encoding="ascii")
     return made

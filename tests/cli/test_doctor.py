@@ -280,7 +280,10 @@ def test_subjects_match_patterns_as_the_server_matches_them(pattern: str, subjec
 def test_permissions_that_are_not_limited_deny_nothing() -> None:
     assert denied({}) == []
     assert denied({"publish": {}}) == []
-    assert denied({"publish": {"allow": ["agentic.>", "agent.>", "$JS.>", "ductile-gateway.>"]}}) == []
+    assert (
+        denied({"publish": {"allow": ["agentic.>", "agent.>", "$JS.>", "ductile-gateway.>", "$KV.agentic-leases.>"]}})
+        == []
+    )
 
 
 def test_what_is_not_allowed_or_is_denied_is_denied() -> None:
@@ -327,3 +330,25 @@ async def up(address: str) -> None:
         else:
             await link.close()
             return
+
+
+async def test_it_is_shown_who_owns_the_bus_and_a_stranger_there_is_a_warning(
+    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
+) -> None:
+    await create_missing(link, topology(max_gib=1))
+    config = configured(tmp_path, nats_server.url)
+    unowned = await found(config)
+    with started("serve", "--config", config) as agent:
+        assert agent.stderr
+        next(line for line in agent.stderr if '"ready"' in line)
+        owned = (await found(config))["agent lease"]
+        (tmp_path / "other").mkdir()
+        stranger = (await found(configured(tmp_path / "other", nats_server.url)))["agent lease"]
+        interrupt(agent)
+        agent.wait()
+    free = (await found(config))["agent lease"]
+    assert {unowned[f"{name} lease"].text for name in ("agent", "gateway")} == {"nobody has had it yet"}
+    assert (owned.mark, f"process {agent.pid} on " in owned.text, "epoch 1" in owned.text) == ("ok", True, True)
+    assert stranger.mark == "warning"
+    assert "agentic serve --take-over" in stranger.remedy
+    assert free.text.startswith("free: given back 0.")

@@ -8,6 +8,7 @@ from typing import Any
 from agent_service.adapters.nats_topology import topology
 from agent_service.cli.doctor.check import Check, ok, warning, wrong
 from agent_service.cli.doctor.gateway import gateway
+from agent_service.cli.doctor.leases import leases
 from agent_service.cli.doctor.permissions import denied
 from agent_service.cli.doctor.places import SKEW
 from agent_service.cli.show import seconds
@@ -41,7 +42,10 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Check]:
         jetstream = await _jetstream(link)
         yield jetstream
         if jetstream.mark != "wrong":
-            yield await _topology(link)
+            yield (streams := await _topology(link))
+            if streams.mark != "wrong":
+                async for check in leases(link, settings.store):
+                    yield check
         async for check in _login(link):
             yield check
         async for check in gateway(link, settings.tools):

@@ -22,6 +22,8 @@ NEEDED = (
     subjects.REJECTED,
     subjects.CATALOG,
     subjects.STATUS,
+    f"$KV.{subjects.LEASE_BUCKET}.{subjects.LEASE_AGENT}",
+    *(f"$JS.API.STREAM.{asked}.KV_{subjects.LEASE_BUCKET}" for asked in ("INFO", "MSG.GET")),
     *(
         f"$JS.API.CONSUMER.MSG.NEXT.{subjects.STREAM}.{name}"
         for name in (subjects.DURABLE_LOOP, subjects.DURABLE_CONTROL)

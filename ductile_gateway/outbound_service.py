@@ -84,8 +84,7 @@ async def _look(outbox: SqliteOutbox, outbound: Outbound, clock: Clock) -> Seque
         found.append(Finding(name="outbound", mark="warning", text=text, remedy=remedy))
     if backlog.dead:
         text = f"{backlog.dead} deliveries were given up in the last {KEPT.days} days"
-        remedy = f"nats stream view {subjects.STREAM_DEAD_LETTERS} --subject={subjects.DEAD_LETTERS_OUTBOUND}"
-        found.append(Finding(name="outbound", mark="warning", text=text, remedy=remedy))
+        found.append(Finding(name="outbound", mark="warning", text=text, remedy="see them with `agentic dlq ls`"))
     for event, count in sorted(outbound.unheard.items()):
         text = f"{count} times {event} was told to Ductile, and no pipeline there listens to it"
         remedy = "add a pipeline on it, or take it out of gateway.outbound.relay.types"

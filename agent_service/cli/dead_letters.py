@@ -23,6 +23,8 @@ from groundwork import nats_errors, nats_link
 from groundwork.publishing import Published
 
 CONNECT_WITHIN_S = 5.0
+LONGEST_CELL = 120
+"""Characters; `show` has the whole."""
 COLUMNS = ("id", "when (UTC)", "subject", "reason", "deliveries", "run")
 
 
@@ -134,12 +136,12 @@ def _tell(for_programs: dict[str, Any], for_people: str, as_json: bool) -> None:
 def _table(letters: Sequence[DeadLetter], everything: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in (*COLUMNS, *(["state"] if everything else [])):
-        table.add_column(column, no_wrap=column in ("id", "when (UTC)"), overflow="fold")
+        table.add_column(column, no_wrap=column in ("id", "when (UTC)", "run"), overflow="fold")
     for letter in letters:
         line = letter.for_programs()
         cells = [line["id"], instant(letter.buried)[:19], line["subject"], line["reason"], line["deliveries"]]
         state = [f"{line['state']} by {letter.settled.by}" if letter.settled else "open"] if everything else []
-        table.add_row(*(Text(one_line(str(cell), 400)) for cell in (*cells, line["run_id"] or "", *state)))
+        table.add_row(*(Text(one_line(str(cell), LONGEST_CELL)) for cell in (*cells, line["run_id"] or "", *state)))
     return table
 
 

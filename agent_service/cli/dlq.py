@@ -9,8 +9,12 @@ from agent_service.cli.options import AsJson, ConfigNearby, examples
 
 commands = typer.Typer(no_args_is_help=True)
 
-Number = Annotated[int, typer.Argument(min=1, help="The letter's id, as `agentic dlq ls` shows it.", metavar="ID")]
-Numbers = Annotated[list[int], typer.Argument(min=1, help="Ids, as `agentic dlq ls` shows them.", metavar="ID...")]
+Number = Annotated[
+    int, typer.Argument(min=1, max=2**53, help="The letter's id, as `agentic dlq ls` shows it.", metavar="ID")
+]
+Numbers = Annotated[
+    list[int], typer.Argument(min=1, max=2**53, help="Ids, as `agentic dlq ls` shows them.", metavar="ID...")
+]
 
 
 @commands.callback()

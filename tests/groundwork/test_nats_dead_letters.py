@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
+from nats.aio.msg import Msg
 from nats.js.api import RawStreamMsg
 from nats.js.errors import NotFoundError
 
@@ -219,6 +220,19 @@ async def test_a_notice_is_given_of_a_dead_letter_once_it_is_buried(bus: NatsLin
         {"Of": "work.a", "Nats-Msg-Id": "notice:WORK:1"},
     )
     assert (notice.seq or 0) > (buried.seq or 0)
+
+
+async def test_a_notice_that_no_stream_takes_is_heard_once_by_who_listens(bus: NatsLink) -> None:
+    heard: list[str] = []
+
+    async def hear(message: Msg) -> None:
+        heard.append(message.subject)
+
+    await bus.subscribe("no.stream.>", hear)
+    await bus.publish("work.a", b"body", msg_id="one", headers={})
+    async with consuming(bus, poisonous, notify=nowhere):
+        await dead_letter(bus)
+    assert heard == ["no.stream.takes.this"]
 
 
 @pytest.mark.parametrize("notify", [nowhere, impossible])

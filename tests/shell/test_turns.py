@@ -221,6 +221,18 @@ async def test_a_cloudevent_that_comes_again_with_its_source_and_id_is_the_same_
     assert len(await world.store.runs(status=None, limit=10, before=None)) == 1
 
 
+async def test_a_cloudevent_that_carries_a_result_ends_its_step() -> None:
+    world = World()
+    world.start()
+    await world.intake.receive(_arrival(world, 0))
+    run_id = (await world.state()).run_id
+    result = {"run_id": run_id, "step": 1, "tool": "append", "status": "ok", "completed_at": "2026-11-22T12:00:00Z"}
+    event = {"specversion": "1.0", "id": "r-1", "source": "/hands", "type": subjects.TOOL_RESULT, "data": result}
+    body = json.dumps(event).encode()
+    await world.intake.receive(Arrival(subject=subjects.TOOL_RESULT, body=body, place="2"))
+    assert (await world.state()).has_finished(1)
+
+
 async def test_a_refused_message_is_told_what_was_expected_and_nothing_of_it_is_quoted() -> None:
     with pytest.raises(Unreadable) as refused:
         await World().intake.receive(Arrival(subject=subjects.START, body=b'{"type": "s3cret", "aim": 1}', place="1"))

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -60,6 +61,8 @@ class Service:
     def __init__(self, name: str, command: tuple[str, ...], log_file: Path) -> None:
         self.name = name
         self.starts = 0
+        self.started_at = 0.0
+        """By the wall clock, in seconds: when the newest process was asked for."""
         self._command = command
         self._log_file = log_file
         self._process: asyncio.subprocess.Process | None = None
@@ -84,6 +87,7 @@ class Service:
 
     async def _once(self) -> None:
         with self._log_file.open("ab") as output:
+            self.started_at = time.time()
             self._process = await asyncio.create_subprocess_exec(
                 *tied_to_us(list(self._command)),
                 stdin=asyncio.subprocess.DEVNULL,

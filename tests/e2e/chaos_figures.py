@@ -1,0 +1,324 @@
+"""What a kill -9 costs: `make chaos-figures` kills again and again at random moments and prints what it saw, as JSON.
+
+The load is closed: so many runs are open all the time, each of five steps with a tool that writes (a process of its
+own, which notes every time it runs) and decisions of 0 ms. Before each kill a random time passes, drawn from the seed.
+
+A resume is from the start of the killed process (of nats-server: from its answering again; of all: from the last of
+them) to the next message of its kind that the stream stores for the first time: a tool request, of the gateway a tool
+result. The stream's own clock is this machine's. Starting a process is part of it, the pause before is not.
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import math
+import random
+import sqlite3
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agent_service.dev import DevOptions, DevStack, Service, stack
+from groundwork import nats_link
+from groundwork.delivery import Delivery
+from groundwork.nats_errors import TryAgain
+from groundwork.nats_link import NatsLink
+from groundwork.nats_settings import NatsSettings
+from groundwork.pull_loop import consume
+from groundwork.settling import DeadLetters
+from groundwork.topology import ConsumerSpec, Topology, create_missing
+from schemas import keys, subjects
+
+STEPS = 5
+VICTIMS = ("agent", "gateway", "nats-server", "all")
+OPEN_RUNS = (1, 100, 1000)
+KILLS = 18
+"""Of each victim at each number of open runs: 216 together."""
+LONGEST_LULL_S = 1.0
+LOOK_S = 0.005
+RESUMED_WITHIN_S = 60.0
+ENDED_WITHIN_S = 600.0
+ENDINGS = (subjects.COMPLETED, subjects.ESCALATED, subjects.FAILED, subjects.CANCELLED)
+WATCHER = "chaos"
+
+MANIFEST = {
+    "manifest_spec": "ductile.plugin",
+    "manifest_version": 1,
+    "name": "ledger",
+    "version": "0.1.0",
+    "protocol": 2,
+    "entrypoint": "run.sh",
+    "description": "Notes that it was called.",
+    "concurrency_safe": True,
+    "commands": [
+        {"name": "note", "type": "write", "description": "Note the call.", "input_schema": {"type": "object"}}
+    ],
+}
+PLUGIN = """#!/bin/sh
+printf '%s\\n' "$(cat)" >>'{calls}'
+echo '{{"status": "ok", "result": "noted"}}'
+"""
+
+
+def script() -> dict[str, Any]:
+    """Five calls, each of which names its run and step, then done."""
+    plan = {"action": {"tool": "ledger", "command": "note", "arguments": {"call": "$goal after step $step"}}}
+    met = [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]
+    frame = {"goal_statement": "Note.", "definition_of_done": ["one", "two", "three"]}
+    return {
+        "name": "chaos",
+        "rules": [
+            {
+                "phase": "reflect",
+                "when": {"steps": STEPS},
+                "reflect": {"verdict": "done", "summary": "noted", "met": met},
+            },
+            {"phase": "reflect", "reflect": {"verdict": "continue", "summary": "on"}, "plan": plan},
+            {"phase": "plan", "plan": plan},
+            {"phase": "frame", "frame": frame},
+        ],
+    }
+
+
+class Load:
+    """Keeps a number of runs open, until it is told to let them end."""
+
+    def __init__(self, link: NatsLink) -> None:
+        self._link = link
+        self._ended: dict[str, asyncio.Event] = {}
+        self._names = (f"run {number}" for number in itertools.count(1))
+        self.endings: Counter[str] = Counter()
+        self.closing = False
+
+    async def keep_one_open(self) -> None:
+        while not self.closing:
+            name = next(self._names)
+            ended = self._ended[name] = asyncio.Event()
+            await self._start(name)
+            await ended.wait()
+
+    async def take(self, delivery: Delivery) -> None:
+        """An ending; one that comes twice counts once."""
+        ended = self._ended.pop(json.loads(delivery.body)["payload"]["goal"], None)
+        if ended is not None:
+            self.endings[delivery.subject] += 1
+            ended.set()
+
+    @property
+    def open(self) -> int:
+        return len(self._ended)
+
+    async def _start(self, name: str) -> None:
+        key = keys.start(name.replace(" ", "-"))
+        body = json.dumps({"type": subjects.START, "payload": {"goal": name}, "dedupe_key": key}).encode()
+        while True:
+            try:
+                await self._link.publish(subjects.START, body, msg_id=key, headers={})
+            except TryAgain:
+                continue
+            return
+
+
+@dataclass(slots=True)
+class Cell:
+    """One victim at one number of open runs. Times in seconds."""
+
+    resumes: list[float] = field(default_factory=list)
+    asked_again: int = 0
+    """Runs that waited for the model when the agent was killed: its call is made again, if it had been made."""
+
+
+@dataclass(slots=True)
+class House:
+    made: DevStack
+    link: NatsLink
+    calls: Path
+    """One line for each time the tool ran."""
+
+    async def kill(self, victim: str, cell: Cell) -> None:
+        """Kill it, see it started again, and note how long it took to go on."""
+        number, killed = await self._newest(), time.time()
+        services = self._services(victim)
+        before = {service: service.starts for service in services}
+        for service in services:
+            service.kill()
+        if victim in ("agent", "all"):
+            cell.asked_again += self._asking()
+        back = await self._nats_again() if victim in ("nats-server", "all") else killed
+        for service in services:
+            back = max(back, await _started(service, before[service]))
+        subject = subjects.TOOL_RESULT if victim == "gateway" else subjects.ALL_TOOL_REQUESTS
+        cell.resumes.append(await self._next(subject, number, back) - back)
+
+    def tools_run_twice(self) -> int:
+        seen = Counter(_call(line) for line in self.calls.read_text().splitlines())
+        return sum(1 for times in seen.values() if times > 1)
+
+    def _services(self, victim: str) -> Sequence[Service]:
+        chosen = {
+            "agent": (self.made.agent,),
+            "gateway": (self.made.gateway,),
+            "all": (self.made.agent, self.made.gateway),
+        }
+        return chosen.get(victim, ())
+
+    async def _nats_again(self) -> float:
+        self.made.nats.kill()
+        await self.made.nats.start()
+        return time.time()
+
+    def _asking(self) -> int:
+        path = self.made.options.folder / "agent" / "runs.db"
+        question = "SELECT count(*) FROM runs WHERE status = 'running' AND state ->> '$.asking' IS NOT NULL"
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+            return int(database.execute(question).fetchone()[0])
+
+    async def _newest(self) -> int:
+        return int((await self.link.jetstream.stream_info(subjects.STREAM)).state.last_seq)
+
+    async def _next(self, subject: str, number: int, since: float) -> float:
+        """When the first message of that subject was stored after message `number` and not before `since`."""
+        async with asyncio.timeout(RESUMED_WITHIN_S):
+            while True:
+                found = await self._stored(subject, number + 1)
+                if found is None:
+                    await asyncio.sleep(LOOK_S)
+                    continue
+                number, at = found
+                if at >= since:
+                    return at
+
+    async def _stored(self, subject: str, number: int) -> tuple[int, float] | None:
+        question = json.dumps({"seq": number, "next_by_subj": subject}).encode()
+        try:
+            answer = json.loads(
+                await self.link.request(f"$JS.API.STREAM.MSG.GET.{subjects.STREAM}", question, timeout_s=1)
+            )
+        except TryAgain:
+            return None
+        if "error" in answer:
+            return None
+        return answer["message"]["seq"], datetime.fromisoformat(answer["message"]["time"]).timestamp()
+
+
+async def _started(service: Service, before: int) -> float:
+    while service.starts == before:  # noqa: ASYNC110 - a fact of another task, looked for often enough
+        await asyncio.sleep(LOOK_S)
+    return service.started_at
+
+
+def _call(line: str) -> str:
+    request = json.loads(line)
+    payload = request.get("payload") or request["event"]["payload"]
+    return str(payload["call"])
+
+
+@asynccontextmanager
+async def house(folder: Path) -> AsyncIterator[House]:
+    calls, plugin = folder / "calls", folder / "plugins" / "ledger"
+    plugin.mkdir(parents=True)
+    calls.touch()
+    (plugin / "manifest.yaml").write_text(yaml.safe_dump(MANIFEST))
+    (plugin / "run.sh").write_text(PLUGIN.format(calls=calls))
+    (plugin / "run.sh").chmod(0o755)
+    (folder / "script.yaml").write_text(yaml.safe_dump(script()))
+    options = DevOptions(
+        folder=folder / "stack",
+        script=folder / "script.yaml",
+        plugins=(plugin.parent,),
+        agent={"log": {"level": "warning"}},
+        gateway={"log": {"level": "warning"}},
+    )
+    async with stack(options) as made:
+        link = await nats_link.connect(NatsSettings(urls=(made.nats.url,), name=WATCHER))
+        try:
+            yield House(made, link, calls)
+        finally:
+            await link.close()
+
+
+@asynccontextmanager
+async def loaded(house: House, open_runs: int) -> AsyncIterator[Load]:
+    """So many open runs; on leaving, all have ended, or have had their time."""
+    watcher = ConsumerSpec(subjects.STREAM, WATCHER, {"filter_subjects": list(ENDINGS), "ack_policy": "explicit"})
+    await create_missing(house.link, Topology(consumers=(watcher,)))
+    load, dead = Load(house.link), DeadLetters(subjects.DEAD_LETTERS_LOOP)
+    watching = consume(
+        house.link, subjects.STREAM, WATCHER, slots=64, handler=load.take, dead_letter=dead, in_progress_s=10
+    )
+    tasks = [asyncio.create_task(work) for work in (watching, *(load.keep_one_open() for _ in range(open_runs)))]
+    try:
+        yield load
+        load.closing = True
+        await asyncio.wait(tasks[1:], timeout=ENDED_WITHIN_S)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def at(open_runs: int, victims: Sequence[str], kills: int, chance: random.Random) -> dict[str, Any]:
+    """The figures of one number of open runs, in a stack of its own."""
+    with tempfile.TemporaryDirectory(prefix="chaos-") as name:
+        cells = {victim: Cell() for victim in victims}
+        async with house(Path(name)) as made:
+            async with loaded(made, open_runs) as load:
+                await made._next(subjects.ALL_TOOL_REQUESTS, 0, 0)
+                for victim in _shuffled(victims, kills, chance):
+                    await asyncio.sleep(chance.uniform(0, LONGEST_LULL_S))
+                    await made.kill(victim, cells[victim])
+            return {
+                "open_runs": open_runs,
+                "victims": {victim: _told(cell) for victim, cell in cells.items()},
+                "runs_ended": sum(load.endings.values()),
+                "runs_not_done": sum(load.endings.values()) - load.endings[subjects.COMPLETED],
+                "runs_lost": load.open,
+                "tools_run_twice": made.tools_run_twice(),
+            }
+
+
+def _shuffled(victims: Sequence[str], kills: int, chance: random.Random) -> Iterator[str]:
+    order = [victim for victim in victims for _ in range(kills)]
+    chance.shuffle(order)
+    return iter(order)
+
+
+def _told(cell: Cell) -> dict[str, Any]:
+    return {"kills": len(cell.resumes), "resume_s": _spread(cell.resumes), "model_calls_repeated": cell.asked_again}
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    ordered = sorted(values)
+    at = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+    return {name: round(ordered[math.ceil(share * len(ordered)) - 1], 3) for name, share in at.items()}
+
+
+async def figures(open_runs: Sequence[int], victims: Sequence[str], kills: int, seed: int) -> dict[str, Any]:
+    chance = random.Random(seed)  # noqa: S311 - for the moments of the kills, which are to be repeatable
+    cells = [await at(number, victims, kills, chance) for number in open_runs]
+    return {"seed": seed, "kills": len(cells) * len(victims) * kills, "figures": cells}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Kill, measure, print JSON.")
+    parser.add_argument("--open-runs", type=int, nargs="+", default=OPEN_RUNS)
+    parser.add_argument("--victims", nargs="+", choices=VICTIMS, default=VICTIMS)
+    parser.add_argument("--kills", type=int, default=KILLS, help="of each victim at each number of open runs")
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    found = asyncio.run(figures(asked.open_runs, asked.victims, asked.kills, asked.seed))
+    sys.stdout.write(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -9,21 +9,18 @@ import logging
 import signal
 import socket
 from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-import uvicorn
-
 from agent_service.adapters.argument_schemas import ArgumentSchemas, schema_flaw
-from agent_service.adapters.http_api import create_app
 from agent_service.adapters.nats_artifacts import NatsArtifacts
 from agent_service.adapters.nats_bus import NatsBus, NatsIntake
-from agent_service.adapters.nats_service import serve_on_bus
 from agent_service.adapters.nats_skills import NatsSkills
 from agent_service.adapters.owned_store import OwnedStore
 from agent_service.adapters.sqlite_store import SqliteStore
 from agent_service.adapters.system_clock import SystemClock
 from agent_service.background import Background
+from agent_service.core.state import Status
 from agent_service.errors import Misconfigured, TryAgain
 from agent_service.feed import Feed
 from agent_service.foundations import Foundations, laid
@@ -43,12 +40,13 @@ from agent_service.starter import Starter
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
 from groundwork.counts import Counts
-from groundwork.http_protocol import BoundedProtocol
 from groundwork.keeping_informed import keep_informed
 from groundwork.nats_link import NatsLink
 from schemas import subjects
 
-MOST_CONNECTIONS = 1000
+HEAD_START_S = 0.5
+"""How long runs that are under way have the processor for themselves, unless one has got on, before callers come in."""
+UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 OF_THE_BUS = {
     "ids_taken_by_others": "Message ids of ours that somebody else's message had",
     "messages_rejected": "Messages that became dead letters",
@@ -69,6 +67,7 @@ class Agent:
     recovery: Recovery
     intake: NatsIntake
     projector: Projector
+    outbox: Outbox
     starter: Starter
     counts: Counts
     runs: Runs
@@ -124,6 +123,7 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
         recovery=Recovery(turns, store, store, outbox, background, slots=settings.turns),
         intake=NatsIntake(link, intake, slots=settings.turns),
         projector=projector,
+        outbox=outbox,
         starter=starter,
         counts=counts,
         runs=Runs(
@@ -177,42 +177,25 @@ async def _until(stop: asyncio.Event) -> None:
     raise _Stopped
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: the root has them. Inherits because uvicorn offers no setting for it."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket) -> None:
-    http = create_app(agent.runs, agent.files, lambda: readiness(agent), agent.settings, metrics=lambda: metrics(agent))
-    config = uvicorn.Config(
-        http,
-        loop="none",
-        http=BoundedProtocol,
-        lifespan="off",
-        log_config=None,
-        log_level="warning",  # that it has started is said by us
-        access_log=False,
-        server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_graceful_shutdown=3,
-    )
-    group.create_task(_Server(config).serve(sockets=[listener]), name="http")
-    await serve_on_bus(agent.link, agent.runs, trace_url=agent.settings.trace_url)
+    """First what was left goes on and what waits is taken up; then what can wait for that."""
     left = await agent.recovery.resume_all()
-    since = agent.clock.now() - FORGETTABLE
-    agent.projector.catch_up(await agent.store.unsettled(since))
     for work in (
+        _wrong_with(agent.skills.catalog()),  # asked for at once: runs that are to begin wait for it
         agent.intake.run(),
         agent.starter.run(),
         agent.recovery.keep_time(agent.clock),
         agent.recovery.empty_outbox(),
-        agent.projector.run(),
-        keep_informed(agent.link, subjects.STREAM, lambda: _inform_bus(agent)),
         agent.link.until_lost(),
     ):
+        group.create_task(work)
+    runs = await agent.store.counts()
+    if any(runs[status] for status in UNDER_WAY):
+        with suppress(TimeoutError):
+            await asyncio.wait_for(agent.outbox.spoken.wait(), HEAD_START_S)
+    await _let_callers_in(agent, group, listener)
+    agent.projector.catch_up(await agent.store.unsettled(agent.clock.now() - FORGETTABLE))
+    for work in (agent.projector.run(), keep_informed(agent.link, subjects.STREAM, lambda: _inform_bus(agent))):
         group.create_task(work)
     host, port = listener.getsockname()[:2]
     log.info("ready", extra={"http": f"http://{host}:{port}", "resumed": left, "nats": agent.link.servers})
@@ -227,6 +210,22 @@ async def _inform_bus(agent: Agent) -> bool:
         return False
     log.info("the bus is informed", extra={"runs": said})
     return True
+
+
+async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket) -> None:
+    # At the top of this file it would hold up the runs for a third of a second.
+    from agent_service.callers import let_in
+
+    await let_in(
+        group,
+        listener,
+        agent.link,
+        agent.settings,
+        runs=agent.runs,
+        files=agent.files,
+        readiness=lambda: readiness(agent),
+        metrics=lambda: metrics(agent),
+    )
 
 
 @contextmanager

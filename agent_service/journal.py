@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter
@@ -21,7 +22,7 @@ FORMAT = 1
 """Version of the JSON in events, states and effects; a change of it comes with a function that lifts the old one."""
 GENESIS = "0" * 64
 
-_EVENTS: dict[str, TypeAdapter[Any]] = {kind.__name__: TypeAdapter(kind) for kind in get_args(Event)}
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 _STATE = TypeAdapter(RunState)
 _BRIEF = TypeAdapter(Brief)
 _Named = (
@@ -30,6 +31,12 @@ _Named = (
     | tuple[Literal["AbandonCall"], AbandonCall]
 )
 _EFFECTS: TypeAdapter[tuple[_Named, ...]] = TypeAdapter(tuple[_Named, ...])
+
+
+@cache
+def _event(kind: str) -> TypeAdapter[Any]:
+    """Made when first needed: to make all takes longer than to load the core, and a start needs few."""
+    return TypeAdapter(_KINDS[kind])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +54,11 @@ class Entry:
 
     def decoded(self) -> Event:
         """The event. Raises ValueError for a kind that this version does not know (a newer one wrote it)."""
-        adapter = _EVENTS.get(self.kind)
-        if adapter is None:
+        if self.kind not in _KINDS:
             raise ValueError(
                 f"run {self.run_id}: entry {self.seq} is of unknown kind {self.kind!r}: use a newer version"
             )
-        event: Event = adapter.validate_json(self.event)
+        event: Event = _event(self.kind).validate_json(self.event)
         return event
 
     def recomputed_hash(self) -> str:
@@ -129,7 +135,7 @@ def rehearse(entries: Iterable[Entry]) -> Iterable[tuple[Entry, Transition]]:
 
 def _entry(previous: str, state: RunState, event: Event, effects: str) -> Entry:
     kind = type(event).__name__
-    text = _EVENTS[kind].dump_json(event, by_alias=True).decode()
+    text = _event(kind).dump_json(event, by_alias=True).decode()
     digest = hashlib.sha256(effects.encode()).hexdigest()[:16]
     chained = _chain(previous, state.run_id, state.version, event.at, kind, text, digest)
     return Entry(

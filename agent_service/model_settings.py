@@ -17,7 +17,7 @@ MOST_REPLY_TOKENS = 64_000
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class PriceSettings(_Section):

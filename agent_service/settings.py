@@ -35,7 +35,7 @@ Scope = Literal["wake", "read", "control"]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class TokenSettings(_Section):

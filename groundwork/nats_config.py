@@ -21,7 +21,7 @@ def _with_fit_logins(urls: tuple[str, ...]) -> tuple[str, ...]:
 class NatsSection(BaseModel):
     """Where the bus is and how to log in. One way of logging in is enough; files are named, never their content."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     urls: Annotated[tuple[str, ...], AfterValidator(_with_fit_logins)] = Field(("nats://127.0.0.1:4222",), repr=False)
     """Any servers of one cluster."""

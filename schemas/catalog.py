@@ -17,7 +17,7 @@ UNNAMED = "unnamed"
 
 
 class _Wire(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class ToolCommand(_Wire):

@@ -95,11 +95,11 @@ Count = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
 
 
 class _FromOutside(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
 
 class _FromUs(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True, defer_build=True)
 
 
 class Constraints(_FromOutside):
@@ -162,7 +162,7 @@ class ToolError(_FromOutside):
     What an executor knows besides: its own id of the call, how often it ran the tool for it, and the tool's last words.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, defer_build=True)
     error_class: Text = Field(alias="class", default="tool_error", max_length=64)
     message: Text = Field(max_length=8192)
     retryable: bool = False
@@ -178,7 +178,7 @@ class ToolOutput(_FromOutside):
 
     Further fields are kept. An executor that knows them tells `job_id` and `attempts`, as in ToolError."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
     __pydantic_extra__: dict[str, Json]
     artifact_path: Text | None = None
     content_type: Text | None = None
@@ -344,7 +344,7 @@ Payload = TypeVar("Payload", bound=BaseModel)
 class Envelope(BaseModel, Generic[Payload]):
     """The body of a message on the bus."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     type: str
     payload: Payload

@@ -1,7 +1,9 @@
 """`agentic serve`: the agent until it is told to stop. Whatever ends it is said in its log, in one line."""
 
 import logging
+import sys
 from pathlib import Path
+from typing import NoReturn
 
 import uvloop
 
@@ -9,6 +11,7 @@ from agent_service import app, settings
 from agent_service.cli import configuration
 from agent_service.cli.complaints import complaint_of
 from agent_service.cli.exits import Exit
+from agent_service.errors import Misconfigured
 from groundwork import garbage, json_log
 
 log = logging.getLogger(__name__)
@@ -29,3 +32,13 @@ def serve(config: Path | None, *, take_over: bool) -> Exit:
         log.critical("%s", complaint.message)
         return complaint.exit_code
     return Exit.OK
+
+
+def serve_or_complain(config: Path | None) -> NoReturn:
+    """`agentic serve` without the frame of the other commands. Raises SystemExit."""
+    try:
+        sys.exit(serve(config, take_over=False))
+    except Misconfigured:
+        from agent_service.cli.main import main  # it says what is wrong as all commands do
+
+        main(["serve", *(("--config", str(config)) if config else ())])

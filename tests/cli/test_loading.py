@@ -1,4 +1,4 @@
-"""The commands on runs load neither of the services nor their libraries."""
+"""What is loaded when: commands on runs load no service, and a service loads first what its runs go on with."""
 
 import subprocess
 import sys
@@ -39,6 +39,23 @@ def test_a_client_loads_no_server(arguments: tuple[str, ...]) -> None:
     loaded = set(done.stderr.splitlines()[-1].split())
     assert "agent_service.cli.main" in loaded
     assert loaded & SERVERS == set()
+
+
+AFTER_THE_RUNS = {
+    *("fastapi", "starlette", "uvicorn", "httpx2", "typer", "rich", "jinja2", "nats.micro", "anthropic", "openai"),
+    *("agent_service.callers", "agent_service.adapters.http_api", "agent_service.cli.main"),
+}
+
+
+@pytest.mark.parametrize("arguments", [("serve",), ("serve", "--config", "agentic.yaml")], ids=len)
+def test_an_agent_that_starts_has_not_loaded_what_its_runs_need_not_to_go_on(arguments: tuple[str, ...]) -> None:
+    probe = "import sys; from agent_service.__main__ import _loaded; _loaded(sys.argv[1:]); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", probe, *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert "agent_service.app" in loaded
+    assert loaded & AFTER_THE_RUNS == set()
 
 
 def test_version_and_help_print_and_end_well() -> None:

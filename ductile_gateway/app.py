@@ -84,13 +84,19 @@ async def _carry(
         answers = Answers(owned, _artifacts(link), NatsBus(link), clock=SystemClock())
         ports = {
             "ledger": owned,
-            "runner": OwnedRunner(runner, lease),
+            "runner": OwnedRunner(runner, lease, ground.inheritance),
             "artifacts": _artifacts(link),
             "runs": NatsRuns(link),
         }
         relay = _relay(settings, offers, answers, **ports)
         requests = NatsRequests(
-            link, relay, offers, slots=settings.slots, in_progress_s=await ack_wait(link) / 3, grace_s=settings.grace_s
+            link,
+            relay,
+            offers,
+            slots=settings.slots,
+            in_progress_s=await ack_wait(link) / 3,
+            grace_s=settings.grace_s,
+            inheritance=ground.inheritance,
         )
         await questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
         async with asyncio.TaskGroup() as group:

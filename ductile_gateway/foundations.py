@@ -8,14 +8,16 @@ that one leaves is waited for.
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 from ductile_gateway.adapters.nats_bus import remedy
 from ductile_gateway.adapters.nats_prerequisites import require
 from ductile_gateway.errors import Misconfigured
+from ductile_gateway.inheritance import NOTHING, Inheritance
 from ductile_gateway.settings import GatewaySettings
 from groundwork.hand_over import HAND_OVER_S, locked
 from groundwork.lease import Lease, hold
-from groundwork.lease_record import Owner, Role
+from groundwork.lease_record import Owner, Record, Role
 from groundwork.nats_errors import BusError
 from groundwork.nats_link import NatsLink, connect
 from groundwork.process_lock import AlreadyRunning
@@ -26,8 +28,11 @@ ROLE = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foundations:
+    """`inheritance` is what the gateway may have begun that had the bus before."""
+
     link: NatsLink
     lease: Lease
+    inheritance: Inheritance
 
 
 @asynccontextmanager
@@ -38,10 +43,10 @@ async def laid(settings: GatewaySettings, *, take_over: bool) -> AsyncIterator[F
             await ours.enter_async_context(_locked(settings, within_s=0.0))
         link = await ours.enter_async_context(_connected(settings))
         await require(link)
-        lease = await ours.enter_async_context(_owned(settings, link, take_over=take_over))
+        lease, inheritance = await ours.enter_async_context(_owned(settings, link, take_over=take_over))
         if take_over:
             await ours.enter_async_context(_locked(settings, within_s=HAND_OVER_S + settings.grace_s))
-        yield Foundations(link=link, lease=lease)
+        yield Foundations(link=link, lease=lease, inheritance=inheritance)
 
 
 @asynccontextmanager
@@ -57,13 +62,21 @@ async def _connected(settings: GatewaySettings) -> AsyncIterator[NatsLink]:
 
 
 @asynccontextmanager
-async def _owned(settings: GatewaySettings, link: NatsLink, *, take_over: bool) -> AsyncIterator[Lease]:
+async def _owned(
+    settings: GatewaySettings, link: NatsLink, *, take_over: bool
+) -> AsyncIterator[tuple[Lease, Inheritance]]:
     """The bus, for this gateway alone."""
     with _usable(settings):
         owner = Owner.here(settings.store, ttl_s=settings.lease_s)
     lease = Lease(link, ROLE, owner)
-    async with hold(lease, link, take_over=take_over):
-        yield lease
+    async with hold(lease, link, take_over=take_over) as before:
+        yield lease, _inheritance(before, owner)
+
+
+def _inheritance(before: Record | None, owner: Owner) -> Inheritance:
+    if before is None or before.owner.holder == owner.holder:
+        return NOTHING
+    return Inheritance(str(before.owner), before.renewed_at + timedelta(seconds=before.owner.ttl_s))
 
 
 @asynccontextmanager

@@ -68,7 +68,7 @@ class Lease:
         """Since which change of hands this process has it."""
         return self._owner.epoch
 
-    async def acquire(self, *, take_over: bool = False) -> Owner | None:
+    async def acquire(self, *, take_over: bool = False) -> Record | None:
         """Have the lease; returns who had it before. Raises Held where another renews it, unless told to `take_over`.
 
         Waits until that one has renewed it, or it has expired.
@@ -78,7 +78,7 @@ class Lease:
             seen = await look(self._link, self._role)
             if seen is None or take_over or seen.free or seen.owner.holder == self._owner.holder:
                 if await self._take(seen):
-                    return seen.owner if seen else None
+                    return seen
             elif waits_for and seen.seq != waits_for.seq:
                 raise Held(self._refusal(seen))
             else:
@@ -192,7 +192,7 @@ class Lease:
 
 
 @contextlib.asynccontextmanager
-async def hold(lease: Lease, link: NatsLink, *, take_over: bool = False) -> AsyncIterator[Owner | None]:
+async def hold(lease: Lease, link: NatsLink, *, take_over: bool = False) -> AsyncIterator[Record | None]:
     """Have the lease, and let nothing leave by `link` without it; released at the end. Yields who had it before.
 
     Raises Held; and Taken, in an ExceptionGroup, when it is taken over meanwhile.

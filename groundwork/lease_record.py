@@ -62,10 +62,11 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """An owner as the bus has it. `age_s` is since its last renewal, by the server's clock."""
+    """An owner as the bus has it. `age_s` is since `renewed_at`, both by the server's clock."""
 
     owner: Owner
     seq: int
+    renewed_at: datetime
     age_s: float
 
     @property
@@ -83,8 +84,9 @@ async def look(link: NatsLink, role: Role) -> Record | None:
     try:
         message = found["message"]
         owner = Owner(**json.loads(base64.b64decode(message["data"])))
-        age = datetime.fromisoformat(stream["ts"]) - datetime.fromisoformat(message["time"])
-        return Record(owner=owner, seq=message["seq"], age_s=age.total_seconds())
+        renewed_at = datetime.fromisoformat(message["time"])
+        age = datetime.fromisoformat(stream["ts"]) - renewed_at
+        return Record(owner=owner, seq=message["seq"], renewed_at=renewed_at, age_s=age.total_seconds())
     except (KeyError, TypeError, ValueError) as error:
         why = (found.get("error") or stream.get("error") or {}).get("description") or "this is no record of ours"
         raise Misconfigured(

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from ductile_gateway.core.asked import Asked, Unacceptable, read_request, route_of
 from ductile_gateway.core.results import SOURCE
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
+from ductile_gateway.inheritance import NOTHING, Inheritance
 from ductile_gateway.offers import Offers
 from ductile_gateway.relay import Relay
 from groundwork import nats_errors
@@ -42,9 +43,18 @@ class NatsRequests:
     """Feeds the relay from the gateway's consumer."""
 
     def __init__(
-        self, link: NatsLink, relay: Relay, offers: Offers, *, slots: int, in_progress_s: float, grace_s: float
+        self,
+        link: NatsLink,
+        relay: Relay,
+        offers: Offers,
+        *,
+        slots: int,
+        in_progress_s: float,
+        grace_s: float,
+        inheritance: Inheritance = NOTHING,
     ) -> None:
         self._relay = relay
+        self._inheritance = inheritance
         self._offers = offers
         self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_of)
@@ -65,6 +75,7 @@ class NatsRequests:
                 raise nats_errors.Poison(str(error)) from error
             return
         if self._offers.is_ours(asked):
+            self._inheritance.heard(asked.key, delivered=delivery.delivered, at=delivery.at)
             await self._take(asked, delivered=delivery.delivered)
 
     async def _take(self, asked: Asked, *, delivered: int) -> None:

@@ -1,19 +1,26 @@
 """The runner of a gateway that owns its bus: a call is started only while that is sure. Fills the port ToolRunner."""
 
 from ductile_gateway.adapters.owned_ledger import held
-from ductile_gateway.core.calls import ToolCall, Verdict
+from ductile_gateway.core.calls import ToolCall, Unknown, Verdict
+from ductile_gateway.inheritance import Inheritance
 from ductile_gateway.ports import Check, ToolRunner, passes
 from groundwork.lease import Lease
 
 
 class OwnedRunner:
-    """Asks right before a start: a gateway that was stopped there must not start what another was given meanwhile."""
+    """Asks right before a start: a gateway that was stopped there must not start what another was given meanwhile. And
+    what another may have begun is not started here."""
 
-    def __init__(self, runner: ToolRunner, lease: Lease) -> None:
+    def __init__(self, runner: ToolRunner, lease: Lease, inheritance: Inheritance) -> None:
         self._runner = runner
         self._lease = lease
+        self._inheritance = inheritance
 
     async def run(self, call: ToolCall, check: Check = passes) -> Verdict:
+        doubt = self._inheritance.doubt(call.key)
+        if doubt and not call.may_repeat:
+            return Unknown(doubt)
+
         async def passed_and_held() -> None:
             await check()
             await held(self._lease)

@@ -4,12 +4,15 @@ import asyncio
 import os
 import signal
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ductile_gateway.foundations import ROLE
 from groundwork.embedded_nats import EmbeddedNats
+from groundwork.lease_record import look
 from groundwork.nats_link import NatsLink
 from tests.gateway.on_nats import a_bus, all_acknowledged, results, send
 from tests.gateway.parts import a_request
@@ -41,6 +44,11 @@ def runs(folder: Path) -> int:
 
 async def ready(gateway: Gateway, times: int = 1) -> None:
     await until(lambda: gateway.starts() == times, within_s=30)
+
+
+async def has_expired(link: NatsLink) -> bool:
+    record = await look(link, ROLE)
+    return record is not None and record.free
 
 
 async def test_a_second_gateway_with_another_store_is_told_who_owns_the_bus(
@@ -84,6 +92,7 @@ async def test_a_gateway_that_was_stopped_for_longer_than_its_lease_starts_nothi
     with first.serving() as sleeper:
         await ready(first)
         os.kill(sleeper.pid, signal.SIGSTOP)
+        await until(partial(has_expired, bus))
         for step in (1, 2, 3):  # it had asked for them before
             await send(bus, a_record(tmp_path, step=step), "probe")
         with second.serving():
@@ -93,3 +102,22 @@ async def test_a_gateway_that_was_stopped_for_longer_than_its_lease_starts_nothi
             await until(lambda: all_acknowledged(bus), within_s=30)
     assert str(tmp_path / "two") in first.log.read_text()
     assert (sorted(result.step for result in await results(bus)), runs(tmp_path)) == ([1, 2, 3], 3)
+
+
+async def test_a_write_that_a_stopped_gateway_had_in_hand_is_in_doubt_and_not_run_again(
+    bus: NatsLink, nats_server: EmbeddedNats, tmp_path: Path
+) -> None:
+    first, second = a_gateway(tmp_path / "one", nats_server), a_gateway(tmp_path / "two", nats_server)
+    await send(bus, a_record(tmp_path), "probe")
+    with first.serving() as sleeper:
+        await until(lambda: runs(tmp_path) == 1, within_s=30)
+        os.kill(sleeper.pid, signal.SIGSTOP)
+        with second.serving():
+            await until(lambda: all_acknowledged(bus), within_s=30)
+            (tmp_path / "go").touch()
+            os.kill(sleeper.pid, signal.SIGCONT)
+            assert await asyncio.to_thread(sleeper.wait, 20) == 78
+    (result,) = await results(bus)
+    assert result.error is not None
+    assert (result.error.error_class, runs(tmp_path)) == ("in_doubt", 1)
+    assert str(tmp_path / "one") in result.error.message

@@ -86,7 +86,7 @@ async def test_a_lease_that_nobody_renews_is_the_newcomers_after_its_time_and_no
     began = boot_time()
     before = await lease(bus, "two").acquire()
     assert boot_time() - began > 0.5
-    assert (before.holder if before else "", (await record(bus)).owner.epoch) == ("one", 2)
+    assert (before.owner.holder if before else "", (await record(bus)).owner.epoch) == ("one", 2)
     with pytest.raises(Taken, match="process 1 on here with the store /two"):
         await dead.held()
 

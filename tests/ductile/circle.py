@@ -27,6 +27,7 @@ from agent_service.dev import DevOptions, DevStack, stack
 from agent_service.errors import Misconfigured
 from tests.ductile.circle_script import SCRIPT
 from tests.ductile.sample_house import (
+    AGENTIC,
     AGENTIC_TOKEN,
     WAKE_TOKEN,
     SampleHouse,
@@ -162,9 +163,10 @@ def drawn(folder: Path, *, writing: bool = False) -> Iterator[Circle]:
         house = in_place(folder / "house", agent=agent, gateway=ingress)
         circle = Circle(folder, house, agent, ingress, page, writing)
         circle.record.touch()
-        house.change("plugins.yaml", lambda content: _with_the_page(content["plugins"], circle))
+        house.change(AGENTIC, lambda content: _with_the_page(content["plugins"]["agentic-wake"], circle))
+        house.change("plugins.yaml", lambda content: _with_the_probe(content["plugins"], circle))
         if writing:
-            house.change("config.yaml", lambda content: _may_write(content["api"]["auth"]["tokens"][0]))
+            house.change(AGENTIC, lambda content: _may_write(content["api"]["auth"]["tokens"][0]))
         shutil.copytree(PROBE, house.folder / "plugins" / "probe", ignore=shutil.ignore_patterns("__pycache__"))
         try:
             yield circle
@@ -208,7 +210,7 @@ def running(folder: Path) -> Iterator[Circle]:
     with drawn(folder) as circle:
         circle.house.include("webhooks.yaml")
         circle.house.include("answering.yaml", guide_pipeline())
-        circle.house.change("relay-instances.yaml", lambda content: content["instances"][0]["allow"].append(ANSWER))
+        circle.house.change(AGENTIC, lambda content: content["instances"][0]["allow"].append(ANSWER))
         with circle.ductile(), services(circle) as ready:
             ready.result(STARTS_WITHIN_S)
             yield circle
@@ -234,10 +236,14 @@ def _options(circle: Circle) -> DevOptions:
     )
 
 
-def _with_the_page(plugins: Any, circle: Circle) -> None:
-    """The schedule's goal is the page of the test, which is at an address that is not public."""
-    payload = plugins["agentic-wake"]["schedules"][0]["payload"]
+def _with_the_page(wake: Any, circle: Circle) -> None:
+    """The schedule's goal is the page of the test."""
+    payload = wake["schedules"][0]["payload"]
     payload["goal"] = payload["goal"].replace("https://example.org/", f"{circle.page}?scheduled")
+
+
+def _with_the_probe(plugins: Any, circle: Circle) -> None:
+    """The page is at an address that is not public."""
     plugins["fetch"]["config"]["allow_private"] = True
     plugins["probe"] = {"enabled": True, "config": {"executions": str(circle.record)}}
 

@@ -43,6 +43,8 @@ OF_THE_SERVICES = {
     "CMS_WEBHOOK_SECRET": CMS_SECRET,
 }
 """What the environment of the agent and the gateway has besides."""
+AGENTIC = "agentic/agentic.yaml"
+"""What of the configuration adds agents to any Ductile."""
 OUTCOMES = "/var/lib/ductile/outcomes"
 PATIENCE_S = 30.0
 FILE_HANDLER = """#!/usr/bin/env python3
@@ -143,14 +145,16 @@ def in_place(folder: Path, *, agent: str, gateway: str = "http://127.0.0.1:9") -
     house = SampleHouse(folder / "ductile", url, f"{webhooks}/webhook/agentic-wake")
     house.outcomes.mkdir(parents=True)
     shutil.copytree(SAMPLES / "config-m", house.folder)
-    shutil.copytree(SAMPLES / "plugins", house.folder / "plugins", ignore=shutil.ignore_patterns("__pycache__", ".*"))
+    unwanted = shutil.ignore_patterns("__pycache__", ".*")
+    shutil.copytree(SAMPLES / "plugins", house.folder / "plugins", ignore=unwanted)
+    shutil.move(house.folder / "plugins" / "agentic-wake", house.folder / "agentic" / "plugins" / "agentic-wake")
     _add_file_handler(house.folder / "plugins" / "file_handler")
-    for file in house.folder.glob("*.yaml"):
+    for file in house.folder.glob("**/*.yaml"):
         file.write_text(file.read_text().replace(OUTCOMES, str(house.outcomes)))
     house.change("config.yaml", lambda content: _for_tests(content, house.url))
     house.change("webhooks.yaml", lambda content: content["webhooks"].update(listen=webhooks.removeprefix("http://")))
-    house.change("plugins.yaml", lambda content: _due_now(content["plugins"]["agentic-wake"], agent))
-    house.change("relay-instances.yaml", lambda content: content["instances"][0].update(base_url=gateway))
+    house.change(AGENTIC, lambda content: _due_now(content["plugins"]["agentic-wake"], agent))
+    house.change(AGENTIC, lambda content: content["instances"][0].update(base_url=gateway))
     subprocess.run(["chmod", "-R", "go-w", folder], check=True)
     return house
 
@@ -190,7 +194,7 @@ def _shown() -> list[str]:
 def _for_tests(config: Any, url: str) -> None:
     config["service"]["tick_interval"] = "500ms"
     config["api"]["listen"] = url.removeprefix("http://")
-    config["api"]["auth"]["tokens"].append({"token": OPERATOR_TOKEN, "scopes": ["plugin:rw", "jobs:ro"]})
+    config["api"]["auth"] = {"tokens": [{"token": OPERATOR_TOKEN, "scopes": ["plugin:rw", "jobs:ro"]}]}
 
 
 def _due_now(plugin: Any, agent: str) -> None:

@@ -9,7 +9,7 @@ from agent_service.settings import TokenSettings
 from ductile_gateway.ingress_settings import IngressSettings
 from ductile_gateway.outbound_settings import OutboundSettings
 from ductile_gateway.settings import GatewaySettings
-from tests.ductile.sample_house import ROOT, SAMPLES, guide_relay, guide_settings, guide_webhooks
+from tests.ductile.sample_house import AGENTIC, ROOT, SAMPLES, guide_relay, guide_settings, guide_webhooks
 
 VERSIONS = ("config-m", "config-n")
 
@@ -59,8 +59,8 @@ def test_the_guide_and_the_sample_mean_the_same_webhook_which_is_not_in_use_by_i
 def test_the_guide_and_the_sample_mean_the_same_addresses_and_names(shown: Any, version: str) -> None:
     gateway, config = shown["gateway"], sample(version, "config.yaml")
     relay, ingress = OutboundSettings.model_validate(gateway["outbound"]).relay, gateway["ingress"]
-    (peer,) = sample(version, "relay-ingress.yaml")["remote_ingress"]["peers"]
-    (instance,) = sample(version, "relay-instances.yaml")["instances"]
+    (peer,) = sample(version, AGENTIC)["remote_ingress"]["peers"]
+    (instance,) = sample(version, AGENTIC)["instances"]
     assert relay is not None
     assert (relay.peer, relay.key_id, set(relay.types)) == (peer["name"], peer["key_id"], set(peer["accept"]))
     assert relay.url.rstrip("/") == gateway["ductile"]["url"] == f"http://{config['api']['listen']}"
@@ -80,9 +80,10 @@ def test_every_tool_of_the_guide_is_in_the_sample_and_only_reads(shown: Any, ver
 
 
 def test_both_samples_differ_only_in_how_secrets_are_held() -> None:
-    for file in ("relay-ingress.yaml", "relay-instances.yaml", "pipelines.yaml", "webhooks.yaml"):
+    for file in ("plugins.yaml", "pipelines.yaml", "webhooks.yaml"):
         assert sample("config-m", file) == sample("config-n", file)
-    older, newer = (sample(version, "plugins.yaml")["plugins"] for version in VERSIONS)
-    assert older["agentic-wake"]["config"].pop("token") == "${AGENTIC_WAKE_TOKEN}"
-    assert newer["agentic-wake"]["config"].pop("secret") == "agentic-wake-token"
+    older, newer = (sample(version, AGENTIC) for version in VERSIONS)
+    assert older["plugins"]["agentic-wake"]["config"].pop("token") == "${AGENTIC_WAKE_TOKEN}"
+    assert newer["plugins"]["agentic-wake"]["config"].pop("secret") == "agentic-wake-token"
+    assert older.pop("api") != newer.pop("api")
     assert older == newer

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from tests.ductile.sample_house import (
+    AGENTIC,
     ENVIRONMENT,
     GATEWAY_TOKEN,
     RELAY_SECRET,
@@ -194,9 +195,7 @@ def test_a_secret_for_webhooks_is_needed_by_nobody_who_takes_none(
 def test_a_wake_that_a_restart_cut_off_is_made_again_as_the_same_order(tmp_path: Path) -> None:
     with serving() as silent:
         made = in_place(tmp_path, agent=silent.at("silent"))
-        made.change(
-            "plugins.yaml", lambda content: content["plugins"]["agentic-wake"]["config"].update(timeout_seconds=2)
-        )
+        made.change(AGENTIC, lambda content: content["plugins"]["agentic-wake"]["config"].update(timeout_seconds=2))
         with made.running():
             eventually(lambda: bool(silent.received), lambda: str(made.jobs("agentic-wake")))
         before = len(silent.received)
@@ -206,14 +205,14 @@ def test_a_wake_that_a_restart_cut_off_is_made_again_as_the_same_order(tmp_path:
 
 
 def test_the_samples_hold_no_secret_of_their_own() -> None:
-    for file in SAMPLES.glob("config-*/*.yaml"):
+    for file in SAMPLES.glob("config-*/**/*.yaml"):
         for line in file.read_text().splitlines():
             key, _, value = line.partition("#")[0].partition(":")
             assert key.strip(" -") not in ("token", "key") or value.strip().startswith("${"), f"{file.name}: {line}"
 
 
 @pytest.mark.parametrize(
-    "file", sorted(SAMPLES.glob("config-*/*.yaml")), ids=lambda file: f"{file.parent.name}/{file.name}"
+    "file", sorted(SAMPLES.glob("config-*/**/*.yaml")), ids=lambda file: f"{file.parent.name}/{file.name}"
 )
 def test_every_sample_is_yaml_and_every_included_file_is_there(file: Path) -> None:
     content = yaml.safe_load(file.read_text())

@@ -20,6 +20,7 @@ from groundwork.publishing import Published
 from groundwork.settling import own_headers
 from groundwork.topology import asked
 from schemas import subjects
+from schemas.events import MAX_COUNT
 
 STREAM = subjects.STREAM_DEAD_LETTERS
 NEXT_WITHIN_S = 5.0
@@ -41,6 +42,8 @@ class NatsDeadLetters:
 
     async def find(self, number: int) -> DeadLetter | None:
         """One letter; None for a number that names none, or one that was deleted and is not on record."""
+        if number > MAX_COUNT:
+            return None
         message = await self._message(STREAM, seq=number)
         settled = await self._message(STREAM, subject=f"{subjects.SETTLED}.{number}")
         letters = fold(one for one in (message and letter_in(message) and message, settled) if one)

@@ -5,24 +5,23 @@ from typing import Annotated, Any
 
 import typer
 
+from agent_service.cli import output
 from agent_service.cli.options import AsJson, ConfigNearby, examples
 
-commands = typer.Typer(no_args_is_help=True)
+commands = typer.Typer()
 
-Number = Annotated[
-    int, typer.Argument(min=1, max=2**53, help="The letter's id, as `agentic dlq ls` shows it.", metavar="ID")
-]
-Numbers = Annotated[
-    list[int], typer.Argument(min=1, max=2**53, help="Ids, as `agentic dlq ls` shows them.", metavar="ID...")
-]
+Number = Annotated[int, typer.Argument(min=1, help="As `agentic dlq ls` shows it.", metavar="ID")]
+Numbers = Annotated[list[int], typer.Argument(min=1, help="As `agentic dlq ls` shows them.", metavar="ID")]
 
 
-@commands.callback()
-def about() -> None:
+@commands.callback(invoke_without_command=True)
+def about(context: typer.Context) -> None:
     """Messages that could not be handled: look at them, send them again, drop them.
 
     Those of both services, straight from the bus: no service has to run.
     """
+    if context.invoked_subcommand is None:
+        output.draw(context.get_help())
 
 
 @commands.command(epilog=examples("agentic dlq ls", "agentic dlq ls --all --json"))
@@ -50,8 +49,7 @@ def show(number: Number, config: ConfigNearby = None, as_json: AsJson = False) -
 def retry(numbers: Numbers, config: ConfigNearby = None, as_json: AsJson = False) -> None:
     """Send the refused message again, as it was, to where it was sent: once its cause is mended.
 
-    It goes out under an id of its own, with its dedupe_key unchanged; that you did it is recorded. Only once: if it is
-    refused again, that is a dead letter of its own.
+    It goes out once, under an id of its own and with its dedupe_key unchanged; that you did it is recorded.
     """
     from agent_service.cli import dead_letters
 

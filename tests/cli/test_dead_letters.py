@@ -266,3 +266,4 @@ async def test_trouble_with_the_bus_is_told_with_its_exit_code(link: NatsLink, d
     assert (away.code, away.error["code"]) == (Exit.UNREACHABLE, "unreachable")
     await create_missing(link, topology(max_gib=1))
     assert (await dlq("ls")).out == "there are no dead letters that wait for anybody\n"
+    assert (await dlq("show", "7")).code == (await dlq("drop", "9" * 30)).code == Exit.NOT_FOUND

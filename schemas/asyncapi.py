@@ -102,6 +102,8 @@ def document(bodies: Mapping[str, Json], examples: Mapping[str, Json]) -> Json:
 
 def _channel(event: str) -> Json:
     channel: Json = {"address": event, "messages": _only(event), "x-jetstream": _channel_facts(event)}
+    if event in INBOUND:
+        channel["description"] = "Taken too: the payload alone, or as the data of a CloudEvent (1.0), in either mode."
     if event == subjects.TOOL_REQUEST:
         about = f"The Ductile plugin or pipeline that serves the tool. Matches {subjects.NAME.pattern}"
         channel |= {"address": f"{event}.{{route}}", "parameters": {"route": {"description": about}}}

@@ -1,12 +1,9 @@
 """How an executor carried out a call, as it tells beside what came of it: for whoever has to find the call. Pure."""
 
-from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict
 
-from agent_service.core.events import ToolReturned
-from agent_service.journal import Entry
 from schemas.events import Count, Text, Told, ToolResult
 
 
@@ -40,9 +37,3 @@ def execution_of(result: ToolResult) -> Execution | None:
     told = result.error.model_dump() if result.error else (result.result and result.result.model_extra) or {}
     execution = Execution.model_validate(told)
     return execution if execution.model_fields_set and execution != Execution() else None
-
-
-def newest_results(entries: Iterable[Entry]) -> dict[int, ToolResult]:
-    """The last result of each step, by its number; a late one counts."""
-    events = (entry.decoded() for entry in entries if entry.kind == ToolReturned.__name__)
-    return {event.result.step: event.result for event in events if isinstance(event, ToolReturned)}

@@ -1,14 +1,15 @@
 """Steps as the API shows them: what came of each, and of the one under way for whom the run waits. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent_service.core.acting import summary_of
+from agent_service.core.events import ToolReturned
 from agent_service.core.state import Pending, RunState, StepRecord
 from agent_service.journal import Entry
-from agent_service.projections.executions import Execution, execution_of, newest_results
+from agent_service.projections.executions import Execution, execution_of
 from agent_service.projections.steps import Unfinished, unfinished
 from schemas.events import Instant, ToolResult
 
@@ -62,7 +63,7 @@ class PendingView(View):
 
 def step_views(run: RunState, entries: Sequence[Entry]) -> Iterator[StepView]:
     """All steps in order, the one under way last; without the journal, no more than the state knows of them."""
-    results = newest_results(entries)
+    results = _newest_results(entries)
     for record in run.completed:
         yield _finished(record, results.get(record.step))
     under_way, left = run.pending, unfinished(run)
@@ -142,3 +143,9 @@ def _afterwards(run: RunState, left: Unfinished, result: ToolResult | None) -> s
     if run.reason.startswith(f"step {left.step}: "):  # the run ended by it, perhaps without any answer
         return run.reason.removeprefix(f"step {left.step}: ")
     return _before(result)
+
+
+def _newest_results(entries: Iterable[Entry]) -> dict[int, ToolResult]:
+    """The last result of each step, by its number; a late one counts."""
+    events = (entry.decoded() for entry in entries if entry.kind == ToolReturned.__name__)
+    return {event.result.step: event.result for event in events if isinstance(event, ToolReturned)}

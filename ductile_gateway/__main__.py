@@ -1,8 +1,9 @@
 """The command line: `ductile-gateway serve`, and `ductile-gateway check`, which lists the tools and starts nothing.
 
-It ends with 0 after SIGTERM or SIGINT, 78 where the configuration has to be mended first or
-another gateway owns the bus, and 1 for any other trouble,
-after which a restart may help.
+It ends as the agent does: with 0 after SIGTERM or SIGINT, 69 where nothing answers (no bus; of `check`, no Ductile), 78
+where the configuration has to be mended first or another gateway owns the bus, and 1 for any other trouble, after which
+a restart may help. `check` ends with 78 only for what is wrong, or where a tool or command that was chosen is left out;
+with what it warns of it ends with 0.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from ductile_gateway import ductile_service
 from ductile_gateway.adapters.argument_schemas import ArgumentSchemas
 from ductile_gateway.adapters.nats_bus import remedy
 from ductile_gateway.app import serve
-from ductile_gateway.errors import Broken, Misconfigured, TryAgain
+from ductile_gateway.errors import Broken, Misconfigured, TryAgain, Unreachable
 from ductile_gateway.offers import Offers
 from ductile_gateway.settings import GatewaySettings, load
 from ductile_gateway.toolbox import Tools, find_tools
@@ -28,6 +29,7 @@ from groundwork.nats_errors import BusError
 from schemas.gateway_status import Finding
 
 DEFAULT_CONFIG = Path("agentic.yaml")
+EX_UNAVAILABLE = 69
 EX_CONFIG = 78
 
 log = logging.getLogger(__name__)
@@ -39,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         settings = load(asked.config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None))
     except Misconfigured as error:
-        raise SystemExit(f"ductile-gateway: {error}") from None
+        sys.stderr.write(f"ductile-gateway: {error}\n")
+        raise SystemExit(EX_CONFIG) from None
     if asked.command == "check":
         json_log.set_up("WARNING", "text", redact=settings.secrets())
         raise SystemExit(check(settings))
@@ -67,7 +70,7 @@ def check(settings: GatewaySettings) -> int:
         tools = asyncio.run(find_tools(settings))
     except (Misconfigured, TryAgain) as error:
         sys.stdout.write(f"{error}\n")
-        return EX_CONFIG if isinstance(error, Misconfigured) else 1
+        return EX_CONFIG if isinstance(error, Misconfigured) else EX_UNAVAILABLE
     findings = asyncio.run(_of_ductile(settings, tools))
     for finding in findings:
         remedy = f" -> {finding.remedy}" if finding.remedy else ""
@@ -77,8 +80,15 @@ def check(settings: GatewaySettings) -> int:
         sys.stdout.write(f"tool {offer.name}: plugin {offer.route}, {commands}, {offer.timeout_s:g} s\n")
     for problem in tools.problems:
         sys.stdout.write(f"problem: {problem}\n")
-    is_fine = tools.catalog.tools and not tools.problems and all(finding.mark == "ok" for finding in findings)
-    return 0 if is_fine else EX_CONFIG
+    is_usable = tools.catalog.tools and not _left_out(settings, tools)
+    return EX_CONFIG if not is_usable or any(finding.mark == "wrong" for finding in findings) else 0
+
+
+def _left_out(settings: GatewaySettings, tools: Tools) -> bool:
+    """Whether something that was chosen by its name is not on offer."""
+    offered = {offer.name: {command.name for command in offer.commands} for offer in tools.catalog.tools}
+    chosen = (settings.choices() or {}).items()
+    return any(name not in offered or (choice.commands or set()) - offered[name] for name, choice in chosen)
 
 
 async def _of_ductile(settings: GatewaySettings, tools: Tools) -> Sequence[Finding]:
@@ -103,7 +113,9 @@ def _told(error: Exception) -> int:
             log.critical("%s", cause)
         else:
             log.critical("unexpected", exc_info=cause)
-    return EX_CONFIG if any(isinstance(cause, Misconfigured) for cause in causes) else 1
+    if any(isinstance(cause, Misconfigured) for cause in causes):
+        return EX_CONFIG
+    return EX_UNAVAILABLE if any(isinstance(cause, Unreachable) for cause in causes) else 1
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -30,7 +30,7 @@ from ductile_gateway.adapters.nats_service import Questions, serve_questions
 from ductile_gateway.adapters.owned_ledger import OwnedLedger
 from ductile_gateway.adapters.owned_runner import OwnedRunner
 from ductile_gateway.adapters.plugin_process import plugin_environment
-from ductile_gateway.adapters.sqlite_ledger import open_ledger
+from ductile_gateway.adapters.sqlite_ledger import SqliteLedger, open_ledger
 from ductile_gateway.adapters.system_clock import SystemClock
 from ductile_gateway.answers import Answers
 from ductile_gateway.foundations import Foundations, laid
@@ -40,7 +40,7 @@ from ductile_gateway.outbound_service import serve_outbound
 from ductile_gateway.ports import Artifacts, ToolRunner
 from ductile_gateway.relay import Relay
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.status import Look, Status, look_at_offers
+from ductile_gateway.status import Look, Status, look_at_offers, look_at_store
 from ductile_gateway.tidying import keep_tidy
 from ductile_gateway.toolbox import Tools, tools_at_last
 from groundwork.artifact_bucket import ArtifactBucket
@@ -104,11 +104,16 @@ async def _carry(
             group.create_task(relay.recover())
             group.create_task(keep_informed(link, subjects.STREAM, partial(_inform_bus, relay)))
             group.create_task(requests.run())
+            status.also("gateway store", partial(_look_at, ledger))
             if isinstance(runner, DuctileRunner):
                 status.also("ductile calls", partial(ductile_service.look_at_calls, runner))
                 group.create_task(ductile_service.tend(settings, runner, offers, tell_late=answers.tell_late))
             names = [offer.name for offer in offers.catalog.tools]
             log.info("ready", extra={"tools": names, "nats": link.server_version})
+
+
+async def _look_at(ledger: SqliteLedger) -> Sequence[Finding]:
+    return look_at_store(ledger.trouble)
 
 
 async def _listen(settings: GatewaySettings, link: NatsLink) -> None:

@@ -2,6 +2,7 @@
 
 Unacceptable      no delivery of this message can ever succeed: to the dead letters (core/asked.py)
 TryAgain          not done for now: the same again, later (NoRoom: once a person has made room)
+Unreachable       no bus answers: start one, then the process, which resumes what was under way
 Broken            nothing more can be stored or sent: restart the process, which resumes what was under way
 Misconfigured     nothing works before a person mends the configuration
 """
@@ -21,6 +22,10 @@ class NoRoom(TryAgain):
 
 class Broken(Exception):
     """This process cannot go on; the message says what failed."""
+
+
+class Unreachable(Broken):
+    """No bus answers."""
 
 
 class Misconfigured(Exception):

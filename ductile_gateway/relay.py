@@ -145,8 +145,8 @@ class Relay:
 
     async def _check(self, intent: Intent) -> None:
         """Nothing is begun for a run that has ended. A write is asked about every time, as late as can be; where nobody
-        answers it waits for the agent, up to its deadline, unless the agent was there a moment ago. A read is asked
-        about when it has waited for long, and not held up. Raises Unwanted or TryAgain."""
+        answers it waits for its agent (one that names executors), up to its deadline, unless that was there a moment
+        ago. A read is asked about when it has waited for long, and not held up. Raises Unwanted or TryAgain."""
         request = intent.asked.request
         waited = self._clock.now() - request.requested_at
         if intent.may_repeat and waited <= WAITED_FOR_LONG:
@@ -154,7 +154,7 @@ class Relay:
         has_ended = await self._runs.has_ended(request.run_id)
         if has_ended:
             raise Unwanted
-        if has_ended is None and not intent.may_repeat and request.deadline_at and waited > A_MOMENT:
+        if has_ended is None and not intent.may_repeat and request.executor and waited > A_MOMENT:
             raise TryAgain("no agent says whether the run of this write goes on", ASK_AGAIN_S)
 
     async def _run(self, run: policy.Run) -> ToolOutcome:

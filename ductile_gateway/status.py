@@ -60,6 +60,14 @@ class Status:
         return [Finding(name=name, mark="warning", text=why, remedy="ask again; see the gateway's log")]
 
 
+def look_at_store(trouble: str) -> Sequence[Finding]:
+    """The ledger's file, without which no call is begun."""
+    if not trouble:
+        return ()
+    text = f"nothing could be stored at the last try: {printable(trouble)}"
+    return [Finding(name="gateway store", mark="wrong", text=text, remedy="make room: requests wait on the bus")]
+
+
 def look_at_offers(offers: Offers, *, version: str, runner: str) -> Sequence[Finding]:
     """The tools, and what is wrong with those that are missing."""
     if not offers.catalog.tools:

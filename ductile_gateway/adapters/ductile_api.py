@@ -62,7 +62,8 @@ class Unreadable(Exception):
 class DuctileApi:
     """One Ductile, from `open_api`."""
 
-    def __init__(self, http: httpx2.AsyncClient, starts: httpx2.AsyncClient, *, timeout_s: float) -> None:
+    def __init__(self, http: httpx2.AsyncClient, starts: httpx2.AsyncClient, *, url: str, timeout_s: float) -> None:
+        self._url = url
         self._http = http
         self._starts = starts
         self._timeout_s = timeout_s
@@ -117,17 +118,14 @@ class DuctileApi:
         return _object(await self._get("/skills"))
 
     async def health(self) -> Document:
-        """Version and size of the queue. Raises Away or Refused."""
-        return _object(await self._get("/healthz"))
-
-    async def is_there(self) -> None:
-        """Raises Away unless what answers is a Ductile: a proxy answers for one that is away."""
+        """Version and size of the queue. Raises Away unless a Ductile answers: a proxy does for one that is away."""
         try:
-            found = await self.health()
+            found = _object(await self._get("/healthz"))
         except (Refused, Unreadable) as error:
-            raise Away(f"no Ductile answers: {error}") from error
+            raise Away(f"what answers at {self._url} is no Ductile: to /healthz it says: {error}") from error
         if not is_health(found):
-            raise Away("no Ductile answers: its health has no queue_depth")
+            raise Away(f"what answers at {self._url} is no Ductile: its /healthz tells no queue_depth")
+        return found
 
     async def permits(self, method: str, path: str) -> bool:
         """Whether the token opens what does not exist, by a request that changes nothing. Raises Away, or Refused where
@@ -142,7 +140,7 @@ class DuctileApi:
         try:
             status, answer = await self._exchange(self._http, method, path, content=b"{}" if method == "POST" else None)
         except (httpx2.HTTPError, TimeoutError, Unreadable) as error:
-            raise Away(f"Ductile did not answer ({type(error).__name__})") from error
+            raise self._away(error) from error
         if status == httpx2.codes.UNAUTHORIZED:
             raise Refused(status, _quote(answer))
         if httpx2.codes.is_server_error(status) or httpx2.codes.is_redirect(status) or status in _LATER:
@@ -168,13 +166,18 @@ class DuctileApi:
         except (httpx2.HTTPError, httpx2.SSEError, httpx2.StreamError) as error:
             raise Away(f"the stream of events ended ({type(error).__name__})") from error
 
+    def _away(self, error: Exception) -> Away:
+        if isinstance(error, _UNSENT):
+            return Away(f"nothing answers at {self._url} ({type(error).__name__})")
+        return Away(f"the Ductile at {self._url} did not answer ({type(error).__name__})")
+
     async def _start(self, path: str, payload: Mapping[str, JsonValue]) -> str:
         body = json.dumps({"payload": dict(payload)}, allow_nan=False).encode()
         headers = {"Content-Type": "application/json"}
         try:
             status, answer = await self._exchange(self._starts, "POST", path, content=body, headers=headers)
         except _UNSENT as error:
-            raise NotSent(f"no connection to Ductile ({type(error).__name__})") from error
+            raise NotSent(f"nothing answers at {self._url} ({type(error).__name__})") from error
         except (httpx2.HTTPError, Unreadable, TimeoutError) as error:
             raise Lost(f"Ductile was asked, and its answer was lost ({type(error).__name__})") from error
         if (words := own_refusal(status, answer)) is not None:
@@ -192,14 +195,14 @@ class DuctileApi:
         try:
             status, body = await self._exchange(self._http, "GET", path, params=params)
         except (httpx2.HTTPError, TimeoutError) as error:
-            raise Away(f"Ductile did not answer ({type(error).__name__})") from error
+            raise self._away(error) from error
         _accept(status, body)
         if not body:
             raise Unreadable("Ductile answered nothing")
         try:
             found: JsonValue = json.loads(body)
         except (ValueError, RecursionError) as error:
-            raise Away("what answers there is no Ductile: no JSON") from error
+            raise Away(f"what answers at {self._url} is no Ductile: no JSON") from error
         return found
 
     async def _exchange(self, http: httpx2.AsyncClient, method: str, path: str, **sent: Any) -> tuple[int, bytes]:
@@ -221,7 +224,7 @@ async def open_api(
     starts = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
     tls = _tls(settings)
     async with _client(settings, looks, transport, tls) as http, _client(settings, starts, transport, tls) as once:
-        yield DuctileApi(http, once, timeout_s=settings.request_timeout_s)
+        yield DuctileApi(http, once, url=settings.url, timeout_s=settings.request_timeout_s)
 
 
 def _client(

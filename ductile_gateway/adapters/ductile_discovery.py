@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ductile_gateway.adapters.ductile_api import Away, DuctileApi, Refused, Unreadable
+from ductile_gateway.adapters.ductile_api import Away, Document, DuctileApi, Refused, Unreadable
 from ductile_gateway.adapters.ductile_probe import look_at
 from ductile_gateway.core.catalog import HOUSEKEEPING, ToolChoice
 from ductile_gateway.core.ductile_catalog import Declared, DuctileTools, pipeline_names, read_tools, wanted
 from ductile_gateway.ductile_settings import DuctileSettings
 from ductile_gateway.errors import Misconfigured, TryAgain
+
+NOT_FOUND = 404
+NEEDED = "of May 2026 or later"
 
 
 async def discover_tools(
@@ -42,9 +45,19 @@ async def _read(api: DuctileApi, choices: Mapping[str, ToolChoice] | None, setti
     names = sorted(wanted(choices))
     documents = await asyncio.gather(*(api.plugin(name) for name in names))
     plugins = {name: document for name, document in zip(names, documents, strict=True) if document is not None}
-    pipelines = pipeline_names(await api.skills()) if names else frozenset()
+    pipelines = pipeline_names(await _skills(api, settings)) if names else frozenset()
     declared = Declared(settings.idempotent, settings.reading_pipelines)
     return read_tools(names, plugins, pipelines, declared=declared, relayed=settings.relayed())
+
+
+async def _skills(api: DuctileApi, settings: DuctileSettings) -> Document:
+    try:
+        return await api.skills()
+    except Refused as refusal:
+        if refusal.status != NOT_FOUND:
+            raise
+        text = f"the Ductile at {settings.url} is too old: it has no /skills, so that it cannot tell its pipelines"
+        raise Misconfigured(f"gateway.ductile: {text}: install a newer one ({NEEDED})") from refusal
 
 
 def _writes(found: DuctileTools, choices: Mapping[str, ToolChoice], relayed: frozenset[str]) -> bool:

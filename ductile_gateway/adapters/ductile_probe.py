@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ductile_gateway.adapters.ductile_api import Away, Document, DuctileApi, Refused, Unreadable
+from ductile_gateway.adapters.ductile_api import Away, Document, DuctileApi, Refused
 from ductile_gateway.core.excerpts import printable
 from ductile_gateway.ductile_settings import DuctileSettings
 from schemas.gateway_status import Finding
@@ -44,17 +44,13 @@ _ALL = (*_NEEDED, *_WANTED)
 
 async def look_at(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
     """What was found of Ductile and of the token. `writes`: there are tools that do. Raises Away."""
-    try:
-        health = await api.health()
-    except (Refused, Unreadable) as error:
-        raise Away(f"what answers there is no Ductile: {error}") from error
-    return _of_ductile(health, settings), await _of_token(api, settings, writes=writes)
+    return _of_ductile(await api.health(), settings), await _of_token(api, settings, writes=writes)
 
 
 def away(settings: DuctileSettings, error: Away) -> Finding:
     """What there is to say of a Ductile that does not answer."""
-    text = f"no Ductile at {settings.url}: {error}"
-    return Finding(name="ductile", mark="wrong", text=text, remedy="start it: requests wait on the bus until then")
+    remedy = f"start it, or correct gateway.ductile.url ({settings.url}): requests wait on the bus until then"
+    return Finding(name="ductile", mark="wrong", text=str(error), remedy=remedy)
 
 
 def _of_ductile(health: Document, settings: DuctileSettings) -> Finding:

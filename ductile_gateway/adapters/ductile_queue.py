@@ -7,7 +7,7 @@ import asyncio
 import logging
 from datetime import datetime, timedelta
 
-from ductile_gateway.adapters.ductile_api import Away, DuctileApi, Refused, Unreadable
+from ductile_gateway.adapters.ductile_api import Away, DuctileApi
 from ductile_gateway.errors import TryAgain
 from ductile_gateway.ports import Clock
 
@@ -49,7 +49,7 @@ class DuctileQueue:
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 depth = (await self._api.health()).get("queue_depth")
-        except (Away, Refused, Unreadable, TimeoutError):
+        except (Away, TimeoutError):
             return None
         return depth if isinstance(depth, int) else None
 

@@ -54,7 +54,7 @@ class ApiStarts:
     async def before(self, call: ToolCall) -> str | None:
         """The mark that `find` needs to know of the time before a start, None where there is none. Raises Away unless
         a Ductile is there."""
-        await self._api.is_there()
+        await self._api.health()
         return None if self._is_pipeline(call) else await self._search.newest(call)
 
     async def start(self, call: ToolCall) -> str:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from ductile_gateway.core.asked import Asked, Unacceptable, read_request, route_of
 from ductile_gateway.core.results import SOURCE
-from ductile_gateway.errors import Broken, Misconfigured, TryAgain
+from ductile_gateway.errors import Broken, Misconfigured, TryAgain, Unreachable
 from ductile_gateway.inheritance import NOTHING, Inheritance
 from ductile_gateway.offers import Offers
 from ductile_gateway.relay import Relay
@@ -106,5 +106,5 @@ def remedy(error: BusError) -> TryAgain | Broken | Misconfigured:
         case nats_errors.TryAgain():
             return TryAgain(str(error), error.delay_s)
         case nats_errors.Unreachable():
-            return Broken(str(error))
+            return Unreachable(str(error))
     return Misconfigured(str(error))

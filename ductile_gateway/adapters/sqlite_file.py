@@ -6,6 +6,7 @@ the event loop: by a key in cached pages that takes some 50 µs, less than to as
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,8 @@ from groundwork.storage_errors import StorageBroken, StorageClosed, StorageError
 T = TypeVar("T")
 
 FORGOTTEN_AT_ONCE = 500
+log = logging.getLogger(__name__)
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -32,6 +35,8 @@ class SqliteFile:
         self._path = path
         self._writer = writer
         self._reader = reader
+        self.trouble = ""
+        """Why the last write was not stored; empty where it was."""
 
     def read(self, statement: str, values: tuple[object, ...]) -> list[Any]:
         """All rows, as the last commit left them."""
@@ -43,9 +48,19 @@ class SqliteFile:
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """What `work` returns, durable on return."""
         try:
-            return await self._writer.write(work)
+            stored = await self._writer.write(work)
         except StorageError as error:
+            self._note(str(error))
             raise _remedy(error) from error
+        self._note("")
+        return stored
+
+    def _note(self, trouble: str) -> None:
+        if trouble and not self.trouble:
+            log.error("nothing can be stored: %s", trouble)
+        elif self.trouble and not trouble:
+            log.warning("what is stored is stored again", extra={"file": self._path.name})
+        self.trouble = trouble
 
     async def forget(self, some: Callable[[sqlite3.Connection, int], int]) -> None:
         """Have `some` forget at most so many rows and say how many, until all are gone: others write in between."""

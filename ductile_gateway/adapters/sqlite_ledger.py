@@ -57,6 +57,11 @@ class SqliteLedger:
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
+    @property
+    def trouble(self) -> str:
+        """Why the last write was not stored; empty where it was."""
+        return self._file.trouble
+
     async def find(self, key: str) -> Past:
         rows = self._file.read(_FIND, (key,))
         return _past(rows[0]) if rows else None

@@ -100,8 +100,10 @@ async def test_an_answer_without_the_id_of_a_job_is_lost(answer: httpx2.Response
 
 
 async def test_a_refusal_is_told_with_ductiles_words_and_nothing_that_could_forge_a_line() -> None:
-    async with api_over(lambda _: httpx2.Response(403, text='{"error":"no\n\x1b[31m"}' + "x" * 5000)) as api:
-        with pytest.raises(Refused, match="Ductile answered 403") as caught:
+    async with api_over(
+        lambda _: httpx2.Response(400, json={"error": "root baggage claims failed: \n\x1b[31m" + "x" * 5000})
+    ) as api:
+        with pytest.raises(Refused, match="Ductile answered 400") as caught:
             await api.start("probe", "look", {})
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 400

@@ -7,15 +7,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from ductile_gateway.adapters.argument_schemas import ArgumentSchemas
+from ductile_gateway.adapters.ductile_api import open_api
+from ductile_gateway.adapters.ductile_discovery import discover_tools
+from ductile_gateway.core.catalog import ToolChoice
 from ductile_gateway.core.ductile_catalog import DuctileTools
+from ductile_gateway.ductile_settings import DuctileSettings
 from ductile_gateway.errors import Misconfigured
 from ductile_gateway.offers import Offers
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.toolbox import find_tools, keep_fresh, tools_at_last
 from tests.ductile.fake import FakeDuctile
+from tests.ductile.fake.wire import Answer
 from tests.ductile.runner_house import eventually
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.served import Gateway
@@ -120,14 +126,15 @@ async def test_a_complaint_is_made_once_and_not_at_every_look(
     ("token", "tools", "code", "said"),
     [
         ("gateway", {"probe": None}, 0, "tool probe: plugin probe, handle (write), look (read), note (write)"),
-        ("reader", {"probe": None}, 78, "ductile token: the token does not open calls that write -> give it plugin:rw"),
+        ("reader", {"probe": None}, 0, "ductile token: the token does not open calls that write -> give it plugin:rw"),
         ("gateway", {"probe": None, "news": None}, 78, "problem: tool news: there is no plugin news"),
+        ("gateway", {"probe": {"commands": ["look", "sing"]}}, 78, "has no command sing"),
         ("everything", {"probe": None}, 78, "make one with plugin:ro"),
         ("caller", {"probe": None}, 78, "does not open jobs"),
     ],
 )
 def test_check_says_what_there_is_and_what_is_wrong_and_starts_nothing(
-    fake: FakeDuctile, tmp_path: Path, token: str, tools: dict[str, None], code: int, said: str
+    fake: FakeDuctile, tmp_path: Path, token: str, tools: dict[str, Any], code: int, said: str
 ) -> None:
     way = {"url": fake.url, "token": fake.tokens[token]}
     checked = Gateway(tmp_path, "nats://127.0.0.1:1", runner="ductile", ductile=way, tools=tools).run("check")
@@ -135,8 +142,26 @@ def test_check_says_what_there_is_and_what_is_wrong_and_starts_nothing(
     assert not fake.executions
 
 
-def test_check_of_a_ductile_that_is_away_may_be_tried_again(fake: FakeDuctile, tmp_path: Path) -> None:
-    fake.kill()
+@pytest.mark.parametrize(("away", "said"), [(True, "nothing answers at {url}"), (False, "what answers at {url} is no")])
+def test_check_of_a_ductile_that_is_away_says_where_it_was_looked_for(
+    fake: FakeDuctile, tmp_path: Path, away: bool, said: str
+) -> None:
+    if away:
+        fake.kill()
+    else:
+        fake.faults.proxied = Answer(404, b"<html>another program</html>", "text/html")
     way = {"url": fake.url, "token": fake.token}
     checked = Gateway(tmp_path, "nats://127.0.0.1:1", runner="ductile", ductile=way, tools=["probe"]).run("check")
-    assert (checked.returncode, "did not answer" in checked.stdout) == (1, True), checked
+    assert (checked.returncode, said.format(url=fake.url) in checked.stdout) == (69, True), checked
+
+
+async def test_a_ductile_that_tells_no_skills_is_too_old() -> None:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path == "/healthz":
+            return httpx2.Response(200, json={"queue_depth": 0})
+        return httpx2.Response(404, text="404 page not found")
+
+    settings = DuctileSettings.model_validate({"url": "http://localhost:1", "token": "a-token", "events": False})
+    async with open_api(settings, httpx2.MockTransport(answer)) as api:
+        with pytest.raises(Misconfigured, match=r"http://localhost:1 is too old: it has no /skills.*May 2026"):
+            await discover_tools(api, {"probe": ToolChoice()}, settings)

@@ -48,6 +48,7 @@ def a_request(
     tool: str = "fetch",
     run_id: str = RUN,
     deadline_at: datetime | None = None,
+    executor: str | None = None,
 ) -> ToolRequest:
     return ToolRequest(
         run_id=run_id,
@@ -58,6 +59,7 @@ def a_request(
         requested_at=NOON,
         attempt=attempt,
         deadline_at=deadline_at,
+        executor=executor,
     )
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -10,13 +10,14 @@ from typing import cast
 
 import pytest
 
-from ductile_gateway.adapters.sqlite_file import SqliteFile
+from ductile_gateway.adapters.sqlite_file import SqliteFile, open_file
 from ductile_gateway.adapters.sqlite_ledger import ANSWERS_TO_PUBLISH, FILE, OPEN_INTENTS, SqliteLedger, open_ledger
 from ductile_gateway.core.calls import ToolOutcome
 from ductile_gateway.core.entries import Answer, Intent
 from ductile_gateway.core.results import answer_to
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.ports import Ledger
+from ductile_gateway.status import look_at_store
 from groundwork.group_commit import GroupCommit
 from groundwork.storage_errors import StorageBroken
 from tests.gateway.parts import NOON, RUN, MemoryLedger, a_request, asked_for
@@ -234,3 +235,26 @@ async def test_the_digest_of_an_artifact_is_that_of_the_call_whose_name_it_is(le
         assert await ledger.digest_of(RUN, "a.md") == digest
     assert await ledger.digest_of(RUN, "b.md") == "of another"
     assert await ledger.digest_of("another run", "a.md") is None
+
+
+async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def limit(pages: str) -> Callable[[sqlite3.Connection], object]:
+        return lambda connection: connection.execute(f"PRAGMA max_page_count={pages}").fetchone()
+
+    def fill(connection: sqlite3.Connection) -> object:
+        insert = "INSERT INTO artifacts (run_id, name, key, place) VALUES (?, 'a.md', 'key', 1)"
+        return connection.execute(insert, ("x" * 100_000,))
+
+    async with open_file(tmp_path / FILE, "ductile_gateway.adapters.sql") as file:
+        await file.write(limit("1"))  # no more than there are
+        for _ in range(2):
+            with pytest.raises(TryAgain, match="no room"):
+                await file.write(fill)
+        (found,) = look_at_store(file.trouble)
+        assert (found.mark, "no room" in found.text) == ("wrong", True)
+        await file.write(limit("1000000"))
+        assert look_at_store(file.trouble) == ()
+    ours = [record for record in caplog.records if record.name.endswith("sqlite_file")]
+    assert [record.levelname for record in ours] == ["ERROR", "WARNING"]

@@ -319,7 +319,7 @@ async def test_a_write_waits_for_an_agent_that_is_away_until_its_deadline_and_a_
     world, deadline = World(), NOON + timedelta(minutes=5)
     world.runs.away = True
     world.clock.pass_by(3)
-    asked = asked_for(a_request("save", deadline_at=deadline))
+    asked = asked_for(a_request("save", deadline_at=deadline, executor="us"))
     with pytest.raises(TryAgain, match="no agent"):
         await world.relay().take(asked)
     await world.relay().take(asked_for(a_request(step=2, deadline_at=deadline)))
@@ -329,15 +329,14 @@ async def test_a_write_waits_for_an_agent_that_is_away_until_its_deadline_and_a_
     assert outcomes(world) == ["ok", "expired"]
 
 
-@pytest.mark.parametrize(("waited_s", "deadline"), [(1, True), (3, False)])
-async def test_a_write_that_was_asked_for_a_moment_ago_or_has_no_deadline_needs_no_agent(
-    waited_s: int, deadline: bool
+@pytest.mark.parametrize(("waited_s", "executor"), [(1, "us"), (3, None)])
+async def test_a_write_that_was_asked_for_a_moment_ago_or_by_somebody_else_needs_no_agent(
+    waited_s: int, executor: str | None
 ) -> None:
     world = World()
     world.runs.away = True
     world.clock.pass_by(waited_s)
-    ends = NOON + timedelta(minutes=5) if deadline else None
-    await world.relay().take(asked_for(a_request("save", deadline_at=ends)))
+    await world.relay().take(asked_for(a_request("save", executor=executor)))
     assert outcomes(world) == ["ok"]
 
 

@@ -186,6 +186,16 @@ async def test_without_streams_it_ends_and_says_what_to_run(tmp_path: Path, nats
     assert "Traceback" not in ended.stderr
 
 
+def test_without_a_bus_it_ends_as_the_agent_does(tmp_path: Path) -> None:
+    ended = Gateway(tmp_path, "nats://127.0.0.1:1").run("serve")
+    assert (ended.returncode, "no NATS server" in ended.stderr) == (69, True), ended
+
+
+def test_with_settings_that_cannot_be_used_it_ends_as_the_agent_does(tmp_path: Path) -> None:
+    ended = Gateway(tmp_path, "nats://127.0.0.1:1", slot=3).run("serve")
+    assert (ended.returncode, "did you mean slots" in ended.stderr) == (78, True), ended
+
+
 def test_the_check_lists_tools_and_starts_nothing(tmp_path: Path) -> None:
     checked = Gateway(tmp_path, "nats://127.0.0.1:1").run("check")
     assert checked.returncode == 0

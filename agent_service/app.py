@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from agent_service.adapters.argument_schemas import ArgumentSchemas, schema_flaw
 from agent_service.adapters.nats_artifacts import NatsArtifacts
 from agent_service.adapters.nats_bus import NatsBus, NatsIntake
+from agent_service.adapters.nats_missed import Missed
 from agent_service.adapters.nats_skills import NatsSkills
 from agent_service.adapters.owned_store import OwnedStore
 from agent_service.adapters.sqlite_store import SqliteStore
@@ -66,6 +67,7 @@ class Agent:
     store: SqliteStore
     recovery: Recovery
     intake: NatsIntake
+    missed: Missed
     projector: Projector
     outbox: Outbox
     starter: Starter
@@ -122,6 +124,7 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
         store=store,
         recovery=Recovery(turns, store, store, outbox, background, slots=settings.turns),
         intake=NatsIntake(link, intake, slots=settings.turns),
+        missed=Missed(link, intake, settings.store, slots=settings.turns),
         projector=projector,
         outbox=outbox,
         starter=starter,
@@ -184,7 +187,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
         _wrong_with(agent.skills.catalog()),  # asked for at once: runs that are to begin wait for it
         agent.intake.run(),
         agent.starter.run(),
-        agent.recovery.keep_time(agent.clock),
+        _keep_time(agent),
         agent.recovery.empty_outbox(),
         agent.link.until_lost(),
     ):
@@ -199,6 +202,13 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
         group.create_task(work)
     host, port = listener.getsockname()[:2]
     log.info("ready", extra={"http": f"http://{host}:{port}", "resumed": left, "nats": agent.link.servers})
+
+
+async def _keep_time(agent: Agent) -> None:
+    """From when on is heard what was missed: a result may be there for a run whose time is over since."""
+    if agent.missed.any:
+        await agent.missed.hear(await agent.recovery.waiting_since(agent.clock.now()) - FORGETTABLE)
+    await agent.recovery.keep_time(agent.clock)
 
 
 async def _inform_bus(agent: Agent) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
+from agent_service.adapters.nats_missed import MARK
 from agent_service.adapters.nats_topology import topology
 from agent_service.adapters.sqlite_store import SqliteStore
 from agent_service.errors import Misconfigured
@@ -85,7 +86,10 @@ async def _owned(settings: AgentSettings, link: NatsLink, *, take_over: bool = F
     with _usable(settings):
         owner = Owner.here(settings.store, ttl_s=settings.lease_s)
     lease = Lease(link, ROLE, owner)
-    async with hold(lease, link, take_over=take_over):
+    async with hold(lease, link, take_over=take_over) as before:
+        if before and before.owner.holder != owner.holder:
+            log.info("another agent had the bus", extra={"who": str(before.owner)})
+            (settings.store / MARK).touch()
         yield lease
 
 

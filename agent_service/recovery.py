@@ -13,6 +13,7 @@ from agent_service import journal
 from agent_service.background import Background
 from agent_service.core.decide import outstanding
 from agent_service.core.events import TimerFired
+from agent_service.core.state import RunState
 from agent_service.errors import TryAgain
 from agent_service.outbox import Outbox
 from agent_service.ports import Archive, Clock, RunStore, Unperformed
@@ -56,6 +57,12 @@ class Recovery:
             await asyncio.gather(*(self._say(run_id) for run_id in some))
         return len(run_ids)
 
+    async def waiting_since(self, now: datetime) -> datetime:
+        """Since when the run that has waited longest waits for what it waits for now; `now` if none does."""
+        runs = [await self._store.load(run_id) for run_id in await self._archive.unsettled(now)]
+        states = [run.state for run in runs if run and not run.state.final]
+        return min((_waits_since(state) for state in states), default=now)
+
     async def fire_due(self, now: datetime) -> None:
         """Begin a turn for every run whose timer has come."""
         for run_id in await self._store.due(now, DUE_AT_ONCE):
@@ -90,3 +97,7 @@ class Recovery:
         run = await self._store.load(run_id)
         for effect in outstanding(run.state) if run else ():
             await self._outbox.publish(run_id, effect)
+
+
+def _waits_since(state: RunState) -> datetime:
+    return state.pending.requested_at if state.pending else state.updated_at

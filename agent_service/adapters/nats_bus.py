@@ -74,11 +74,8 @@ class NatsIntake:
         return PullLoop(settling, slots=slots, in_progress_s=IN_PROGRESS_S)
 
     async def _handle(self, delivery: Delivery) -> None:
-        # The sequence alone may be given out again by a server that lost its newest messages.
-        place = f"{delivery.stream_seq}-{delivery.at:%Y%m%dT%H%M%S%f}"
-        arrival = Arrival(subject=delivery.subject, body=delivery.body, place=place, headers=delivery.headers)
         try:
-            await self._intake.receive(arrival)
+            await self._intake.receive(arrival_of(delivery))
         except UnknownRun as error:
             raise self._later_or_never(delivery, error) from error
         except Unreadable as error:
@@ -100,3 +97,10 @@ class NatsIntake:
         event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=datetime.now(UTC))
         about = {RUN_ID: event.payload.run_id} if event.payload.run_id else {}
         return Notice(event.type, event.body(), event.dedupe_key or "", headers, about)
+
+
+def arrival_of(delivery: Delivery) -> Arrival:
+    """The message as the intake takes it."""
+    # The sequence alone may be given out again by a server that lost its newest messages.
+    place = f"{delivery.stream_seq}-{delivery.at:%Y%m%dT%H%M%S%f}"
+    return Arrival(subject=delivery.subject, body=delivery.body, place=place, headers=delivery.headers)

@@ -1,4 +1,4 @@
-"""Agents beside that of a stack: on the same bus, with a store of their own or with the same."""
+"""Agents beside another: on the same bus, with a store of their own or with the same."""
 
 import asyncio
 import contextlib
@@ -6,11 +6,10 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_service.dev import DevStack
 from tests.nats_server import until
 
 
@@ -21,10 +20,10 @@ class OtherAgent:
     process: asyncio.subprocess.Process
     log: Path
 
-    async def ready(self, made: DevStack, *, within_s: float = 20.0) -> DevStack:
-        """The stack as it is seen from this agent, once it is ready."""
+    async def ready(self, *, within_s: float = 20.0) -> str:
+        """Where its API answers, once it is ready."""
         await until(lambda: bool(_said(self.log, "ready")), within_s=within_s)
-        return replace(made, url=_said(self.log, "ready")[-1]["http"])
+        return str(_said(self.log, "ready")[-1]["http"])
 
     async def ended(self, *, within_s: float = 20.0) -> tuple[int, str]:
         """Its exit code, and what it said at last."""
@@ -34,10 +33,11 @@ class OtherAgent:
 
 
 @asynccontextmanager
-async def another_agent(made: DevStack, *options: str, store: Path | None = None) -> AsyncIterator[OtherAgent]:
-    """One that was just started with the stack's settings; with a `store` of its own also at an address of its own."""
-    config = made.config if store is None else _config_of(made, store)
-    log = made.options.folder / "logs" / f"other-{config.stem}.log"
+async def another_agent(config: Path, *options: str, store: Path | None = None) -> AsyncIterator[OtherAgent]:
+    """One that was just started as configured; with a `store` of its own also at an address of its own."""
+    if store is not None:
+        config = _with_store(config, store)
+    log = config.with_suffix(".other.log")
     command = (sys.executable, "-m", "agent_service", "serve", "--config", str(config), *options)
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(*command, stderr=output)
@@ -47,11 +47,6 @@ async def another_agent(made: DevStack, *options: str, store: Path | None = None
         if process.returncode is None:
             process.kill()
             await process.wait()
-
-
-def log_of(made: DevStack) -> Path:
-    """That of the stack's own agent."""
-    return made.options.folder / "logs" / "agent.log"
 
 
 def last_word(log: Path) -> str:
@@ -72,8 +67,8 @@ def _lines(log: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def _config_of(made: DevStack, store: Path) -> Path:
-    settings = json.loads(made.config.read_text())
+def _with_store(config: Path, store: Path) -> Path:
+    settings = json.loads(config.read_text())
     settings["agent"] |= {"store": str(store), "workspaces": str(store / "runs"), "http": {"port": 0}}
     store.mkdir(parents=True, exist_ok=True)
     path = store.with_suffix(".yaml")

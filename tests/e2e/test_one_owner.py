@@ -4,13 +4,20 @@ import asyncio
 import os
 import signal
 import socket
+from dataclasses import replace
 from pathlib import Path
 
-from tests.e2e.agents import another_agent, last_word, log_of
+from schemas import subjects
+from tests.e2e.agents import another_agent, last_word
 from tests.e2e.bodies import lines, recording, running, to_the_end, touch, wake
+from tests.e2e.by_hand import Bench, bench, one_step
 from tests.nats_server import until
 
 SHORT = {"lease_s": 2}
+
+
+def agent_log(folder: Path) -> Path:
+    return folder / "stack" / "logs" / "agent.log"
 
 
 async def test_a_second_agent_with_another_store_is_told_who_owns_the_bus_and_takes_no_run_from_it(
@@ -18,7 +25,7 @@ async def test_a_second_agent_with_another_store_is_told_who_owns_the_bus_and_ta
 ) -> None:
     async with (
         running(tmp_path / "stack", recording(tmp_path / "lines", steps=1)) as made,
-        another_agent(made, store=tmp_path / "second") as second,
+        another_agent(made.config, store=tmp_path / "second") as second,
     ):
         runs = [await wake(made) for _ in range(6)]
         ended = [await to_the_end(made, run_id) for run_id in runs]
@@ -37,13 +44,13 @@ async def test_an_agent_of_the_same_store_takes_over_in_the_middle_of_a_run_whic
     async with running(tmp_path / "stack", recording(file, go=go)) as made:
         run_id = await wake(made)
         await until(lambda: lines(file) == 1)
-        async with another_agent(made, "--take-over") as green:
-            await green.ready(made)
+        async with another_agent(made.config, "--take-over") as green:
+            await green.ready()
             touch(go, 1)
             await until(lambda: lines(file) == 2)
             touch(go, 2)
             ended = await to_the_end(made, run_id)
-            told = last_word(log_of(made))
+            told = last_word(agent_log(tmp_path))
     assert (ended["state"], lines(file)) == ("done", 2)
     assert f"process {green.process.pid}" in told
 
@@ -56,15 +63,36 @@ async def test_an_agent_that_was_stopped_for_longer_than_its_lease_finds_itself_
         stopped = made.agent.pid
         assert stopped
         os.kill(stopped, signal.SIGSTOP)
-        async with another_agent(made, store=tmp_path / "second") as second:
-            there = await second.ready(made)
+        async with another_agent(made.config, store=tmp_path / "second") as second:
+            there = replace(made, url=await second.ready())
             runs = [await wake(there) for _ in range(3)]
             ended = [await to_the_end(there, run_id) for run_id in runs]
             os.kill(stopped, signal.SIGCONT)
             await until(lambda: made.agent.pid != stopped)
-            told = last_word(log_of(made))
+            told = last_word(agent_log(tmp_path))
             runs += [await wake(there)]
             ended += [await to_the_end(there, runs[-1])]
     assert str(tmp_path / "second") in told
     assert [run["state"] for run in ended] == ["done"] * 4
     assert lines(file) == 7
+
+
+async def test_an_agent_that_comes_back_hears_what_another_was_told_in_its_stead(tmp_path: Path) -> None:
+    async with bench(tmp_path, one_step("put"), lease_s=1) as made:
+        run_ids = [(await made.wake(f"w{number}")).json()["run_id"] for number in (1, 2)]
+        await until(lambda: {request["run_id"] for request in made.requests} == set(run_ids), within_s=20)
+        requests = {request["run_id"]: request for request in made.requests}
+        async with another_agent(tmp_path / "agentic.yaml", "--take-over", store=tmp_path / "second") as second:
+            await second.ready()
+            for request in requests.values():
+                await made.answer(request)
+            await until(lambda: _all_acknowledged(made), within_s=20)
+        await until(made.is_ready, within_s=20)
+        ended = [await made.ended(run_id) for run_id in run_ids]
+    assert [run["state"] for run in ended] == ["done"] * 2
+    assert {request["attempt"] for request in made.requests} == {1}
+
+
+async def _all_acknowledged(made: Bench) -> bool:
+    info = await made.link.jetstream.consumer_info(subjects.STREAM, subjects.DURABLE_LOOP)
+    return (info.num_pending, info.num_ack_pending) == (0, 0)

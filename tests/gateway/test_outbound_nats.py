@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.js.errors import NotFoundError
 
 from agent_service.adapters.nats_topology import topology
 from ductile_gateway.adapters.system_clock import SystemClock
@@ -121,7 +122,16 @@ async def test_a_message_that_is_no_event_is_a_dead_letter(tmp_path: Path, link:
     async with telling(link, tmp_path, settings(receiver)):
         await link.publish("agent.completed", b"nonsense", msg_id="1", headers={})
         letter = await _first_dead_letter(link)
+        await until(lambda: _rejected(link, "agent.completed"))
     assert letter["Dead-Letter-Reason"] == "the message is not JSON"
+
+
+async def _rejected(link: NatsLink, subject: str) -> bool:
+    """Whether it was told that a message on the subject was refused."""
+    with contextlib.suppress(NotFoundError):
+        told = await link.jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subjects.REJECTED)
+        return bool(json.loads(told.data or b"")["payload"]["subject"] == subject)
+    return False
 
 
 async def _first_dead_letter(link: NatsLink) -> dict[str, str]:

@@ -15,7 +15,7 @@ import nats.errors
 from nats.js.api import ConsumerConfig, ConsumerInfo, StreamConfig, StreamInfo
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
-from groundwork.nats_errors import Misconfigured, TryAgain
+from groundwork.nats_errors import BusFull, Misconfigured, TryAgain
 from groundwork.nats_link import NatsLink
 
 T = TypeVar("T")
@@ -162,6 +162,10 @@ async def _found(link: NatsLink, what: str, looking: Awaitable[T]) -> T | None:
         return None
 
 
+NO_ROOM = frozenset({10002, 10023, 10028, 10047})
+"""JetStream's errors where the server, or the account, has not the room that a stream is to have."""
+
+
 async def asked(link: NatsLink, what: str, answer: Awaitable[T]) -> T:
     """JetStream's answer to a question about `what`. Raises NotFoundError, Misconfigured and TryAgain."""
     try:
@@ -171,6 +175,8 @@ async def asked(link: NatsLink, what: str, answer: Awaitable[T]) -> T:
     except ServiceUnavailableError as error:
         raise Misconfigured(f"{what}: JetStream does not answer. Is it enabled on the server?") from error
     except APIError as error:
+        if error.err_code in NO_ROOM:
+            raise BusFull(f"{what}: {error.description} (JetStream error {error.err_code})") from error
         text = f"{what}: {error.description} (JetStream error {error.err_code}). Correct its settings or the server's"
         raise Misconfigured(text) from error
     except (nats.errors.Error, TryAgain) as error:  # a denied request is not answered at all

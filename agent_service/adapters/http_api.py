@@ -24,6 +24,7 @@ from agent_service.projections.run_files import RunFiles
 from agent_service.requests import CancelRequest, SignalRequest, WakeRequest
 from agent_service.runs import Runs
 from agent_service.settings import AgentSettings, Scope
+from groundwork.store_id import known_id
 
 TITLE = "Agentic Loop"
 ABOUT = "Durable, goal-directed runs: wake one, watch it, speak to it, cancel it. Accepted is not completed."
@@ -67,7 +68,8 @@ def create_app(
     app.add_middleware(Door, allowed_hosts=settings.http.allowed_hosts)
     access = Access(settings.http)
     api = RunsApi(Desk(runs, trace_url=settings.trace_url), files)
-    for call in (*_calls_on_runs(api), *_calls_on_itself(Itself(app, readiness, metrics=metrics))):
+    itself = Itself(app, readiness, store=known_id(settings.store), metrics=metrics)
+    for call in (*_calls_on_runs(api), *_calls_on_itself(itself)):
         _add(app, access, call)
     return app
 

@@ -22,24 +22,27 @@ class Alive(BaseModel):
 
 
 class Ready(BaseModel):
-    """`checks` says `ok` of each thing the service needs, or what is wrong with it."""
+    """`checks` says `ok` of each thing the service needs, or what is wrong with it. `store` is the id of its store."""
 
     ready: bool
     checks: dict[str, str]
+    store: str
 
 
 class Itself:
-    """The endpoints. `metrics` gives the text of /metrics."""
+    """The endpoints. `store` is the id of the agent's store; `metrics` gives the text of /metrics."""
 
     def __init__(
         self,
         app: FastAPI,
         readiness: Readiness,
         *,
+        store: str,
         metrics: Callable[[], str],
         ready_within_s: float = READY_WITHIN_S,
     ) -> None:
         self._app = app
+        self._store = store
         self._metrics = metrics
         self._readiness = readiness
         self._within_s = ready_within_s
@@ -56,7 +59,8 @@ class Itself:
             found = {"agent": f"did not find out within {self._within_s:g} s"}
         if any(found.values()):
             response.status_code = 503
-        return Ready(ready=not any(found.values()), checks={name: wrong or OK for name, wrong in found.items()})
+        checks = {name: wrong or OK for name, wrong in found.items()}
+        return Ready(ready=not any(found.values()), checks=checks, store=self._store)
 
     async def metrics(self) -> PlainTextResponse:
         """What is counted, in the Prometheus text format."""

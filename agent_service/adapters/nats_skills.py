@@ -49,6 +49,7 @@ class NatsSkills:
         self._asking = asyncio.Lock()
         self._news = asyncio.Event()
         self._inbox = ""
+        self._unknown: frozenset[str] = frozenset()
         self.problems: tuple[str, ...] = ()
         """What is left out of the offers, and why."""
 
@@ -127,6 +128,14 @@ class NatsSkills:
             if problem not in self.problems:
                 log.error("a tool offer is left out", extra={"why": problem})
         self._offers, self.problems = merged.offers, problems
+        self._tell_unknown()
+
+    def _tell_unknown(self) -> None:
+        """A name in `agent.tools` that nobody offers is most likely misspelt; told once for as long as it is so."""
+        unknown = frozenset(self._allow or ()) - self._offers.keys()
+        if unknown - self._unknown:
+            log.warning("agent.tools names what nobody offers", extra={"tools": ", ".join(sorted(unknown))})
+        self._unknown = unknown
 
     def _allows(self, tool: ToolOffer) -> bool:
         return tool.route not in subjects.OUR_OWN_ROUTES and (self._allow is None or tool.name in self._allow)

@@ -14,10 +14,16 @@ ACK_WAIT_S = 30.0
 ENDINGS = (subjects.COMPLETED, subjects.ESCALATED, subjects.FAILED, subjects.CANCELLED)
 
 
-def topology(*, replicas: int = 1, max_gib: int = 10) -> Topology:
-    """What should exist. `replicas` is 1 or 3; `max_gib` bounds the stream of work on disk."""
+MAX_GIB = 10.0
+
+
+def topology(*, replicas: int = 1, max_gib: float = MAX_GIB) -> Topology:
+    """What should exist. `replicas` is 1 or 3; `max_gib` bounds the stream of work on disk, and so the artifacts.
+
+    The server sets all of it aside at once: see `reserved_gib`.
+    """
     return Topology(
-        streams=(_work(replicas, max_gib), _progress(replicas), _dead_letters(replicas)),
+        streams=(_work(replicas, max_gib), _progress(replicas, max_gib), _dead_letters(replicas, max_gib)),
         consumers=(
             _consumer(subjects.DURABLE_LOOP, [subjects.START, subjects.TOOL_RESULT], 256),
             _consumer(subjects.DURABLE_CONTROL, [subjects.CANCEL, subjects.SIGNAL], 64),
@@ -28,7 +34,7 @@ def topology(*, replicas: int = 1, max_gib: int = 10) -> Topology:
         buckets=(
             BucketSpec(
                 subjects.ARTIFACT_BUCKET,
-                {"storage": "file", "num_replicas": replicas, "max_bytes": max_gib * GIB},
+                {"storage": "file", "num_replicas": replicas, "max_bytes": int(max_gib * GIB)},
             ),
             KeyValueSpec(
                 subjects.LEASE_BUCKET,
@@ -38,7 +44,13 @@ def topology(*, replicas: int = 1, max_gib: int = 10) -> Topology:
     )
 
 
-def _work(replicas: int, max_gib: int) -> StreamSpec:
+def reserved_gib(max_gib: float) -> float:
+    """What the server has to have room for, in each of its replicas."""
+    streams = topology(max_gib=max_gib).all_streams()
+    return float(sum(stream.settings["max_bytes"] for stream in streams)) / GIB
+
+
+def _work(replicas: int, max_gib: float) -> StreamSpec:
     return StreamSpec(
         subjects.STREAM,
         {
@@ -55,7 +67,7 @@ def _work(replicas: int, max_gib: int) -> StreamSpec:
             "storage": "file",
             "discard": "new",
             "max_age": 14 * DAY_S,
-            "max_bytes": max_gib * GIB,
+            "max_bytes": int(max_gib * GIB),
             "duplicate_window": DAY_S,
             "num_replicas": replicas,
             "deny_delete": True,
@@ -64,7 +76,7 @@ def _work(replicas: int, max_gib: int) -> StreamSpec:
     )
 
 
-def _progress(replicas: int) -> StreamSpec:
+def _progress(replicas: int, max_gib: float) -> StreamSpec:
     return StreamSpec(
         subjects.STREAM_PROGRESS,
         {
@@ -76,14 +88,14 @@ def _progress(replicas: int) -> StreamSpec:
             **({"persist_mode": "async"} if replicas == 1 else {}),
             "discard": "old",
             "max_age": DAY_S,
-            "max_bytes": GIB // 4,
+            "max_bytes": int(min(0.25, max_gib / 8) * GIB),
             "duplicate_window": 120.0,
             "num_replicas": replicas,
         },
     )
 
 
-def _dead_letters(replicas: int) -> StreamSpec:
+def _dead_letters(replicas: int, max_gib: float) -> StreamSpec:
     advisories = "$JS.EVENT.ADVISORY.CONSUMER"
     return StreamSpec(
         subjects.STREAM_DEAD_LETTERS,
@@ -99,7 +111,7 @@ def _dead_letters(replicas: int) -> StreamSpec:
             "storage": "file",
             "discard": "old",
             "max_age": 30 * DAY_S,
-            "max_bytes": GIB,
+            "max_bytes": int(min(1.0, max_gib / 4) * GIB),
             "duplicate_window": DAY_S,
             "num_replicas": replicas,
         },

@@ -95,13 +95,26 @@ def serve(config: Config = None, take_over: TakeOver = False) -> None:
     raise typer.Exit(served(config, take_over=take_over))
 
 
-@commands.command(rich_help_panel=PANEL_SERVICES, epilog=examples("agentic setup --config agentic.yaml"))
-def setup(config: Config = None, as_json: AsJson = False) -> None:
-    """Create the streams, consumers and buckets on the NATS server. What exists is checked, never changed."""
+@commands.command(
+    rich_help_panel=PANEL_SERVICES,
+    epilog=examples("agentic setup --config agentic.yaml", "agentic setup --max-gib 0.5"),
+)
+def setup(
+    config: Config = None,
+    max_gib: Annotated[
+        float, typer.Option(min=0.01, help="Most GiB of work that the server keeps, and as much of artifacts.")
+    ] = 10.0,
+    replicas: Annotated[int, typer.Option(min=1, max=5, help="On how many servers of a cluster it is kept.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Create the streams, consumers and buckets on the NATS server. What exists is checked, never changed.
+
+    The server sets room for all of it aside at once: with 10 GiB some 21, with 0.5 some 1.2.
+    """
     from agent_service.cli.setup import set_up
 
     _log_only_what_is_not_said()
-    raise typer.Exit(_awaited(set_up(config, as_json=as_json)))
+    raise typer.Exit(_awaited(set_up(config, max_gib=max_gib, replicas=replicas, as_json=as_json)))
 
 
 @commands.command(rich_help_panel=PANEL_TRY, epilog=examples("agentic dev", "agentic dev --dir /tmp/try --http-port 0"))

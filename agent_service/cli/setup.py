@@ -4,22 +4,28 @@ from dataclasses import asdict
 from pathlib import Path
 
 from agent_service import settings
-from agent_service.adapters.nats_topology import topology
+from agent_service.adapters.nats_topology import reserved_gib, topology
 from agent_service.cli import configuration, output
 from agent_service.cli.exits import Exit
+from agent_service.errors import Misconfigured
 from agent_service.projections.plain import one_line
 from groundwork import nats_link
+from groundwork.nats_errors import BusFull
 from groundwork.topology import Finding, create_missing
 
 CONNECT_WITHIN_S = 5.0
 
 
-async def set_up(config: Path | None, *, as_json: bool) -> Exit:
+async def set_up(config: Path | None, *, max_gib: float, replicas: int, as_json: bool) -> Exit:
     """FAILED when something exists that differs. Raises Misconfigured, and what the bus raises."""
     loaded = settings.load(configuration.own(config))
     link = await nats_link.connect(loaded.nats.settings("agentic-setup"), timeout_s=CONNECT_WITHIN_S)
     try:
-        findings = await create_missing(link, topology())
+        findings = await create_missing(link, topology(max_gib=max_gib, replicas=replicas))
+    except BusFull as error:
+        needed = f"with --max-gib {max_gib:g} it sets {reserved_gib(max_gib):.1f} GiB aside"
+        remedy = "name less, or raise max_file_store of the server or the limits of the account"
+        raise Misconfigured(f"the NATS server has no room: {error}; {needed}: {remedy}") from error
     finally:
         await link.close()
     differs = any(finding.kind == "differs" for finding in findings)

@@ -53,6 +53,16 @@ async def test_every_executor_is_heard_and_known_to_be_there(link: NatsLink, ski
     assert skills.present() == {f"executor-{number}" for number in range(5)}
 
 
+async def test_a_name_in_agent_tools_that_nobody_offers_is_told_once(
+    link: NatsLink, caplog: pytest.LogCaptureFixture
+) -> None:
+    await Executor(catalog_of("hands", "walk")).begin(link)
+    skills = NatsSkills(link, allow=("walk", "wlak"), schema_flaw=schema_flaw, fresh_s=0.0)
+    for _ in range(2):
+        assert await names(skills) == ["walk"]
+    assert [vars(record)["tools"] for record in caplog.records if "agent.tools" in record.message] == ["wlak"]
+
+
 async def test_an_executor_that_falls_silent_keeps_its_tools_and_is_known_to_be_away(
     link: NatsLink, skills: NatsSkills
 ) -> None:

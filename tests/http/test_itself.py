@@ -27,7 +27,7 @@ async def test_ready_is_said_of_each_thing_that_is_needed(house: House) -> None:
     async with house.client(None) as client:
         answer = await client.get("/readyz")
     assert answer.status_code == 200
-    assert answer.json() == {"ready": True, "checks": {"bus": "ok", "store": "ok", "skills": "ok"}}
+    assert answer.json() == {"ready": True, "checks": {"bus": "ok", "store": "ok", "skills": "ok"}, "store": ""}
 
 
 @pytest.mark.parametrize("what", ["bus", "store", "skills"])
@@ -47,7 +47,7 @@ async def test_a_check_that_hangs_is_not_waited_for(house: House) -> None:
         return {}
 
     response = Response()
-    answer = await Itself(house.app, hanging, metrics=str, ready_within_s=0.01).readyz(response)
+    answer = await Itself(house.app, hanging, store="", metrics=str, ready_within_s=0.01).readyz(response)
     assert (response.status_code, answer.ready) == (503, False)
 
 

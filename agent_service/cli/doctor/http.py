@@ -1,11 +1,15 @@
 """Checks of the HTTP API: who may call it, and whether an agent answers there."""
 
+from contextlib import suppress
+from pathlib import Path
+
 import httpx2
 
 from agent_service.adapters.http_access import Access
 from agent_service.cli.doctor.check import Check, ok, warning, wrong
 from agent_service.errors import Misconfigured
 from agent_service.settings import HttpSettings
+from groundwork.store_id import known_id
 
 ANSWER_WITHIN_S = 5.0
 
@@ -22,8 +26,8 @@ def tokens(http: HttpSettings) -> Check:
     return ok("tokens", names)
 
 
-async def api(http: HttpSettings) -> Check:
-    """Whether an agent answers, and is ready."""
+async def api(http: HttpSettings, store: Path) -> Check:
+    """Whether an agent answers, is the one with `store`, and is ready."""
     where = f"http://{_host(http.host)}:{http.port}"
     if http.port == 0:
         return warning("http", "the API takes a free port at each start", remedy="set agent.http.port to find it again")
@@ -37,10 +41,20 @@ async def api(http: HttpSettings) -> Check:
     except (ValueError, KeyError, TypeError):
         remedy = "set agent.http.port to a port of its own"
         return wrong("http", f"what answers at {where} is no agent", remedy=remedy)
-    troubles = [f"{name}: {said}" for name, said in checks.items() if said != "ok"]
+    if said.get("store", own := _id_of(store)) != own:
+        text = f"the agent at {where} has another store than {store}: it is not the one that is configured here"
+        return wrong("http", text, remedy="set agent.http.port to a port of its own, or stop that one")
+    troubles = [f"{name}: {trouble}" for name, trouble in checks.items() if trouble != "ok"]
     if troubles:
         return wrong("http", f"the agent at {where} is not ready: {'; '.join(troubles)}", remedy="see its log")
     return ok("http", f"the agent at {where} is ready")
+
+
+def _id_of(store: Path) -> str:
+    """Empty where there is none, or where it cannot be read, which another check tells."""
+    with suppress(OSError):
+        return known_id(store)
+    return ""
 
 
 def _host(host: str) -> str:

@@ -13,6 +13,7 @@ from agent_service.cli import configuration, output
 from agent_service.cli.doctor import http, places
 from agent_service.cli.doctor.bus import bus
 from agent_service.cli.doctor.check import Check, ok, wrong
+from agent_service.cli.doctor.gateway_settings import of_the_gateway
 from agent_service.cli.doctor.model import model
 from agent_service.cli.exits import Exit
 from agent_service.errors import Misconfigured
@@ -50,9 +51,11 @@ async def examine(named: Path | None, *, deep: bool) -> AsyncIterator[Check]:
     yield ok("configuration", configuration.told(file))
     async for check in on_this_machine(loaded, deep=deep):
         yield check
+    async for check in of_the_gateway(file):
+        yield check
     async for check in bus(loaded):
         yield check
-    yield await http.api(loaded.http)
+    yield await http.api(loaded.http, loaded.store)
 
 
 async def on_this_machine(loaded: AgentSettings, *, deep: bool) -> AsyncIterator[Check]:

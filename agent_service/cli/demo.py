@@ -181,7 +181,7 @@ class _Demo:
     def _tell_how_to_go_on(self, run_id: str) -> None:
         agentic, config = invocation(), shlex.quote(str(self._made.options.folder / self._made.config.name))
         self._told.chapter("to try yourself")
-        self._told.line("change a file of the paper trail, or delete it, then:")
+        self._told.line("change a page of the paper trail, or delete it (what is in artifacts/ lies on the bus), then:")
         self._told.line(f"  {agentic} verify  --config {config} {run_id}")
         self._told.line(f"  {agentic} rebuild --config {config} {run_id}")
         self._told.line("have everything run until Ctrl-C:")

@@ -69,6 +69,7 @@ def _announce(made: DevStack, as_json: bool) -> None:
         output.document(_facts(made))
     else:
         output.draw(_banner(made))
+        output.draw(_to_try(made), wrap=False)  # every line can be copied as a whole, however long
 
 
 def _facts(made: DevStack) -> dict[str, Any]:
@@ -91,8 +92,7 @@ def _who_decides(made: DevStack) -> str:
 
 
 def _banner(made: DevStack) -> Panel:
-    facts, agentic = _facts(made), invocation()
-    at = "" if made.url == URL else f"--url {made.url} "
+    facts = _facts(made)
     lines = Text.assemble(
         ("HTTP API       ", "bold"), f"{made.url}  (docs at {made.url}/docs)\n",
         ("NATS           ", "bold"), f"{made.nats.url}\n",
@@ -100,11 +100,18 @@ def _banner(made: DevStack) -> Panel:
         ("workspaces     ", "bold"), f"{facts['workspaces']}\n",
         ("logs           ", "bold"), f"{facts['logs']}\n",
         ("configuration  ", "bold"), f"{facts['config']}\n\n",
-        ("in another terminal\n", "bold"),
-        f"  {agentic} run {at}--watch 'show me how this works'\n",
-        f"  {agentic} doctor --config {shlex.quote(facts['config'])}\n",
-        f"  nats --server {made.nats.url} sub 'agent*.>'\n\n",
         (f"kill -9 {facts['pids']['agent']} kills the agent: it is started again, and its runs go on. ", "dim"),
         ("Ctrl-C stops everything.", "dim"),
     )  # fmt: skip
     return Panel(lines, title="agentic dev", title_align="left", expand=False)
+
+
+def _to_try(made: DevStack) -> Text:
+    agentic = invocation()
+    at = "" if made.url == URL else f"--url {made.url} "
+    return Text.assemble(
+        ("in another terminal\n", "bold"),
+        f"  {agentic} run {at}--watch 'show me how this works'\n",
+        f"  {agentic} doctor --config {shlex.quote(str(made.config))}\n",
+        f"  nats --server {made.nats.url} sub 'agentic.>' 'agent.>'",
+    )

@@ -1,0 +1,90 @@
+"""The commands of the documentation, taken off its pages and run.
+
+What a page wants of its commands stands behind the language of a block, where no reader sees it:
+
+    ```bash             run, in the order of the page, in one shell
+    ```bash follow      goes on until the end; what follows waits until it has said something
+    ```bash follow X    the same, until it has said X
+    ```bash by-hand     not run: it needs a key, money, or the tests themselves
+"""
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+WITHIN_S = 90.0
+
+_FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_PLACEHOLDER = re.compile(r"(?<![$\w{])RUN(?![\w=}])")
+_PRELUDE = """
+set -eu -o pipefail
+newest() { agentic runs --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["runs"][0]["run_id"])'; }
+said() { for _ in $(seq 600); do if grep -q -- "$1" "$2"; then return; fi; sleep 0.1; done; cat "$2"; return 1; }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block: where it begins, under which heading, and what stands in it."""
+
+    page: Path
+    line: int
+    heading: str
+    language: str
+    mark: str
+    text: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Every fenced block of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    for found in _FENCE.finditer(text):
+        before = text[: found.start()]
+        headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", before), re.MULTILINE)
+        language, _, mark = found[1].strip().partition(" ")
+        yield Block(page, before.count("\n") + 1, headings[-1] if headings else "", language, mark, found[2])
+
+
+def play(some: list[Block], cwd: Path, environ: dict[str, str], **instead: str) -> str:
+    """Run blocks in one shell, and return all that was printed. `instead`: what to call in the place of a command."""
+    script = cwd / "page.sh"
+    script.write_text(_PRELUDE + "".join(_played(block, number, instead) for number, block in enumerate(some)))
+    with (cwd / "page.out").open("wb") as out:
+        process = subprocess.Popen(
+            ("bash", str(script)),
+            cwd=cwd,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(WITHIN_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)  # what follows, follows until then
+    said = "".join(file.read_text() for file in (cwd / "page.out", *sorted(cwd.glob("follow-*.out"))))
+    assert process.wait() == 0, said[-6000:]
+    return said
+
+
+def _played(block: Block, number: int, instead: dict[str, str]) -> str:
+    text = _PLACEHOLDER.sub('"$(newest)"', block.text)
+    for command, other in instead.items():
+        text = text.replace(command.replace("_", " "), other)
+    if not block.mark.startswith("follow"):
+        return f"echo '::{block.place}'\n{text}\n"
+    until, out = shlex.quote(block.mark.removeprefix("follow").strip() or "."), f"follow-{number}.out"
+    return f"echo '::{block.place}'\n(\n{text}\n) >{out} 2>&1 &\nsaid {until} {out}\n"

@@ -1,0 +1,176 @@
+"""Every command that the pages and the programs show can be called as it stands there."""
+
+import asyncio
+import re
+import shlex
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from agent_service.adapters.scripted_model import _ANSWERS, Condition, Fault, Rule
+from agent_service.cli.main import app
+from agent_service.dev import DevOptions, stack
+from tests import nats_cli
+from tests.cli.calling import clean
+from tests.nats_server import server_with
+from tests.pages import PAGES, ROOT, Block, blocks, play
+
+BUS, README, SCRIPTS = ROOT / "docs" / "BUS.md", ROOT / "README.md", ROOT / "docs" / "SCRIPTS.md"
+FIVE_MINUTES, OWN_SERVER = "The next five minutes", "With your own NATS server"
+WITH_A_DUCTILE = {ROOT / "docs" / "DUCTILE.md"}
+"""Their commands are tried in tests/ductile."""
+BLOCKS = [block for page in PAGES if page not in WITH_A_DUCTILE for block in blocks(page)]
+SHELL = [block for block in BLOCKS if block.language == "bash"]
+SOURCES = [
+    path for package in ("agent_service", "ductile_gateway", "groundwork") for path in (ROOT / package).rglob("*.py")
+]
+OURS = re.compile(r"(?:agentic|ductile-gateway|make) [a-z].*")
+COMMANDS = typer.main.get_command(app)
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def shown() -> Iterator[tuple[str, str]]:
+    """Every command of ours that is shown somewhere, with where."""
+    for block in SHELL:
+        for line in re.split(r"[;\n]|&&", block.text):
+            yield block.place, line.split(" #")[0].strip()
+    for file in (*PAGES, *SOURCES, ROOT / "deploy" / "agentic.yaml"):
+        text = file.read_text(encoding="utf-8")
+        for span in re.findall(r"`([^`\n]+)`", text) + re.findall(r"^# {5}(\S.*?)(?:  .*)?$", text, re.MULTILINE):
+            yield str(file.relative_to(ROOT)), span
+
+
+SHOWN = sorted({(place, line) for place, line in shown() if OURS.fullmatch(line)})
+
+
+def flaw(line: str) -> str:
+    """Why the command cannot be called like this; empty if it can."""
+    program, *words = shlex.split(line)
+    if program == "make":
+        return "" if words[0] in TARGETS else f"no target {words[0]}"
+    if program == "ductile-gateway":
+        return "" if words[0] in ("serve", "check") else f"no command {words[0]}"
+    command = COMMANDS
+    while words and isinstance(command, TyperGroup):
+        name = words.pop(0)
+        if name not in command.commands:
+            return f"no command {name}"
+        command = command.commands[name]
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    return ", ".join(word for word in words if word.startswith("--") and word.split("=")[0] not in known)
+
+
+def test_every_block_of_a_page_says_what_it_is() -> None:
+    assert [block.place for block in BLOCKS if not block.language] == []
+
+
+def test_every_command_in_a_page_is_played_or_needs_what_no_test_has() -> None:
+    sections = {(block.page, block.heading) for block in SHELL if block.mark != "by-hand"}
+    assert {section for section in sections if section[0] != BUS} == {(README, FIVE_MINUTES), (README, OWN_SERVER)}
+
+
+@pytest.mark.parametrize(("place", "line"), SHOWN)
+def test_a_command_that_is_shown_exists_with_its_options(place: str, line: str) -> None:
+    assert flaw(line) == "", place
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def played(page: Path, heading: str | None = None) -> list[Block]:
+    return [b for b in SHELL if b.page == page and heading in (None, b.heading) and b.mark != "by-hand"]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder that looks like ours to somebody who reads the README, with nothing of its own in it yet."""
+    cwd = tmp_path / "checkout"
+    cwd.mkdir()
+    (cwd / "deploy").symlink_to(ROOT / "deploy")
+    (cwd / ".venv").symlink_to(sys.prefix)
+    return cwd
+
+
+def a_shell(folder: Path, nats_url: str = "", **more: str) -> dict[str, str]:
+    found = clean(nats_cli.environment(folder, nats_url, **more))
+    return found | {"PATH": f"{Path(sys.executable).parent}:{found['PATH']}"}
+
+
+def the_script(cwd: Path) -> Path:
+    (example,) = (block.text for block in blocks(SCRIPTS) if block.language == "yaml")
+    (cwd / "ask.yaml").write_text(example)
+    return cwd / "ask.yaml"
+
+
+@pytest.mark.natscli
+@nats_cli.needs_nats_cli
+@pytest.mark.skipif(not shutil.which("jq"), reason="no jq: it takes the answers of the bus apart")
+async def test_the_page_on_the_bus_holds_line_by_line(checkout: Path) -> None:
+    async with stack(DevOptions(folder=checkout / ".agentic", script=the_script(checkout), sync_interval="1s")) as made:
+        environ = a_shell(checkout, made.nats.url, AGENTIC_URL=made.url)
+        said = await asyncio.to_thread(play, played(BUS), checkout, environ)
+    for fact in ("Soup.", '"too late"', '"executor":"by-hand"', '"executor":"count-executor"', "agent.completed"):
+        assert fact in said
+    assert '"repeat_as":"agentic:start:order-18#2"' in said
+
+
+def test_the_first_five_minutes_of_the_readme_hold_and_so_does_what_dev_shows(checkout: Path) -> None:
+    port = free_port()
+    blocks_ = played(README, FIVE_MINUTES)
+    environ = a_shell(checkout, AGENTIC_URL=f"http://127.0.0.1:{port}")
+    banner = Block(README, 0, FIVE_MINUTES, "bash", "", OF_THE_BANNER)
+    said = play([*blocks_, banner], checkout, environ, agentic_dev=f"agentic dev --http-port {port}")
+    assert "the demo script echoed the goal" in said.lower()
+    assert re.search(r"^  nats --server nats://\S+ sub 'agentic\.>' 'agent\.>'$", said, re.MULTILINE)
+
+
+OF_THE_BANNER = r"""
+grep -E '^  agentic ' follow-0.out | tee banner.sh
+test "$(wc -l < banner.sh)" = 2
+. ./banner.sh
+"""
+
+
+async def test_the_services_start_on_a_server_of_ones_own_as_the_readme_says(checkout: Path) -> None:
+    port, store = free_port(), checkout / "var"
+    jetstream = {"store_dir": str(checkout / "nats"), "max_file_store": 64 << 30}
+    async with server_with(checkout, free_port(), {"jetstream": jetstream}) as address:
+        places = {
+            "AGENT_STORE": str(store / "agent"),
+            "AGENT_WORKSPACES": str(store / "workspaces"),
+            "GATEWAY_STORE": str(store / "gateway"),
+            "AGENT_HTTP__PORT": str(port),
+        }
+        environ = a_shell(checkout, f"nats://{address}", **places)
+        said = await asyncio.to_thread(play, played(README, OWN_SERVER), checkout, environ)
+    assert "✗" not in said
+
+
+def test_what_the_demo_invites_to_can_be_done_when_it_has_ended(checkout: Path) -> None:
+    the_demo = Block(README, 0, "", "bash", "", AFTER_THE_DEMO)
+    said = play([the_demo], checkout, a_shell(checkout))
+    assert "added    memory.md" in said
+
+
+AFTER_THE_DEMO = r"""
+agentic demo > demo.out
+rm .demo/workspaces/*/memory.md
+grep -oE '^ +agentic (verify|rebuild) .*' demo.out > verify-and-rebuild.sh
+test "$(wc -l < verify-and-rebuild.sh)" = 2
+sed -i '1s/$/ || true/' verify-and-rebuild.sh
+. ./verify-and-rebuild.sh
+"""
+
+
+def test_the_reference_of_scripts_has_every_field() -> None:
+    page = SCRIPTS.read_text()
+    fields = {*Rule.model_fields, *Condition.model_fields, *Fault.model_fields, *_ANSWERS}
+    assert [field for field in sorted(fields) if f"`{field}`" not in page] == []

@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from agent_service.adapters.nats_dead_letters import NatsDeadLetters
 from agent_service.adapters.nats_topology import topology
 from agent_service.adapters.sqlite_store import SqliteStore
 from agent_service.cli.doctor.bus import clock
@@ -182,6 +183,21 @@ async def test_a_stream_that_differs_is_a_warning(tmp_path: Path, nats_server: E
     assert check.mark == "warning"
     assert "duplicate_window is 60.0, expected 86400.0" in check.text
     assert "nats stream edit AGENTIC" in check.remedy
+
+
+async def test_a_dead_letter_is_a_warning_until_somebody_has_dealt_with_it(
+    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
+) -> None:
+    await create_missing(link, topology(max_gib=1))
+    config = configured(tmp_path, nats_server.url)
+    assert (await found(config))["dead letters"].mark == "ok"
+    said = {"Dead-Letter-Subject": subjects.START}
+    await link.publish(subjects.DEAD_LETTERS_LOOP, b"{}", msg_id="dead", headers=said)
+    check = (await found(config))["dead letters"]
+    assert (check.mark, "the newest of them on agentic.start" in check.text) == ("warning", True)
+    letters = NatsDeadLetters(link)
+    await letters.drop((await letters.all())[0], "somebody")
+    assert (await found(config))["dead letters"].mark == "ok"
 
 
 async def test_a_login_that_may_not_publish_everything_is_told_which(tmp_path: Path, unused_port: int) -> None:

@@ -9,6 +9,7 @@ from agent_service.adapters.nats_topology import topology
 from agent_service.cli.doctor.check import Check, ok, warning, wrong
 from agent_service.cli.doctor.gateway import gateway
 from agent_service.cli.doctor.leases import leases
+from agent_service.cli.doctor.letters import dead_letters
 from agent_service.cli.doctor.permissions import denied
 from agent_service.cli.doctor.places import SKEW
 from agent_service.cli.show import seconds
@@ -46,6 +47,7 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Check]:
             if streams.mark != "wrong":
                 async for check in leases(link, settings.store):
                     yield check
+                yield await dead_letters(link)
         async for check in _login(link):
             yield check
         async for check in gateway(link, settings.tools):

@@ -105,6 +105,7 @@ async def _carry(
             group.create_task(keep_informed(link, subjects.STREAM, partial(_inform_bus, relay)))
             group.create_task(requests.run())
             status.also("gateway store", partial(_look_at, ledger))
+            status.also_waiting(relay.waiting.told)
             if isinstance(runner, DuctileRunner):
                 status.also("ductile calls", partial(ductile_service.look_at_calls, runner))
                 group.create_task(ductile_service.tend(settings, runner, offers, tell_late=answers.tell_late))

@@ -34,6 +34,7 @@ from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.lanes import Lanes
 from ductile_gateway.offers import Offers
 from ductile_gateway.ports import Artifacts, Clock, Ledger, Runs, ToolRunner
+from ductile_gateway.waiting import WaitingCalls
 from schemas.catalog import ToolCommand
 
 PUBLISHED_AGAIN = timedelta(seconds=60)
@@ -77,14 +78,20 @@ class Relay:
         self._lanes = lanes
         self._clock = clock
         self._escalated = escalated
+        self.waiting = WaitingCalls(clock)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def take(self, asked: Asked) -> None:
         """One request, until its result is published. Raises Unacceptable, TryAgain, Broken or Misconfigured."""
         async with self._locks.setdefault(asked.key, asyncio.Lock()):
-            past = await self._ledger.find(asked.key)
-            answer = await self._answer(asked, past)
-            await self._publish(answer)
+            try:
+                past = await self._ledger.find(asked.key)
+                answer = await self._answer(asked, past)
+                await self._publish(answer)
+            except TryAgain as error:
+                self.waiting.note(asked, str(error))
+                raise
+            self.waiting.over(asked.key)
 
     async def recover(self) -> None:
         """Resume the calls that an earlier process began. Returns when they are answered."""
@@ -141,7 +148,7 @@ class Relay:
                     return await self._run(run)
                 case policy.Refuse(outcome):
                     log.warning("refused", extra=asked.facts() | {"why": outcome.message})
-                    return outcome
+                    return policy.having_waited(outcome, self.waiting.why(asked.key))
 
     async def _check(self, intent: Intent) -> None:
         """Nothing is begun for a run that has ended. A write is asked about every time, as late as can be; where nobody

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from ductile_gateway.core.excerpts import printable
 from ductile_gateway.errors import Broken, TryAgain
 from ductile_gateway.offers import Offers
-from schemas.gateway_status import Finding, GatewayStatus
+from ductile_gateway.waiting import look_at_waiting
+from schemas.gateway_status import Finding, GatewayStatus, WaitingCall
 
 TOOLS_ARE_SET_BY = "see docs/CONFIGURATION.md, gateway.tools"
 LOOK_WITHIN_S = 3.0
@@ -26,6 +27,7 @@ class Status:
 
     def __init__(self, looks: Mapping[str, Look], *, version: str, within_s: float = LOOK_WITHIN_S) -> None:
         self._looks = dict(looks)
+        self._waiting: Callable[[], tuple[WaitingCall, ...]] = tuple
         self._version = version
         self._within_s = within_s
         self._told: GatewayStatus | None = None
@@ -36,6 +38,10 @@ class Status:
         """One part more, which is there by now."""
         self._looks[name] = look
 
+    def also_waiting(self, told: Callable[[], tuple[WaitingCall, ...]]) -> None:
+        """Who knows of the calls that wait."""
+        self._waiting = told
+
     async def tell(self) -> GatewayStatus:
         """What all parts found."""
         async with self._asking:
@@ -43,7 +49,10 @@ class Status:
             if self._told is None or clock() - self._told_at > FRESH_S:
                 parts = await asyncio.gather(*(self._ask(name, look) for name, look in self._looks.items()))
                 findings = tuple(finding for part in parts for finding in part)
-                self._told, self._told_at = GatewayStatus(version=self._version, findings=findings), clock()
+                waiting = self._waiting()
+                findings += tuple(look_at_waiting(waiting))
+                self._told = GatewayStatus(version=self._version, findings=findings, waiting=waiting)
+                self._told_at = clock()
             return self._told
 
     async def _ask(self, name: str, look: Look) -> Sequence[Finding]:

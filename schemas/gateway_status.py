@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from schemas.events import Text
+from schemas.events import Instant, Text
 
 
 class _Wire(BaseModel):
@@ -20,8 +20,22 @@ class Finding(_Wire):
     remedy: Text = ""
 
 
+class WaitingCall(_Wire):
+    """A call that waits outside of its tool, and why; `until`: then it is given up, unless it has begun."""
+
+    run_id: Text
+    step: int
+    tool: Text
+    attempt: int
+    since: Instant
+    until: Instant | None = None
+    why: Text
+
+
 class GatewayStatus(_Wire):
-    """What was found, most important first. `version` is that of the gateway."""
+    """What was found, most important first. `version` is that of the gateway. `waiting`: the longest first, at most 50
+    of those that have waited for more than a moment."""
 
     version: Text
     findings: Annotated[tuple[Finding, ...], Field(min_length=1)]
+    waiting: tuple[WaitingCall, ...] = ()

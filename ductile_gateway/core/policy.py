@@ -90,6 +90,13 @@ def unwanted() -> ToolOutcome:
     return failed("expired", "its run had ended meanwhile: it was not run", retryable=False)
 
 
+def having_waited(outcome: ToolOutcome, why: str | None) -> ToolOutcome:
+    """The error of a request that expired, with what it has waited for."""
+    if outcome.error_class != "expired" or not why:
+        return outcome
+    return replace(outcome, message=f"{outcome.message}. It has waited: {why}")
+
+
 def _expired(asked: Asked, now: datetime) -> ToolOutcome | None:
     """The error of a request whose deadline has passed before it was run."""
     deadline = asked.request.deadline_at

@@ -83,7 +83,7 @@ PAYLOADS: dict[str, st.SearchStrategy[Any]] = {
         step=COUNTS,
         tool=NAMES,
         status=st.sampled_from(["ok", "error", "continuation"]),
-        result=_maybe(OBJECTS.map(lambda extra: events.ToolOutput.model_validate({"excerpt": "…"} | extra))),
+        result=_maybe(OBJECTS.map(lambda extra: events.ToolOutput.model_validate(extra | {"excerpt": "…"}))),
         error=_maybe(
             st.builds(
                 events.ToolError,

@@ -103,7 +103,7 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
     clock, feed, bus = SystemClock(), Feed(), NatsBus(link)
     outbox = Outbox(bus, clock)
     workspace, artifacts = Workspace(settings.workspaces), NatsArtifacts(link)
-    projector = Projector(store, workspace, artifacts, live_s=LIVE_TRAIL_S)
+    projector = Projector(store, workspace, artifacts, live_s=LIVE_TRAIL_S, on_damage=store.quarantine)
 
     def committed(commit: Commit) -> None:
         feed.tell(commit.state.run_id)

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from agent_service.errors import TryAgain
+from agent_service.errors import Damaged, TryAgain
 
 log = logging.getLogger(__name__)
 
@@ -27,5 +27,7 @@ async def _to_its_end(work: Coroutine[Any, Any, Any], name: str) -> None:
         await work
     except TryAgain as error:
         log.warning("put off", extra={"work": name, "why": str(error)})
+    except Damaged as error:
+        log.info("left alone", extra={"work": name, "run_id": error.run_id})
     except Exception:  # the last stop of an error in background work: it must not end every other turn
         log.exception("failed", extra={"work": name})

@@ -3,6 +3,7 @@
 TryAgain          nothing was done or stored: the same again, later
 VersionMoved      another turn was faster: load again, decide again
 WakeConflict      the wake id names another request: choose another id
+Damaged           one run's stored rows cannot be read: leave that run alone, the others go on
 ModelError        no answer from the model; `remedy` says what becomes of the run
 Misconfigured     nothing works before a person mends the configuration
 """
@@ -30,6 +31,18 @@ class WakeConflict(Exception):
     def __init__(self, wake_id: str, run_id: str) -> None:
         super().__init__(f"wake_id {wake_id!r} already names run {run_id}, with another request: use a new wake_id")
         self.run_id = run_id
+
+
+class Damaged(ValueError):
+    """`what` is stored of run `run_id` cannot be read."""
+
+    def __init__(self, run_id: str, what: str) -> None:
+        super().__init__(
+            f"run {run_id} is damaged and left alone ({what}); the others go on. Stop the agent, restore its database "
+            "from a backup, and start it again"
+        )
+        self.run_id = run_id
+        self.what = what
 
 
 class ModelError(Exception):

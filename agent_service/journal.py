@@ -17,6 +17,7 @@ from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
 from agent_service.core.events import Event
 from agent_service.core.state import Brief, RunState
+from agent_service.errors import Damaged
 
 FORMAT = 1
 """Version of the JSON in events, states and effects; a change of it comes with a function that lifts the old one."""
@@ -53,12 +54,15 @@ class Entry:
     hash: str
 
     def decoded(self) -> Event:
-        """The event. Raises ValueError for a kind that this version does not know (a newer one wrote it)."""
+        """The event. Raises Damaged; ValueError for a kind that this version does not know (a newer one wrote it)."""
         if self.kind not in _KINDS:
             raise ValueError(
                 f"run {self.run_id}: entry {self.seq} is of unknown kind {self.kind!r}: use a newer version"
             )
-        event: Event = _event(self.kind).validate_json(self.event)
+        try:
+            event: Event = _event(self.kind).validate_json(self.event)
+        except ValueError as error:
+            raise Damaged(self.run_id, f"entry {self.seq}, {self.kind}") from error
         return event
 
     def recomputed_hash(self) -> str:

@@ -11,6 +11,7 @@ from typing import Protocol
 from agent_service.core.events import ModelUsage, Provenance
 from agent_service.core.phases import Decision, Phase, Plan, Unusable
 from agent_service.core.state import Reserve, RunState, Status
+from agent_service.errors import Damaged
 from agent_service.journal import Commit, Entry, Run
 from schemas.catalog import Catalog
 
@@ -43,6 +44,8 @@ class RunLine:
     summary: str
     accepted_at: datetime
     updated_at: datetime
+    damaged: str = ""
+    """What of it cannot be read, where it is in quarantine."""
 
 
 class RunStore(Protocol):
@@ -55,10 +58,14 @@ class RunStore(Protocol):
         """
 
     async def load(self, run_id: str) -> Run | None:
-        """The run, or None."""
+        """The run, or None. Raises Damaged for one that cannot be read; it is in quarantine from then on."""
 
     async def commit(self, commit: Commit) -> None:
-        """Append the entry, durably. Raises VersionMoved when another entry has its place, TryAgain as above."""
+        """Append the entry, durably. Raises VersionMoved when another entry has its place, TryAgain as above, Damaged
+        for a run in quarantine."""
+
+    def quarantine(self, found: Damaged) -> None:
+        """Leave the run of `found` alone until the next start: nothing of it is due or queued, nothing is committed."""
 
     def performed(self, run_id: str, seq: int) -> None:
         """The effects of entry `seq` are done. Written with the next commit; nothing waits for it."""

@@ -14,7 +14,8 @@ from agent_service.background import Background
 from agent_service.core.decide import outstanding
 from agent_service.core.events import TimerFired
 from agent_service.core.state import RunState
-from agent_service.errors import TryAgain
+from agent_service.errors import Damaged, TryAgain
+from agent_service.journal import Run
 from agent_service.outbox import Outbox
 from agent_service.ports import Archive, Clock, RunStore, Unperformed
 from agent_service.turn import Turns
@@ -59,7 +60,7 @@ class Recovery:
 
     async def waiting_since(self, now: datetime) -> datetime:
         """Since when the run that has waited longest waits for what it waits for now; `now` if none does."""
-        runs = [await self._store.load(run_id) for run_id in await self._archive.unsettled(now)]
+        runs = [await self._readable(run_id) for run_id in await self._archive.unsettled(now)]
         states = [run.state for run in runs if run and not run.state.final]
         return min((_waits_since(state) for state in states), default=now)
 
@@ -91,12 +92,24 @@ class Recovery:
     async def _resume(self, left: Unperformed) -> None:
         """A few at a time, so that a service with many runs to resume answers meanwhile."""
         async with self._slots:
-            await self._turns.resume(left.run_id, left.seq, journal.decode_effects(left.effects))
+            try:
+                effects = journal.decode_effects(left.effects)
+            except ValueError:
+                self._store.quarantine(Damaged(left.run_id, f"what entry {left.seq} left to be done"))
+            else:
+                await self._turns.resume(left.run_id, left.seq, effects)
 
     async def _say(self, run_id: str) -> None:
-        run = await self._store.load(run_id)
+        run = await self._readable(run_id)
         for effect in outstanding(run.state) if run else ():
             await self._outbox.publish(run_id, effect)
+
+    async def _readable(self, run_id: str) -> Run | None:
+        """The run, unless it is left alone."""
+        try:
+            return await self._store.load(run_id)
+        except Damaged:
+            return None
 
 
 def _waits_since(state: RunState) -> datetime:

@@ -4,7 +4,7 @@
 """
 
 from agent_service.core.limits import LimitRefused
-from agent_service.errors import Misconfigured, TryAgain, WakeConflict
+from agent_service.errors import Damaged, Misconfigured, TryAgain, WakeConflict
 from groundwork.strict_json import NotStrictJson
 
 BROKEN_RETRY_S = 30.0
@@ -36,7 +36,7 @@ class Refusal(Exception):
         return {"error": {name: value for name, value in told.items() if value is not None}}
 
 
-REFUSED = (Refusal, NotStrictJson, LimitRefused, WakeConflict, TryAgain, Misconfigured)
+REFUSED = (Refusal, NotStrictJson, LimitRefused, WakeConflict, Damaged, TryAgain, Misconfigured)
 """The errors that `refusal_of` knows; any other is a fault of ours."""
 
 
@@ -56,6 +56,8 @@ def refusal_of(error: Exception) -> Refusal:
             return Refusal(422, "not_granted", str(error), field=error.field)
         case WakeConflict():
             return Refusal(409, "wake_id_taken", str(error), field="wake_id", run_id=error.run_id)
+        case Damaged():
+            return Refusal(500, "damaged", str(error), run_id=error.run_id)
         case TryAgain():
             return Refusal(503, "try_again", f"not done, and nothing was stored: {error}", retry_after_s=error.delay_s)
         case Misconfigured():

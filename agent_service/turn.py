@@ -25,7 +25,7 @@ from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
 from agent_service.core.events import Event, ToolReturned, TurnBroke, WakeAccepted
 from agent_service.core.state import RunState, Status
-from agent_service.errors import Misconfigured, TryAgain, VersionMoved
+from agent_service.errors import Damaged, Misconfigured, TryAgain, VersionMoved
 from agent_service.journal import Commit, Run
 from agent_service.outbox import Outbox
 from agent_service.ports import Clock, RunStore, Wake
@@ -101,7 +101,11 @@ class Turns:
 
     async def resume(self, run_id: str, seq: int, effects: tuple[Effect, ...]) -> None:
         """Perform what entry `seq` left undone, and go on with its turn. For what a crash interrupted."""
-        run = await self._load(run_id)
+        try:
+            run = await self._load(run_id)
+        except Damaged:
+            self.left.pop((run_id, seq), None)
+            return
         if run is not None:
             await self.follow(await self._carry_out(run.state, seq, effects))
 
@@ -142,7 +146,7 @@ class Turns:
         """`event` committed, or, where this program breaks over it, the run's end. Raises as `commit` does."""
         try:
             return await self.commit(run_id, event)
-        except (TryAgain, Misconfigured):
+        except (TryAgain, Misconfigured, Damaged):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stand still
             return await self._end(run_id, error, f"an event of kind {type(event).__name__}")

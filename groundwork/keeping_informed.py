@@ -28,7 +28,7 @@ class Sight:
         """Whether anything of what was there at `before` may be missing: more than what has grown old since."""
         if (self.reconnects, self.created) != (before.reconnects, before.created) or self.last_seq < before.last_seq:
             return True
-        return before.first_seq <= before.last_seq < self.first_seq
+        return 0 < before.first_seq <= before.last_seq < self.first_seq
 
 
 async def keep_informed(link: NatsLink, stream: str, inform: Callable[[], Awaitable[bool]]) -> None:

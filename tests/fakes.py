@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from agent_service.core.state import Status
-from agent_service.errors import VersionMoved, WakeConflict
+from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.journal import Commit, Entry, Run
 from agent_service.ports import RunLine, Unperformed, Wake
 from tests.runs import NOON, run_id
@@ -57,6 +57,9 @@ class MemoryStore:
 
     def performed(self, run_id: str, seq: int) -> None:
         self._outbox.pop((run_id, seq), None)
+
+    def quarantine(self, found: Damaged) -> None:
+        raise found
 
     async def unperformed(self, limit: int) -> Sequence[Unperformed]:
         oldest = list(self._outbox.items())[:limit]

@@ -7,7 +7,7 @@ import asyncio
 from datetime import UTC, datetime
 
 from agent_service.adapters.patience import Patience
-from agent_service.errors import Misconfigured, TryAgain
+from agent_service.errors import Damaged, Misconfigured, TryAgain
 from agent_service.intake import Arrival, Intake, UnknownRun, Unreadable
 from agent_service.outbox import SOURCE
 from groundwork import nats_errors
@@ -78,7 +78,7 @@ class NatsIntake:
             await self._intake.receive(arrival_of(delivery))
         except UnknownRun as error:
             raise self._later_or_never(delivery, error) from error
-        except Unreadable as error:
+        except (Unreadable, Damaged) as error:
             raise nats_errors.Poison(str(error)) from error
         except TryAgain as error:
             raise nats_errors.TryAgain(str(error), delay_s=error.delay_s) from error

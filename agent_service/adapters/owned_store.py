@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 
-from agent_service.errors import TryAgain
+from agent_service.errors import Damaged, TryAgain
 from agent_service.journal import Commit, Run
 from agent_service.ports import RunStore, Unperformed, Wake
 from groundwork import nats_errors
@@ -39,6 +39,9 @@ class OwnedStore:
 
     async def load(self, run_id: str) -> Run | None:
         return await self._store.load(run_id)
+
+    def quarantine(self, found: Damaged) -> None:
+        self._store.quarantine(found)
 
     def performed(self, run_id: str, seq: int) -> None:
         self._store.performed(run_id, seq)

@@ -7,7 +7,7 @@ looks before it writes: one that refuses after it wrote would have its whole gro
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,10 @@ from typing import Any, Self
 from agent_service.adapters.sql.columns import instant, microseconds
 from agent_service.adapters.sql.database import Database, open_database
 from agent_service.core.state import Status
-from agent_service.errors import VersionMoved, WakeConflict
+from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
 from agent_service.ports import RunLine, Unperformed, Wake
+from agent_service.quarantine import Quarantine
 
 NO_LIMIT = -1
 AFTER_EVERY_ID = "~"
@@ -41,6 +42,7 @@ class SqliteStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._sql = database.sql
+        self._quarantine = Quarantine()
 
     @classmethod
     @asynccontextmanager
@@ -57,10 +59,19 @@ class SqliteStore:
         return await self._database.write(partial(self._accept, wake, commit, _rows(commit)))
 
     async def load(self, run_id: str) -> Run | None:
-        rows = await self._database.read("load", (run_id,))
-        return next((Run(state=decode_state(state, brief), head=head.hex()) for state, brief, head in rows), None)
+        self._quarantine.check(run_id)
+        try:
+            rows = await self._database.read("load", (run_id,))
+            return next((_run(*row) for row in rows), None)
+        except ValueError as error:
+            self.quarantine(Damaged(run_id, "its state or brief"))
+            raise Damaged(run_id, "its state or brief") from error
+
+    def quarantine(self, found: Damaged) -> None:
+        self._quarantine.add(found)
 
     async def commit(self, commit: Commit) -> None:
+        self._quarantine.check(commit.entry.run_id)
         await self._database.write(partial(self._commit, commit.entry, _rows(commit)))
 
     def performed(self, run_id: str, seq: int) -> None:
@@ -71,7 +82,8 @@ class SqliteStore:
         return [Unperformed(run_id=run_id, seq=seq, effects=effects) for run_id, seq, effects in rows]
 
     async def due(self, now: datetime, limit: int) -> Sequence[str]:
-        return [run_id for (run_id,) in await self._database.read("due", (microseconds(now), limit))]
+        rows = await self._database.read("due", (microseconds(now), limit + len(self._quarantine)))
+        return self._quarantine.without(run_id for (run_id,) in rows)
 
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         rows = await self._database.read("entries", (run_id, after, NO_LIMIT if limit is None else limit))
@@ -83,16 +95,18 @@ class SqliteStore:
             rows = await self._database.read("runs", (before, limit))
         else:
             rows = await self._database.read("runs_of_status", (before, status.value, limit))
-        return [_line(row) for row in rows]
+        return [replace(line, damaged=self._quarantine.why(line.run_id)) for line in map(_line, rows)]
 
     async def queued(self, limit: int) -> Sequence[str]:
-        return [run_id for (run_id,) in await self._database.read("queued", (limit,))]
+        rows = await self._database.read("queued", (limit + len(self._quarantine),))
+        return self._quarantine.without(run_id for (run_id,) in rows)
 
     async def run_of(self, wake_id: str) -> str | None:
         return next((run_id for run_id, _ in await self._database.read("wake", (wake_id,))), None)
 
     async def unsettled(self, since: datetime) -> Sequence[str]:
-        return [run_id for (run_id,) in await self._database.read("unsettled", (microseconds(since),))]
+        rows = await self._database.read("unsettled", (microseconds(since),))
+        return self._quarantine.without(run_id for (run_id,) in rows)
 
     async def counts(self) -> dict[Status, int]:
         """As the port says; a status that no run has counts 0."""
@@ -133,6 +147,10 @@ def _rows(commit: Commit) -> _Rows:
         entry=(entry.run_id, entry.seq, at, entry.kind, entry.event, effects_digest, previous, head),
         effects=commit.effects,
     )
+
+
+def _run(state: bytes, brief: bytes, head: bytes) -> Run:
+    return Run(state=decode_state(state.decode(), brief.decode()), head=head.hex())
 
 
 def _entry(run_id: str, row: tuple[Any, ...]) -> Entry:

@@ -81,7 +81,8 @@ def runs(lines: Iterable[Json], *, width: int) -> Table:
     for line in map(fit, lines):
         accepted = line["accepted_at"][:16].replace("T", " ")
         cells = [on_one_row(Text(one_line(line[name], LONGEST_RESULT))) for name in texts]
-        table.add_row(line["run_id"], status(line["state"]), accepted, *cells)
+        state = Text("! damaged", style="red") if line.get("damaged") else status(line["state"])
+        table.add_row(line["run_id"], state, accepted, *cells)
     return table
 
 

@@ -7,8 +7,9 @@ Ended runs are written soon, runs that go on at most once per second each. The m
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
+from agent_service.errors import Damaged
 from agent_service.journal import Commit
 from agent_service.ports import Archive, Artifacts
 from agent_service.projections.marks import Marks
@@ -24,12 +25,24 @@ MAX_REMEMBERED = 16 << 20
 log = logging.getLogger(__name__)
 
 
+OnDamage = Callable[[Damaged], None]
+"""Told of a run whose journal cannot be read."""
+
+
 class Projector:
     """The writer of all trails of a process. `live_s` and `soon_s`: how long marks of live and ended runs wait."""
 
     def __init__(
-        self, archive: Archive, workspace: Workspace, artifacts: Artifacts, *, live_s: float = 1.0, soon_s: float = 0.05
+        self,
+        archive: Archive,
+        workspace: Workspace,
+        artifacts: Artifacts,
+        *,
+        live_s: float = 1.0,
+        soon_s: float = 0.05,
+        on_damage: OnDamage = lambda _: None,
     ) -> None:
+        self._on_damage = on_damage
         self._live_s = live_s
         self._soon_s = soon_s
         self._marks = Marks()
@@ -94,6 +107,9 @@ class Projector:
         again = [run_id for run_id, error in failed.items() if not isinstance(error, ValueError)]
         self._marks.settled([run_id for run_id in run_ids if run_id not in again])
         for run_id in failed.keys() - set(again):
+            error = failed[run_id]
+            if isinstance(error, Damaged):
+                self._on_damage(error)
             log.error("workspace not written, given up", extra={"run_id": run_id, "why": repr(failed[run_id])})
         if again:
             within_s = self._marks.failed(again)

@@ -90,7 +90,7 @@ class RunView(View):
 
 
 class RunLineView(View):
-    """A run in a list."""
+    """A run in a list. `damaged`: what of it cannot be read, so that it is left alone; empty where all is well."""
 
     run_id: str
     wake_id: str
@@ -99,6 +99,7 @@ class RunLineView(View):
     summary: str
     accepted_at: Instant
     updated_at: Instant
+    damaged: str = ""
 
 
 class EntryView(View):
@@ -161,6 +162,7 @@ def line_view(line: RunLine) -> RunLineView:
         summary=line.summary,
         accepted_at=line.accepted_at,
         updated_at=line.updated_at,
+        damaged=line.damaged,
     )
 
 

@@ -86,6 +86,10 @@ class Bench:
         async with httpx2.AsyncClient(base_url=self.url, trust_env=False) as http:
             return await http.get(path)
 
+    async def post(self, path: str) -> httpx2.Response:
+        async with httpx2.AsyncClient(base_url=self.url, trust_env=False) as http:
+            return await http.post(path, json={})
+
     async def runs(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = (await self.get("/v1/runs")).json()["runs"]
         return found

@@ -92,7 +92,8 @@ async def test_runs_are_listed_newest_first_and_page_by_page(client: httpx2.Asyn
         [run_id(4), run_id(3), run_id(2)],
         [run_id(1)],
     ]
-    assert {"run_id", "wake_id", "state", "goal", "summary", "accepted_at", "updated_at"} == found[0]["runs"][0].keys()
+    shown = {"run_id", "wake_id", "state", "goal", "summary", "accepted_at", "updated_at", "damaged"}
+    assert shown == found[0]["runs"][0].keys()
 
 
 async def test_a_full_last_page_has_no_next(client: httpx2.AsyncClient, house: House) -> None:

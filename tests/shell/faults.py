@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from agent_service.errors import TryAgain
+from agent_service.errors import Damaged, TryAgain
 from agent_service.journal import Commit, Run
 from agent_service.ports import Unperformed, Wake
 from tests.fakes import MemoryStore
@@ -72,6 +72,9 @@ class FaultyStore:
         if commit.entry.kind == self.breaks_over:
             raise ZeroDivisionError(commit.entry.kind)
         await self._around(f"commit of {commit.entry.kind}", self._store.commit(commit))
+
+    def quarantine(self, found: Damaged) -> None:
+        self._store.quarantine(found)
 
     def performed(self, run_id: str, seq: int) -> None:
         self._faults.point("before performed")

@@ -77,6 +77,7 @@ async def open_database(folder: Path) -> AsyncIterator[Database]:
     writer = await asyncio.to_thread(_open_writer, path)
     try:
         async with _reader(path) as reader:
+            reader.text_factory = _lenient
             database = Database(path, writer, reader=reader)
             try:
                 yield database
@@ -98,6 +99,7 @@ async def open_for_reading(folder: Path) -> AsyncIterator[Database]:
     newest = sum(script.name.endswith(".sql") for script in (files(__package__) / "migrations").iterdir())
     try:
         async with _reader(path) as reader:
+            reader.text_factory = _lenient
             ((version,),) = await reader.execute_fetchall("PRAGMA user_version")
             if version != newest:
                 raise Misconfigured(
@@ -111,6 +113,11 @@ async def open_for_reading(folder: Path) -> AsyncIterator[Database]:
 
 def _reader(path: Path) -> aiosqlite.Connection:
     return aiosqlite.connect(f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None)
+
+
+def _lenient(text: bytes) -> str:
+    """Text in which a damaged row is no fault of a whole list of rows."""
+    return text.decode(errors="replace")
 
 
 def _open_writer(path: Path) -> GroupCommit:

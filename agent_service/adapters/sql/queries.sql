@@ -29,7 +29,8 @@ INSERT INTO outbox (position, effects) VALUES (?, ?);
 DELETE FROM outbox WHERE position = (SELECT position FROM journal WHERE run_id = ? AND seq = ?);
 
 -- name: load
-SELECT state, brief, head FROM runs JOIN briefs USING (run_id) WHERE run_id = ?;
+-- As bytes, so that what is no text is the fault of this run alone.
+SELECT CAST(state AS BLOB), CAST(brief AS BLOB), head FROM runs JOIN briefs USING (run_id) WHERE run_id = ?;
 
 -- name: unperformed
 SELECT run_id, seq, effects FROM outbox JOIN journal USING (position) ORDER BY position LIMIT ?;

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from agent_service.adapters.sql.database import FILE, Database, open_for_reading
 from agent_service.adapters.sqlite_store import SqliteStore
 from agent_service.cli.doctor.check import Check, ok, warning, wrong
+from agent_service.cli.doctor.damage import damage
 from agent_service.cli.show import seconds
 from agent_service.errors import Misconfigured, TryAgain
 from agent_service.settings import AgentSettings
@@ -54,6 +55,7 @@ async def database(settings: AgentSettings, *, deep: bool) -> AsyncIterator[Chec
     try:
         async with open_for_reading(settings.store) as opened:
             yield await _contents(opened)
+            yield await damage(SqliteStore(opened), all_runs=deep)
             if deep:
                 yield await asyncio.to_thread(_integrity, opened.path)
     except (Misconfigured, TryAgain) as error:

@@ -5,8 +5,12 @@ import os
 import signal
 import socket
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import httpx2
+
+from agent_service.dev import DevStack
 from schemas import subjects
 from tests.e2e.agents import another_agent, last_word
 from tests.e2e.bodies import lines, recording, running, to_the_end, touch, wake
@@ -75,6 +79,37 @@ async def test_an_agent_that_was_stopped_for_longer_than_its_lease_finds_itself_
     assert str(tmp_path / "second") in told
     assert [run["state"] for run in ended] == ["done"] * 4
     assert lines(file) == 7
+
+
+async def test_while_the_bus_is_away_for_longer_than_the_lease_nothing_new_is_accepted(tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    async with running(tmp_path / "stack", recording(file, steps=1), agent={"lease_s": 3}) as made:
+        made.nats.kill()
+        accepted = await wake(made, wake_id="while-the-lease-lasts")
+        await until(partial(_is_refused, made))
+        async with httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
+            refused = await client.post("/v1/wake", json={"goal": "record", "wake_id": "later"})
+            cancelled = await client.post(f"/v1/runs/{accepted}/cancel", json={})
+        await made.nats.start()
+        await until(partial(_is_taken, made))
+        ended = await to_the_end(made, await wake(made, wake_id="later"))
+    assert "the lease of the agent has lapsed, and the bus cannot be asked who has it" in refused.text
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert cancelled.status_code == 202
+    assert ended["state"] == "done"
+
+
+async def _is_refused(made: DevStack) -> bool:
+    return await _asked(made) == 503
+
+
+async def _is_taken(made: DevStack) -> bool:
+    return await _asked(made) == 202
+
+
+async def _asked(made: DevStack) -> int:
+    async with httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
+        return (await client.post("/v1/wake", json={"goal": "record"})).status_code
 
 
 async def test_an_agent_that_comes_back_hears_what_another_was_told_in_its_stead(tmp_path: Path) -> None:

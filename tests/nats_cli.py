@@ -24,19 +24,21 @@ def environment(folder: Path, url: str, **more: str) -> dict[str, str]:
     return os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}", "NATS_URL": url} | more
 
 
-async def said(*command: str | Path, environ: dict[str, str] | None = None, within_s: float = 30.0) -> str:
-    """What a command prints. It has to end by itself, and well."""
+async def said(
+    *command: str | Path, environ: dict[str, str] | None = None, log: bool = False, within_s: float = 30.0
+) -> str:
+    """What a command prints, with its `log` or without. It has to end by itself, and well."""
     process = await asyncio.create_subprocess_exec(
         *command,
         env=environ,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stderr=asyncio.subprocess.PIPE,
     )
     try:
-        out, _ = await asyncio.wait_for(process.communicate(), within_s)
+        out, err = await asyncio.wait_for(process.communicate(), within_s)
     finally:
         if process.returncode is None:
             process.kill()
-    assert process.returncode == 0, f"{command}: {out.decode()}"
-    return out.decode()
+    assert process.returncode == 0, f"{command}: {out.decode()}{err.decode()}"
+    return out.decode() + err.decode() * log

@@ -2,9 +2,7 @@
 
 import asyncio
 import hashlib
-import json
 import os
-import shutil
 import sys
 import time
 from datetime import UTC, datetime, timedelta
@@ -166,28 +164,3 @@ async def _queue(folder: Path, number: int) -> None:
             event = WakeAccepted(at=at, run_id=run_id, wake_id=f"w{n}", goal="record", limits=limits, announce=True)
             commit = journal.commit_of(None, event, decide(None, event))
             await store.accept(Wake(wake_id=f"w{n}", digest=hashlib.sha256(b"").hexdigest()), commit)
-
-
-@pytest.mark.natscli
-@pytest.mark.skipif(
-    not (os.environ.get("NATS_CLI") or shutil.which("nats")),
-    reason="no nats command line tool: install it, or name it with NATS_CLI",
-)
-async def test_the_nats_tool_shows_the_events_of_a_run_and_the_service(tmp_path: Path) -> None:
-    tool = os.environ.get("NATS_CLI") or "nats"
-    async with running(tmp_path / "stack", recording(tmp_path / "lines")) as made:
-        run_id = await wake(made)
-        await to_the_end(made, run_id)
-        shown = await _output(tool, "--server", made.nats.url, "sub", ">", "--stream", "AGENTIC", "--all", "-T")
-        services = await _output(tool, "--server", made.nats.url, "micro", "ls", "--json")
-    assert f'"run_id":"{run_id}"' in shown
-    assert "agent.completed" in shown
-    assert {"agentic-loop", "ductile-gateway"} <= {service["name"] for service in json.loads(services)}
-
-
-async def _output(*command: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    out, _ = await asyncio.wait_for(process.communicate(), 20)
-    return out.decode()

@@ -1,0 +1,148 @@
+"""The `nats` command line tool, as it is, in every part that others play: it starts runs, carries out their tool,
+follows them, and with `agentic dlq` it looks after what was refused."""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_service.dev import DevStack, until_ready
+from schemas import keys, subjects
+from tests import nats_cli
+from tests.e2e.bodies import running, view
+from tests.executors.shipped import BASH, asking, heard
+from tests.nats_server import until
+
+pytestmark = [
+    pytest.mark.natscli,
+    nats_cli.needs_nats_cli,
+    pytest.mark.skipif(not shutil.which("jq"), reason="no jq: the executor in bash needs it"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """The tool, at a terminal in `folder` beside a stack."""
+
+    made: DevStack
+    folder: Path
+
+    async def __call__(self, *words: str, program: str = "nats", log: bool = False) -> str:
+        environ = nats_cli.environment(self.folder, self.made.nats.url, AGENTIC_URL=self.made.url)
+        return await nats_cli.said(program, *words, environ=environ, log=log)
+
+    async def publish(self, subject: str, body: Any, key: str) -> str:
+        """What the tool says that JetStream has answered."""
+        header = f"Nats-Msg-Id:{key}"
+        words = "pub", subject, json.dumps(body), "--jetstream", "--no-templates", "--header", header
+        return await self(*words, log=True)
+
+    async def newest(self, subject: str, stream: str = subjects.STREAM) -> dict[str, Any]:
+        """The newest message of a subject, once there is one."""
+        words = ("sub", subject, "--stream", stream, "--last", "--count", "1", "--raw")
+        found: dict[str, Any] = json.loads(await self(*words))
+        return found
+
+    async def dlq(self, *words: str) -> Any:
+        config = ("--config", str(self.made.config))
+        return json.loads(await self("-m", "agent_service", "dlq", *words, *config, "--json", program=sys.executable))
+
+    @contextlib.asynccontextmanager
+    async def follows(self, *patterns: str) -> AsyncIterator[Path]:
+        """The file into which it prints all that it hears meanwhile."""
+        out = self.folder / "heard.out"
+        environ = nats_cli.environment(self.folder, self.made.nats.url)
+        with out.open("wb") as file:
+            process = await asyncio.create_subprocess_exec(
+                "nats", "sub", *patterns, env=environ, stdout=file, stderr=file
+            )
+            try:
+                await until(lambda: "Subscribing" in out.read_text())
+                yield out
+            finally:
+                process.terminate()
+                await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def a_terminal(folder: Path) -> AsyncIterator[Tool]:
+    """Beside a stack whose only executor of `count` is the tool itself, in bash."""
+    async with running(folder / "stack", asking((BASH.tool, "handle", BASH.arguments))) as made:
+        with BASH.at_work(folder, made.nats.url):
+            await heard(made, BASH)
+            yield Tool(made, folder)
+
+
+async def test_it_starts_a_run_carries_out_its_step_and_hears_how_it_ends(tmp_path: Path) -> None:
+    async with a_terminal(tmp_path) as tool, tool.follows("agentic.>", "agent.>") as out:
+        await tool.publish(
+            subjects.START, {"type": subjects.START, "payload": {"goal": "count"}}, keys.start("order-1")
+        )
+        completed = await tool.newest(subjects.COMPLETED)
+        run_id = completed["payload"]["run_id"]
+        await until(lambda: f"{run_id}:completed" in out.read_text())
+        services = json.loads(await tool("micro", "ls", "--json"))
+        stands = json.loads(await tool("req", subjects.RUN_STATUS, json.dumps({"run_id": run_id}), "--raw"))
+    assert [(step["tool"], step["summary"]) for step in stands["steps"]] == [(BASH.tool, BASH.summary)]
+    assert {subjects.SERVICE_AGENT, subjects.SERVICE_GATEWAY} <= {service["name"] for service in services}
+    heard_subjects = {line.split('"')[1] for line in out.read_text().splitlines() if "Received on" in line}
+    assert heard_subjects >= {
+        subjects.START,
+        subjects.tool_request(BASH.tool),
+        subjects.TOOL_RESULT,
+        subjects.PROGRESS,
+        subjects.COMPLETED,
+    }
+
+
+async def test_a_start_that_was_refused_is_mended_by_what_its_publisher_is_told(tmp_path: Path) -> None:
+    async with a_terminal(tmp_path) as tool:
+        key = keys.start("order-2")
+        await tool.publish(subjects.START, {"type": subjects.START, "payload": {"goal": " "}, "dedupe_key": key}, key)
+        rejected = (await tool.newest(subjects.REJECTED, subjects.STREAM_DEAD_LETTERS))["payload"]
+        corrected = {"type": subjects.START, "payload": {"goal": "count"}, "dedupe_key": key}
+        assert "Duplicate: true" in await tool.publish(subjects.START, corrected, key)
+        assert "Duplicate" not in await tool.publish(subjects.START, corrected, rejected["repeat_as"])
+        completed = (await tool.newest(subjects.COMPLETED))["payload"]
+        stands = await view(tool.made, completed["run_id"])
+        (letter,) = (await tool.dlq("ls"))["dead_letters"]
+        await tool.dlq("drop", str(letter["id"]))
+        left = (await tool.dlq("ls"))["dead_letters"]
+    assert (rejected["msg_id"], rejected["repeat_as"]) == (key, f"{key}#2")
+    assert "goal" in rejected["reason"]
+    assert (stands["wake_id"], stands["state"]) == ("order-2", "done")
+    assert left == []
+
+
+async def test_a_refused_start_is_sent_again_once_what_it_asked_for_is_allowed(tmp_path: Path) -> None:
+    async with a_terminal(tmp_path) as tool:
+        key = keys.start("order-3")
+        asked = {"goal": "count", "constraints": {"max_steps": 30}}
+        await tool.publish(subjects.START, {"type": subjects.START, "payload": asked, "dedupe_key": key}, key)
+        rejected = (await tool.newest(subjects.REJECTED, subjects.STREAM_DEAD_LETTERS))["payload"]
+        await allow(tool.made, cap_steps=30)
+        (letter,) = (await tool.dlq("ls"))["dead_letters"]
+        await tool.dlq("retry", str(letter["id"]))
+        run_id = (await tool.newest(subjects.COMPLETED))["payload"]["run_id"]
+        stands = await view(tool.made, run_id)
+        everything = (await tool.dlq("ls", "--all"))["dead_letters"]
+    assert "20" in rejected["reason"]
+    assert (stands["wake_id"], stands["state"], stands["budget"]["max_steps"]) == ("order-3", "done", 30)
+    assert [one["state"] for one in everything] == ["retried"]
+
+
+async def allow(made: DevStack, **limits: int) -> None:
+    """What an operator does: change the settings, and start the agent again."""
+    settings = json.loads(made.config.read_text())
+    made.config.write_text(json.dumps(settings | {"agent": settings["agent"] | {"limits": limits}}))
+    starts = made.agent.starts
+    made.agent.kill()
+    await until(lambda: made.agent.starts > starts)
+    await until_ready(made)

@@ -17,6 +17,7 @@ from agent_service.adapters.nats_artifacts import NatsArtifacts
 from agent_service.adapters.nats_bus import NatsBus, NatsIntake
 from agent_service.adapters.nats_missed import Missed
 from agent_service.adapters.nats_skills import NatsSkills
+from agent_service.adapters.nats_troubles import NatsTroubles
 from agent_service.adapters.owned_store import OwnedStore
 from agent_service.adapters.sqlite_store import SqliteStore
 from agent_service.adapters.system_clock import SystemClock
@@ -134,6 +135,7 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
             store,
             intake,
             skills,
+            NatsTroubles(link),
             feed,
             background,
             accepted=starter.nudge,

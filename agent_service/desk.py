@@ -4,12 +4,14 @@ It asks Runs and shows what people may see; what cannot be served is a Refusal. 
 """
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel
 
 from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState, Status
 from agent_service.projections.moments import tell
+from agent_service.projections.step_views import executor_of
 from agent_service.projections.views import (
     EntryView,
     RunLineView,
@@ -22,6 +24,8 @@ from agent_service.projections.views import (
 from agent_service.refusals import Refusal
 from agent_service.requests import CancelAnswer, CancelRequest, SignalAnswer, SignalRequest, WakeAnswer, WakeRequest
 from agent_service.runs import Runs
+
+SOON = timedelta(seconds=2)
 
 
 class RunPage(BaseModel):
@@ -55,7 +59,18 @@ class Desk:
         """Where the run stands, by the journal who thought for it, and whether somebody is there whom it waits for."""
         state = await self._state(run_id)
         present = await self._runs.executors() if state.pending else None
-        return run_view(state, await self._runs.entries(run_id), trace_url=self._trace_url, present=present)
+        trouble = await self._trouble(state, present or frozenset())
+        entries = await self._runs.entries(run_id)
+        return run_view(state, entries, trace_url=self._trace_url, present=present, trouble=trouble)
+
+    async def _trouble(self, state: RunState, present: frozenset[str]) -> str:
+        """Why the run waits for somebody who is there, where it does so for longer than most tools take."""
+        executor = executor_of(state, state.pending) if state.pending else None
+        if state.pending is None or executor not in present:
+            return ""
+        if datetime.now(UTC) - state.pending.requested_at < SOON:
+            return ""
+        return await self._runs.trouble(executor, run_id=state.run_id, step=state.pending.step)
 
     async def page(self, *, state: Status | None, limit: int, cursor: str | None) -> RunPage:
         """At most `limit` runs, from after the run that `cursor` names."""

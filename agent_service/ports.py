@@ -168,6 +168,13 @@ class Skills(Protocol):
         """The names of the executors that answered at the last asking."""
 
 
+class Troubles(Protocol):
+    """Why executors cannot act, as they say themselves."""
+
+    async def of(self, executor: str, *, run_id: str, step: int) -> str:
+        """Why it has not begun the step; empty when all is well, and where it does not tell."""
+
+
 class Artifacts(Protocol):
     """Contents too large for an event, by run and path (`artifacts/…`)."""
 

@@ -12,7 +12,7 @@ from agent_service.errors import TryAgain
 from agent_service.feed import Feed
 from agent_service.intake import Intake
 from agent_service.journal import Entry
-from agent_service.ports import Archive, RunLine, RunStore, Skills
+from agent_service.ports import Archive, RunLine, RunStore, Skills, Troubles
 from schemas.events import AgenticStart, Constraints, Signal
 
 LOOK_AGAIN_S = 1.0
@@ -40,6 +40,7 @@ class Runs:
         archive: Archive,
         intake: Intake,
         skills: Skills,
+        troubles: Troubles,
         feed: Feed,
         background: Background,
         *,
@@ -50,6 +51,7 @@ class Runs:
         self._archive = archive
         self._intake = intake
         self._skills = skills
+        self._troubles = troubles
         self._feed = feed
         self._background = background
         self._accepted = accepted
@@ -76,6 +78,10 @@ class Runs:
         with suppress(TryAgain):  # nobody has told a tool yet
             await self._skills.catalog()
         return self._skills.present()
+
+    async def trouble(self, executor: str, *, run_id: str, step: int) -> str:
+        """Why the executor has not begun the step, as it says itself; empty when all is well."""
+        return await self._troubles.of(executor, run_id=run_id, step=step)
 
     async def state(self, run_id: str) -> RunState | None:
         """Where the run stands; None when there is none of that id."""

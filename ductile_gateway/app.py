@@ -142,7 +142,7 @@ def _status(settings: GatewaySettings, offers: Offers) -> Status:
     looks: dict[str, Look] = {"gateway": look_at_tools}
     if settings.runner == "ductile":
         looks["ductile"] = partial(ductile_service.look, settings.ductile, offers)
-    return Status(looks, version=version)
+    return Status(looks, version=version, executor=settings.name)
 
 
 def _relay(settings: GatewaySettings, offers: Offers, answers: Answers, **ports: Any) -> Relay:

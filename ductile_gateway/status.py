@@ -25,10 +25,18 @@ Look = Callable[[], Awaitable[Sequence[Finding]]]
 class Status:
     """Asks all parts, by name, at most once in FRESH_S seconds."""
 
-    def __init__(self, looks: Mapping[str, Look], *, version: str, within_s: float = LOOK_WITHIN_S) -> None:
+    def __init__(
+        self,
+        looks: Mapping[str, Look],
+        *,
+        version: str,
+        executor: str | None = None,
+        within_s: float = LOOK_WITHIN_S,
+    ) -> None:
         self._looks = dict(looks)
         self._waiting: Callable[[], tuple[WaitingCall, ...]] = tuple
         self._version = version
+        self._executor = executor
         self._within_s = within_s
         self._told: GatewayStatus | None = None
         self._told_at = float("-inf")
@@ -51,7 +59,9 @@ class Status:
                 findings = tuple(finding for part in parts for finding in part)
                 waiting = self._waiting()
                 findings += tuple(look_at_waiting(waiting))
-                self._told = GatewayStatus(version=self._version, findings=findings, waiting=waiting)
+                self._told = GatewayStatus(
+                    version=self._version, findings=findings, waiting=waiting, executor=self._executor
+                )
                 self._told_at = clock()
             return self._told
 

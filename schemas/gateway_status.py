@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from schemas.events import Instant, Text
+from schemas.events import Instant, Text, ToolName
 
 
 class _Wire(BaseModel):
@@ -39,3 +39,5 @@ class GatewayStatus(_Wire):
     version: Text
     findings: Annotated[tuple[Finding, ...], Field(min_length=1)]
     waiting: tuple[WaitingCall, ...] = ()
+    executor: ToolName | None = None
+    """By this name it offers its tools."""

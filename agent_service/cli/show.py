@@ -152,6 +152,7 @@ def _waits_for_a_tool(pending: Json) -> Text:
     since, until = (pending[name][11:19] for name in ("requested_at", "deadline_at"))
     asked = f": asked of {whom} at {since}, given up at {until} UTC"
     absent = f"; {pending['executor']} does not answer: is it running?" if pending["present"] is False else ""
+    absent += f"; it says: {one_line(pending['trouble'], LONGEST_RESULT)}" if pending["trouble"] else ""
     return Text.assemble(what, attempt, (asked, "dim"), (absent, "yellow"))
 
 

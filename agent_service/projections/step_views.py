@@ -46,7 +46,7 @@ class PendingView(View):
 
     `executor` is who was asked for it, by the route of that name; null where it tells no name. It was asked at
     `requested_at` and is given up at `deadline_at`. `present` says whether the executor answered when it was last asked
-    for its tools; null where nobody can tell.
+    for its tools, and is null where nobody can tell; `trouble` is what it says is wrong with it, as with its Ductile.
     """
 
     step: int
@@ -59,6 +59,7 @@ class PendingView(View):
     deadline_at: Instant
     retry_at: Instant | None
     present: bool | None = None
+    trouble: str = ""
 
 
 def step_views(run: RunState, entries: Sequence[Entry]) -> Iterator[StepView]:
@@ -75,10 +76,15 @@ def step_views(run: RunState, entries: Sequence[Entry]) -> Iterator[StepView]:
         yield _step(left, "unfinished", result, _afterwards(run, left, result))
 
 
-def pending_view(run: RunState, pending: Pending, present: frozenset[str] | None) -> PendingView:
-    """The pending attempt. `present` are the executors that answered when they were last asked."""
+def executor_of(run: RunState, pending: Pending) -> str | None:
+    """Who was asked for the pending attempt, by its name where it is known."""
     skill = run.brief.skill(pending.action.tool)
-    executor = skill.executor if skill else None
+    return skill.executor if skill else None
+
+
+def pending_view(run: RunState, pending: Pending, present: frozenset[str] | None, trouble: str) -> PendingView:
+    """The pending attempt. `present` are the executors that answered when they were last asked."""
+    executor = executor_of(run, pending)
     return PendingView(
         step=pending.step,
         tool=pending.action.tool,
@@ -90,6 +96,7 @@ def pending_view(run: RunState, pending: Pending, present: frozenset[str] | None
         deadline_at=pending.deadline_at,
         retry_at=pending.retry_at,
         present=None if present is None or executor is None else executor in present,
+        trouble=trouble,
     )
 
 

@@ -121,6 +121,7 @@ def run_view(
     *,
     trace_url: str | None = None,
     present: frozenset[str] | None = None,
+    trouble: str = "",
 ) -> RunView:
     """The run. `trace_url` is where a trace is shown, with `{trace_id}` in its place; `present`: see `pending_view`."""
     now = remedy(run)
@@ -144,7 +145,7 @@ def run_view(
         ),
         budget=budget_use(run),
         usage=_usage(run),
-        pending=pending_view(run, run.pending, present) if run.pending else None,
+        pending=pending_view(run, run.pending, present, trouble) if run.pending else None,
         asking=_asking(run),
         artifacts=run.artifacts,
         models=_models(entries) if entries is not None else None,

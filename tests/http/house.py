@@ -88,6 +88,12 @@ class _NoSkills:
         return frozenset()
 
 
+class _NoTroubles:
+    async def of(self, executor: str, *, run_id: str, step: int) -> str:
+        del executor, run_id, step
+        return ""
+
+
 class MoodyArchive:
     """The store's archive, which can be away. Fills the port Archive."""
 
@@ -193,6 +199,7 @@ async def open_house(
             archive,
             intake,
             _NoSkills(),
+            _NoTroubles(),
             feed,
             Background(group),
             accepted=lambda: None,

@@ -11,6 +11,8 @@ import socket
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
 
 from agent_service.adapters.argument_schemas import ArgumentSchemas, schema_flaw
 from agent_service.adapters.nats_artifacts import NatsArtifacts
@@ -124,7 +126,7 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
         link=link,
         store=store,
         recovery=Recovery(turns, store, store, outbox, background, slots=settings.turns),
-        intake=NatsIntake(link, intake, slots=settings.turns),
+        intake=NatsIntake(link, intake, background, slots=settings.turns),
         missed=Missed(link, intake, settings.store, slots=settings.turns),
         projector=projector,
         outbox=outbox,
@@ -184,6 +186,7 @@ async def _until(stop: asyncio.Event) -> None:
 
 async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket) -> None:
     """First what was left goes on and what waits is taken up; then what can wait for that."""
+    moments = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
     left = await agent.recovery.resume_all()
     for work in (
         _wrong_with(agent.skills.catalog()),  # asked for at once: runs that are to begin wait for it
@@ -200,7 +203,8 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
             await asyncio.wait_for(agent.outbox.spoken.wait(), HEAD_START_S)
     await _let_callers_in(agent, group, listener)
     agent.projector.catch_up(await agent.store.unsettled(agent.clock.now() - FORGETTABLE))
-    for work in (agent.projector.run(), keep_informed(agent.link, subjects.STREAM, lambda: _inform_bus(agent))):
+    inform = keep_informed(agent.link, subjects.STREAM, lambda: _inform_bus(agent, next(moments)))
+    for work in (agent.projector.run(), inform):
         group.create_task(work)
     host, port = listener.getsockname()[:2]
     log.info("ready", extra={"http": f"http://{host}:{port}", "resumed": left, "nats": agent.link.servers})
@@ -213,10 +217,10 @@ async def _keep_time(agent: Agent) -> None:
     await agent.recovery.keep_time(agent.clock)
 
 
-async def _inform_bus(agent: Agent) -> bool:
+async def _inform_bus(agent: Agent, forgotten_at: datetime) -> bool:
     """Say again what the bus may have forgotten; False if it could not be said."""
     try:
-        said = await agent.recovery.say_again(agent.clock.now())
+        said = await agent.recovery.say_again(forgotten_at, agent.clock.now())
     except TryAgain as error:
         log.warning("the bus is not informed yet", extra={"why": str(error)})
         return False

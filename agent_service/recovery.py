@@ -51,11 +51,15 @@ class Recovery:
             self._background.start(self._resume(entry))
         return len(left)
 
-    async def say_again(self, now: datetime) -> int:
-        """Publish again what the bus must know; returns of how many runs. Raises TryAgain when the bus is away."""
-        run_ids = await self._archive.unsettled(now - FORGETTABLE)
+    async def say_again(self, forgotten_at: datetime, now: datetime) -> int:
+        """Publish again what the bus must know, and may have forgotten at `forgotten_at`; returns of how many runs.
+
+        What was decided since then is said as it is decided: an executor that listens without a consumer would hear it
+        twice. Raises TryAgain when the bus is away.
+        """
+        run_ids = await self._archive.unsettled(forgotten_at - FORGETTABLE)
         for some in (run_ids[i : i + SAID_AT_ONCE] for i in range(0, len(run_ids), SAID_AT_ONCE)):
-            await asyncio.gather(*(self._say(run_id) for run_id in some))
+            await asyncio.gather(*(self._say(run_id, forgotten_at, now) for run_id in some))
         return len(run_ids)
 
     async def waiting_since(self, now: datetime) -> datetime:
@@ -99,9 +103,11 @@ class Recovery:
             else:
                 await self._turns.resume(left.run_id, left.seq, effects)
 
-    async def _say(self, run_id: str) -> None:
+    async def _say(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:
         run = await self._readable(run_id)
-        for effect in outstanding(run.state) if run else ():
+        if run is None or forgotten_at < run.state.updated_at <= now:  # after `now`: the clock was set back meanwhile
+            return
+        for effect in outstanding(run.state):
             await self._outbox.publish(run_id, effect)
 
     async def _readable(self, run_id: str) -> Run | None:

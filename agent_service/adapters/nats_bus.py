@@ -4,9 +4,13 @@ Cancels and signals have a consumer of their own, so that turns that hold all sl
 """
 
 import asyncio
+import hashlib
+import logging
 from datetime import UTC, datetime
 
+from agent_service.adapters.overheard import Overheard
 from agent_service.adapters.patience import Patience
+from agent_service.background import Background
 from agent_service.errors import Damaged, Misconfigured, TryAgain
 from agent_service.intake import Arrival, Intake, UnknownRun, Unreadable
 from agent_service.outbox import SOURCE
@@ -23,6 +27,8 @@ IN_PROGRESS_S = 10.0
 """A third of the consumers' ack_wait."""
 CONTROL_SLOTS = 16
 MAX_DELIVERIES = 5
+
+log = logging.getLogger(__name__)
 
 
 class NatsBus:
@@ -45,8 +51,11 @@ class NatsBus:
 class NatsIntake:
     """Feeds the intake from the agent's two consumers."""
 
-    def __init__(self, link: NatsLink, intake: Intake, *, slots: int) -> None:
+    def __init__(self, link: NatsLink, intake: Intake, background: Background, *, slots: int) -> None:
+        self._link = link
         self._intake = intake
+        self._background = background
+        self._overheard = Overheard(self._take_dropped)
         self._patience = Patience()
         self.rejected = 0
         """How many messages became dead letters."""
@@ -63,6 +72,7 @@ class NatsIntake:
 
     async def run(self) -> None:
         """Consume until cancelled. Raises Misconfigured when the agent itself is broken (a disk that fails)."""
+        await self._overheard.listen(self._link)
         async with asyncio.TaskGroup() as group:
             for loop in self._loops:
                 group.create_task(loop.run())
@@ -74,6 +84,8 @@ class NatsIntake:
         return PullLoop(settling, slots=slots, in_progress_s=IN_PROGRESS_S)
 
     async def _handle(self, delivery: Delivery) -> None:
+        if delivery.subject == subjects.TOOL_RESULT:
+            self._overheard.delivered(delivery)
         try:
             await self._intake.receive(arrival_of(delivery))
         except UnknownRun as error:
@@ -87,6 +99,17 @@ class NatsIntake:
             if not self._broken.done():
                 self._broken.set_exception(error)
             raise nats_errors.TryAgain(str(error)) from error
+
+    def _take_dropped(self, msg_id: str, body: bytes) -> None:
+        log.warning("a result was not stored: another message has its id", extra={"msg_id": msg_id})
+        place = f"heard-{hashlib.sha256(body).hexdigest()[:32]}"
+        self._background.start(self._receive_dropped(Arrival(subject=subjects.TOOL_RESULT, body=body, place=place)))
+
+    async def _receive_dropped(self, arrival: Arrival) -> None:
+        try:
+            await self._intake.receive(arrival)
+        except (Unreadable, Damaged) as error:
+            log.warning("a result that was not stored is refused", extra={"why": str(error)})
 
     def _later_or_never(self, delivery: Delivery, error: UnknownRun) -> nats_errors.BusError:
         delay = self._patience.delay(delivery)

@@ -12,6 +12,7 @@ import pytest
 from agent_service.adapters.nats_bus import NatsIntake
 from agent_service.adapters.nats_dead_letters import NatsDeadLetters, retry_id
 from agent_service.adapters.nats_topology import topology
+from agent_service.background import Background
 from agent_service.cli.dead_letters import who
 from agent_service.cli.exits import Exit
 from agent_service.core.limits import LimitPolicy
@@ -55,13 +56,12 @@ async def an_agent(link: NatsLink, *, cap_steps: int = 20) -> AsyncIterator[Worl
     world = World()
     policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_steps=cap_steps)
     intake = Intake(world.turns, Offer(), world.clock, policy=policy, fused=True, counts=Counts(COUNTED))
-    running = asyncio.create_task(NatsIntake(link, intake, slots=4).run())
-    try:
-        yield world
-    finally:
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(NatsIntake(link, intake, Background(group), slots=4).run())
+        try:
+            yield world
+        finally:
+            running.cancel()
 
 
 async def start(link: NatsLink, payload: object = TOO_MUCH, *, name: str = "order-2", **headers: str) -> None:

@@ -45,6 +45,8 @@ class Bench:
     url: str
     link: NatsLink
     requests: list[dict[str, Any]] = field(default_factory=list)
+    heard: list[dict[str, Any]] = field(default_factory=list)
+    """The requests with their repetitions."""
 
     @property
     def client(self) -> Client:
@@ -115,7 +117,10 @@ class Bench:
         await message.respond(json.dumps({"revision": "1", "tools": [READ, WRITE]}).encode())
 
     async def _take(self, message: Msg) -> None:
-        self.requests.append(json.loads(message.data)["payload"])
+        request = json.loads(message.data)["payload"]
+        self.heard.append(request)
+        if request not in self.requests:  # what the stream drops as said before is heard here too
+            self.requests.append(request)
 
     async def listen(self) -> None:
         await self.client.subscribe(subjects.CATALOG, cb=self._serve_catalog)

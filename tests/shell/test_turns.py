@@ -140,10 +140,22 @@ async def test_the_bus_is_told_again_what_it_forgot() -> None:
     forgotten = world.bus.published.pop(request)
     world.bus.unacknowledged.remove(forgotten)
     async with asyncio.TaskGroup() as group:
-        await world.recovery(Background(group)).say_again(world.clock.now())
+        await world.recovery(Background(group)).say_again(world.clock.now(), world.clock.now())
     assert world.bus.published[request].body == forgotten.body
     await world.until_quiet()
     assert (await world.state()).status is Status.DONE
+
+
+async def test_what_was_decided_since_the_bus_may_have_forgotten_is_not_said_twice() -> None:
+    world = World()
+    world.start()
+    await world.intake.receive(_arrival(world, 0))
+    request = next(key for key in world.bus.published if key.endswith(":step:1:request"))
+    del world.bus.published[request]
+    now = world.clock.now()
+    async with asyncio.TaskGroup() as group:
+        await world.recovery(Background(group)).say_again(now - timedelta(seconds=1), now)
+    assert request not in world.bus.published
 
 
 async def test_an_ending_that_the_bus_forgot_is_told_again_word_for_word() -> None:
@@ -153,7 +165,7 @@ async def test_an_ending_that_the_bus_forgot_is_told_again_word_for_word() -> No
     key = next(key for key in world.bus.published if key.endswith(":completed"))
     forgotten = world.bus.published.pop(key)
     async with asyncio.TaskGroup() as group:
-        await world.recovery(Background(group)).say_again(world.clock.now())
+        await world.recovery(Background(group)).say_again(world.clock.now(), world.clock.now())
     assert world.bus.published[key].body == forgotten.body
 
 

@@ -1,14 +1,12 @@
 """The HTTP API of a Ductile: start a job, look at jobs, ask what there is.
 
 Rules: a body always has a length, because Ductile drops the payload of a chunked request. A name is matched before it
-becomes part of a URL. Each start has a connection of its own, so that one which the other side has closed in the
-meantime cannot make a call doubtful. No redirects, no proxy of the environment, answers of at most 12 MiB.
+becomes part of a URL. No redirects, answers of at most 12 MiB.
 """
 
 import asyncio
 import json
 import re
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,12 +14,12 @@ from typing import Any
 import httpx2
 from pydantic import JsonValue
 
+from ductile_gateway.adapters.ductile_http import CONNECT_WITHIN_S, open_clients
 from ductile_gateway.core.ductile_answers import is_health, own_refusal
 from ductile_gateway.core.excerpts import printable
 from ductile_gateway.ductile_settings import DuctileSettings
 from schemas import subjects
 
-CONNECT_WITHIN_S = 3.0
 MOST_BYTES = 12 * 1024 * 1024
 LONGEST_QUOTE = 300
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -220,32 +218,8 @@ async def open_api(
     settings: DuctileSettings, transport: httpx2.AsyncBaseTransport | None = None
 ) -> AsyncIterator[DuctileApi]:
     """The API at the address of the settings. `transport`: in place of the network."""
-    looks = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=5.0)
-    starts = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
-    tls = _tls(settings)
-    async with _client(settings, looks, transport, tls) as http, _client(settings, starts, transport, tls) as once:
-        yield DuctileApi(http, once, url=settings.url, timeout_s=settings.request_timeout_s)
-
-
-def _client(
-    settings: DuctileSettings, limits: httpx2.Limits, transport: httpx2.AsyncBaseTransport | None, tls: ssl.SSLContext
-) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(
-        base_url=settings.url,
-        headers={"Authorization": f"Bearer {settings.token.get_secret_value()}"},
-        timeout=httpx2.Timeout(settings.request_timeout_s, connect=CONNECT_WITHIN_S),
-        limits=limits,
-        transport=transport,
-        verify=tls,
-        trust_env=False,
-    )
-
-
-def _tls(settings: DuctileSettings) -> ssl.SSLContext:
-    """Reading the machine's certificates takes a tenth of a second: not where there is no TLS to be spoken. A context
-    that knows none trusts nobody."""
-    is_needed = settings.url.startswith("https:")
-    return ssl.create_default_context() if is_needed else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    async with open_clients(settings, transport) as (http, starts):
+        yield DuctileApi(http, starts, url=settings.url, timeout_s=settings.request_timeout_s)
 
 
 def _name(name: str) -> str:

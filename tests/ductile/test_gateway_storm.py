@@ -127,8 +127,10 @@ class Storm:
             return {"ok"}
         if request.tool_command != "handle":
             return {"ok", "transient"} if key in self.losses.suffered else {"ok"}
-        is_shown = not request.tool_payload["quiet"]
-        return {"ok"} if is_shown and self.house.jobs()[key] else {"in_doubt"}
+        if self.losses.suffered.get(key) in ("lost", "unavailable"):  # Ductile has a job of it
+            return {"in_doubt"} if request.tool_payload["quiet"] else {"ok"}
+        # What never arrived is made again once that is sure, and with it what a kill left open.
+        return {"in_doubt", "ok"} if request.tool_payload["quiet"] or not self.house.jobs()[key] else {"ok"}
 
     def figures(self, told: dict[str, ToolResult], began: float) -> dict[str, object]:
         jobs = self.house.jobs()

@@ -1,5 +1,6 @@
 """The HTTP client of a Ductile and the receipts: what is sent, how answers are understood, what survives."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -166,3 +167,25 @@ async def test_a_file_that_is_no_store_is_a_matter_of_configuration(tmp_path: Pa
     with pytest.raises(Misconfigured):
         async with open_receipts(tmp_path):
             pass
+
+
+async def test_a_start_that_is_given_up_leaves_nothing_on_its_way() -> None:
+    """What the kernel has not sent by then it would send for minutes, to a Ductile that is long said to have none."""
+    ends: asyncio.Queue[str] = asyncio.Queue()
+
+    async def never_answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await reader.read(4096):
+                pass
+            await ends.put("closed")
+        except ConnectionResetError:
+            await ends.put("reset")
+        writer.close()
+
+    async with await asyncio.start_server(never_answers, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        settings = DuctileSettings.model_validate({"url": url, "token": "t", "request_timeout_s": 0.1})
+        async with open_api(settings) as api:
+            with pytest.raises(Lost):
+                await api.start("probe", "note", {})
+        assert await ends.get() == "reset"

@@ -1,0 +1,63 @@
+"""A write that waits for its Ductile, in the real gateway: who cancels its run is sure that it is not made."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from schemas import subjects
+from schemas.gateway_status import GatewayStatus
+from tests.ductile.fake import FakeDuctile
+from tests.ductile.fake.wire import Answer
+from tests.ductile.gateway_house import House, ending, house, kill
+from tests.ductile.under_test import DuctileUnderTest
+from tests.gateway.on_nats import send
+from tests.gateway.parts import RUN, a_request
+from tests.nats_server import until
+
+EXECUTOR = "ductile-gateway"
+
+
+async def says(home: House, state: str) -> Any:
+    """An agent that says so of every run."""
+
+    async def tell(message: Any) -> None:
+        await message.respond(json.dumps({"state": state}).encode())
+
+    return await home.link.subscribe(subjects.RUN_STATUS, tell)
+
+
+async def waits(home: House) -> bool:
+    status = GatewayStatus.model_validate_json(await home.link.request(subjects.STATUS, b""))
+    return [(call.run_id, call.step) for call in status.waiting] == [(RUN, 1)]
+
+
+async def test_a_write_that_waits_is_not_made_once_its_run_is_cancelled_also_after_a_restart_of_the_gateway(
+    measured: DuctileUnderTest, tmp_path: Path
+) -> None:
+    async with house(tmp_path, measured) as home:
+        agent = await says(home, "running")
+        async with home.living() as process:
+            measured.kill()
+            await send(home.link, a_request("note", {}, tool="probe", executor=EXECUTOR), "probe")
+            await until(lambda: waits(home), within_s=30)
+            await agent.unsubscribe()
+            await says(home, "cancelled")
+            kill(process)
+        measured.start()
+        async with home.living():
+            await until(lambda: home.has_results(1), within_s=30)
+        assert [ending(result) for result in await home.results()] == ["expired"]
+    assert not measured.executions
+
+
+async def test_a_write_behind_a_proxy_waits_for_its_ductile_and_is_made_once(fake: FakeDuctile, tmp_path: Path) -> None:
+    async with house(tmp_path, fake) as home:
+        async with home.living():
+            fake.faults.proxied = Answer(502, b"<html>Bad Gateway</html>", "text/html")
+            await send(home.link, a_request("note", {}, tool="probe"), "probe")
+            await until(lambda: waits(home), within_s=30)
+            assert not fake.executions
+            fake.faults.proxied = None
+            await until(lambda: home.has_results(1), within_s=30)
+        assert [ending(result) for result in await home.results()] == ["ok"]
+    assert len(fake.executions) == 1

@@ -1,15 +1,19 @@
 """The forms in which others may send: all of them are one envelope, and no form is guessed where there is a doubt."""
 
 import base64
+import contextlib
 import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from schemas import subjects
 from schemas.envelope import Misshapen, enveloped
 from schemas.events import INBOUND
 from tests.schemas import samples
+from tests.schemas.payloads import JSON
 from tests.schemas.samples import PATHS
 
 START = {"goal": "count", "context": {"tone": "warm"}}
@@ -90,3 +94,15 @@ def test_a_cloudevent_that_carries_nothing_for_its_subject_says_why(body: object
 @pytest.mark.parametrize("body", [b"{", b"[1]", b"[" * 100_000, b'{"type": "agentic.start", "goal": "x"}', b"9" * 5000])
 def test_what_has_none_of_the_forms_is_left_as_it_came(body: bytes) -> None:
     assert enveloped(subjects.START, body, {}) == body
+
+
+FIELDS = st.sampled_from(
+    ["specversion", "id", "source", "type", "data", "data_base64", "payload", "dedupe_key", "goal"]
+)
+VALUES = JSON | st.sampled_from(["1.0", subjects.START])
+
+
+@given(st.dictionaries(FIELDS, VALUES), st.dictionaries(FIELDS.map("ce-{}".format), st.text()))
+def test_whatever_comes_is_read_or_refused(body: dict[str, Any], headers: dict[str, str]) -> None:
+    with contextlib.suppress(Misshapen):
+        assert isinstance(read(body, headers), dict)

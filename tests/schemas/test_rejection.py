@@ -6,9 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from schemas import subjects
 from schemas.rejection import next_id, rejection
+from tests.schemas.payloads import JSON
 
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 RUN = "run_01JZ8Q5T7W9X2Y4Z6A8B0C1D2E"
@@ -81,3 +84,8 @@ def test_it_is_told_in_the_trace_of_what_was_refused() -> None:
 def test_of_a_rejection_that_is_refused_nothing_is_told() -> None:
     with pytest.raises(ValueError, match="no rejection"):
         rejection(Message(subject=subjects.REJECTED), stream="AGENTIC", reason="no", source="/me", at=AT)
+
+
+@given(JSON.map(lambda value: json.dumps(value).encode()) | st.binary(), st.dictionaries(st.text(), st.text()))
+def test_whatever_was_refused_is_told(body: bytes, headers: dict[str, str]) -> None:
+    assert set(told(body, **headers)) == set(NOTHING)

@@ -1,4 +1,4 @@
-"""Agents beside another: on the same bus, with a store of their own or with the same."""
+"""Agents and gateways beside another: on the same bus, with a store of their own or with the same."""
 
 import asyncio
 import contextlib
@@ -14,16 +14,16 @@ from tests.nats_server import until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OtherAgent:
+class Other:
     """A process of its own, which nobody starts again."""
 
     process: asyncio.subprocess.Process
     log: Path
 
     async def ready(self, *, within_s: float = 20.0) -> str:
-        """Where its API answers, once it is ready."""
+        """Where its API answers, once it is ready; empty for a gateway."""
         await until(lambda: bool(_said(self.log, "ready")), within_s=within_s)
-        return str(_said(self.log, "ready")[-1]["http"])
+        return str(_said(self.log, "ready")[-1].get("http", ""))
 
     async def ended(self, *, within_s: float = 20.0) -> tuple[int, str]:
         """Its exit code, and what it said at last."""
@@ -32,17 +32,28 @@ class OtherAgent:
         return code, last_word(self.log)
 
 
-@asynccontextmanager
-async def another_agent(config: Path, *options: str, store: Path | None = None) -> AsyncIterator[OtherAgent]:
+def another_agent(
+    config: Path, *options: str, store: Path | None = None
+) -> contextlib.AbstractAsyncContextManager[Other]:
     """One that was just started as configured; with a `store` of its own also at an address of its own."""
-    if store is not None:
-        config = _with_store(config, store)
-    log = config.with_suffix(".other.log")
-    command = (sys.executable, "-m", "agent_service", "serve", "--config", str(config), *options)
+    return _another("agent_service", config if store is None else _with_store(config, store), options)
+
+
+def another_gateway(
+    config: Path, *options: str, store: Path | None = None
+) -> contextlib.AbstractAsyncContextManager[Other]:
+    """As `another_agent`."""
+    return _another("ductile_gateway", config if store is None else _with_store(config, store), options)
+
+
+@asynccontextmanager
+async def _another(package: str, config: Path, options: tuple[str, ...]) -> AsyncIterator[Other]:
+    log = config.with_suffix(f".{package}.log")
+    command = (sys.executable, "-m", package, "serve", "--config", str(config), *options)
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(*command, stderr=output)
     try:
-        yield OtherAgent(process=process, log=log)
+        yield Other(process=process, log=log)
     finally:
         if process.returncode is None:
             process.kill()
@@ -70,6 +81,7 @@ def _lines(log: Path) -> list[dict[str, Any]]:
 def _with_store(config: Path, store: Path) -> Path:
     settings = json.loads(config.read_text())
     settings["agent"] |= {"store": str(store), "workspaces": str(store / "runs"), "http": {"port": 0}}
+    settings.setdefault("gateway", {})["store"] = str(store / "gateway")
     store.mkdir(parents=True, exist_ok=True)
     path = store.with_suffix(".yaml")
     path.write_text(json.dumps(settings))

@@ -47,7 +47,12 @@ def recording(file: Path, *, go: Path | None = None, steps: int = 2) -> dict[str
 
 @asynccontextmanager
 async def running(
-    folder: Path, script: Mapping[str, Any], *, agent: Mapping[str, Any] | None = None, sync_interval: str = "1s"
+    folder: Path,
+    script: Mapping[str, Any],
+    *,
+    agent: Mapping[str, Any] | None = None,
+    gateway: Mapping[str, Any] | None = None,
+    sync_interval: str = "1s",
 ) -> AsyncIterator[DevStack]:
     """The whole stack, following `script`, with the probe among its tools."""
     options = DevOptions(
@@ -55,6 +60,7 @@ async def running(
         script=_written(script, folder),
         plugins=(PROBES,),
         agent=agent or {},
+        gateway=gateway or {},
         sync_interval=sync_interval,
     )
     async with stack(options) as made:

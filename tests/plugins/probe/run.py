@@ -20,9 +20,9 @@ def show(request: dict[str, Any]) -> dict[str, Any]:
     return {"status": "ok", "result": "shown", "output": output}
 
 
-def record(payload: dict[str, Any]) -> dict[str, Any]:
+def record(payload: dict[str, Any], call: str) -> dict[str, Any]:
     with Path(payload["file"]).open("a", encoding="utf-8") as file:
-        file.write("ran\n")
+        file.write(f"{call}\n")
     until = time.monotonic() + PATIENCE_SECONDS
     while "wait_for" in payload and not Path(payload["wait_for"]).exists() and time.monotonic() < until:
         time.sleep(0.005)
@@ -104,7 +104,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any] | None:
     if request["command"] == "misbehave":
         misbehave(payload)
         return None
-    return record(payload) if request["command"] == "record" else show(request)
+    return record(payload, request["job_id"]) if request["command"] == "record" else show(request)
 
 
 if __name__ == "__main__":

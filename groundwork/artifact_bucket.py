@@ -60,6 +60,7 @@ class ArtifactBucket:
         if await self._there(store, key) != wanted:
             # One header has a list of values in the object store's format (NATS ADR-20).
             meta = ObjectMeta(name=key, headers={"Content-Type": [content_type]})
+            await self._link.permitted()
             await self._patiently(store.put(key, data, meta))
         return wanted
 

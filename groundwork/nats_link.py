@@ -91,6 +91,10 @@ class NatsLink:
         """From now on nothing is published, told or acknowledged unless `guard` returns; what it raises is raised."""
         self._guard = guard
 
+    async def permitted(self) -> None:
+        """For what is published past this link: raises what the guard raises."""
+        await self._guard()
+
     async def fenced(self) -> bool:
         """Whether nothing will ever leave by this link again, because the guard forbids it for good."""
         with contextlib.suppress(TryAgain):

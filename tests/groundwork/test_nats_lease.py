@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from groundwork.artifact_bucket import ArtifactBucket
 from groundwork.delivery import Delivery
 from groundwork.embedded_nats import EmbeddedNats
 from groundwork.lease import Held, Lease, Taken, boot_time, hold
@@ -15,7 +16,7 @@ from groundwork.nats_link import NatsLink, connect
 from groundwork.nats_settings import NatsSettings
 from groundwork.pull_loop import PullLoop
 from groundwork.settling import DeadLetters, Settling
-from groundwork.topology import KeyValueSpec, Topology, create_missing
+from groundwork.topology import BucketSpec, KeyValueSpec, Topology, create_missing
 from tests.nats_server import a_consumer, a_stream, until
 
 ROLE = Role(bucket="leases", key="agent", command="agentic serve")
@@ -137,6 +138,22 @@ async def test_an_owner_that_slept_publishes_nothing_once_another_has_the_lease(
         await bus.publish("work.a", b"", msg_id="a", headers={})
     assert not await bus.tell("work.b", b"", msg_id="b", headers={})
     assert (await bus.jetstream.stream_info("WORK")).state.messages == 0
+
+
+async def test_an_owner_that_slept_stores_no_artifact_once_another_has_the_lease(
+    bus: NatsLink, nats_server: EmbeddedNats
+) -> None:
+    await create_missing(bus, Topology(buckets=(BucketSpec("files", {"max_bytes": 1 << 20}),)))
+    clock, files = Clock(), ArtifactBucket(bus, "files")
+    sleeper = lease(bus, "one", ttl_s=60, clock=clock)
+    await sleeper.acquire()
+    bus.guard_by(sleeper.held)
+    async with another_link(nats_server) as other:
+        await lease(other, "two").acquire(take_over=True)
+    clock.slept = 60
+    with pytest.raises(Taken):
+        await files.put("run/a.txt", b"late", "text/plain")
+    assert await files.list() == []
 
 
 async def test_an_owner_that_slept_and_had_no_successor_goes_on_and_keeps_its_epoch(bus: NatsLink) -> None:

@@ -157,7 +157,7 @@ class AgentSettings(_Section):
     """The name that RFC-95 gives to `model.model`."""
     limits: LimitSettings = LimitSettings()
     tools: tuple[str, ...] | None = None
-    """The tools that runs may use; without it all that the gateway offers."""
+    """The tools that runs may use; without it all that any executor offers."""
     turns: Annotated[int, Field(ge=1)] = 64
     """Turns in flight at the same time."""
     phases: Literal["fused", "separate"] = "fused"

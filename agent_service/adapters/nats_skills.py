@@ -126,7 +126,7 @@ class NatsSkills:
         problems = tuple(dict.fromkeys((*flaws, *merged.conflicts, *self._unreadable)))
         for problem in problems:
             if problem not in self.problems:
-                log.error("a tool offer is left out", extra={"why": problem})
+                log.warning("a tool offer is left out", extra={"why": problem})
         self._offers, self.problems = merged.offers, problems
         self._tell_unknown()
 

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 import pytest
@@ -149,6 +149,21 @@ async def test_tools_that_are_allowed_and_not_offered_are_a_warning(
     assert checks["tools"].mark == "warning"
     assert "browse" in checks["tools"].text
     assert (await found(configured(tmp_path, nats_server.url)))["tools"].text == "1 tools: echo (read)"
+
+
+async def test_executors_that_offer_different_tools_of_one_name_are_both_named(
+    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
+) -> None:
+    await offering(link, "echo", "walk", executor="shop")
+    await link.client.flush()
+    assert (await found(configured(tmp_path, nats_server.url)))["tools"].text == (
+        "2 tools: echo of shop (read), walk of shop (read)"
+    )
+    await offering(link, "echo", executor="mill", tier="write")
+    await link.client.flush()
+    check = (await found(configured(tmp_path, nats_server.url)))["tools"]
+    assert check.mark == "warning"
+    assert all(name in check.text for name in ("tool echo", "shop", "mill"))
 
 
 async def test_what_the_gateway_finds_of_itself_and_of_ductile_is_shown_as_it_says_it(
@@ -373,11 +388,13 @@ def test_the_clock_is_compared_with_the_servers(server: dict[str, Any], mark: st
     assert (check.mark, says in check.text) == (mark, True)
 
 
-async def offering(link: NatsLink, *names: str) -> None:
-    """A gateway that only tells its catalog."""
-    command = ToolCommand(name="handle", tier="read")
+async def offering(
+    link: NatsLink, *names: str, executor: str | None = None, tier: Literal["read", "write"] = "read"
+) -> None:
+    """An executor that only tells its catalog."""
+    command = ToolCommand(name="handle", tier=tier)
     tools = tuple(ToolOffer(name=name, route=name, commands=(command,)) for name in names)
-    body = Catalog(revision="1", tools=tools).model_dump_json().encode()
+    body = Catalog(revision="1", tools=tools, executor=executor).model_dump_json().encode()
 
     async def answer(message: Any) -> None:
         await message.respond(body)

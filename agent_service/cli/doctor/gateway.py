@@ -12,7 +12,7 @@ from agent_service.errors import TryAgain
 from groundwork.nats_errors import BusError
 from groundwork.nats_link import NatsLink
 from schemas import subjects
-from schemas.catalog import ToolOffer
+from schemas.catalog import UNNAMED, ToolOffer
 from schemas.gateway_status import Finding, GatewayStatus
 
 LOOKS_WITHIN_S = 5.0
@@ -72,4 +72,5 @@ def _check(finding: Finding) -> Check:
 
 def _offer(tool: ToolOffer) -> str:
     tiers = sorted({command.tier for command in tool.commands})
-    return f"{tool.name} ({'/'.join(tiers)})"
+    whose = "" if tool.executor in (UNNAMED, subjects.SERVICE_GATEWAY) else f" of {tool.executor}"
+    return f"{tool.name}{whose} ({'/'.join(tiers)})"

@@ -46,7 +46,9 @@ async def test_a_person_who_looks_at_a_write_in_doubt_finds_what_came_of_it(fake
 
         await until(told, within_s=30)
         in_doubt, late = await results(made, run_id)
-        assert (await view(made, run_id))["state"] == "escalated"
+        ended = await view(made, run_id)
+        assert ended["state"] == "escalated"
+        job_id = ended["steps"][0]["execution"]["job_id"]
         shown = await asyncio.to_thread(agentic, "show", run_id, "--url", made.url)
         heard = await asyncio.to_thread(agentic, "signal", run_id, "approve", "--url", made.url)
         name, asked, *rest = shlex.split((await view(made, run_id))["remedy"]["command"])
@@ -55,5 +57,7 @@ async def test_a_person_who_looks_at_a_write_in_doubt_finds_what_came_of_it(fake
     assert "find out whether step 1 (probe note) was done" in " ".join(shown.out.replace("│", "").split())
     assert (name, asked, went_on.document["goal"]) == ("agentic", "run", f"hold note until {gate}"), went_on
     assert (in_doubt["error"]["class"], late["status"]) == ("in_doubt", "ok")
+    assert (in_doubt["error"]["job_id"], f"job {job_id}" in shown.out) == (job_id, True), shown
+    assert f"(in_doubt, job {job_id})" in ended["reason"]
     assert "after the end of the run: ok: done" in shown.out, shown
     assert len(fake.executions) == 2, "one for each run"

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState, Status
 from agent_service.projections.moments import tell
-from agent_service.projections.step_views import executor_of
+from agent_service.projections.steps import executor_of
 from agent_service.projections.views import (
     EntryView,
     RunLineView,

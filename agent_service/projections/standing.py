@@ -4,6 +4,7 @@ from agent_service.core.state import Asking, Pending, RunState, Status
 from agent_service.projections.markdown import code, inline
 from agent_service.projections.plain import instant
 from agent_service.projections.sayings import call_of
+from agent_service.projections.steps import executor_of
 
 
 def standing(run: RunState) -> str:
@@ -19,17 +20,20 @@ def standing(run: RunState) -> str:
 
 def waited_for(run: RunState) -> str:
     if run.pending:
-        return _attempt(run.pending)
+        return _attempt(run, run.pending)
     if run.asking:
         return _call(run.asking)
     return "nothing"
 
 
-def _attempt(pending: Pending) -> str:
+def _attempt(run: RunState, pending: Pending) -> str:
     what = f"step {pending.step}, {code(call_of(pending.action))}, attempt {pending.attempt}"
     if pending.retry_at:
         return f"the time to send {what}: {instant(pending.retry_at)}"
-    return f"the result of {what}, due by {instant(pending.deadline_at)}"
+    executor = executor_of(run, pending)
+    whom = f"{code(executor)}, route {code(pending.route)}" if executor else f"route {code(pending.route)}"
+    asked, due = instant(pending.requested_at), instant(pending.deadline_at)
+    return f"the result of {what}, asked of {whom} at {asked}, due by {due}"
 
 
 def _call(asking: Asking) -> str:

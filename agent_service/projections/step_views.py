@@ -10,7 +10,7 @@ from agent_service.core.events import ToolReturned
 from agent_service.core.state import Pending, RunState, StepRecord
 from agent_service.journal import Entry
 from agent_service.projections.executions import Execution, execution_of
-from agent_service.projections.steps import Unfinished, unfinished
+from agent_service.projections.steps import Unfinished, executor_of, unfinished
 from schemas.events import Instant, ToolResult
 
 StepStatus = Literal["ok", "error", "pending", "waiting", "unfinished"]
@@ -74,12 +74,6 @@ def step_views(run: RunState, entries: Sequence[Entry]) -> Iterator[StepView]:
     if left:
         result = _of(left, results)
         yield _step(left, "unfinished", result, _afterwards(run, left, result))
-
-
-def executor_of(run: RunState, pending: Pending) -> str | None:
-    """Who was asked for the pending attempt, by its name where it is known."""
-    skill = run.brief.skill(pending.action.tool)
-    return skill.executor if skill else None
 
 
 def pending_view(run: RunState, pending: Pending, present: frozenset[str] | None, trouble: str) -> PendingView:

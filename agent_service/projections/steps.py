@@ -1,13 +1,15 @@
-"""The step that a run left unfinished when it ended: sent, and never completed. Pure."""
+"""Steps that are not finished: who was asked, and which one a run left when it ended. Pure."""
 
 from dataclasses import dataclass
 
 from agent_service.core.phases import Action
-from agent_service.core.state import RunState
+from agent_service.core.state import Pending, RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfinished:
+    """Sent, and never completed."""
+
     step: int
     attempt: int
     action: Action
@@ -19,3 +21,9 @@ def unfinished(run: RunState) -> Unfinished | None:
         return None
     attempts = run.attempts - sum(record.attempt for record in run.completed)
     return Unfinished(step=run.step, attempt=attempts, action=run.plan.action)
+
+
+def executor_of(run: RunState, pending: Pending) -> str | None:
+    """Who was asked for the pending attempt, by its name where it is known."""
+    skill = run.brief.skill(pending.action.tool)
+    return skill.executor if skill else None

@@ -119,7 +119,7 @@ def test_skills_of_a_run_that_has_not_started_says_so() -> None:
 
 WAITING = (
     "- [ ] 2. `text-report handle`: waiting for the result of step 2, `text-report handle`, attempt 1, "
-    "due by 2026-11-21 12:05:16Z"
+    "asked of route `fabric` at 2026-11-21 12:00:06Z, due by 2026-11-21 12:05:16Z"
 )
 
 

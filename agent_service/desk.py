@@ -22,7 +22,15 @@ from agent_service.projections.views import (
     run_view,
 )
 from agent_service.refusals import Refusal
-from agent_service.requests import CancelAnswer, CancelRequest, SignalAnswer, SignalRequest, WakeAnswer, WakeRequest
+from agent_service.requests import (
+    CallbackAnswer,
+    CancelAnswer,
+    CancelRequest,
+    SignalAnswer,
+    SignalRequest,
+    WakeAnswer,
+    WakeRequest,
+)
 from agent_service.runs import Runs
 
 SOON = timedelta(seconds=2)
@@ -71,6 +79,11 @@ class Desk:
         if datetime.now(UTC) - state.pending.requested_at < SOON:
             return ""
         return await self._runs.trouble(executor, run_id=state.run_id, step=state.pending.step)
+
+    async def callback(self, run_id: str) -> CallbackAnswer:
+        """Where the run asked to have its ending sent."""
+        state = await self._runs.state(run_id)
+        return CallbackAnswer(run_id=run_id, callback=state.brief.callback if state else None)
 
     async def page(self, *, state: Status | None, limit: int, cursor: str | None) -> RunPage:
         """At most `limit` runs, from after the run that `cursor` names."""

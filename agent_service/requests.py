@@ -97,6 +97,13 @@ class WakeAnswer(BaseModel):
     status_url: str
 
 
+class CallbackAnswer(BaseModel):
+    """Where the run asked to have its ending sent; null where it did not, or where there is no such run."""
+
+    run_id: str
+    callback: str | None
+
+
 class CancelAnswer(BaseModel):
     """Where the run stands after a cancel."""
 

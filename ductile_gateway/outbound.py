@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -24,12 +25,13 @@ from ductile_gateway.core.deliveries import (
     Never,
     NotYet,
     Verdict,
+    callback_of,
     deliveries_of,
 )
 from ductile_gateway.core.lifecycle import LifecycleEvent
 from ductile_gateway.core.retry_schedule import next_try
 from ductile_gateway.errors import TryAgain
-from ductile_gateway.outbound_ports import DeadLetters, Outbox, Sender
+from ductile_gateway.outbound_ports import Callbacks, DeadLetters, Outbox, Sender
 from ductile_gateway.ports import Clock
 
 LOOK_S = 1.0
@@ -53,6 +55,7 @@ class Outbound:
         *,
         relay: Sender | None,
         callbacks: Sender,
+        addresses: Callbacks,
         dead_letters: DeadLetters,
         clock: Clock,
         look_s: float = LOOK_S,
@@ -65,6 +68,7 @@ class Outbound:
         self._outbox = outbox
         self._relay = relay
         self._callbacks = callbacks
+        self._addresses = addresses
         self._dead_letters = dead_letters
         self._clock = clock
         self._look_s = look_s
@@ -72,8 +76,18 @@ class Outbound:
         self._busy: set[str] = set()
 
     async def take(self, event: LifecycleEvent) -> None:
-        """Everybody who is to be told will be: on return that is durable. An event that comes again changes nothing."""
-        if deliveries := deliveries_of(event, self._audience, at=self._clock.now()):
+        """Everybody who is to be told will be: on return that is durable. An event that comes again changes nothing.
+
+        Raises TryAgain where only the address of a callback is missing: the others are told meanwhile.
+        """
+        at = self._clock.now()
+        await self._add(deliveries_of(event, self._audience, at=at))
+        if event.has_callback and not event.callback:
+            url = await self._addresses.of(event.run_id)
+            await self._add([callback_of(event, url, at=at)] if url else [])
+
+    async def _add(self, deliveries: Sequence[Delivery]) -> None:
+        if deliveries:
             await self._outbox.add(deliveries)
             self._wake.set()
 

@@ -39,6 +39,11 @@ class Sender(Protocol):
         """Try once. The number of tries and the time between them are the caller's affair."""
 
 
+class Callbacks(Protocol):
+    async def of(self, run_id: str) -> str | None:
+        """Where the run wants its ending sent; None where nobody knows of such a wish. Raises TryAgain for now."""
+
+
 class DeadLetters(Protocol):
     async def bury(self, delivery: Delivery, why: str) -> None:
         """Durably, where people look for what failed. Burying it twice is harmless."""

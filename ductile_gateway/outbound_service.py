@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from ductile_gateway.adapters.callback_sender import open_callback_sender
+from ductile_gateway.adapters.nats_callbacks import NatsCallbacks
 from ductile_gateway.adapters.nats_lifecycle import NatsDeadLetters, NatsLifecycle
 from ductile_gateway.adapters.relay_sender import RelaySender, open_relay_sender
 from ductile_gateway.adapters.sqlite_outbox import SqliteOutbox, open_outbox
@@ -42,6 +43,7 @@ async def serve_outbound(
             outbox,
             relay=relay,
             callbacks=callbacks,
+            addresses=NatsCallbacks(link),
             dead_letters=NatsDeadLetters(link),
             clock=clock,
         )

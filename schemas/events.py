@@ -294,8 +294,10 @@ class Completed(_FromUs):
     started_at: Instant | None = None
     completed_at: Instant | None = None
     trace_url: Text | None = None
+    has_callback: bool = False
+    """Whether the run asked for its ending to be sent somewhere. Where that is the gateway asks of the agent."""
     callback: Text | None = None
-    """Where the run asked for its ending to be sent. The gateway passes the address on to nobody."""
+    """Said by earlier versions only: the address, which may hold a secret."""
 
 
 class _NotCompleted(_FromUs):
@@ -306,6 +308,8 @@ class _NotCompleted(_FromUs):
     step: int
     usage: Usage | None = None
     trace_url: Text | None = None
+    has_callback: bool = False
+    """As in Completed."""
     callback: Text | None = None
     """As in Completed."""
 

@@ -20,7 +20,7 @@ from agent_service import requests
 from agent_service.desk import Desk
 from agent_service.projections.views import RunView
 from agent_service.refusals import REFUSED, Refusal, broken, refusal_of
-from agent_service.requests import CancelAnswer, CancelRequest, WakeAnswer, WakeRequest
+from agent_service.requests import CallbackAnswer, CancelAnswer, CancelRequest, WakeAnswer, WakeRequest
 from agent_service.runs import Runs
 from groundwork.installed import installed_version
 from groundwork.nats_link import NatsLink
@@ -32,6 +32,12 @@ log = logging.getLogger(__name__)
 
 class StatusCall(BaseModel):
     """Where does the run stand?"""
+
+    run_id: Id
+
+
+class CallbackCall(BaseModel):
+    """Where did the run ask to have its ending sent? For the gateway alone."""
 
     run_id: Id
 
@@ -79,6 +85,9 @@ def _endpoints(desk: Desk) -> tuple[_Endpoint, ...]:
     async def status(body: bytes) -> BaseModel:
         return await desk.status(requests.read(StatusCall, body).run_id)
 
+    async def callback(body: bytes) -> BaseModel:
+        return await desk.callback(requests.read(CallbackCall, body).run_id)
+
     async def cancel(body: bytes) -> BaseModel:
         call = requests.read(CancelCall, body)
         return await desk.cancel(call.run_id, call)
@@ -86,6 +95,7 @@ def _endpoints(desk: Desk) -> tuple[_Endpoint, ...]:
     return (
         _Endpoint(name="wake", asked=WakeRequest, answered=WakeAnswer, handler=_answering(wake)),
         _Endpoint(name="status", asked=StatusCall, answered=RunView, handler=_answering(status)),
+        _Endpoint(name="callback", asked=CallbackCall, answered=CallbackAnswer, handler=_answering(callback)),
         _Endpoint(name="cancel", asked=CancelCall, answered=CancelAnswer, handler=_answering(cancel)),
     )
 

@@ -115,7 +115,8 @@ def _on_accepted(event: WakeAccepted) -> Transition:
 def announcement(state: RunState) -> Publish:
     """The `agentic.start` of a run that was accepted by the wake API, for others to see: the agent needs it not.
 
-    The same whenever it is made. A context with which it would be too large a message is left out.
+    The same whenever it is made, and without the address of a callback, which may hold a secret. A context with which
+    it would be too large a message is left out.
     """
     told = _announcement(state, state.brief.context)
     return told if len(told.body.encode()) <= LARGEST_BODY else _announcement(state, {})
@@ -126,7 +127,6 @@ def _announcement(state: RunState, context: dict[str, JsonValue]) -> Publish:
         goal=state.brief.goal,
         context=context,
         constraints=_constraints(state.brief.limits),
-        callback=state.brief.callback,
         run_id=state.run_id,
         wake_id=state.wake_id,
     )

@@ -140,7 +140,7 @@ def _completed(state: RunState) -> Completed:
         started_at=state.started_at,
         completed_at=state.ended_at,
         trace_url=state.brief.trace_url,
-        callback=state.brief.callback,
+        has_callback=state.brief.callback is not None,
     )
 
 
@@ -153,7 +153,7 @@ def _not_completed(state: RunState) -> dict[str, Any]:
         "step": state.step,
         "usage": _usage(state),
         "trace_url": state.brief.trace_url,
-        "callback": state.brief.callback,
+        "has_callback": state.brief.callback is not None,
     }
 
 

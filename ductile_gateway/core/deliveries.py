@@ -92,9 +92,13 @@ def deliveries_of(event: LifecycleEvent, audience: Audience, *, at: datetime) ->
             target = SUBSCRIPTION + name
             found.append(_delivery(event, target, target, subscriber.url, body=body, at=at))
     if event.callback:
-        lane = f"{CALLBACK}:{lane_of(event.callback)}"
-        found.append(_delivery(event, CALLBACK, lane, event.callback, body=body, at=at))
+        found.append(callback_of(event, event.callback, at=at))
     return found
+
+
+def callback_of(event: LifecycleEvent, url: str, *, at: datetime) -> Delivery:
+    """The delivery to where the event's run asked to have its ending sent."""
+    return _delivery(event, CALLBACK, f"{CALLBACK}:{lane_of(url)}", url, body=callback_body(event), at=at)
 
 
 def _delivery(event: LifecycleEvent, target: str, lane: str, url: str, *, body: bytes, at: datetime) -> Delivery:

@@ -22,7 +22,8 @@ class Unreadable(Exception):
 class LifecycleEvent:
     """`key`: its dedupe key. `at`: when the bus stored it. `callback`: where its run wants its ending sent to.
 
-    `payload` is without that address: it may hold a secret of its receiver, and is nobody else's business.
+    `payload` is without that address: it may hold a secret of its receiver, and is nobody else's business. An event
+    says only that there is one (`has_callback`), unless an agent of an earlier version said it.
     """
 
     type: str
@@ -31,6 +32,7 @@ class LifecycleEvent:
     at: datetime
     payload: Mapping[str, Any]
     callback: str | None = None
+    has_callback: bool = False
 
 
 def read_event(subject: str, body: bytes, *, at: datetime) -> LifecycleEvent:
@@ -43,7 +45,7 @@ def read_event(subject: str, body: bytes, *, at: datetime) -> LifecycleEvent:
         raise Unreadable(f"an event on {subject} must have a dedupe_key of printable ASCII")
     if not isinstance(payload, dict) or not _is_run_id(payload.get("run_id")):
         raise Unreadable(f"an event on {subject} must have a payload with the run_id")
-    callback = payload.pop("callback", None)
+    callback, has_callback = payload.pop("callback", None), payload.pop("has_callback", False)
     return LifecycleEvent(
         type=subject,
         key=key,
@@ -51,6 +53,7 @@ def read_event(subject: str, body: bytes, *, at: datetime) -> LifecycleEvent:
         at=at,
         payload=payload,
         callback=callback if isinstance(callback, str) else None,
+        has_callback=has_callback is True,
     )
 
 

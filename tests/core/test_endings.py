@@ -159,15 +159,18 @@ def test_every_ending_says_what_was_asked_why_it_ended_where_and_what_it_cost() 
         "step": 1,
         "usage": {"tokens": 200, "cost_usd": 0.02},
         "trace_url": None,
+        "has_callback": False,
         "callback": None,
         "resumable": False,
     }
 
 
-def test_an_ending_says_where_the_run_asked_to_have_it_sent() -> None:
-    asked = replace(wake(), callback="https://example.org/hook")
-    run = Script() >> asked >> cancel()
-    assert run.sent("agent.cancelled")["callback"] == "https://example.org/hook"
+def test_an_ending_says_that_it_is_to_be_sent_somewhere_and_nothing_says_where() -> None:
+    run = Script() >> replace(wake(announce=True), callback="https://example.org/hook?token=1") >> cancel()
+    assert run.sent("agent.cancelled")["has_callback"]
+    bodies = [effect.body for moment in run.story for effect in moment.effects if isinstance(effect, Publish)]
+    assert len(bodies) >= 4
+    assert not any("token=1" in body for body in bodies)
 
 
 def test_a_completion_says_how_each_item_was_met() -> None:

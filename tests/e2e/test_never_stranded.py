@@ -1,7 +1,7 @@
 """What was accepted runs, and what was refused can be put right: whatever else is on the bus under whichever id."""
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +153,32 @@ async def test_a_context_beyond_the_limit_is_refused_at_once_and_one_near_a_mess
     async with bench(tmp_path / "small", one_step("look")) as made:
         answer = await made.wake("w", context={"text": "x" * 70_000})
         assert (answer.status_code, answer.json()["error"]["field"]) == (422, "context")
+
+
+async def test_the_address_of_a_callback_is_in_no_message_that_the_bus_keeps(tmp_path: Path) -> None:
+    hook = "https://hooks.example.org/agent?token=of-its-receiver"
+    async with bench(tmp_path, one_step("look")) as made:
+        run_id = (await made.wake("w", callback=hook)).json()["run_id"]
+        await made.answer(await made.request(1))
+        assert (await made.ended(run_id))["state"] == "done"
+        await until(lambda: is_told(made, subjects.COMPLETED))
+        told = await made.client.request(subjects.RUN_CALLBACK, json.dumps({"run_id": run_id}).encode())
+        assert json.loads(told.data)["callback"] == hook
+        kept = [content async for content in everything(made)]
+        assert any(b'"has_callback":true' in content for content in kept)
+        assert not any(b"of-its-receiver" in content for content in kept)
+
+
+async def is_told(made: Bench, subject: str) -> bool:
+    state = (await made.client.jetstream().stream_info(subjects.STREAM, subjects_filter=subject)).state
+    return bool(state.subjects)
+
+
+async def everything(made: Bench) -> AsyncIterator[bytes]:
+    for stream in (subjects.STREAM, subjects.STREAM_PROGRESS, subjects.STREAM_DEAD_LETTERS):
+        state = (await made.client.jetstream().stream_info(stream)).state
+        for seq in range(state.first_seq or 1, state.last_seq + 1):
+            yield (await made.client.jetstream().get_msg(stream, seq)).data or b""
 
 
 async def recreated(made: Bench) -> None:

@@ -27,10 +27,12 @@ HOOK = "https://hook.example/token-1"
 ENDINGS = frozenset({"agent.completed", "agent.escalated", "agent.failed", "agent.cancelled"})
 
 
-def an_event(kind: str = "completed", *, run_id: str = RUN, callback: str | None = None, number: int = 1) -> Any:
+def an_event(
+    kind: str = "completed", *, run_id: str = RUN, callback: str | None = None, number: int = 1, **more: Any
+) -> Any:
     """An ending as the agent says it."""
     key = f"agentic:run:{run_id}:{kind}" + (f":{number}" if number > 1 else "")
-    payload = {"run_id": run_id, "goal": "Find the answer — ü.", "outcome": "42", "callback": callback}
+    payload = {"run_id": run_id, "goal": "Find the answer — ü.", "outcome": "42", "callback": callback} | more
     return {"type": f"agent.{kind}", "payload": payload, "dedupe_key": key}
 
 
@@ -99,10 +101,18 @@ class Town:
         self.sender = FakeSender()
         self.grave = Grave()
         self.clock = StoppedClock()
+        self.addresses: dict[str, str] = {}
+        self.agent_away = False
         self.outbox: Outbox
         self.death: Death
         named = {name: Subscriber(f"https://{name}.example/", ENDINGS) for name in subscribers}
         self.audience = Audience(peer="agent-gateway", relayed=relayed, subscribers=named)
+
+    async def of(self, run_id: str) -> str | None:
+        """As an agent answers that knows these addresses, or is away. Fills the port Callbacks."""
+        if self.agent_away:
+            raise TryAgain("no agent answers")
+        return self.addresses.get(run_id)
 
     def _outbound(self, outbox: Outbox, *, relay: bool) -> Outbound:
         return Outbound(
@@ -110,6 +120,7 @@ class Town:
             outbox,
             relay=self.sender if relay else None,
             callbacks=self.sender,
+            addresses=self,
             dead_letters=self.grave,
             clock=self.clock,
             look_s=0.01,

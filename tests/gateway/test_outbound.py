@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.core.deliveries import Arrived, Delivery, Gone, Never, NotYet, Verdict
+from ductile_gateway.errors import TryAgain
 from tests.gateway.outbound_parts import ENDINGS, HOOK, Town, an_event, down, read
+from tests.gateway.parts import RUN
 from tests.nats_server import until
 
 DAY_S = 86400.0
@@ -21,6 +23,34 @@ async def test_ductile_the_callback_and_every_subscriber_are_told_once(tmp_path:
         await town.settled()
     assert sorted(one.target for one in town.sender.tries) == ["callback", "relay", "subscription:a", "subscription:b"]
     assert {one.url for one in town.sender.tries if one.target == "callback"} == {HOOK}
+
+
+async def test_where_a_run_wants_its_ending_sent_is_asked_of_the_agent(tmp_path: Path) -> None:
+    town = Town(tmp_path, subscribers=("a",))
+    town.addresses[RUN] = HOOK
+    async with town.telling() as outbound:
+        await outbound.take(read(an_event(has_callback=True)))
+        await outbound.take(read(an_event(run_id="run_unknown", has_callback=True)))
+        await town.settled()
+    assert [(one.run_id, one.url) for one in town.sender.tries if one.target == "callback"] == [(RUN, HOOK)]
+    assert not any(b"callback" in one.body for one in town.sender.tries)
+
+
+async def test_while_no_agent_says_where_a_callback_goes_the_others_are_told_and_it_is_asked_again(
+    tmp_path: Path,
+) -> None:
+    town = Town(tmp_path, subscribers=("a",))
+    town.addresses[RUN], town.agent_away = HOOK, True
+    event = read(an_event(has_callback=True))
+    async with town.telling() as outbound:
+        for _ in range(2):
+            with pytest.raises(TryAgain):
+                await outbound.take(event)
+        await until(lambda: outbound.outcomes["subscription:a", "arrived"] == 1)
+        town.agent_away = False
+        await outbound.take(event)
+        await town.settled()
+    assert [one.target for one in town.sender.tries] == ["subscription:a", "callback"]
 
 
 async def test_an_event_that_comes_again_changes_nothing(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.aio.msg import Msg
 from nats.js.errors import NotFoundError
 
 from agent_service.adapters.nats_topology import topology
@@ -83,6 +84,33 @@ async def test_each_ending_is_told_once_also_across_a_restart(
     async with telling(link, tmp_path, settings(receiver)):
         await until(lambda: len({request.headers["webhook-id"] for request in receiver.requests}) == 30)
         await until(lambda: _none_waits(link))
+
+
+async def test_a_callback_waits_for_the_agent_to_say_where_it_goes(
+    tmp_path: Path, link: NatsLink, receiver: Receiver
+) -> None:
+    await create_missing(link, topology(max_gib=1))
+    hook = f"http://127.0.0.1:{receiver.port}/hook?token=1"
+    network = {"allow_private": True, "allow_http": True, "ports": [receiver.port]}
+    chosen = OutboundSettings.model_validate({"callbacks": {"secret": SECRET, "network": network}})
+
+    async def answer(question: Msg) -> None:
+        asked.append(json.loads(question.data)["run_id"])
+        await question.respond(json.dumps({"callback": hook} if len(asked) > 1 else {"error": {}}).encode())
+
+    asked: list[str] = []
+    async with telling(link, tmp_path, chosen):
+        await say(link, an_event(run_id="run_1", has_callback=True))
+        await until(lambda: waits(link, 1))
+        await link.subscribe(subjects.RUN_CALLBACK, answer)
+        await until(lambda: len(receiver.requests) == 1, within_s=20)
+        await until(lambda: _none_waits(link))
+    assert asked == ["run_1", "run_1"]
+    assert b"token=1" not in receiver.requests[0].body
+
+
+async def waits(link: NatsLink, number: int) -> bool:
+    return await waiting(link) == number
 
 
 async def _none_waits(link: NatsLink) -> bool:

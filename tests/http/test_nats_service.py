@@ -20,7 +20,8 @@ from schemas import subjects
 from tests.http.house import House
 from tests.runs import run_id, whole_run
 
-WAKE, STATUS, CANCEL = (f"{subjects.SERVICE_AGENT}.{name}" for name in ("wake", "status", "cancel"))
+ENDPOINTS = ("wake", "status", "callback", "cancel")
+WAKE, STATUS, CALLBACK, CANCEL = (f"{subjects.SERVICE_AGENT}.{name}" for name in ENDPOINTS)
 
 
 @pytest.fixture
@@ -63,6 +64,14 @@ async def test_the_status_is_that_of_the_http_api(caller: Client, house: House) 
     async with house.client() as client:
         assert (await client.get(f"/v1/runs/{run}")).json() == over_bus
     assert over_bus["class"] == "completed"
+
+
+async def test_the_address_of_a_callback_is_told_to_who_asks_for_it(caller: Client) -> None:
+    hook = "https://example.org/hook?token=1"
+    run = json.loads((await ask(caller, WAKE, {"goal": "x", "callback": hook})).data)["run_id"]
+    assert json.loads((await ask(caller, CALLBACK, {"run_id": run})).data) == {"run_id": run, "callback": hook}
+    assert json.loads((await ask(caller, CALLBACK, {"run_id": "run_x"})).data)["callback"] is None
+    assert b"token=1" not in (await ask(caller, STATUS, {"run_id": run})).data
 
 
 async def test_a_run_is_cancelled_over_the_bus(caller: Client, house: House) -> None:
@@ -136,6 +145,7 @@ async def test_the_service_can_be_found_and_says_what_it_takes(caller: Client) -
     assert {endpoint["name"]: endpoint["subject"] for endpoint in told["endpoints"]} == {
         "wake": WAKE,
         "status": STATUS,
+        "callback": CALLBACK,
         "cancel": CANCEL,
     }
     for endpoint in told["endpoints"]:

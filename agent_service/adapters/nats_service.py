@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from nats.micro import add_service
 from nats.micro.request import Handler, Request, ServiceError
 from nats.micro.service import Service
 from pydantic import BaseModel
@@ -22,7 +21,7 @@ from agent_service.projections.views import RunView
 from agent_service.refusals import REFUSED, Refusal, broken, refusal_of
 from agent_service.requests import CallbackAnswer, CancelAnswer, CancelRequest, WakeAnswer, WakeRequest
 from agent_service.runs import Runs
-from groundwork.installed import installed_version
+from groundwork.micro_service import micro_service
 from groundwork.nats_link import NatsLink
 from schemas import subjects
 from schemas.events import Id
@@ -58,12 +57,8 @@ class _Endpoint:
 
 async def serve_on_bus(link: NatsLink, runs: Runs, *, trace_url: str | None = None) -> Service:
     """Answer on the bus until the returned service is stopped, or the link closed."""
-    service = await add_service(
-        link.client,
-        name=subjects.SERVICE_AGENT,
-        version=installed_version(),
-        description="A durable agent loop: accepts goals, and tells where runs stand.",
-    )
+    about = "A durable agent loop: accepts goals, and tells where runs stand."
+    service = await micro_service(link, name=subjects.SERVICE_AGENT, description=about)
     for endpoint in _endpoints(Desk(runs, trace_url=trace_url)):
         await service.add_endpoint(
             name=endpoint.name,

@@ -4,11 +4,10 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import nats.errors
-from nats.micro import add_service
 from nats.micro.request import Request
 from nats.micro.service import Service
 
-from groundwork.installed import installed_version
+from groundwork.micro_service import micro_service
 from groundwork.nats_link import NatsLink
 from schemas import subjects
 from schemas.catalog import Catalog
@@ -39,12 +38,8 @@ async def serve_questions(link: NatsLink, status: Callable[[], Awaitable[Gateway
     async def tell(request: Request) -> None:
         await request.respond((await status()).model_dump_json().encode())
 
-    service = await add_service(
-        link.client,
-        name=subjects.SERVICE_GATEWAY,
-        version=installed_version(),
-        description="Carries tool requests of agents to their tools.",
-    )
+    about = "Carries tool requests of agents to their tools."
+    service = await micro_service(link, name=subjects.SERVICE_GATEWAY, description=about)
     try:
         await service.add_endpoint(name="status", subject=subjects.STATUS, handler=tell)
         yield Questions(service)

@@ -1,0 +1,20 @@
+"""A micro service that begins while its server does not answer."""
+
+import os
+import signal
+from pathlib import Path
+
+from groundwork.micro_service import micro_service
+from groundwork.nats_link import NatsLink
+
+
+async def test_a_service_that_began_while_the_server_was_deaf_answers_when_it_hears_again(
+    tmp_path: Path, link: NatsLink
+) -> None:
+    pid = int((tmp_path / "nats" / "nats-server.pid").read_text())
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        await micro_service(link, name="here", description="Answers.")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert b'"name": "here"' in await link.request("$SRV.PING.here", b"")

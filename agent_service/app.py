@@ -72,7 +72,7 @@ class Agent:
     intake: NatsIntake
     missed: Missed
     projector: Projector
-    outbox: Outbox
+    bus: NatsBus
     starter: Starter
     counts: Counts
     runs: Runs
@@ -129,7 +129,7 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
         intake=NatsIntake(link, intake, background, slots=settings.turns),
         missed=Missed(link, intake, settings.store, slots=settings.turns),
         projector=projector,
-        outbox=outbox,
+        bus=bus,
         starter=starter,
         counts=counts,
         runs=Runs(
@@ -200,7 +200,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     runs = await agent.store.counts()
     if any(runs[status] for status in UNDER_WAY):
         with suppress(TimeoutError):
-            await asyncio.wait_for(agent.outbox.spoken.wait(), HEAD_START_S)
+            await asyncio.wait_for(agent.bus.spoken.wait(), HEAD_START_S)
     await _let_callers_in(agent, group, listener)
     agent.projector.catch_up(await agent.store.unsettled(agent.clock.now() - FORGETTABLE))
     inform = keep_informed(agent.link, subjects.STREAM, lambda: _inform_bus(agent, next(moments)))

@@ -1,7 +1,5 @@
 """Effects out: every message that leaves the agent goes through here, after its commit."""
 
-import asyncio
-
 from agent_service.core.effects import Publish
 from agent_service.ports import Bus, Clock
 from agent_service.trace import trace_id
@@ -16,8 +14,6 @@ class Outbox:
     def __init__(self, bus: Bus, clock: Clock) -> None:
         self._bus = bus
         self._clock = clock
-        self.spoken = asyncio.Event()
-        """Set once something was published."""
 
     async def publish(self, run_id: str, effect: Publish) -> None:
         """Put `effect` on the bus. Raises TryAgain when the bus did not take it within its retry budget."""
@@ -33,4 +29,3 @@ class Outbox:
             await self._bus.tell(effect.subject, effect.body.encode(), key=effect.key, headers=described)
         else:
             await self._bus.publish(effect.subject, effect.body.encode(), key=effect.key, headers=described)
-            self.spoken.set()

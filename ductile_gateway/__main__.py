@@ -19,7 +19,6 @@ import uvloop
 from ductile_gateway import ductile_service
 from ductile_gateway.adapters.argument_schemas import ArgumentSchemas
 from ductile_gateway.adapters.nats_bus import remedy
-from ductile_gateway.app import serve
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain, Unreachable
 from ductile_gateway.offers import Offers
 from ductile_gateway.settings import GatewaySettings, load
@@ -54,7 +53,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(settings: GatewaySettings, *, take_over: bool = False) -> int:
     """Serve until a signal comes; the exit code."""
-    garbage.collect_seldom()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_until_told(settings, take_over=take_over))
@@ -105,6 +103,9 @@ async def _until_told(settings: GatewaySettings, *, take_over: bool) -> None:
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    with garbage.uncollected():
+        from ductile_gateway.app import serve  # `check` needs none of it
+    garbage.collect_seldom()
     await serve(settings, take_over=take_over)
 
 

@@ -19,7 +19,6 @@ from ductile_gateway import ductile_service
 from ductile_gateway.adapters.argument_schemas import ArgumentSchemas
 from ductile_gateway.adapters.ductile_api import open_api
 from ductile_gateway.adapters.ductile_runner import DuctileRunner, open_runner
-from ductile_gateway.adapters.http_ingress_server import serve_ingress
 from ductile_gateway.adapters.in_process_tools import InProcessTools
 from ductile_gateway.adapters.local_plugins import LocalPlugins
 from ductile_gateway.adapters.nats_artifacts import NatsArtifacts
@@ -50,6 +49,9 @@ from groundwork.nats_link import NatsLink
 from schemas import subjects
 from schemas.gateway_status import Finding
 
+HEAD_START_S = 0.5
+"""How long calls have the processor for themselves, unless one has got on, before events from outside are taken."""
+
 log = logging.getLogger(__name__)
 
 
@@ -61,19 +63,25 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
     offers = Offers(ArgumentSchemas, executor=settings.name)
     status = _status(settings, offers)
     async with laid(settings, take_over=take_over) as ground:
-        link = ground.link
+        link, bus = ground.link, NatsBus(ground.link)
         async with serve_questions(link, status.tell) as questions, asyncio.TaskGroup() as group:
             group.create_task(link.until_lost())
-            group.create_task(_listen(settings, link))
+            group.create_task(_listen(settings, link, bus))
             # Also with nobody to tell: who is configured first must not be told of weeks of old endings as news.
             group.create_task(
                 serve_outbound(settings.outbound, link, settings.store, clock=SystemClock(), status=status)
             )
-            group.create_task(_carry(settings, offers, ground, status=status, questions=questions))
+            group.create_task(_carry(settings, offers, ground, bus, status=status, questions=questions))
 
 
 async def _carry(
-    settings: GatewaySettings, offers: Offers, ground: Foundations, *, status: Status, questions: Questions
+    settings: GatewaySettings,
+    offers: Offers,
+    ground: Foundations,
+    bus: NatsBus,
+    *,
+    status: Status,
+    questions: Questions,
 ) -> None:
     """Carry out calls, once it is known by which tools."""
     link, lease = ground.link, ground.lease
@@ -81,7 +89,7 @@ async def _carry(
     offers.replace(tools.catalog, tools.problems)
     async with open_ledger(settings.store) as ledger, _runner(settings, tools) as runner:
         owned = OwnedLedger(ledger, lease)
-        answers = Answers(owned, _artifacts(link), NatsBus(link), clock=SystemClock())
+        answers = Answers(owned, _artifacts(link), bus, clock=SystemClock())
         ports = {
             "ledger": owned,
             "runner": OwnedRunner(runner, lease, ground.inheritance),
@@ -117,12 +125,19 @@ async def _look_at(ledger: SqliteLedger) -> Sequence[Finding]:
     return look_at_store(ledger.trouble)
 
 
-async def _listen(settings: GatewaySettings, link: NatsLink) -> None:
+async def _listen(settings: GatewaySettings, link: NatsLink, bus: NatsBus) -> None:
     """Take events from outside: also while it is not known by which tools calls are carried out."""
+    if not settings.ingress.listens():
+        return
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(bus.spoken.wait(), HEAD_START_S)
+    # FastAPI takes a quarter of a second to load, which calls that a crash interrupted must not wait for.
+    from ductile_gateway.adapters.http_ingress_server import serve_ingress
+
     await serve_ingress(
         settings.ingress,
         store=settings.store,
-        bus=NatsBus(link),
+        bus=bus,
         artifacts=_artifacts(link),
         clock=SystemClock(),
         connected=lambda: link.connected,

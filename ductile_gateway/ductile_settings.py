@@ -19,7 +19,7 @@ PeerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$
 class RelayPeerSettings(BaseModel):
     """The gateway as one of the peers in Ductile's `remote_ingress.peers`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
     path: Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._~/-]*$")] = "/ingest/peer"
     """Its `remote_ingress.listen_path`."""
@@ -64,7 +64,7 @@ class RelayRouteSettings(RelayPeerSettings):
 class DuctileSettings(BaseModel):
     """A Ductile that carries out the calls."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
     url: str
     """Where its API listens, such as http://127.0.0.1:8080."""

@@ -15,7 +15,7 @@ EventType = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:[._-][a-z0-9
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
 
 class KeySettings(_Section):

@@ -33,7 +33,7 @@ WebhookSecret = Annotated[SecretStr, AfterValidator(_webhook_secret)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class RelaySettings(RelayPeerSettings):

@@ -26,7 +26,7 @@ OTHER_SECTIONS = ("agent",)
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class PluginSettings(_Section):

@@ -31,12 +31,16 @@ class NatsBus:
 
     def __init__(self, link: NatsLink) -> None:
         self._link = link
+        self.spoken = asyncio.Event()
+        """Set once something was published that was not there before: a call has gone on."""
 
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         try:
-            await self._link.publish(subject, body, msg_id=key, headers=headers)
+            published = await self._link.publish(subject, body, msg_id=key, headers=headers)
         except BusError as error:
             raise remedy(error) from error
+        if not published.duplicate:
+            self.spoken.set()
 
 
 class NatsRequests:

@@ -28,7 +28,7 @@ SchemaCheck = Callable[[Mapping[str, JsonValue]], str | None]
 class ToolChoice(BaseModel):
     """One tool of the configuration. Absent, `plugin` is the tool's own name and `commands` all but housekeeping."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     plugin: ToolName | None = None
     commands: frozenset[ToolName] | None = Field(default=None, min_length=1)

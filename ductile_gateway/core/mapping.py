@@ -32,7 +32,7 @@ _ID = re.compile(r"[A-Za-z0-9._:-]+")
 
 
 class _Choice(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 Template = Annotated[str, StringConstraints(min_length=1)]

@@ -69,7 +69,7 @@ def _told(text: str) -> str:
 
 
 class _Answer(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, defer_build=True)
 
 
 class _Artifact(_Answer):

@@ -45,6 +45,7 @@ from agent_service.thinker import Thinker
 from agent_service.turn import Turns
 from groundwork.counts import Counts
 from groundwork.keeping_informed import keep_informed
+from groundwork.lease import Lease
 from groundwork.nats_link import NatsLink
 from schemas import subjects
 
@@ -67,6 +68,7 @@ class Agent:
 
     settings: AgentSettings
     link: NatsLink
+    lease: Lease
     store: SqliteStore
     recovery: Recovery
     intake: NatsIntake
@@ -124,6 +126,7 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
     return Agent(
         settings=settings,
         link=link,
+        lease=ground.lease,
         store=store,
         recovery=Recovery(turns, store, store, outbox, background, slots=settings.turns),
         intake=NatsIntake(link, intake, background, slots=settings.turns),
@@ -153,7 +156,7 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
 async def readiness(agent: Agent) -> dict[str, str]:
     """What is wrong with each thing the agent needs; empty texts when all is well."""
     return {
-        "bus": agent.intake.trouble,
+        "bus": agent.intake.trouble or agent.lease.trouble,
         "store": await _wrong_with(agent.store.counts()),
         "skills": await _wrong_with(agent.skills.catalog()),
         "model": agent.thinker.trouble,

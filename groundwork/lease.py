@@ -68,6 +68,12 @@ class Lease:
         """Since which change of hands this process has it."""
         return self._owner.epoch
 
+    @property
+    def trouble(self) -> str:
+        """Why it is not ours for sure at present; empty while it is."""
+        lapsed = self._clock() >= self._until
+        return self._taken or (f"the lease of the {self._role.key} has lapsed" if lapsed else "")
+
     async def acquire(self, *, take_over: bool = False) -> Record | None:
         """Have the lease; returns who had it before. Raises Held where another renews it, unless told to `take_over`.
 

@@ -33,10 +33,11 @@ class Other:
 
 
 def another_agent(
-    config: Path, *options: str, store: Path | None = None
+    config: Path, *options: str, store: Path | None = None, bus: str = ""
 ) -> contextlib.AbstractAsyncContextManager[Other]:
-    """One that was just started as configured; with a `store` of its own also at an address of its own."""
-    return _another("agent_service", config if store is None else _with_store(config, store), options)
+    """One that was just started as configured; with a `store` of its own also at an address of its own, and perhaps
+    another way to the bus."""
+    return _another("agent_service", config if store is None else _with_store(config, store, bus), options)
 
 
 def another_gateway(
@@ -78,8 +79,9 @@ def _lines(log: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def _with_store(config: Path, store: Path) -> Path:
+def _with_store(config: Path, store: Path, bus: str = "") -> Path:
     settings = json.loads(config.read_text())
+    settings["nats"]["urls"] = [bus] if bus else settings["nats"]["urls"]
     settings["agent"] |= {"store": str(store), "workspaces": str(store / "runs"), "http": {"port": 0}}
     settings.setdefault("gateway", {})["store"] = str(store / "gateway")
     store.mkdir(parents=True, exist_ok=True)

@@ -12,12 +12,13 @@ import httpx2
 
 from agent_service.dev import DevStack
 from schemas import subjects
+from tests.ductile.cut_wire import Rule, Way, wire
 from tests.e2e.agents import another_agent, last_word
 from tests.e2e.bodies import lines, recording, running, to_the_end, touch, wake
 from tests.e2e.by_hand import Bench, bench, one_step
 from tests.nats_server import until
 
-SHORT = {"lease_s": 2}
+SHORT = {"lease_s": 3}
 
 
 def agent_log(folder: Path) -> Path:
@@ -81,9 +82,43 @@ async def test_an_agent_that_was_stopped_for_longer_than_its_lease_finds_itself_
     assert lines(file) == 7
 
 
+class Network:
+    """Between an agent and its bus. While it is not `whole`, bytes wait and no connection ends."""
+
+    def __init__(self) -> None:
+        self.whole = asyncio.Event()
+        self.whole.set()
+
+    def rule(self) -> Rule:
+        return self._pass
+
+    async def _pass(self, _: Way, chunk: bytes) -> bytes:
+        await self.whole.wait()
+        return chunk
+
+
+async def test_an_agent_that_was_cut_off_accepts_nothing_and_is_fenced_when_the_network_is_back(tmp_path: Path) -> None:
+    file, network = tmp_path / "lines", Network()
+    async with (
+        running(tmp_path / "stack", recording(file, steps=1), agent=SHORT) as made,
+        wire(int(made.nats.url.rpartition(":")[2]), network.rule) as near,
+        another_agent(made.config, "--take-over", store=tmp_path / "two", bus=f"nats://127.0.0.1:{near}") as two,
+    ):
+        there = replace(made, url=await two.ready())
+        before = await to_the_end(there, await wake(there))
+        network.whole.clear()
+        await until(partial(_is_refused, there), within_s=20)
+        await until(partial(_is_taken, made), within_s=30)
+        network.whole.set()
+        code, told = await two.ended()
+        after = await to_the_end(made, await wake(made))
+    assert (before["state"], after["state"], code) == ("done", "done", 78)
+    assert str(tmp_path / "stack" / "agent") in told
+
+
 async def test_while_the_bus_is_away_for_longer_than_the_lease_nothing_new_is_accepted(tmp_path: Path) -> None:
     file = tmp_path / "lines"
-    async with running(tmp_path / "stack", recording(file, steps=1), agent={"lease_s": 3}) as made:
+    async with running(tmp_path / "stack", recording(file, steps=1), agent=SHORT) as made:
         made.nats.kill()
         accepted = await wake(made, wake_id="while-the-lease-lasts")
         await until(partial(_is_refused, made))
@@ -108,8 +143,11 @@ async def _is_taken(made: DevStack) -> bool:
 
 
 async def _asked(made: DevStack) -> int:
-    async with httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
-        return (await client.post("/v1/wake", json={"goal": "record"})).status_code
+    async with httpx2.AsyncClient(base_url=made.url, trust_env=False, timeout=10) as client:
+        try:
+            return (await client.post("/v1/wake", json={"goal": "record"})).status_code
+        except httpx2.TransportError:
+            return 0
 
 
 async def test_an_agent_that_comes_back_hears_what_another_was_told_in_its_stead(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from itertools import chain
 from agent_service.adapters.argument_schemas import ArgumentSchemas, schema_flaw
 from agent_service.adapters.nats_artifacts import NatsArtifacts
 from agent_service.adapters.nats_bus import NatsBus, NatsIntake
+from agent_service.adapters.nats_callbacks import NatsCallbacks
 from agent_service.adapters.nats_missed import Missed
 from agent_service.adapters.nats_skills import NatsSkills
 from agent_service.adapters.nats_troubles import NatsTroubles
@@ -141,6 +142,7 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
             intake,
             skills,
             NatsTroubles(link),
+            NatsCallbacks(link),
             feed,
             background,
             accepted=starter.nudge,

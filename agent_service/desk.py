@@ -60,6 +60,9 @@ class Desk:
     async def wake(self, request: WakeRequest) -> WakeAnswer:
         """Answers only once the run is durable."""
         order = request.order()
+        if flaw := await self._runs.callback_flaw(order):
+            text = f"the gateway would never send to this callback: {flaw} (gateway.outbound.callbacks.network)"
+            raise Refusal(422, "callback_refused", text, field="callback")
         run_id = await self._runs.wake(order)
         return WakeAnswer(run_id=run_id, wake_id=order.wake_id, status_url=f"/v1/runs/{run_id}")
 

@@ -175,6 +175,13 @@ class Troubles(Protocol):
         """Why it has not begun the step; empty when all is well, and where it does not tell."""
 
 
+class Callbacks(Protocol):
+    """Where the endings of runs are sent."""
+
+    async def flaw(self, url: str) -> str:
+        """Why nothing would ever be sent there; empty when it may be, and where nobody tells."""
+
+
 class Artifacts(Protocol):
     """Contents too large for an event, by run and path (`artifacts/…`)."""
 

@@ -12,7 +12,7 @@ from agent_service.errors import TryAgain
 from agent_service.feed import Feed
 from agent_service.intake import Intake
 from agent_service.journal import Entry
-from agent_service.ports import Archive, RunLine, RunStore, Skills, Troubles
+from agent_service.ports import Archive, Callbacks, RunLine, RunStore, Skills, Troubles
 from schemas.events import AgenticStart, Constraints, Signal
 
 LOOK_AGAIN_S = 1.0
@@ -41,6 +41,7 @@ class Runs:
         intake: Intake,
         skills: Skills,
         troubles: Troubles,
+        callbacks: Callbacks,
         feed: Feed,
         background: Background,
         *,
@@ -52,6 +53,7 @@ class Runs:
         self._intake = intake
         self._skills = skills
         self._troubles = troubles
+        self._callbacks = callbacks
         self._feed = feed
         self._background = background
         self._accepted = accepted
@@ -72,6 +74,12 @@ class Runs:
         self._accepted()
         self._background.start(self._intake.follow(accepted))
         return run_id
+
+    async def callback_flaw(self, order: WakeOrder) -> str:
+        """Why its callback would never be called; empty where it may be, and for a wake that was accepted before."""
+        if not order.callback or await self._archive.run_of(order.wake_id) is not None:
+            return ""
+        return await self._callbacks.flaw(order.callback)
 
     async def executors(self) -> frozenset[str]:
         """The names of those who would take tool requests now."""

@@ -32,6 +32,7 @@ from ductile_gateway.adapters.plugin_process import plugin_environment
 from ductile_gateway.adapters.sqlite_ledger import SqliteLedger, open_ledger
 from ductile_gateway.adapters.system_clock import SystemClock
 from ductile_gateway.answers import Answers
+from ductile_gateway.core.destinations import flaw_of
 from ductile_gateway.foundations import Foundations, laid
 from ductile_gateway.lanes import Lanes
 from ductile_gateway.offers import Offers
@@ -65,6 +66,7 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
     async with laid(settings, take_over=take_over) as ground:
         link, bus = ground.link, NatsBus(ground.link)
         async with serve_questions(link, status.tell) as questions, asyncio.TaskGroup() as group:
+            await questions.answer_callbacks(partial(flaw_of, rules=settings.outbound.callbacks.network.rules()))
             group.create_task(link.until_lost())
             group.create_task(_listen(settings, link, bus))
             # Also with nobody to tell: who is configured first must not be told of weeks of old endings as news.

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, StringConstraints
 
 from ductile_gateway.core.callbacks import signing_key
+from ductile_gateway.core.destinations import Rules
 from ductile_gateway.ductile_settings import RelayPeerSettings
 from groundwork.secret import unfit
 from schemas.events import ToolName
@@ -58,6 +59,15 @@ class NetworkSettings(_Section):
     """Ports besides 443 and 80."""
     hosts: tuple[str, ...] = ()
     """The only host names; without any, all."""
+
+    def rules(self) -> Rules:
+        """The same, as places are judged by it."""
+        return Rules(
+            allow_private=self.allow_private,
+            allow_http=self.allow_http,
+            ports=frozenset(self.ports),
+            hosts=frozenset(host.lower() for host in self.hosts),
+        )
 
 
 class CallbackSettings(_Section):

@@ -151,13 +151,5 @@ async def open_callback_sender(
 
 def _receiver(settings: CallbackSettings | SubscriptionSettings) -> Receiver:
     secrets = (settings.secret, settings.previous_secret)
-    network = settings.network
-    return Receiver(
-        keys=tuple(signing_key(secret.get_secret_value()) for secret in secrets if secret is not None),
-        rules=Rules(
-            allow_private=network.allow_private,
-            allow_http=network.allow_http,
-            ports=frozenset(network.ports),
-            hosts=frozenset(host.lower() for host in network.hosts),
-        ),
-    )
+    keys = tuple(signing_key(secret.get_secret_value()) for secret in secrets if secret is not None)
+    return Receiver(keys=keys, rules=settings.network.rules())

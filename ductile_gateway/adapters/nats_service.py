@@ -1,10 +1,11 @@
 """What the gateway tells whoever asks: its tools and how it is. A NATS micro service (NATS ADR-32; `nats micro ls`)."""
 
 import contextlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import nats.errors
-from nats.micro.request import Request
+from nats.micro.request import Request, ServiceError
 from nats.micro.service import Service
 
 from groundwork.micro_service import micro_service
@@ -29,6 +30,18 @@ class Questions:
             await request.respond(catalog().model_dump_json().encode())
 
         await self._service.add_endpoint(name="catalog", subject=subjects.CATALOG, handler=tell, queue_group=executor)
+
+    async def answer_callbacks(self, flaw_of: Callable[[str], str]) -> None:
+        """Tell of a URL why nothing would ever be sent there, or an empty text."""
+
+        async def tell(request: Request) -> None:
+            try:
+                url = str(json.loads(request.data)["url"])
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
+                raise ServiceError("400", "a callback is asked for as {url}") from error
+            await request.respond(json.dumps({"flaw": flaw_of(url)}).encode())
+
+        await self._service.add_endpoint(name="callback", subject=subjects.CALLBACK, handler=tell)
 
 
 @contextlib.asynccontextmanager

@@ -60,6 +60,22 @@ def read_destination(url: str, rules: Rules) -> Destination:
     return destination
 
 
+def flaw_of(url: str, rules: Rules) -> str:
+    """Why nothing is ever sent there, as far as the URL itself tells; empty if it does not."""
+    try:
+        host = read_destination(url, rules).host
+        if _is_address(host) or host == "localhost":
+            check_address("127.0.0.1" if host == "localhost" else host, rules)
+    except Forbidden as error:
+        return str(error)
+    return ""
+
+
+def _is_address(host: str) -> bool:
+    """Of a host in its usual form."""
+    return ":" in host or bool(_NUMBER.fullmatch(host.rpartition(".")[2]))
+
+
 def lane_of(url: str) -> str:
     """The server that the URL names; empty if it names none."""
     try:

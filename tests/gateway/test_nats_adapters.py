@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent_service.adapters.nats_callbacks import NatsCallbacks
 from ductile_gateway.adapters.nats_artifacts import NatsArtifacts
 from ductile_gateway.adapters.nats_bus import NatsBus, NatsRequests
 from ductile_gateway.adapters.nats_prerequisites import ack_wait, require
@@ -241,3 +242,13 @@ async def test_a_connection_that_was_closed_is_not_to_be_tried_again(link: NatsL
     await link.close()
     with pytest.raises((Broken, TryAgain)):
         await NatsBus(link).publish(subjects.TOOL_RESULT, b"{}", key="key", headers={})
+
+
+async def test_the_agent_hears_why_a_callback_would_never_be_called_and_nothing_where_nobody_answers(
+    link: NatsLink,
+) -> None:
+    callbacks = NatsCallbacks(link)
+    assert await callbacks.flaw("https://10.0.0.7") == ""
+    async with serve_questions(link, fine) as questions:
+        await questions.answer_callbacks(lambda url: f"not {url}")
+        assert await callbacks.flaw("https://10.0.0.7") == "not https://10.0.0.7"

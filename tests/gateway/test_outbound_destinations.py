@@ -2,7 +2,7 @@
 
 import pytest
 
-from ductile_gateway.core.destinations import Forbidden, Rules, check_address, lane_of, read_destination
+from ductile_gateway.core.destinations import Forbidden, Rules, check_address, flaw_of, lane_of, read_destination
 
 STRICT = Rules()
 LENIENT = Rules(allow_private=True, allow_http=True, ports=frozenset({8080}))
@@ -125,3 +125,22 @@ def test_metadata_multicast_and_disguises_stay_refused_where_private_networks_ar
 def test_a_lane_is_the_server_and_shows_no_path() -> None:
     assert lane_of("https://example.org/token?secret=1") == "https://example.org"
     assert lane_of("nonsense") == ""
+
+
+@pytest.mark.parametrize(
+    ("url", "rules", "said"),
+    [
+        ("https://example.org/told", STRICT, ""),
+        ("https://10.0.0.7/told", STRICT, "not a public address"),
+        ("https://[::1]/told", STRICT, "not a public address"),
+        ("https://localhost/told", STRICT, "not a public address"),
+        ("http://localhost:8080/told", LENIENT, ""),
+        ("https://169.254.169.254/latest", LENIENT, "not a public address"),
+        ("http://example.org/told", STRICT, "callbacks go by https"),
+        ("https://127.1/told", LENIENT, "no IP address in its usual form"),
+    ],
+)
+def test_what_a_url_itself_tells_against_it_is_said_before_anything_is_sent(url: str, rules: Rules, said: str) -> None:
+    flaw = flaw_of(url, rules)
+    assert said in flaw
+    assert bool(flaw) == bool(said)

@@ -94,6 +94,16 @@ class _NoTroubles:
         return ""
 
 
+class Picky:
+    """Fills Callbacks: nothing is ever sent to the places in `refused`."""
+
+    def __init__(self) -> None:
+        self.refused: dict[str, str] = {}
+
+    async def flaw(self, url: str) -> str:
+        return self.refused.get(url, "")
+
+
 class MoodyArchive:
     """The store's archive, which can be away. Fills the port Archive."""
 
@@ -137,6 +147,7 @@ class House:
     workspace: Workspace
     shelf: Shelf
     files: RunFiles
+    picky: Picky
     wrong: dict[str, str] = field(default_factory=dict)
 
     def client(self, who: str | None = "admin", **more: Any) -> httpx2.AsyncClient:
@@ -194,12 +205,14 @@ async def open_house(
         counts, trace_url = Counts(COUNTED), "http://traces/{trace_id}"
         intake = Intake(turns, _NoSkills(), clock, policy=policy, fused=True, counts=counts, trace_url=trace_url)
         archive = MoodyArchive(store)
+        picky = Picky()
         runs = Runs(
             store,
             archive,
             intake,
             _NoSkills(),
             _NoTroubles(),
+            picky,
             feed,
             Background(group),
             accepted=lambda: None,
@@ -215,7 +228,7 @@ async def open_house(
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
         settings = AgentSettings(http=HttpSettings(tokens=known), trace_url=trace_url)
         app = create_app(runs, files, readiness, settings, metrics=lambda: counts.exposed("agentic"))
-        yield House(app, runs, store, archive, feed, bus, clock, workspace, shelf, files, wrong)
+        yield House(app, runs, store, archive, feed, bus, clock, workspace, shelf, files, picky, wrong)
 
 
 @contextlib.asynccontextmanager

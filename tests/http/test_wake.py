@@ -114,3 +114,18 @@ async def test_the_time_of_the_answer_is_after_the_commit(client: httpx2.AsyncCl
     answers = await asyncio.gather(*(wake(client, **GOAL) for _ in range(20)))
     states = await asyncio.gather(*(house.state(answer.json()["run_id"]) for answer in answers))
     assert all(state.version == 1 for state in states)
+
+
+async def test_a_callback_that_would_never_be_called_is_refused_and_nothing_is_stored(
+    client: httpx2.AsyncClient, house: House
+) -> None:
+    private, public = "https://10.0.0.7/told", "https://example.org/told"
+    accepted = await wake(client, wake_id="w-1", callback=private, **GOAL)
+    house.picky.refused[private] = "10.0.0.7 is not a public address"
+    answer = await wake(client, wake_id="w-2", callback=private, **GOAL)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["field"]) == (422, "callback_refused", "callback")
+    assert "10.0.0.7 is not a public address" in error["message"]
+    assert (await wake(client, wake_id="w-2", callback=public, **GOAL)).status_code == 202
+    assert (await wake(client, wake_id="w-1", callback=private, **GOAL)).json() == accepted.json()
+    assert await house.how_many() == 2

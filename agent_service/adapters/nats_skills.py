@@ -72,8 +72,9 @@ class NatsSkills:
         self._unreadable = ()
         self._news.clear()
         if not self._inbox:
-            self._inbox = self._link.new_inbox()
-            await self._link.subscribe(self._inbox, self._on_answer)
+            inbox = self._link.new_inbox()
+            await self._link.subscribe(inbox, self._on_answer)
+            self._inbox = inbox
         known = set(self._told)
         self._round += 1
         if await self._link.send(subjects.CATALOG, b"", reply=self._inbox) and await self._news_within(ANSWER_WITHIN_S):
@@ -108,7 +109,7 @@ class NatsSkills:
         try:
             told = offers.read_answer(body, self._schema_flaw)
         except NoCatalog as flaw:
-            self._unreadable = (*self._unreadable, str(flaw))
+            self._unreadable = tuple(dict.fromkeys((*self._unreadable, str(flaw))))
         else:
             self._remember(Told(told.executor, tuple(filter(self._allows, told.offers)), told.flaws))
         if self._gathered == self._round:

@@ -25,7 +25,9 @@ publish() { # under the key $1; where somebody else's message has it, under the 
 
 handle() { # one request, in NATS_REQUEST_BODY
   local counted body
-  if jq -e --arg name $name '.payload.executor // $name == $name' <<<"$NATS_REQUEST_BODY"; then
+  # else it is asked of another, or not waited for any more
+  if jq -e --arg name $name '.payload | (.executor // $name) == $name and (.deadline_at // "9") > (now | todate)' \
+    <<<"$NATS_REQUEST_BODY"; then
     counted=$(jq -j '.payload.tool_payload.text' <<<"$NATS_REQUEST_BODY" | wc)
     body=$(jq -c --arg counted "$counted" --arg result $result '.payload as $asked
       | ($counted | [scan("[0-9]+") | tonumber]) as [$lines, $words, $bytes]
@@ -42,7 +44,7 @@ serve() {
   stream=$(nats stream ls --names --subject agentic.tool_request.$route)
   nats consumer info "$stream" $name >/dev/null 2>&1 ||
     nats consumer add "$stream" $name --filter agentic.tool_request.$route --target $name.requests --deliver-group $name \
-      --deliver new --ack explicit --wait 30s --max-pending 1 --max-deliver 10 --defaults
+      --deliver all --ack explicit --wait 30s --max-pending 1 --max-deliver 10 --defaults
   nats reply $name.requests --queue $name --command "$0 handle" &
   nats reply ductile-gateway.catalog --queue $name --command "$0 catalog" &
   trap 'kill $(jobs -p)' EXIT

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """An executor of its own: offers the tool `weekday` beside the gateway's. Needs nats-py alone; NATS_URL says where.
 
-Requests wait on the bus while it is away. After a crash one may come twice: a tool that writes must remember its keys.
+Keep it running as any service: an error that it does not expect ends it. Requests wait on the bus while it is away.
+After a crash one may come twice: a tool that writes must remember its keys.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import os
 
 import nats
 from nats.errors import TimeoutError as NothingYet
-from nats.js.api import ConsumerConfig, DeliverPolicy
+from nats.js.api import ConsumerConfig
 
 NAME, RESULT = "weekday-executor", "agentic.tool_result"
 SCHEMA = {"type": "object", "properties": {"date": {"type": "string", "format": "date"}}, "required": ["date"]}
@@ -39,10 +40,11 @@ async def publish(stream, body, key):
 async def answer(stream, message):
     request = json.loads(message.data)
     asked, key = request["payload"], request["dedupe_key"].replace(":request", ":result")
-    if asked.get("executor") in (None, NAME):  # else it is asked of another
+    now = dt.datetime.now(dt.UTC)
+    too_late = asked.get("deadline_at") and dt.datetime.fromisoformat(asked["deadline_at"]) < now
+    if asked.get("executor") in (None, NAME) and not too_late:  # else it is asked of another, or not waited for
         correlation = {name: asked[name] for name in ("run_id", "step", "tool", "attempt")}
-        now = dt.datetime.now(dt.UTC).isoformat()
-        payload = {**correlation, **carry_out(asked["tool_payload"]), "completed_at": now}
+        payload = {**correlation, **carry_out(asked["tool_payload"]), "completed_at": now.isoformat()}
         await publish(stream, json.dumps({"type": RESULT, "payload": payload, "dedupe_key": key}).encode(), key)
     await message.ack()
 
@@ -54,7 +56,7 @@ async def tell(asked):
 async def main():
     bus = await nats.connect(os.environ.get("NATS_URL", "nats://127.0.0.1:4222"), max_reconnect_attempts=-1)
     stream = bus.jetstream()
-    config = ConsumerConfig(deliver_policy=DeliverPolicy.NEW, ack_wait=30, max_deliver=10)
+    config = ConsumerConfig(ack_wait=30, max_deliver=10)
     requests = await stream.pull_subscribe("agentic.tool_request.weekday", durable=NAME, config=config)
     await bus.subscribe("ductile-gateway.catalog", cb=tell)
     while True:

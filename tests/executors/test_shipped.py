@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.dev import DevStack
+from agent_service.dev import DevStack, until_ready
 from schemas import keys, subjects
 from tests.e2e.bodies import on_the_bus, running, to_the_end, view, wake
 from tests.executors.shipped import BASH, EACH, PYTHON, Shipped, Step, asking, heard, linked
@@ -52,6 +52,17 @@ async def test_a_message_of_somebody_else_under_its_key_holds_nothing_up(tmp_pat
             stored = await link.jetstream.get_last_msg(subjects.STREAM, subjects.TOOL_RESULT)
     assert (stored.headers or {})["Nats-Msg-Id"] == f"{key}#2"
     assert json.loads(stored.data or b"")["dedupe_key"] == key
+
+
+@EACH
+async def test_it_goes_on_after_the_bus_was_killed(tmp_path: Path, shipped: Shipped) -> None:
+    async with running(tmp_path / "stack", asking((shipped.tool, "handle", shipped.arguments))) as made:
+        with shipped.at_work(tmp_path, made.nats.url):
+            await heard(made, shipped)
+            made.nats.kill()
+            await made.nats.start()
+            await until_ready(made)
+            assert (await to_the_end(made, await wake(made)))["state"] == "done"
 
 
 @pytest.mark.natscli

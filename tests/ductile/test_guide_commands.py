@@ -28,7 +28,7 @@ CRON_BACK = "mv ~/ductile/agentic/agentic.yaml.bak"
 PEOPLES_SECRET = "(umask 077; set -C; echo"  # noqa: S105 - how the block begins
 NATS = "nats-server "
 VARIABLES = ". .venv/bin/activate; set -a;"
-GATEWAY, AGENT, DOCTOR = "agentic setup && ductile-gateway serve", "agentic serve", "agentic doctor"
+SETUP, GATEWAY, AGENT, DOCTOR = "agentic setup", "ductile-gateway serve", "agentic serve", "agentic doctor"
 ORDER = "body="
 OWN_FOLDER, OWN_TOKENS = "mkdir ~/ductile/agentic && ", "[ -e ~/ductile/tokens.yaml ]"
 WHOLE = "mkdir ~/ductile && "
@@ -36,7 +36,21 @@ SECRETS = "(umask 077; set -C; cat > ~/ductile.env"
 STEP_BY_STEP = "set -a; . ~/ductile.env; set +a\nductile config lock  "
 WEBHOOK_SECRET = 'echo "DUCTILE_WEBHOOK_SECRET='  # noqa: S105 - as above
 ALL = (
-    *(DEV, DUE_NOW, LOCK_CHECK_START, LOOK, CRON_BACK, PEOPLES_SECRET, NATS, VARIABLES, GATEWAY, AGENT, DOCTOR, ORDER),
+    *(
+        DEV,
+        DUE_NOW,
+        LOCK_CHECK_START,
+        LOOK,
+        CRON_BACK,
+        PEOPLES_SECRET,
+        NATS,
+        VARIABLES,
+        SETUP,
+        GATEWAY,
+        AGENT,
+        DOCTOR,
+        ORDER,
+    ),
     *(OWN_FOLDER, OWN_TOKENS, WHOLE, SECRETS, STEP_BY_STEP, WEBHOOK_SECRET),
 )
 OPERATOR = "the-token-of-whoever-was-there-before"
@@ -105,13 +119,13 @@ def test_the_guide_leads_from_nothing_to_outcomes_in_earnest(there: Place) -> No
     nats = there.terminal()
     nats.start(there.block(NATS))
     eventually(lambda: _listens(there.ports["4222"]), nats.printed)
-    for beginning in (GATEWAY, AGENT):
-        one = there.terminal()
+    looking, *services = (there.terminal() for _ in range(3))
+    for one in (looking, *services):
         one.run(there.block(VARIABLES))
+    looking.run(there.block(SETUP))
+    for one, beginning in zip(services, (GATEWAY, AGENT), strict=True):
         one.start(there.block(beginning))
-    eventually(lambda: _is_ready(there), one.printed, within_s=60)
-    looking = there.terminal()
-    looking.run(there.block(VARIABLES))
+    eventually(lambda: _is_ready(there), lambda: "".join(one.printed() for one in services), within_s=60)
     said = looking.run(there.block(DOCTOR))
     assert "✗" not in said, said
     ordered = looking.run(there.block(ORDER))

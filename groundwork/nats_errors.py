@@ -25,6 +25,10 @@ class Misconfigured(BusError):
     """Repeating it cannot help: a person has to change a setting, a permission, a stream or a file."""
 
 
+class NoSuchStream(Misconfigured):
+    """No stream takes this subject: the setup creates them. One that was there may be on its way back."""
+
+
 class Refused(BusError):
     """The bus will never take this message as it is. `code` is JetStream's error code, 0 if we refused it."""
 

@@ -20,7 +20,7 @@ from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from groundwork.nats_errors import BusError, BusFull, Misconfigured, Refused, TryAgain, Unreachable
+from groundwork.nats_errors import BusError, BusFull, Misconfigured, NoSuchStream, Refused, TryAgain, Unreachable
 from groundwork.nats_settings import NatsSettings, client_options
 from groundwork.nats_watch import ConnectionWatch
 from groundwork.pending_answers import PendingAnswers, no_answer
@@ -278,7 +278,7 @@ class NatsLink:
         try:
             await asyncio.wait_for(self.jetstream.find_stream_name_by_subject(subject), TRY_SECONDS)
         except NotFoundError as error:
-            raise Misconfigured(f"no stream takes {subject}: create the streams first") from error
+            raise NoSuchStream(f"no stream takes {subject}: create the streams first") from error
         except (nats.errors.Error, OSError, TimeoutError):
             return
 

@@ -15,7 +15,7 @@ from ductile_gateway.offers import Offers
 from ductile_gateway.relay import Relay
 from groundwork import nats_errors
 from groundwork.delivery import Delivery
-from groundwork.nats_errors import BusError
+from groundwork.nats_errors import BusError, NoSuchStream
 from groundwork.nats_link import NatsLink
 from groundwork.pull_loop import PullLoop
 from groundwork.settling import DeadLetters, Notice, Settling
@@ -24,6 +24,7 @@ from schemas.headers import RUN_ID
 from schemas.rejection import rejection
 
 MOST_DOUBLINGS = 8
+NO_STREAM_S = 2.0
 
 
 class NatsBus:
@@ -37,6 +38,8 @@ class NatsBus:
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         try:
             published = await self._link.publish(subject, body, msg_id=key, headers=headers)
+        except NoSuchStream as error:  # it was there at the start: what was answered waits for it
+            raise TryAgain(str(error), NO_STREAM_S) from error
         except BusError as error:
             raise remedy(error) from error
         if not published.duplicate:

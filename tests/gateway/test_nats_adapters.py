@@ -233,8 +233,8 @@ async def test_trouble_of_its_own_ends_the_gateway_and_buries_no_request(
     assert not await all_acknowledged(link)
 
 
-async def test_a_bus_without_a_stream_for_results_is_misconfigured(link: NatsLink) -> None:
-    with pytest.raises(Misconfigured):
+async def test_without_a_stream_a_result_waits_for_one_and_says_what_to_do(link: NatsLink) -> None:
+    with pytest.raises(TryAgain, match="create the streams"):
         await NatsBus(link).publish(subjects.TOOL_RESULT, b"{}", key="key", headers={})
 
 

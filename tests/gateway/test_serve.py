@@ -86,6 +86,19 @@ async def test_after_its_stream_was_made_anew_it_gives_its_newest_results_again_
     assert runs(tmp_path) == 2
 
 
+async def test_a_result_waits_for_its_stream_to_be_made_anew(gateway: Gateway, link: NatsLink, tmp_path: Path) -> None:
+    await send(link, a_record(tmp_path), "probe")
+    with gateway.serving() as process:
+        await until(lambda: runs(tmp_path) == 1, within_s=30)
+        await link.jetstream.delete_stream(subjects.STREAM)
+        (tmp_path / "go").touch()
+        await until(lambda: "no stream takes" in gateway.log.read_text(), within_s=20)
+        await a_bus(link, ack_wait=2)
+        await until(lambda: has_results(link, 1), within_s=20)
+        assert process.poll() is None
+    assert runs(tmp_path) == 1
+
+
 async def has_results(link: NatsLink, number: int) -> bool:
     return len(await results(link)) == number
 

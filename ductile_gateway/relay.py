@@ -154,8 +154,7 @@ class Relay:
         """Nothing is begun for a run that has ended. A write is asked about every time, as late as can be; where nobody
         answers it waits for its agent (one that names executors), up to its deadline, unless that was there a moment
         ago. A read is asked about when it has waited for long, and not held up. Raises Unwanted or TryAgain."""
-        request = intent.asked.request
-        waited = self._clock.now() - request.requested_at
+        request, waited = intent.asked.request, self._waited(intent)
         if intent.may_repeat and waited <= WAITED_FOR_LONG:
             return
         has_ended = await self._runs.has_ended(request.run_id)
@@ -163,6 +162,9 @@ class Relay:
             raise Unwanted
         if has_ended is None and not intent.may_repeat and request.executor and waited > A_MOMENT:
             raise TryAgain("no agent says whether the run of this write goes on", ASK_AGAIN_S)
+
+    def _waited(self, intent: Intent) -> timedelta:
+        return self._clock.now() - intent.asked.request.requested_at
 
     async def _run(self, run: policy.Run) -> ToolOutcome:
         payload = await self._with_contents(run.intent, run.command)
@@ -181,6 +183,8 @@ class Relay:
 
     async def _begin(self, intent: Intent, call: ToolCall) -> ToolOutcome:
         try:
+            if self._waited(intent) > A_MOMENT:  # whoever waits for a Ductile that is away is not to do so for nobody
+                await self._check(intent)
             verdict = await self._verdict(self._runner.run(call, partial(self._check, intent)))
         except Unwanted:
             return policy.unwanted()

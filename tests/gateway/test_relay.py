@@ -315,6 +315,25 @@ async def test_a_write_that_waited_for_its_tool_is_asked_about_before_it_is_sent
     assert (outcomes(world), world.runner.executed) == (["expired"], [])
 
 
+@pytest.mark.parametrize(("command", "seconds"), [("save", 3), ("handle", 31)])
+async def test_what_waits_for_a_tool_that_is_away_is_given_up_once_its_run_has_ended(
+    command: str, seconds: int
+) -> None:
+    class Absent(FakeRunner):
+        async def run(self, call: Any, check: Any = passes) -> Any:
+            del call, check
+            raise TryAgain("Ductile is away", 1)
+
+    world, asked = World(runner=Absent()), asked_for(a_request(command))
+    relay = world.relay()
+    world.clock.pass_by(seconds)
+    with pytest.raises(TryAgain):
+        await relay.take(asked)
+    world.runs.ended.add(RUN)
+    await relay.take(asked)
+    assert outcomes(world) == ["expired"]
+
+
 async def test_a_write_waits_for_an_agent_that_is_away_until_its_deadline_and_a_read_does_not() -> None:
     world, deadline = World(), NOON + timedelta(minutes=5)
     world.runs.away = True

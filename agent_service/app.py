@@ -212,7 +212,8 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     for work in (agent.projector.run(), inform):
         group.create_task(work)
     host, port = listener.getsockname()[:2]
-    log.info("ready", extra={"http": f"http://{host}:{port}", "resumed": left, "nats": agent.link.servers})
+    facts = {"http": f"http://{host}:{port}", "resumed": left, "nats": agent.link.servers, "epoch": agent.lease.epoch}
+    log.info("ready", extra=facts)
 
 
 async def _keep_time(agent: Agent) -> None:

@@ -120,7 +120,7 @@ async def _carry(
                 status.also("ductile calls", partial(ductile_service.look_at_calls, runner))
                 group.create_task(ductile_service.tend(settings, runner, offers, tell_late=answers.tell_late))
             names = [offer.name for offer in offers.catalog.tools]
-            log.info("ready", extra={"tools": names, "nats": link.server_version})
+            log.info("ready", extra={"tools": names, "nats": link.server_version, "epoch": lease.epoch})
 
 
 async def _look_at(ledger: SqliteLedger) -> Sequence[Finding]:

@@ -1,5 +1,6 @@
 """The record of a lease (see lease): who has a role on the bus, as everybody can read it."""
 
+import asyncio
 import base64
 import json
 import os
@@ -77,10 +78,12 @@ class Record:
 async def look(link: NatsLink, role: Role) -> Record | None:
     """Who has the role, or had it last. Raises TryAgain, or Misconfigured where the bucket is missing or unreadable."""
     wanted = json.dumps({"last_by_subj": role.subject}).encode()
-    found = await _ask(link, f"$JS.API.STREAM.MSG.GET.KV_{role.bucket}", wanted)
+    found, stream = await asyncio.gather(
+        _ask(link, f"$JS.API.STREAM.MSG.GET.KV_{role.bucket}", wanted),
+        _ask(link, f"$JS.API.STREAM.INFO.KV_{role.bucket}", b""),  # for the server's time
+    )
     if found.get("error", {}).get("err_code") == _NO_MESSAGE:
         return None
-    stream = await _ask(link, f"$JS.API.STREAM.INFO.KV_{role.bucket}", b"")
     try:
         message = found["message"]
         owner = Owner(**json.loads(base64.b64decode(message["data"])))

@@ -15,7 +15,7 @@ from agent_service.errors import ModelError, WakeConflict
 from agent_service.intake import Arrival, Unreadable
 from agent_service.starter import Starter
 from schemas import subjects
-from schemas.events import AgenticStart, Constraints, Signal
+from schemas.events import AgenticStart, Constraints
 from tests.nats_server import until
 from tests.shell.world import FOR_THE_AGENT, World
 
@@ -261,67 +261,6 @@ async def test_a_plan_that_cannot_be_stored_is_told_to_the_model_and_never_sent(
     state = await world.state()
     assert (state.status, state.ending_class) == (Status.ESCALATED, "invalid_decision")
     assert world.gateway.executed == {}
-
-
-@pytest.mark.parametrize("event", ["RunStarted", "ModelReplied", "ToolReturned"])
-async def test_a_run_over_whose_event_the_agent_breaks_fails_and_says_so(event: str) -> None:
-    world = World()
-    world.faulty.breaks_over = event
-    world.start()
-    await world.until_quiet()
-    state = await world.state()
-    assert (state.status, state.ending_class) == (Status.FAILED, "internal")
-    assert state.reason.startswith(f"a fault of the agent (ZeroDivisionError) over an event of kind {event}: ")
-    assert [failed["class"] for failed in world.bus.events(subjects.FAILED)] == ["internal"]
-
-
-async def test_a_run_over_whose_timer_the_agent_breaks_fails_and_others_go_on() -> None:
-    world = World()
-    world.mind.outage = ModelError("try_again", "overloaded", "529", retry_after_s=30)
-    world.start()
-    await world.until_quiet()
-    world.faulty.breaks_over = "TimerFired"
-    world.clock.advance(31)
-    await world.fire_timers()
-    assert (await world.state()).ending_class == "internal"
-
-
-async def test_effects_that_break_are_tried_again_and_not_for_ever() -> None:
-    world = World()
-    world.mind.outage = RuntimeError("nobody foresaw it")
-    world.start()
-    await world.until_quiet()
-    assert (await world.state()).status is Status.RUNNING
-    async with asyncio.TaskGroup() as group:
-        recovery = world.recovery(Background(group))
-        await recovery.retry_left()
-        await recovery.retry_left()
-    state = await world.state()
-    assert (state.status, state.ending_class) == (Status.FAILED, "internal")
-    assert "RuntimeError" in state.reason
-    assert "nobody foresaw it" not in state.reason, "what an error says is for the log alone"
-    assert (world.turns.left, sum(world.mind.calls.values())) == ({}, 3)
-
-
-async def test_effects_that_broke_for_a_moment_cost_no_run() -> None:
-    world = World()
-    world.mind.outage = RuntimeError("for a moment")
-    world.start()
-    await world.until_quiet()
-    world.mind.outage = None
-    async with asyncio.TaskGroup() as group:
-        await world.recovery(Background(group)).retry_left()
-    await world.until_quiet()
-    assert (await world.state()).status is Status.DONE
-
-
-async def test_a_signal_over_which_the_agent_breaks_is_the_callers_to_hear_and_the_run_goes_on() -> None:
-    world = World()
-    world.faulty.breaks_over = "SignalReceived"
-    run_id, _ = await world.intake.wake("w", AgenticStart(goal="append"), known=False)
-    with pytest.raises(ZeroDivisionError):
-        await world.intake.signal(Signal(run_id=run_id, signal_id="s", kind="message", message="hello"))
-    assert not (await world.state()).final
 
 
 async def test_the_log_names_the_job_of_each_result(caplog: pytest.LogCaptureFixture) -> None:

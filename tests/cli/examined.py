@@ -1,0 +1,55 @@
+"""What `agentic doctor` finds, for tests: with a configuration of their own, on a server that asks for a login."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from agent_service.cli.doctor.check import Check
+from agent_service.cli.doctor.report import examine, on_this_machine
+from agent_service.settings import load
+from groundwork.nats_errors import BusError
+from groundwork.nats_link import connect
+from groundwork.nats_settings import NatsSettings
+
+NOWHERE = "nats://127.0.0.1:1"
+ITS_PASSWORD = "the-password-of-the-agent"  # noqa: S105 - of the server of these tests
+
+
+def configured(folder: Path, url: str = NOWHERE, **agent: Any) -> Path:
+    """A configuration in `folder`; port 0 keeps the check of the API away from whatever runs on this machine."""
+    places = {"store": str(folder / "agent"), "workspaces": str(folder / "workspaces"), "http": {"port": 0}}
+    file = folder / "agentic.yaml"
+    file.write_text(json.dumps({"nats": {"urls": [url]}, "agent": places | agent}))
+    return file
+
+
+async def found(config: Path) -> dict[str, Check]:
+    return {check.name: check async for check in examine(config, deep=False)}
+
+
+async def found_here(config: Path, *, deep: bool = False) -> dict[str, Check]:
+    """Without the bus."""
+    return {check.name: check async for check in on_this_machine(load(config, {}), deep=deep)}
+
+
+def contents(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def marks(checks: dict[str, Check]) -> dict[str, str]:
+    return {name: check.mark for name, check in checks.items()}
+
+
+async def up(address: str) -> None:
+    """Wait until the server takes the agent's login."""
+    deadline = datetime.now(UTC) + timedelta(seconds=10)
+    while True:
+        try:
+            settings = NatsSettings(urls=(f"nats://{address}",), user="agent", password=ITS_PASSWORD)
+            link = await connect(settings, timeout_s=0.5)
+        except BusError:
+            assert datetime.now(UTC) < deadline
+        else:
+            await link.close()
+            return

@@ -20,6 +20,23 @@ from groundwork.nats_link import NatsLink
 
 T = TypeVar("T")
 
+_OPTIONS = {
+    "subjects": "subjects",
+    "discard": "discard",
+    "max_age": "max-age",
+    "max_bytes": "max-bytes",
+    "duplicate_window": "dupe-window",
+    "num_replicas": "replicas",
+    "deny_delete": "deny-delete",
+    "allow_direct": "allow-direct",
+    "filter_subjects": "filter",
+    "ack_wait": "wait",
+    "max_ack_pending": "max-pending",
+    "max_deliver": "max-deliver",
+}
+"""How the nats command line tool calls what it can change of a stream or a consumer."""
+_SECONDS = frozenset({"max_age", "duplicate_window", "ack_wait"})
+
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
@@ -205,9 +222,15 @@ def _differences(what: str, settings: Mapping[str, Any], config: object, remedy:
     ]
 
 
-def _option(field: str, expected: Any) -> str:
-    """For a shell; `$` stands in subjects of the server's own."""
-    return f" --subjects={shlex.quote(','.join(expected))}" if field == "subjects" else ""
+def _option(field: str, expected: object) -> str:
+    """What to add to the command, for a shell; nothing for what it cannot change."""
+    if field not in _OPTIONS:
+        return ""
+    if isinstance(expected, bool):
+        return f" --{'' if expected else 'no-'}{_OPTIONS[field]}"
+    values = expected if isinstance(expected, list | tuple) else [expected]
+    unit = "s" if field in _SECONDS else ""
+    return "".join(f" --{_OPTIONS[field]}={shlex.quote(f'{_shown(value)}{unit}')}" for value in values)
 
 
 def _comparable(value: object) -> object:

@@ -1,10 +1,13 @@
 """What should exist on the bus is created where missing, and what differs is told and never changed."""
 
 import asyncio
+import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from groundwork.embedded_nats import EmbeddedNats
 from groundwork.nats_errors import Misconfigured
 from groundwork.nats_link import NatsLink
 from groundwork.topology import (
@@ -16,6 +19,7 @@ from groundwork.topology import (
     check_topology,
     create_missing,
 )
+from tests import nats_cli
 
 DAY = 86400.0
 ADVISORIES = (
@@ -91,6 +95,33 @@ async def test_a_stream_that_differs_is_told_and_left_as_it_is(link: NatsLink) -
     ]
     assert all("nats stream edit WORK" in finding.remedy for finding in findings)
     assert await check_topology(link, WHOLE) == []
+
+
+@pytest.mark.natscli
+@nats_cli.needs_nats_cli
+async def test_the_commands_that_are_told_of_what_differs_mend_it(
+    link: NatsLink, nats_server: EmbeddedNats, tmp_path: Path
+) -> None:
+    stream = {
+        "subjects": ["work.>", "$odd.>"],
+        "discard": "old",
+        "max_age": DAY,
+        "max_bytes": 2 << 20,
+        "duplicate_window": 90.0,
+        "allow_direct": False,
+    }
+    consumer = {"ack_wait": 60.0, "max_ack_pending": 7, "filter_subjects": ["work.start", "work.end"]}
+    wished = Topology(
+        streams=(replace(WORK, settings={**WORK.settings, **stream}),),
+        consumers=(replace(WORKERS, settings={**WORKERS.settings, **consumer}),),
+    )
+    await create_missing(link, WHOLE)
+    findings = await check_topology(link, wished)
+    assert len(findings) == 9
+    for finding in findings:
+        command = shlex.split(finding.remedy.partition(", or: ")[2])
+        await nats_cli.said(*command, "--force", environ=nats_cli.environment(tmp_path, nats_server.url))
+    assert await check_topology(link, wished) == []
 
 
 async def test_a_consumer_that_differs_is_told_and_left_as_it_is(link: NatsLink) -> None:

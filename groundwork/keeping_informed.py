@@ -28,7 +28,9 @@ class Sight:
         """Whether anything of what was there at `before` may be missing: more than what has grown old since."""
         if (self.reconnects, self.created) != (before.reconnects, before.created) or self.last_seq < before.last_seq:
             return True
-        return 0 < before.first_seq <= before.last_seq < self.first_seq
+        gone_since = self.first_seq > before.last_seq + 1
+        had_any = 0 < before.first_seq <= before.last_seq
+        return gone_since or (had_any and self.first_seq > before.last_seq)
 
 
 async def keep_informed(link: NatsLink, stream: str, inform: Callable[[], Awaitable[bool]]) -> None:

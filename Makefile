@@ -9,13 +9,17 @@ READY := $(VENV)/ready
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo chaos test test-ductile check bench bench-ductile bench-prompts eval setup clean
+.PHONY: demo chaos chaos-figures test test-ductile check bench bench-ductile bench-prompts eval setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
 
 chaos: $(READY)
 	$(RUN) -m agent_service demo --chaos
+
+# What a kill -9 of each process costs: over 200 kills at random moments, a quarter of an hour. Prints JSON.
+chaos-figures: $(READY)
+	@$(RUN) -m tests.e2e.chaos_figures
 
 test: $(READY)
 	$(RUN) -m pytest -n auto --dist loadfile -m "not alone"

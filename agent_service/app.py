@@ -235,19 +235,16 @@ async def _inform_bus(agent: Agent, forgotten_at: datetime) -> bool:
 
 
 async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket) -> None:
-    # At the top of this file it would hold up the runs for a third of a second.
-    from agent_service.callers import let_in
+    """First by the bus, where a gateway asks whether runs go on; then by HTTP, which takes a third of a second to load:
+    at the top of this file it would hold up what a crash interrupted."""
+    from agent_service.adapters.nats_service import serve_on_bus
 
-    await let_in(
-        group,
-        listener,
-        agent.link,
-        agent.settings,
-        runs=agent.runs,
-        files=agent.files,
-        readiness=lambda: readiness(agent),
-        metrics=lambda: metrics(agent),
-    )
+    await serve_on_bus(agent.link, agent.runs, trace_url=agent.settings.trace_url)
+    from agent_service.adapters.http_api import create_app
+    from agent_service.adapters.http_server import http_server
+
+    http = create_app(agent.runs, agent.files, lambda: readiness(agent), agent.settings, metrics=lambda: metrics(agent))
+    group.create_task(http_server(http).serve(sockets=[listener]), name="http")
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import asyncio
 import itertools
 import json
 import math
+import os
 import random
 import sqlite3
 import sys
@@ -134,6 +135,8 @@ class Cell:
     """One victim at one number of open runs. Times in seconds."""
 
     resumes: list[float] = field(default_factory=list)
+    used: list[float] = field(default_factory=list)
+    """CPU of the service that was killed, from its new start on."""
     asked_again: int = 0
     """Runs that waited for the model when the agent was killed: its call is made again, if it had been made."""
 
@@ -159,6 +162,7 @@ class House:
             back = max(back, await _started(service, before[service]))
         subject = subjects.TOOL_RESULT if victim == "gateway" else subjects.ALL_TOOL_REQUESTS
         cell.resumes.append(await self._next(subject, number, back) - back)
+        cell.used += [_cpu_s(service.pid) for service in services[:1] if service.pid]
 
     def tools_run_twice(self) -> int:
         seen = Counter(_call(line) for line in self.calls.read_text().splitlines())
@@ -215,6 +219,11 @@ async def _started(service: Service, before: int) -> float:
     while service.starts == before:  # noqa: ASYNC110 - a fact of another task, looked for often enough
         await asyncio.sleep(LOOK_S)
     return service.started_at
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _call(line: str) -> str:
@@ -294,11 +303,16 @@ def _shuffled(victims: Sequence[str], kills: int, chance: random.Random) -> Iter
 
 
 def _told(cell: Cell) -> dict[str, Any]:
-    return {"kills": len(cell.resumes), "resume_s": _spread(cell.resumes), "model_calls_repeated": cell.asked_again}
+    return {
+        "kills": len(cell.resumes),
+        "resume_s": _spread(cell.resumes),
+        "cpu_s": _spread(cell.used),
+        "model_calls_repeated": cell.asked_again,
+    }
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:
-    ordered = sorted(values)
+    ordered = sorted(values) or [0.0]
     at = {"p50": 0.5, "p99": 0.99, "max": 1.0}
     return {name: round(ordered[math.ceil(share * len(ordered)) - 1], 3) for name, share in at.items()}
 

@@ -1,11 +1,15 @@
 """kill -9 of each process in the middle of a step: the run goes on, and every tool has run exactly once."""
 
+import os
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from agent_service.dev import DevStack
+from agent_service.dev import DevStack, Service
+from groundwork import nats_link
+from groundwork.nats_settings import NatsSettings
 from schemas import subjects
 from tests.e2e.bodies import lines, on_the_bus, recording, running, to_the_end, touch, wake
 from tests.nats_server import until
@@ -50,6 +54,46 @@ async def test_a_process_killed_while_a_tool_runs_costs_no_run_and_repeats_no_wr
     assert lines(file) == 2
     assert [event["run_id"] for event in completed] == [run_id]
     assert [event["step"] for event in requests] == [1, 2]
+
+
+AT_ONCE_S = 15.0
+"""From the kill, with the start of the process, on a machine that is busy: half of ack_wait."""
+
+
+async def test_a_result_that_a_killed_agent_had_taken_and_not_read_is_taken_up_again_at_once(tmp_path: Path) -> None:
+    file, go = tmp_path / "lines", tmp_path / "go"
+    async with running(tmp_path / "stack", recording(file, go=go)) as made:
+        await wake(made)
+        await until(lambda: lines(file) == 1, within_s=20)
+        _freeze(made.agent)
+        touch(go, 1)
+        await until(lambda: _is_in_hand(made, subjects.DURABLE_LOOP), within_s=20)
+        made.agent.kill()
+        await until(lambda: lines(file) == 2, within_s=AT_ONCE_S)
+
+
+async def test_a_request_that_a_killed_gateway_had_taken_and_not_read_is_carried_out_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    async with running(tmp_path / "stack", recording(file)) as made:
+        _freeze(made.gateway)
+        await wake(made)
+        await until(lambda: _is_in_hand(made, subjects.DURABLE_TOOLS), within_s=20)
+        made.gateway.kill()
+        await until(lambda: lines(file) >= 1, within_s=AT_ONCE_S)
+
+
+def _freeze(service: Service) -> None:
+    """The server delivers to it, and it reads nothing any more."""
+    assert service.pid is not None
+    os.kill(service.pid, signal.SIGSTOP)
+
+
+async def _is_in_hand(made: DevStack, durable: str) -> bool:
+    link = await nats_link.connect(NatsSettings(urls=(made.nats.url,)))
+    try:
+        return bool((await link.jetstream.consumer_info(subjects.STREAM, durable)).num_ack_pending)
+    finally:
+        await link.close()
 
 
 async def test_an_agent_killed_while_the_model_thinks_asks_again_and_goes_on(tmp_path: Path) -> None:

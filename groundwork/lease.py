@@ -74,6 +74,10 @@ class Lease:
         lapsed = self._clock() >= self._until
         return self._taken or (f"the lease of the {self._role.key} has lapsed" if lapsed else "")
 
+    def is_of(self, holder: str) -> bool:
+        """Whether the store of this id is ours."""
+        return holder == self._owner.holder
+
     async def acquire(self, *, take_over: bool = False) -> Record | None:
         """Have the lease; returns who had it before. Raises Held where another renews it, unless told to `take_over`.
 
@@ -82,7 +86,7 @@ class Lease:
         waits_for: Record | None = None
         while True:
             seen = await look(self._link, self._role)
-            if seen is None or take_over or seen.free or seen.owner.holder == self._owner.holder:
+            if seen is None or take_over or seen.free or self.is_of(seen.owner.holder):
                 if await self._take(seen):
                     return seen
             elif waits_for and seen.seq != waits_for.seq:
@@ -205,6 +209,7 @@ async def hold(lease: Lease, link: NatsLink, *, take_over: bool = False) -> Asyn
     """
     before = await lease.acquire(take_over=take_over)
     link.guard_by(lease.held)
+    link.succeeds = before is not None and not before.owner.released and not lease.is_of(before.owner.holder)
     try:
         async with asyncio.TaskGroup() as group:
             keeping = group.create_task(lease.keep())

@@ -89,7 +89,7 @@ async def look(link: NatsLink, role: Role) -> Record | None:
         owner = Owner(**json.loads(base64.b64decode(message["data"])))
         renewed_at = datetime.fromisoformat(message["time"])
         age = datetime.fromisoformat(stream["ts"]) - renewed_at
-        return Record(owner=owner, seq=message["seq"], renewed_at=renewed_at, age_s=age.total_seconds())
+        return Record(owner=owner, seq=message["seq"], renewed_at=renewed_at, age_s=max(0.0, age.total_seconds()))
     except (KeyError, TypeError, ValueError) as error:
         why = (found.get("error") or stream.get("error") or {}).get("description") or "this is no record of ours"
         raise Misconfigured(

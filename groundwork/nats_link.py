@@ -86,6 +86,8 @@ class NatsLink:
         self._guard: Guard = _nothing_to_ask
         self.ids_taken = 0
         """How often an id of ours was found on somebody else's message."""
+        self.succeeds = False
+        """Whether another process, which may only have been stopped, did before what is done by this link."""
 
     def guard_by(self, guard: Guard) -> None:
         """From now on nothing is published, told or acknowledged unless `guard` returns; what it raises is raised."""

@@ -113,7 +113,8 @@ class PullLoop:
                 tasks.create_task(self._ask_for_more())
                 tasks.create_task(self._notice_silence())
                 tasks.create_task(self._report_progress())
-                tasks.create_task(self._take_back_once_more())
+                if self._link.succeeds:
+                    tasks.create_task(self._take_back_once_more())
         finally:
             await self._finish(subscription)
 

@@ -138,7 +138,7 @@ async def test_what_is_said_of_it_has_the_shape_that_a_result_of_our_own_tools_h
     kept = [Kept(artifact.name, artifact) for artifact in fit.artifacts]
     own = result_in(answer_to(asked_for(), fit, kept, at=NOON).body).model_dump()
     house = House()
-    await house.relay(a_result(sent))
+    await house.relay(a_result(sent, attempt=1))
     assert shape_of(house.bus.results[0].model_dump()) == shape_of(own)
 
 

@@ -29,7 +29,7 @@ async def test_a_signed_result_is_on_the_bus_when_it_is_answered() -> None:
     assert house.events() == [
         {
             "type": "agentic.tool_result",
-            "payload": RESULT | {"attempt": 1},
+            "payload": RESULT,
             "dedupe_key": keys.result(RUN, 1, 1),
         }
     ]

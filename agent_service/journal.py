@@ -21,6 +21,9 @@ from agent_service.errors import Damaged
 
 FORMAT = 1
 """Version of the JSON in events, states and effects; a change of it comes with a function that lifts the old one."""
+DIGEST_DIGITS = 16
+RULES = 2
+"""Version of the rules: raised when an event leads to other effects than before. 0 wrote none beside its digests."""
 GENESIS = "0" * 64
 
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
@@ -64,6 +67,11 @@ class Entry:
         except ValueError as error:
             raise Damaged(self.run_id, f"entry {self.seq}, {self.kind}") from error
         return event
+
+    @property
+    def rules(self) -> int:
+        """By which version of the rules the entry was decided."""
+        return int(self.effects_digest[DIGEST_DIGITS:] or "0", 16)
 
     def recomputed_hash(self) -> str:
         return _chain(self.previous, self.run_id, self.seq, self.at, self.kind, self.event, self.effects_digest)
@@ -140,7 +148,7 @@ def rehearse(entries: Iterable[Entry]) -> Iterable[tuple[Entry, Transition]]:
 def _entry(previous: str, state: RunState, event: Event, effects: str) -> Entry:
     kind = type(event).__name__
     text = _event(kind).dump_json(event, by_alias=True).decode()
-    digest = hashlib.sha256(effects.encode()).hexdigest()[:16]
+    digest = digest_of(effects)
     chained = _chain(previous, state.run_id, state.version, event.at, kind, text, digest)
     return Entry(
         run_id=state.run_id,
@@ -152,6 +160,11 @@ def _entry(previous: str, state: RunState, event: Event, effects: str) -> Entry:
         previous=previous,
         hash=chained,
     )
+
+
+def digest_of(effects: str) -> str:
+    """What an entry notes of its effects (JSON): hex digits of their SHA-256, and the version of the rules."""
+    return f"{hashlib.sha256(effects.encode()).hexdigest()[:DIGEST_DIGITS]}{RULES:02x}"
 
 
 def _chain(previous: str, run_id: str, seq: int, at: datetime, kind: str, event: str, effects_digest: str) -> str:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from agent_service import journal
 from agent_service.background import Background
-from agent_service.core.decide import outstanding
+from agent_service.core.announcing import outstanding
 from agent_service.core.events import TimerFired
 from agent_service.core.state import RunState
 from agent_service.errors import Damaged, TryAgain

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Literal
 
-from agent_service.journal import Entry, encode_effects, flaw_in_chain, rehearse
+from agent_service.journal import RULES, Entry, digest_of, encode_effects, flaw_in_chain, rehearse
 from agent_service.projections.disk import TooLarge, Unsafe
 from agent_service.projections.moments import Moment, retell
 from agent_service.projections.outputs import NamedArtifact, is_artifact_path, named_artifacts
@@ -81,8 +81,8 @@ def _flaw_in_fold(entries: Sequence[Entry]) -> str | None:
             seq, state = entry.seq, transition.state
             if state is None or transition.ignored or (state.run_id, state.version) != (entry.run_id, seq):
                 return f"entry {seq} changes nothing by the rules of this version ({transition.ignored})"
-            if hashlib.sha256(encode_effects(transition.effects).encode()).hexdigest()[:16] != entry.effects_digest:
-                return f"entry {seq} leads to other effects by the rules of this version than when it was written"
+            if entry.rules == RULES and digest_of(encode_effects(transition.effects)) != entry.effects_digest:
+                return f"entry {seq} leads to other effects than those that were noted with it"
     except (ValueError, AssertionError, TypeError) as error:
         return f"entry {seq + 1} cannot be followed: {error}"
     return None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent_service.core.decide import outstanding
+from agent_service.core.announcing import outstanding
 from agent_service.core.effects import Publish
 from agent_service.core.state import Status
 from tests.core.cues import (

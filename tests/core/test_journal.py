@@ -1,5 +1,6 @@
 """Entries of the journal: how they chain, what a flaw is called, and what a commit holds."""
 
+import hashlib
 from dataclasses import replace
 from typing import get_args
 
@@ -9,8 +10,19 @@ from agent_service import journal
 from agent_service.core.decide import decide
 from agent_service.core.events import Event, ModelReplied, TimerFired
 from agent_service.core.phases import Framing, Plan, Reflection, Unusable
-from agent_service.journal import GENESIS, Commit, Entry, Run, commit_of, flaw_in_chain
-from tests.core.cues import a_finished_run, a_retrying_run, a_waiting_run, queued, returns, too_early, wake
+from agent_service.journal import GENESIS, RULES, Commit, Entry, Run, commit_of, encode_effects, flaw_in_chain
+from tests.core.cues import (
+    a_finished_run,
+    a_paused_run,
+    a_retrying_run,
+    a_waiting_run,
+    cancel,
+    due,
+    queued,
+    returns,
+    too_early,
+    wake,
+)
 from tests.core.rules.reading import entries
 from tests.core.script import NOON, Script
 
@@ -179,6 +191,16 @@ def test_what_format_1_wrote_stays_readable(kind: str) -> None:
     event = replace(entry, kind=kind, event=FORMAT_1[kind]).decoded()
     assert type(event).__name__ == kind
     assert event.at == NOON
+
+
+KNOWN_EFFECTS = {2: "b7f5c44d736d9e47"}
+"""Of the stories below, by the version of the rules."""
+
+
+def test_events_lead_to_the_effects_that_this_version_of_the_rules_is_known_for() -> None:
+    stories = [a_finished_run(), a_retrying_run() >> due, a_paused_run(), a_waiting_run() >> cancel()]
+    effects = "".join(encode_effects(moment.effects) for run in stories for moment in run.story)
+    assert hashlib.sha256(effects.encode()).hexdigest()[:16] == KNOWN_EFFECTS[RULES], "raise RULES, and note the digest"
 
 
 def test_a_hash_of_format_1_stays_valid() -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 
 from agent_service import journal
-from agent_service.core.decide import decide, outstanding
+from agent_service.core.announcing import outstanding
+from agent_service.core.decide import decide
 from agent_service.core.effects import Publish
 from agent_service.core.state import Status
 from tests.core.rules import RULES, Rule

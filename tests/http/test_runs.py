@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from agent_service.core.decide import outstanding
+from agent_service.core.announcing import outstanding
 from agent_service.core.events import TimerFired
 from agent_service.journal import GENESIS
 from tests.http.house import House

@@ -1,6 +1,6 @@
 """Every change to a journal or a folder is found, and the first place of it is named."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -175,6 +175,25 @@ def test_an_artifact_with_an_unlawful_name_has_no_file_and_no_flaw(workspace: Wo
     workspace.write([(RUN_ID, files_of(entries))])
     assert verify(entries, workspace, RUN_ID) == []
     assert "no name for a file" in trail(entries)["memory.md"]
+
+
+def test_effects_of_entries_that_other_rules_decided_are_not_held_against_them(
+    entries: list[Entry], workspace: Workspace
+) -> None:
+    older = _rehashed(entries, lambda entry: entry.effects_digest[:16])
+    workspace.write([(RUN_ID, files_of(older) | ARTIFACTS)])
+    assert verify(older, workspace, RUN_ID) == []
+    forged = _rehashed(entries, lambda entry: f"{'0' * 16}{entry.effects_digest[16:]}")
+    assert "entry 1 leads to other effects" in the_flaw(verify(forged, workspace, RUN_ID)).text
+
+
+def _rehashed(entries: list[Entry], digest: Callable[[Entry], str]) -> list[Entry]:
+    """The journal with other digests, its hashes made to fit."""
+    chained: list[Entry] = []
+    for entry in entries:
+        changed = replace(entry, effects_digest=digest(entry), previous=chained[-1].hash if chained else GENESIS)
+        chained.append(replace(changed, hash=changed.recomputed_hash()))
+    return chained
 
 
 def _cut(script: Script, events: int) -> Script:

@@ -1,0 +1,56 @@
+"""What the bus is told of a run that stands somewhere: made from its state alone, so that it can be said word for word
+again."""
+
+from pydantic import JsonValue
+
+from agent_service.core import acting, endings
+from agent_service.core.effects import Publish, publish
+from agent_service.core.state import Limits, RunState, Status
+from schemas import events as wire
+from schemas import keys, subjects
+
+LARGEST_BODY = wire.MAX_MESSAGE_BYTES - 4096
+"""The headers of a message have room beside it."""
+
+
+def announcement(state: RunState) -> Publish:
+    """The `agentic.start` of a run that was accepted by the wake API, for others to see: the agent needs it not.
+
+    The same whenever it is made, and without the address of a callback, which may hold a secret. A context with which
+    it would be too large a message is left out.
+    """
+    told = _announcement(state, state.brief.context)
+    return told if len(told.body.encode()) <= LARGEST_BODY else _announcement(state, {})
+
+
+def _announcement(state: RunState, context: dict[str, JsonValue]) -> Publish:
+    start = wire.AgenticStart(
+        goal=state.brief.goal,
+        context=context,
+        constraints=_constraints(state.brief.limits),
+        run_id=state.run_id,
+        wake_id=state.wake_id,
+    )
+    return publish(subjects.START, start, keys.start(state.wake_id))
+
+
+def outstanding(state: RunState) -> tuple[Publish, ...]:
+    """What the bus must know of a run that stands here: all that has to be said again if the bus forgot it."""
+    said = []
+    if state.status is Status.QUEUED and state.brief.announced:
+        said.append(announcement(state))
+    if state.final or state.status is Status.PAUSED:
+        said.append(endings.ending(state))
+    if state.pending and state.pending.retry_at is None:
+        said.append(acting.request(state, state.pending))
+    return tuple(said)
+
+
+def _constraints(granted: Limits) -> wire.Constraints:
+    return wire.Constraints(
+        max_steps=granted.max_steps,
+        max_reframes=granted.max_reframes,
+        max_tokens=granted.max_tokens,
+        max_cost_usd=granted.max_cost_usd,
+        deadline_at=granted.deadline_at,
+    )

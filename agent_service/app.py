@@ -205,7 +205,8 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     runs = await agent.store.counts()
     if any(runs[status] for status in UNDER_WAY):
         with suppress(TimeoutError):
-            await asyncio.wait_for(agent.bus.spoken.wait(), HEAD_START_S)
+            async with asyncio.timeout(HEAD_START_S):
+                await agent.bus.spoken.wait()
     await _let_callers_in(agent, group, listener)
     agent.projector.catch_up(await agent.store.unsettled(agent.clock.now() - FORGETTABLE))
     inform = keep_informed(agent.link, subjects.STREAM, lambda: _inform_bus(agent, next(moments)))

@@ -136,7 +136,6 @@ class Runs:
 
 
 async def _either(news: asyncio.Event, within_s: float) -> None:
-    try:
-        await asyncio.wait_for(news.wait(), within_s)
-    except TimeoutError:
-        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            await news.wait()

@@ -132,7 +132,8 @@ async def _listen(settings: GatewaySettings, link: NatsLink, bus: NatsBus) -> No
     if not settings.ingress.listens():
         return
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(bus.spoken.wait(), HEAD_START_S)
+        async with asyncio.timeout(HEAD_START_S):
+            await bus.spoken.wait()
     # FastAPI takes a quarter of a second to load, which calls that a crash interrupted must not wait for.
     from ductile_gateway.adapters.http_ingress_server import serve_ingress
 

@@ -4,12 +4,12 @@ What it is not: saying anything again, which is for who knows what was said.
 """
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-import nats.errors
-
+from groundwork.nats_errors import TryAgain
 from groundwork.nats_link import NatsLink
 
 LOOK_S = 0.5
@@ -20,7 +20,7 @@ class Sight:
     """The stream as it was seen, and over which connection."""
 
     reconnects: int
-    created: datetime | None
+    created: datetime
     first_seq: int
     last_seq: int
 
@@ -51,7 +51,8 @@ async def _look(link: NatsLink, stream: str) -> Sight | None:
         return None
     reconnects = link.reconnects
     try:
-        info = await link.jetstream.stream_info(stream)
-    except (nats.errors.Error, TimeoutError):
+        info = json.loads(await link.request(f"$JS.API.STREAM.INFO.{stream}", b""))
+        created, state = datetime.fromisoformat(info["created"]), info["state"]
+        return Sight(reconnects, created, state["first_seq"], state["last_seq"])
+    except (TryAgain, ValueError, KeyError):  # there is no such stream now, or no answer
         return None
-    return Sight(reconnects, info.created, info.state.first_seq, info.state.last_seq)

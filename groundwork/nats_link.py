@@ -198,11 +198,18 @@ class NatsLink:
         return True
 
     async def request(self, subject: str, body: bytes, *, timeout_s: float = 5.0) -> bytes:
-        """Ask a service, such as JetStream's API. Raises TryAgain when no answer comes."""
+        """Ask a service, such as JetStream's API. Raises TryAgain when no answer comes.
+
+        Not by the client's own request, whose timed wait may lose a cancel that comes with the answer (Python 3.11):
+        whoever asks in a loop would then never end.
+        """
         try:
-            return (await self._client.request(subject, body, timeout=timeout_s)).data
-        except nats.errors.Error as error:
+            answer = await self._ask(subject, body, {}, timeout_s)
+        except BusError as error:
             raise TryAgain(f"{subject}: {error}") from error
+        if answer.headers and answer.headers.get("Status") == "503":
+            raise TryAgain(f"{subject}: nobody is there to answer")
+        return answer.data
 
     async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
         """Core NATS, without an acknowledgement. The callback has to return soon: it holds up those behind it."""
@@ -273,7 +280,8 @@ class NatsLink:
         await asyncio.sleep(min(left, LONGEST_PAUSE, 0.05 * attempt))
         if not self.connected:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._watch.up.wait(), min(left, LONGEST_PAUSE))
+                async with asyncio.timeout(min(left, LONGEST_PAUSE)):
+                    await self._watch.up.wait()
 
     async def _check_that_a_stream_takes(self, subject: str) -> None:
         """Raises Misconfigured if the server knows of none; if it cannot tell, one may be on its way back."""

@@ -94,7 +94,7 @@ async def test_an_event_that_nobody_listens_to_arrives_unheard(hearing: DuctileU
 async def test_with_a_wrong_secret_an_event_waits_until_it_is_mended_and_says_what_to_mend(
     hearing: DuctileUnderTest,
 ) -> None:
-    async with a_sender(hearing, secret="another") as sender:  # noqa: S106 - one that is wrong
+    async with a_sender(hearing, secret="another-one-altogether") as sender:  # noqa: S106 - one that is wrong
         verdict = await sender.send(a_delivery(hearing))
     assert isinstance(verdict, NotYet)
     assert "403 'forbidden': the peer's secret in Ductile is not the one that is set here" in verdict.why

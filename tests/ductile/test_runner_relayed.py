@@ -151,7 +151,7 @@ async def test_an_event_that_nobody_listens_to_is_a_matter_of_configuration(
 @pytest.mark.parametrize(
     ("kind", "changed", "why"),
     [
-        ("probe.asked", {"secret": "another"}, "403: 'forbidden'"),
+        ("probe.asked", {"secret": "another-one-altogether"}, "403: 'forbidden'"),
         ("probe.asked", {"key_id": "v9"}, "403: 'relay key id mismatch'"),
         ("probe.asked", {"peer": "nobody"}, "403: 'unknown relay peer'"),
         ("probe.secret", {}, "422: 'event type not allowed for peer'"),

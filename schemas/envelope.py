@@ -36,6 +36,8 @@ class Misshapen(ValueError):
 
 def enveloped(subject: str, body: bytes, headers: Mapping[str, str]) -> bytes:
     """`body` in the envelope. Raises Misshapen."""
+    if body.startswith(f'{{"type":"{subject}","payload":'.encode()):
+        return body  # as our own services write it: read once, by the model
     message = object_in(body)
     if message is None or "payload" in message:
         return body

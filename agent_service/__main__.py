@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from groundwork import garbage
+from groundwork.service import garbage
 
 
 def main() -> None:

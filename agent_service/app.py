@@ -14,40 +14,40 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 
-from agent_service.adapters.argument_schemas import ArgumentSchemas, schema_flaw
-from agent_service.adapters.nats_artifacts import NatsArtifacts
-from agent_service.adapters.nats_bus import NatsBus, NatsIntake
-from agent_service.adapters.nats_callbacks import NatsCallbacks
-from agent_service.adapters.nats_missed import Missed
-from agent_service.adapters.nats_skills import NatsSkills
-from agent_service.adapters.nats_troubles import NatsTroubles
-from agent_service.adapters.owned_store import OwnedStore
-from agent_service.adapters.sqlite_store import SqliteStore
-from agent_service.adapters.system_clock import SystemClock
+from agent_service.api.feed import Feed
+from agent_service.api.runs import Runs
 from agent_service.background import Background
+from agent_service.bus.argument_schemas import ArgumentSchemas, schema_flaw
+from agent_service.bus.artifacts import NatsArtifacts
+from agent_service.bus.callbacks import NatsCallbacks
+from agent_service.bus.messages import NatsBus, NatsIntake
+from agent_service.bus.missed import Missed
+from agent_service.bus.skills import NatsSkills
+from agent_service.bus.troubles import NatsTroubles
+from agent_service.clock import SystemClock
 from agent_service.core.state import Status
 from agent_service.errors import Misconfigured, TryAgain
-from agent_service.feed import Feed
 from agent_service.foundations import Foundations, laid
 from agent_service.intake import COUNTED, Intake
 from agent_service.journal import Commit
-from agent_service.models import open_model
-from agent_service.outbox import Outbox
+from agent_service.models.opening import open_model
 from agent_service.pace import Pace
 from agent_service.ports import Model
-from agent_service.projections.projector import Projector
-from agent_service.projections.run_files import RunFiles
-from agent_service.projections.workspace import Workspace
+from agent_service.publisher import Outbox
 from agent_service.recovery import FORGETTABLE, Recovery
-from agent_service.runs import Runs
 from agent_service.settings import AgentSettings
 from agent_service.starter import Starter
+from agent_service.store.owned import OwnedStore
+from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.folder.projector import Projector
+from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.run_files import RunFiles
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
-from groundwork.counts import Counts
-from groundwork.keeping_informed import keep_informed
-from groundwork.lease import Lease
-from groundwork.nats_link import NatsLink
+from groundwork.nats.keeping_informed import keep_informed
+from groundwork.nats.lease import Lease
+from groundwork.nats.link import NatsLink
+from groundwork.service.counts import Counts
 from schemas import subjects
 
 HEAD_START_S = 0.5
@@ -238,11 +238,11 @@ async def _inform_bus(agent: Agent, forgotten_at: datetime) -> bool:
 async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket) -> None:
     """First by the bus, where a gateway asks whether runs go on; then by HTTP, which takes a third of a second to load:
     at the top of this file it would hold up what a crash interrupted."""
-    from agent_service.adapters.nats_service import serve_on_bus
+    from agent_service.api.micro_service import serve_on_bus
 
     await serve_on_bus(agent.link, agent.runs, trace_url=agent.settings.trace_url)
-    from agent_service.adapters.http_api import create_app
-    from agent_service.adapters.http_server import http_server
+    from agent_service.api.calls import create_app
+    from agent_service.api.server import http_server
 
     http = create_app(agent.runs, agent.files, lambda: readiness(agent), agent.settings, metrics=lambda: metrics(agent))
     group.create_task(http_server(http).serve(sockets=[listener]), name="http")

@@ -11,18 +11,19 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-from agent_service.adapters.nats_missed import MARK
-from agent_service.adapters.nats_topology import topology
-from agent_service.adapters.sqlite_store import SqliteStore
+from agent_service.bus.missed import MARK
+from agent_service.bus.topology import topology
 from agent_service.errors import Misconfigured
 from agent_service.settings import AgentSettings, HttpSettings
-from groundwork import nats_errors, nats_link
-from groundwork.hand_over import HAND_OVER_S, locked, once_free
-from groundwork.lease import Lease, hold
-from groundwork.lease_record import Owner, Role
-from groundwork.nats_link import NatsLink
-from groundwork.process_lock import AlreadyRunning
-from groundwork.topology import check_topology
+from agent_service.store.sqlite import SqliteStore
+from groundwork.nats import errors as nats_errors
+from groundwork.nats import link as nats_link
+from groundwork.nats.lease import Lease, hold
+from groundwork.nats.lease_record import Owner, Role
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import check_topology
+from groundwork.service.hand_over import HAND_OVER_S, locked, once_free
+from groundwork.service.process_lock import AlreadyRunning
 from schemas import subjects
 
 CONNECT_WITHIN_S = 10.0

@@ -23,7 +23,7 @@ from agent_service.errors import TryAgain, WakeConflict
 from agent_service.ports import Clock, Skills, Wake
 from agent_service.trace import trace_url
 from agent_service.turn import Turns
-from groundwork.counts import Counts
+from groundwork.service.counts import Counts
 from schemas import keys, subjects
 from schemas.envelope import Misshapen, enveloped, expected, object_in
 from schemas.events import (

@@ -16,8 +16,8 @@ from agent_service.core.events import TimerFired
 from agent_service.core.state import RunState
 from agent_service.errors import Damaged, TryAgain
 from agent_service.journal import Run
-from agent_service.outbox import Outbox
 from agent_service.ports import Archive, Clock, RunStore, Unperformed
+from agent_service.publisher import Outbox
 from agent_service.turn import Turns
 
 DUE_EVERY_S = 0.5

@@ -15,11 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits
 from agent_service.errors import Misconfigured
-from agent_service.model_settings import ModelSettings, Provider
-from groundwork import config_file
-from groundwork.config_problems import Misconfigured as ConfigProblems
-from groundwork.nats_config import NatsSection
-from groundwork.secret import fault_of
+from agent_service.models.settings import ModelSettings, Provider
+from groundwork.nats.config import NatsSection
+from groundwork.service import config_file
+from groundwork.service.config_problems import Misconfigured as ConfigProblems
+from groundwork.service.secret import fault_of
 
 SECTION = "agent"
 ENV_PREFIX = "AGENT_"

@@ -27,8 +27,8 @@ from agent_service.core.events import Event, ToolReturned, TurnBroke, WakeAccept
 from agent_service.core.state import RunState, Status
 from agent_service.errors import Damaged, Misconfigured, TryAgain, VersionMoved
 from agent_service.journal import Commit, Run
-from agent_service.outbox import Outbox
 from agent_service.ports import Clock, RunStore, Wake
+from agent_service.publisher import Outbox
 from agent_service.thinker import Thinker
 
 REMEMBERED_RUNS = 4096

@@ -16,15 +16,15 @@ from pathlib import Path
 
 import uvloop
 
-from ductile_gateway import ductile_service
-from ductile_gateway.adapters.argument_schemas import ArgumentSchemas
-from ductile_gateway.adapters.nats_bus import remedy
+from ductile_gateway.bus.messages import remedy
+from ductile_gateway.calls.argument_schemas import ArgumentSchemas
+from ductile_gateway.calls.offers import Offers
+from ductile_gateway.calls.toolbox import Tools, find_tools
+from ductile_gateway.ductile import service as ductile_service
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain, Unreachable
-from ductile_gateway.offers import Offers
 from ductile_gateway.settings import GatewaySettings, load
-from ductile_gateway.toolbox import Tools, find_tools
-from groundwork import garbage, json_log
-from groundwork.nats_errors import BusError
+from groundwork.nats.errors import BusError
+from groundwork.service import garbage, json_log
 from schemas.gateway_status import Finding
 
 DEFAULT_CONFIG = Path("agentic.yaml")

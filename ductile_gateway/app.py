@@ -15,38 +15,38 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ductile_gateway import ductile_service
-from ductile_gateway.adapters.argument_schemas import ArgumentSchemas
-from ductile_gateway.adapters.ductile_api import open_api
-from ductile_gateway.adapters.ductile_runner import DuctileRunner, open_runner
-from ductile_gateway.adapters.in_process_tools import InProcessTools
-from ductile_gateway.adapters.local_plugins import LocalPlugins
-from ductile_gateway.adapters.nats_artifacts import NatsArtifacts
-from ductile_gateway.adapters.nats_bus import NatsBus, NatsRequests
-from ductile_gateway.adapters.nats_prerequisites import ack_wait
-from ductile_gateway.adapters.nats_runs import NatsRuns
-from ductile_gateway.adapters.nats_service import Questions, serve_questions
-from ductile_gateway.adapters.owned_ledger import OwnedLedger
-from ductile_gateway.adapters.owned_runner import OwnedRunner
-from ductile_gateway.adapters.plugin_process import plugin_environment
-from ductile_gateway.adapters.sqlite_ledger import SqliteLedger, open_ledger
-from ductile_gateway.adapters.system_clock import SystemClock
-from ductile_gateway.answers import Answers
-from ductile_gateway.core.destinations import flaw_of
+from ductile_gateway.bus.messages import NatsBus, NatsRequests
+from ductile_gateway.bus.micro_service import Questions, serve_questions
+from ductile_gateway.bus.prerequisites import ack_wait
+from ductile_gateway.calls.answers import Answers
+from ductile_gateway.calls.argument_schemas import ArgumentSchemas
+from ductile_gateway.calls.artifact_bucket import NatsArtifacts
+from ductile_gateway.calls.in_process_tools import InProcessTools
+from ductile_gateway.calls.lanes import Lanes
+from ductile_gateway.calls.offers import Offers
+from ductile_gateway.calls.owned_runner import OwnedRunner
+from ductile_gateway.calls.relay import Relay
+from ductile_gateway.calls.runs import NatsRuns
+from ductile_gateway.calls.toolbox import Tools, tools_at_last
+from ductile_gateway.clock import SystemClock
+from ductile_gateway.ductile import service as ductile_service
+from ductile_gateway.ductile.api import open_api
+from ductile_gateway.ductile.runner import DuctileRunner, open_runner
 from ductile_gateway.foundations import Foundations, laid
-from ductile_gateway.lanes import Lanes
-from ductile_gateway.offers import Offers
-from ductile_gateway.outbound_service import serve_outbound
+from ductile_gateway.outbound.destinations import flaw_of
+from ductile_gateway.outbound.service import serve_outbound
+from ductile_gateway.plugins.process import plugin_environment
+from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import Artifacts, ToolRunner
-from ductile_gateway.relay import Relay
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.status import Look, Status, look_at_offers, look_at_store
+from ductile_gateway.store.ledger import SqliteLedger, open_ledger
+from ductile_gateway.store.owned_ledger import OwnedLedger
 from ductile_gateway.tidying import keep_tidy
-from ductile_gateway.toolbox import Tools, tools_at_last
-from groundwork.artifact_bucket import ArtifactBucket
-from groundwork.installed import installed_version
-from groundwork.keeping_informed import keep_informed
-from groundwork.nats_link import NatsLink
+from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.keeping_informed import keep_informed
+from groundwork.nats.link import NatsLink
+from groundwork.service.installed import installed_version
 from schemas import subjects
 from schemas.gateway_status import Finding
 
@@ -135,7 +135,7 @@ async def _listen(settings: GatewaySettings, link: NatsLink, bus: NatsBus) -> No
         async with asyncio.timeout(HEAD_START_S):
             await bus.spoken.wait()
     # FastAPI takes a quarter of a second to load, which calls that a crash interrupted must not wait for.
-    from ductile_gateway.adapters.http_ingress_server import serve_ingress
+    from ductile_gateway.ingress.server import serve_ingress
 
     await serve_ingress(
         settings.ingress,

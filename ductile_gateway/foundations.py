@@ -10,17 +10,17 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-from ductile_gateway.adapters.nats_bus import remedy
-from ductile_gateway.adapters.nats_prerequisites import require
+from ductile_gateway.bus.messages import remedy
+from ductile_gateway.bus.prerequisites import require
+from ductile_gateway.calls.inheritance import NOTHING, Inheritance
 from ductile_gateway.errors import Misconfigured
-from ductile_gateway.inheritance import NOTHING, Inheritance
 from ductile_gateway.settings import GatewaySettings
-from groundwork.hand_over import HAND_OVER_S, locked
-from groundwork.lease import Lease, hold
-from groundwork.lease_record import Owner, Record, Role
-from groundwork.nats_errors import BusError
-from groundwork.nats_link import NatsLink, connect
-from groundwork.process_lock import AlreadyRunning
+from groundwork.nats.errors import BusError
+from groundwork.nats.lease import Lease, hold
+from groundwork.nats.lease_record import Owner, Record, Role
+from groundwork.nats.link import NatsLink, connect
+from groundwork.service.hand_over import HAND_OVER_S, locked
+from groundwork.service.process_lock import AlreadyRunning
 from schemas import subjects
 
 ROLE = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from ductile_gateway.core.asked import Asked
-from ductile_gateway.core.calls import ToolCall, Verdict
-from ductile_gateway.core.entries import Answer, Intent, Past
+from ductile_gateway.calls.asked import Asked
+from ductile_gateway.calls.call import ToolCall, Verdict
+from ductile_gateway.calls.entries import Answer, Intent, Past
 
 Check = Callable[[], Awaitable[None]]
 """Asked right before a tool is started. What it raises is raised, and nothing is started."""

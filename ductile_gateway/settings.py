@@ -10,14 +10,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from ductile_gateway.core.catalog import ToolChoice
-from ductile_gateway.ductile_settings import DuctileSettings
+from ductile_gateway.calls.catalog import ToolChoice
+from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.errors import Misconfigured
-from ductile_gateway.ingress_settings import IngressSettings
-from ductile_gateway.outbound_settings import OutboundSettings
-from groundwork import config_file
-from groundwork.config_problems import Misconfigured as ConfigProblems
-from groundwork.nats_config import NatsSection
+from ductile_gateway.ingress.settings import IngressSettings
+from ductile_gateway.outbound.settings import OutboundSettings
+from groundwork.nats.config import NatsSection
+from groundwork.service import config_file
+from groundwork.service.config_problems import Misconfigured as ConfigProblems
 from schemas.events import ToolName
 
 SECTION = "gateway"

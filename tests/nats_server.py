@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from groundwork.embedded_nats import EmbeddedNats
-from groundwork.nats_link import NatsLink, connect
-from groundwork.nats_settings import NatsSettings
-from groundwork.topology import ConsumerSpec, StreamSpec, Topology, create_missing
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.settings import NatsSettings
+from groundwork.nats.topology import ConsumerSpec, StreamSpec, Topology, create_missing
 
 DAY = 86400.0
 

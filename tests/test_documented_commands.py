@@ -13,9 +13,9 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-from agent_service.adapters.scripted_model import _ANSWERS, Condition, Fault, Rule
 from agent_service.cli.main import app
-from agent_service.dev import DevOptions, stack
+from agent_service.models.scripted_model import _ANSWERS, Condition, Fault, Rule
+from agent_service.workbench.dev import DevOptions, stack
 from tests import nats_cli
 from tests.cli.calling import clean
 from tests.nats_server import server_with

@@ -10,7 +10,7 @@ import httpx2
 
 from agent_service.cli.complaints import Refused
 from agent_service.cli.exits import Exit
-from groundwork.address import without_login
+from groundwork.service.address import without_login
 
 CONNECT_WITHIN_S = 5.0
 ANSWER_WITHIN_S = 20.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from agent_service.cli.exits import Exit
 from agent_service.errors import Misconfigured, TryAgain
-from groundwork import nats_errors
+from groundwork.nats import errors as nats_errors
 
 
 class Refused(Exception):

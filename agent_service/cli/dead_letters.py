@@ -13,14 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_service import settings
-from agent_service.adapters.nats_dead_letters import NatsDeadLetters
+from agent_service.bus.dead_letters import NatsDeadLetters
+from agent_service.bus.letters import DeadLetter, Stored, obstacle
 from agent_service.cli import configuration, output
 from agent_service.cli.complaints import Refused
 from agent_service.cli.exits import Exit
-from agent_service.dead_letters import DeadLetter, Stored, obstacle
-from agent_service.projections.plain import instant, one_line, visible
-from groundwork import nats_errors, nats_link
-from groundwork.publishing import Published
+from agent_service.telling.plain import instant, one_line, visible
+from groundwork.nats import errors as nats_errors
+from groundwork.nats import link as nats_link
+from groundwork.nats.publishing import Published
 
 CONNECT_WITHIN_S = 5.0
 LONGEST_CELL = 120

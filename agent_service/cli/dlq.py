@@ -67,7 +67,7 @@ def drop(numbers: Numbers, config: ConfigNearby = None, as_json: AsJson = False)
 def _run(work: Coroutine[Any, Any, None]) -> None:
     import asyncio
 
-    from groundwork import json_log
+    from groundwork.service import json_log
 
     json_log.set_up("ERROR", "text", redact=())  # what the parts below log, the command says in its own words
     asyncio.run(work)

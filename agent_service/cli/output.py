@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from agent_service.projections.plain import json_visible
+from agent_service.telling.plain import json_visible
 
 WIDTH_OF_A_FILE = 120
 """Columns of what is drawn into a file or pipe."""

@@ -14,8 +14,8 @@ from agent_service.cli.configuration import told
 from agent_service.cli.exits import Exit
 from agent_service.cli.records import Records, Sources, artifacts_of, bus_when_needed, records
 from agent_service.journal import flaw_in_chain
-from agent_service.projections.outputs import NamedArtifact
-from agent_service.projections.projector import Projector
+from agent_service.telling.folder.projector import Projector
+from agent_service.telling.outputs import NamedArtifact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

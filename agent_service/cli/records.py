@@ -11,23 +11,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent_service import settings
-from agent_service.adapters.nats_artifacts import NatsArtifacts
-from agent_service.adapters.sql.database import open_for_reading
-from agent_service.adapters.sqlite_store import SqliteStore
+from agent_service.bus.artifacts import NatsArtifacts
 from agent_service.cli import configuration
 from agent_service.cli.complaints import Refused
 from agent_service.cli.exits import Exit
 from agent_service.errors import Misconfigured
 from agent_service.journal import Entry
 from agent_service.ports import Artifacts
-from agent_service.projections.disk import TooLarge, Unsafe
-from agent_service.projections.moments import retell
-from agent_service.projections.outputs import NamedArtifact, is_artifact_path, named_artifacts
-from agent_service.projections.places import IllegalName, checked
-from agent_service.projections.workspace import Workspace
 from agent_service.settings import AgentSettings
-from groundwork import nats_errors, nats_link
-from groundwork.nats_link import NatsLink
+from agent_service.store.sql.database import open_for_reading
+from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.folder.disk import TooLarge, Unsafe
+from agent_service.telling.folder.places import IllegalName, checked
+from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.moments import retell
+from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
+from groundwork.nats import errors as nats_errors
+from groundwork.nats import link as nats_link
+from groundwork.nats.link import NatsLink
 
 CONNECT_WITHIN_S = 2.0
 

@@ -12,7 +12,7 @@ from agent_service.cli import configuration
 from agent_service.cli.complaints import complaint_of
 from agent_service.cli.exits import Exit
 from agent_service.errors import Misconfigured
-from groundwork import garbage, json_log
+from groundwork.service import garbage, json_log
 
 log = logging.getLogger(__name__)
 

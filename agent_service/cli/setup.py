@@ -4,14 +4,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from agent_service import settings
-from agent_service.adapters.nats_topology import reserved_gib, topology
+from agent_service.bus.topology import reserved_gib, topology
 from agent_service.cli import configuration, output
 from agent_service.cli.exits import Exit
 from agent_service.errors import Misconfigured
-from agent_service.projections.plain import one_line
-from groundwork import nats_link
-from groundwork.nats_errors import BusFull
-from groundwork.topology import Finding, create_missing
+from agent_service.telling.plain import one_line
+from groundwork.nats import link as nats_link
+from groundwork.nats.errors import BusFull
+from groundwork.nats.topology import Finding, create_missing
 
 CONNECT_WITHIN_S = 5.0
 

@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_service.cli.client import Json
-from agent_service.projections.executions import Execution
-from agent_service.projections.plain import one_line, visible
+from agent_service.telling.executions import Execution
+from agent_service.telling.plain import one_line, visible
 
 Took = dict[int, timedelta]
 """How long each step took, or takes until now, by its number."""

@@ -8,9 +8,9 @@ from typing import Any
 from agent_service.cli.doctor.check import Check
 from agent_service.cli.doctor.report import examine, on_this_machine
 from agent_service.settings import load
-from groundwork.nats_errors import BusError
-from groundwork.nats_link import connect
-from groundwork.nats_settings import NatsSettings
+from groundwork.nats.errors import BusError
+from groundwork.nats.link import connect
+from groundwork.nats.settings import NatsSettings
 
 NOWHERE = "nats://127.0.0.1:1"
 ITS_PASSWORD = "the-password-of-the-agent"  # noqa: S105 - of the server of these tests

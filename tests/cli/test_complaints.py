@@ -5,7 +5,7 @@ import pytest
 from agent_service.cli.complaints import Refused, complaint_of
 from agent_service.cli.exits import Exit
 from agent_service.errors import Misconfigured, TryAgain
-from groundwork import nats_errors
+from groundwork.nats import errors as nats_errors
 
 
 def caused(error: Exception, cause: Exception) -> Exception:

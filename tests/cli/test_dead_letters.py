@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from agent_service.adapters.nats_bus import NatsIntake
-from agent_service.adapters.nats_dead_letters import NatsDeadLetters, retry_id
-from agent_service.adapters.nats_topology import topology
 from agent_service.background import Background
+from agent_service.bus.dead_letters import NatsDeadLetters, retry_id
+from agent_service.bus.messages import NatsIntake
+from agent_service.bus.topology import topology
 from agent_service.cli.dead_letters import who
 from agent_service.cli.exits import Exit
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits
 from agent_service.intake import COUNTED, Intake
-from groundwork.counts import Counts
-from groundwork.embedded_nats import EmbeddedNats
-from groundwork.nats_link import NatsLink
-from groundwork.topology import StreamSpec, Topology, create_missing
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import StreamSpec, Topology, create_missing
+from groundwork.service.counts import Counts
 from schemas import keys, subjects
 from tests.cli.calling import Called, agentic_here
 from tests.nats_server import until

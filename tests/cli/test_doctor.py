@@ -10,15 +10,15 @@ from typing import Any, Literal
 
 import pytest
 
-from agent_service.adapters.nats_dead_letters import NatsDeadLetters
-from agent_service.adapters.nats_topology import topology
-from agent_service.adapters.sqlite_store import SqliteStore
+from agent_service.bus.dead_letters import NatsDeadLetters
+from agent_service.bus.topology import topology
 from agent_service.cli.doctor.bus import clock
 from agent_service.cli.doctor.check import ok
 from agent_service.cli.doctor.report import examine, settings_in_force
-from groundwork.embedded_nats import EmbeddedNats
-from groundwork.nats_link import NatsLink
-from groundwork.topology import create_missing
+from agent_service.store.sqlite import SqliteStore
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import create_missing
 from schemas import subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from tests.cli.calling import agentic, interrupt, started

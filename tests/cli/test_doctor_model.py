@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from agent_service.cli.doctor.model import model
-from agent_service.model_settings import ModelSettings, PhaseSettings
+from agent_service.models.settings import ModelSettings, PhaseSettings
 from tests.models.fake_anthropic import FakeAnthropic
 from tests.models.model_house import KEY
 

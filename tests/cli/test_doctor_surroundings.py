@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from groundwork.embedded_nats import EmbeddedNats
+from groundwork.nats.embedded import EmbeddedNats
 from tests.cli.calling import agentic, interrupt, started
 from tests.cli.examined import configured, found, up
 from tests.nats_server import server_with

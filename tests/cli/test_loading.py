@@ -43,7 +43,7 @@ def test_a_client_loads_no_server(arguments: tuple[str, ...]) -> None:
 
 AFTER_THE_RUNS = {
     *("fastapi", "starlette", "uvicorn", "httpx2", "typer", "rich", "jinja2", "nats.micro", "anthropic", "openai"),
-    *("agent_service.adapters.http_server", "agent_service.adapters.http_api", "agent_service.cli.main"),
+    *("agent_service.api.server", "agent_service.api.calls", "agent_service.cli.main"),
 }
 
 

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.adapters.nats_topology import topology
-from agent_service.adapters.sqlite_store import SqliteStore
+from agent_service.bus.topology import topology
 from agent_service.cli.complaints import Refused, complaint_of
 from agent_service.cli.exits import Exit
 from agent_service.cli.rebuild import rebuild
 from agent_service.cli.verify import verify
 from agent_service.errors import Misconfigured
 from agent_service.journal import Commit
-from agent_service.projections.projector import Projector
-from agent_service.projections.workspace import Workspace
-from groundwork.artifact_bucket import ArtifactBucket
-from groundwork.embedded_nats import EmbeddedNats
-from groundwork.nats_link import NatsLink
-from groundwork.topology import create_missing
+from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.folder.projector import Projector
+from agent_service.telling.folder.workspace import Workspace
+from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import create_missing
 from schemas import subjects
 from tests.cli.calling import agentic
 from tests.core.cues import RUN_ID

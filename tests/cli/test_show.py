@@ -13,7 +13,7 @@ from agent_service.cli.complaints import Refused
 from agent_service.cli.exits import Exit
 from agent_service.cli.follow import Lines
 from agent_service.cli.stopwatch import Stopwatch
-from agent_service.projections.views import entry_views, run_view
+from agent_service.telling.views import entry_views, run_view
 from tests.projections.journals import commits_of, worked_example
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt.exe\u2066\u200b\r\b [red]markup[/red] :skull:"

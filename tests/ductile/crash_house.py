@@ -4,19 +4,19 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 
-from ductile_gateway.adapters.ductile_api import DuctileApi
-from ductile_gateway.adapters.ductile_events import DuctileEvents
-from ductile_gateway.adapters.ductile_late import LateJobs
-from ductile_gateway.adapters.ductile_queue import DuctileQueue
-from ductile_gateway.adapters.ductile_runner import DuctileRunner
-from ductile_gateway.adapters.ductile_search import JobSearch
-from ductile_gateway.adapters.ductile_starts import ApiStarts, Starts
-from ductile_gateway.adapters.ductile_watch import JobWatch, Pace
-from ductile_gateway.adapters.sqlite_receipts import Receipt, SqliteReceipts, Way
-from ductile_gateway.adapters.system_clock import SystemClock
-from ductile_gateway.core.ductile_catalog import DuctileTools
-from ductile_gateway.ductile_settings import DuctileSettings
+from ductile_gateway.clock import SystemClock
+from ductile_gateway.ductile.api import DuctileApi
+from ductile_gateway.ductile.catalog import DuctileTools
+from ductile_gateway.ductile.events import DuctileEvents
+from ductile_gateway.ductile.late import LateJobs
+from ductile_gateway.ductile.queue import DuctileQueue
+from ductile_gateway.ductile.runner import DuctileRunner
+from ductile_gateway.ductile.search import JobSearch
+from ductile_gateway.ductile.settings import DuctileSettings
+from ductile_gateway.ductile.starts import ApiStarts, Starts
+from ductile_gateway.ductile.watch import JobWatch, Pace
 from ductile_gateway.errors import TryAgain
+from ductile_gateway.store.receipts import Receipt, SqliteReceipts, Way
 from tests.gateway.parts import World, a_request, asked_for
 
 BRISK = Pace(first_s=0.001, most_s=0.004, patience_s=0.05, settle_s=0.005, in_flight_s=0.01)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from groundwork.embedded_nats import EmbeddedNats
-from groundwork.nats_link import NatsLink, connect
-from groundwork.nats_settings import NatsSettings
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.settings import NatsSettings
 from schemas import keys
 from schemas.events import ToolRequest, ToolResult
 from tests.ductile.cut_wire import Rules, wire

@@ -12,13 +12,13 @@ from typing import Any
 
 import httpx2
 
-from ductile_gateway.adapters.ductile_api import open_api
-from ductile_gateway.adapters.ductile_runner import DuctileRunner, open_runner
-from ductile_gateway.adapters.ductile_watch import Pace
-from ductile_gateway.adapters.system_clock import SystemClock
-from ductile_gateway.core.calls import ToolCall, ToolOutcome, Verdict
-from ductile_gateway.core.ductile_catalog import DuctileTools
-from ductile_gateway.ductile_settings import DuctileSettings
+from ductile_gateway.calls.call import ToolCall, ToolOutcome, Verdict
+from ductile_gateway.clock import SystemClock
+from ductile_gateway.ductile.api import open_api
+from ductile_gateway.ductile.catalog import DuctileTools
+from ductile_gateway.ductile.runner import DuctileRunner, open_runner
+from ductile_gateway.ductile.settings import DuctileSettings
+from ductile_gateway.ductile.watch import Pace
 from tests.ductile.under_test import DuctileUnderTest
 
 PATIENCE_S = 20.0

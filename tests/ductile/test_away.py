@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ductile_gateway.adapters.ductile_watch import Pace
-from ductile_gateway.core.calls import ToolCall
+from ductile_gateway.calls.call import ToolCall
+from ductile_gateway.ductile.watch import Pace
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.runner_house import PATIENCE_S, QUICK, a_call, eventually, gateway, outcome
 

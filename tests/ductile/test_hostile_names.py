@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ductile_gateway.adapters.ductile_api import Refused, open_api
-from ductile_gateway.core.asked import Unacceptable, read_request
-from ductile_gateway.core.catalog import ToolChoice
-from ductile_gateway.core.ductile_catalog import wanted
-from ductile_gateway.relay import Relay
+from ductile_gateway.calls.asked import Unacceptable, read_request
+from ductile_gateway.calls.catalog import ToolChoice
+from ductile_gateway.calls.relay import Relay
+from ductile_gateway.ductile.api import Refused, open_api
+from ductile_gateway.ductile.catalog import wanted
 from ductile_gateway.settings import GatewaySettings
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import RESERVED_KEYS

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from ductile_gateway.adapters.system_clock import SystemClock
+from ductile_gateway.clock import SystemClock
 from schemas import keys
 from tests.ductile.conftest import NO_BINARY
 from tests.ductile.real import RealDuctile

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ductile_gateway.adapters.ductile_late import FOR, LateJobs, Tell
-from ductile_gateway.adapters.ductile_runner import DuctileRunner
-from ductile_gateway.adapters.ductile_watch import Job
-from ductile_gateway.adapters.sqlite_receipts import open_receipts
-from ductile_gateway.core.calls import ToolCall, ToolOutcome, Unknown, Verdict
-from ductile_gateway.core.jobs import Going
+from ductile_gateway.calls.call import ToolCall, ToolOutcome, Unknown, Verdict
+from ductile_gateway.ductile.jobs import Going
+from ductile_gateway.ductile.late import FOR, LateJobs, Tell
+from ductile_gateway.ductile.runner import DuctileRunner
+from ductile_gateway.ductile.watch import Job
 from ductile_gateway.errors import TryAgain
+from ductile_gateway.store.receipts import open_receipts
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.runner_house import a_call, eventually, gateway, outcome
 from tests.ductile.under_test import DuctileUnderTest

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import yaml
 
-from agent_service.dev import DevOptions, DevStack, stack
+from agent_service.workbench.dev import DevOptions, DevStack, stack
 from tests.cli.calling import agentic
 from tests.ductile.circle_script import SCRIPT
 from tests.ductile.fake import FakeDuctile

@@ -11,15 +11,15 @@ from typing import Any
 import httpx2
 import pytest
 
-from ductile_gateway.adapters.ductile_api import Away, open_api
-from ductile_gateway.adapters.ductile_late import LateJobs
-from ductile_gateway.adapters.ductile_probe import look_at
-from ductile_gateway.adapters.ductile_runner import open_runner
-from ductile_gateway.adapters.ductile_watch import Job
-from ductile_gateway.adapters.sqlite_receipts import Way, open_receipts
-from ductile_gateway.adapters.system_clock import SystemClock
-from ductile_gateway.core.calls import ToolCall, ToolOutcome, Unknown, Verdict
-from ductile_gateway.ductile_settings import DuctileSettings
+from ductile_gateway.calls.call import ToolCall, ToolOutcome, Unknown, Verdict
+from ductile_gateway.clock import SystemClock
+from ductile_gateway.ductile.api import Away, open_api
+from ductile_gateway.ductile.late import LateJobs
+from ductile_gateway.ductile.probe import look_at
+from ductile_gateway.ductile.runner import open_runner
+from ductile_gateway.ductile.settings import DuctileSettings
+from ductile_gateway.ductile.watch import Job
+from ductile_gateway.store.receipts import Way, open_receipts
 from schemas.gateway_status import Finding
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.runner_house import NO_TOOLS, PATIENCE_S, QUICK, a_call, eventually, gateway, outcome, settings_for

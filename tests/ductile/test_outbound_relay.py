@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.adapters.relay_sender import RelaySender, open_relay_sender
-from ductile_gateway.adapters.system_clock import SystemClock
-from ductile_gateway.core.deliveries import Arrived, Delivery, Never, NotYet, deliveries_of
-from ductile_gateway.outbound_service import audience
-from ductile_gateway.outbound_settings import OutboundSettings, RelaySettings
+from ductile_gateway.clock import SystemClock
+from ductile_gateway.outbound.deliveries import Arrived, Delivery, Never, NotYet, deliveries_of
+from ductile_gateway.outbound.relay_sender import RelaySender, open_relay_sender
+from ductile_gateway.outbound.service import audience
+from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
 from ductile_gateway.ports import Clock
 from tests.ductile.calling import finished
 from tests.ductile.conftest import NO_BINARY

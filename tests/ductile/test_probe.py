@@ -2,8 +2,8 @@
 
 import pytest
 
-from ductile_gateway.adapters.ductile_api import Away, open_api
-from ductile_gateway.adapters.ductile_probe import look_at
+from ductile_gateway.ductile.api import Away, open_api
+from ductile_gateway.ductile.probe import look_at
 from schemas.gateway_status import Finding
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.runner_house import settings_for

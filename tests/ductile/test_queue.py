@@ -11,10 +11,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from ductile_gateway.adapters.ductile_api import open_api
-from ductile_gateway.adapters.ductile_queue import FRESH_FOR, DuctileQueue
-from ductile_gateway.core.calls import NeverStarted
-from ductile_gateway.ductile_settings import DuctileSettings
+from ductile_gateway.calls.call import NeverStarted
+from ductile_gateway.ductile.api import open_api
+from ductile_gateway.ductile.queue import FRESH_FOR, DuctileQueue
+from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.errors import TryAgain
 from tests.ductile.fake import FakeDuctile, held
 from tests.ductile.runner_house import a_call, eventually, gateway, outcome

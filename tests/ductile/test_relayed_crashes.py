@@ -14,12 +14,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from ductile_gateway.adapters.ductile_api import DuctileApi, open_api
-from ductile_gateway.adapters.ductile_relay_starts import open_relay_starts
-from ductile_gateway.adapters.ductile_starts import Starts
-from ductile_gateway.adapters.sqlite_receipts import SqliteReceipts, open_receipts
-from ductile_gateway.adapters.system_clock import SystemClock
-from ductile_gateway.ductile_settings import DuctileSettings
+from ductile_gateway.clock import SystemClock
+from ductile_gateway.ductile.api import DuctileApi, open_api
+from ductile_gateway.ductile.relay_starts import open_relay_starts
+from ductile_gateway.ductile.settings import DuctileSettings
+from ductile_gateway.ductile.starts import Starts
+from ductile_gateway.store.receipts import SqliteReceipts, open_receipts
 from tests.ductile.crash_house import Course, Killed, a_runner, live
 from tests.gateway.parts import World, outcomes
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.adapters.ductile_api import open_api
-from ductile_gateway.core.ductile_catalog import Declared, read_tools
+from ductile_gateway.ductile.api import open_api
+from ductile_gateway.ductile.catalog import Declared, read_tools
 from tests.ductile.conftest import NO_BINARY
 from tests.ductile.real import RealDuctile
 from tests.ductile.runner_house import a_call, gateway, outcome, settings_for

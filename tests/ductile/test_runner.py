@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.adapters.ductile_api import open_api
-from ductile_gateway.adapters.ductile_discovery import discover_tools
-from ductile_gateway.core.calls import AlreadyStarted, NeverStarted, ToolCall, Unknown
-from ductile_gateway.core.catalog import ToolChoice
-from ductile_gateway.core.ductile_catalog import DuctileTools
+from ductile_gateway.calls.call import AlreadyStarted, NeverStarted, ToolCall, Unknown
+from ductile_gateway.calls.catalog import ToolChoice
+from ductile_gateway.ductile.api import open_api
+from ductile_gateway.ductile.catalog import DuctileTools
+from ductile_gateway.ductile.discovery import discover_tools
 from ductile_gateway.errors import Misconfigured, TryAgain
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.runner_house import a_call, eventually, gateway, outcome, settings_for, until

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from ductile_gateway.adapters.ductile_api import (
+from ductile_gateway.ductile.api import (
     MOST_BYTES,
     Away,
     DuctileApi,
@@ -20,9 +20,9 @@ from ductile_gateway.adapters.ductile_api import (
     Unreadable,
     open_api,
 )
-from ductile_gateway.adapters.sqlite_receipts import FILE, Receipt, open_receipts
-from ductile_gateway.ductile_settings import DuctileSettings
+from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.errors import Misconfigured
+from ductile_gateway.store.receipts import FILE, Receipt, open_receipts
 
 SETTINGS = DuctileSettings.model_validate({"url": "http://localhost:1/base", "token": "the-token"})
 ACCEPTED = httpx2.Response(202, json={"job_id": "j-1"})

@@ -12,9 +12,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from ductile_gateway.adapters.ductile_api import open_api
-from ductile_gateway.adapters.sqlite_receipts import SqliteReceipts, open_receipts
-from ductile_gateway.ductile_settings import DuctileSettings
+from ductile_gateway.ductile.api import open_api
+from ductile_gateway.ductile.settings import DuctileSettings
+from ductile_gateway.store.receipts import SqliteReceipts, open_receipts
 from tests.ductile.crash_house import Course, Killed, a_runner, live
 from tests.gateway.parts import World, outcomes
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.adapters.ductile_watch import Pace
-from ductile_gateway.core.calls import ToolOutcome, Unknown
-from ductile_gateway.core.ductile_catalog import DuctileTools
+from ductile_gateway.calls.call import ToolOutcome, Unknown
+from ductile_gateway.ductile.catalog import DuctileTools
+from ductile_gateway.ductile.watch import Pace
 from ductile_gateway.errors import TryAgain
 from tests.ductile.fake import (
     FakeDuctile,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.adapters.sqlite_receipts import open_receipts
-from ductile_gateway.core.calls import NeverStarted, ToolCall, Unknown
+from ductile_gateway.calls.call import NeverStarted, ToolCall, Unknown
 from ductile_gateway.errors import TryAgain
+from ductile_gateway.store.receipts import open_receipts
 from tests.ductile.calling import finished
 from tests.ductile.fake import FakeDuctile, Outcome, answers, held
 from tests.ductile.runner_house import a_call, eventually, gateway, outcome, until

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.core.calls import NeverStarted, Unknown
-from ductile_gateway.core.ductile_answers import own_refusal
+from ductile_gateway.calls.call import NeverStarted, Unknown
+from ductile_gateway.ductile.answers import own_refusal
 from ductile_gateway.errors import TryAgain
 from tests.ductile.cut_wire import Rule, Rules, Way, wire
 from tests.ductile.fake import FakeDuctile, answers

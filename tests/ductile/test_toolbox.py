@@ -10,16 +10,16 @@ from typing import Any
 import httpx2
 import pytest
 
-from ductile_gateway.adapters.argument_schemas import ArgumentSchemas
-from ductile_gateway.adapters.ductile_api import open_api
-from ductile_gateway.adapters.ductile_discovery import discover_tools
-from ductile_gateway.core.catalog import ToolChoice
-from ductile_gateway.core.ductile_catalog import DuctileTools
-from ductile_gateway.ductile_settings import DuctileSettings
+from ductile_gateway.calls.argument_schemas import ArgumentSchemas
+from ductile_gateway.calls.catalog import ToolChoice
+from ductile_gateway.calls.offers import Offers
+from ductile_gateway.calls.toolbox import find_tools, keep_fresh, tools_at_last
+from ductile_gateway.ductile.api import open_api
+from ductile_gateway.ductile.catalog import DuctileTools
+from ductile_gateway.ductile.discovery import discover_tools
+from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.errors import Misconfigured
-from ductile_gateway.offers import Offers
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.toolbox import find_tools, keep_fresh, tools_at_last
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.fake.wire import Answer
 from tests.ductile.runner_house import eventually

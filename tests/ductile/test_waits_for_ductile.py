@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from agent_service.dev import stack
+from agent_service.workbench.dev import stack
 from tests.cli.calling import agentic
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.test_late_in_the_journal import options

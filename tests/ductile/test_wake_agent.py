@@ -10,7 +10,7 @@ import httpx2
 import pytest
 import yaml
 
-from agent_service.dev import DevOptions, DevStack, stack
+from agent_service.workbench.dev import DevOptions, DevStack, stack
 from tests.ductile.sample_house import WAKE_TOKEN, eventually, in_place
 from tests.e2e.bodies import ENDED, PROBES, recording
 from tests.nats_server import until

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from agent_service.settings import TokenSettings
-from ductile_gateway.ingress_settings import IngressSettings
-from ductile_gateway.outbound_settings import OutboundSettings
+from ductile_gateway.ingress.settings import IngressSettings
+from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.settings import GatewaySettings
 from tests.ductile.sample_house import AGENTIC, ROOT, SAMPLES, guide_relay, guide_settings, guide_webhooks
 

@@ -9,10 +9,10 @@ from typing import Any
 import httpx2
 import yaml
 
-from agent_service.dev import DevOptions, DevStack, stack
-from groundwork import nats_link
-from groundwork.nats_link import NatsLink
-from groundwork.nats_settings import NatsSettings
+from agent_service.workbench.dev import DevOptions, DevStack, stack
+from groundwork.nats import link as nats_link
+from groundwork.nats.link import NatsLink
+from groundwork.nats.settings import NatsSettings
 from schemas import subjects
 from tests.nats_server import until
 

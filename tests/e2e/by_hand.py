@@ -15,12 +15,12 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import api
 
-from agent_service.adapters.nats_topology import topology
-from agent_service.dev import Service, free_port
-from groundwork import nats_link
-from groundwork.nats_link import NatsLink
-from groundwork.nats_settings import NatsSettings
-from groundwork.topology import create_missing
+from agent_service.bus.topology import topology
+from agent_service.workbench.dev import Service, free_port
+from groundwork.nats import link as nats_link
+from groundwork.nats.link import NatsLink
+from groundwork.nats.settings import NatsSettings
+from groundwork.nats.topology import create_missing
 from schemas import subjects
 from tests.e2e.bodies import ENDED, FRAME
 from tests.nats_server import server_with, until

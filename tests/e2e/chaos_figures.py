@@ -29,15 +29,15 @@ from typing import Any
 
 import yaml
 
-from agent_service.dev import DevOptions, DevStack, Service, stack
-from groundwork import nats_link
-from groundwork.delivery import Delivery
-from groundwork.nats_errors import TryAgain
-from groundwork.nats_link import NatsLink
-from groundwork.nats_settings import NatsSettings
-from groundwork.pull_loop import consume
-from groundwork.settling import DeadLetters
-from groundwork.topology import ConsumerSpec, Topology, create_missing
+from agent_service.workbench.dev import DevOptions, DevStack, Service, stack
+from groundwork.nats import link as nats_link
+from groundwork.nats.delivery import Delivery
+from groundwork.nats.errors import TryAgain
+from groundwork.nats.link import NatsLink
+from groundwork.nats.pull_loop import consume
+from groundwork.nats.settings import NatsSettings
+from groundwork.nats.settling import DeadLetters
+from groundwork.nats.topology import ConsumerSpec, Topology, create_missing
 from schemas import keys, subjects
 
 STEPS = 5

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from ductile_gateway.adapters.nats_runs import NatsRuns
-from groundwork import nats_link
-from groundwork.nats_settings import NatsSettings
+from ductile_gateway.calls.runs import NatsRuns
+from groundwork.nats import link as nats_link
+from groundwork.nats.settings import NatsSettings
 from tests.e2e.bodies import lines, recording, running, to_the_end, touch, wake
 from tests.nats_server import until
 

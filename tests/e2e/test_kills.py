@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.dev import DevStack, Service
-from groundwork import nats_link
-from groundwork.nats_settings import NatsSettings
+from agent_service.workbench.dev import DevStack, Service
+from groundwork.nats import link as nats_link
+from groundwork.nats.settings import NatsSettings
 from schemas import subjects
 from tests.e2e.bodies import lines, on_the_bus, recording, running, to_the_end, touch, wake
 from tests.nats_server import until

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from agent_service.dev import DevStack
+from agent_service.workbench.dev import DevStack
 from tests.e2e.bodies import running, to_the_end, view, wake
 from tests.e2e.minds import RecordingMind, asking
 from tests.models.fake_anthropic import FakeAnthropic

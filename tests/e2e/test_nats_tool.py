@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.dev import DevStack, until_ready
+from agent_service.workbench.dev import DevStack, until_ready
 from schemas import keys, subjects
 from tests import nats_cli
 from tests.e2e.bodies import running, view

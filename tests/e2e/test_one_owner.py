@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx2
 
-from agent_service.dev import DevStack
+from agent_service.workbench.dev import DevStack
 from schemas import subjects
 from tests.ductile.cut_wire import Rule, Way, wire
 from tests.e2e.agents import another_agent, last_word

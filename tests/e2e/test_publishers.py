@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from agent_service.dev import DevStack
+from agent_service.workbench.dev import DevStack
 from schemas import subjects
 from tests.cli.calling import agentic_here
 from tests.e2e.bodies import recording, running, to_the_end

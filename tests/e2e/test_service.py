@@ -17,12 +17,12 @@ import httpx2
 import pytest
 
 from agent_service import journal
-from agent_service.adapters.sqlite_store import SqliteStore
 from agent_service.core.decide import decide
 from agent_service.core.events import WakeAccepted
 from agent_service.core.state import Limits
-from agent_service.dev import DevOptions, DevStack, stack
 from agent_service.ports import Wake
+from agent_service.store.sqlite import SqliteStore
+from agent_service.workbench.dev import DevOptions, DevStack, stack
 from schemas import subjects
 from tests.e2e.bodies import on_the_bus, recording, running, to_the_end, wake
 from tests.nats_server import until

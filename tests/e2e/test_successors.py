@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 
-from agent_service.dev import DevStack
+from agent_service.workbench.dev import DevStack
 from tests.e2e.agents import another_agent, another_gateway
 from tests.e2e.bodies import recording, running, to_the_end, wake
 from tests.nats_server import until

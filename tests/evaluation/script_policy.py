@@ -15,9 +15,9 @@ from typing import Any
 
 from agent_service.core.phases import Digest, Framing, Phase, Plan, Reflection
 from agent_service.core.state import Asking, Brief, LastResult, Limits, RunState, Status, StepRecord
-from agent_service.evaluation.played_clock import BEGIN
-from agent_service.evaluation.scenario import Scenario, Script, follower_of
 from agent_service.ports import Answer, Question
+from agent_service.workbench.evaluation.played_clock import BEGIN
+from agent_service.workbench.evaluation.scenario import Scenario, Script, follower_of
 
 STEP = re.compile(r'<step number="(\d+)" tool="([^"]*)" command="([^"]*)" status="(ok|error)">(.*?)</step>', re.DOTALL)
 RESULT = re.compile(r"<untrusted_result>\n(.*?)\n</untrusted_result>", re.DOTALL)

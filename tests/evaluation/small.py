@@ -6,14 +6,14 @@ from typing import Any
 
 import yaml
 
-from agent_service.adapters.sqlite_store import SqliteStore
-from agent_service.evaluation.observed import Observed
-from agent_service.evaluation.playing import Options, play
-from agent_service.evaluation.result import Result
-from agent_service.evaluation.scenario import Scenario, follower_of
-from agent_service.evaluation.trials import Trial, scripted
-from agent_service.evaluation.world import World
 from agent_service.ports import Model
+from agent_service.store.sqlite import SqliteStore
+from agent_service.workbench.evaluation.observed import Observed
+from agent_service.workbench.evaluation.playing import Options, play
+from agent_service.workbench.evaluation.result import Result
+from agent_service.workbench.evaluation.scenario import Scenario, follower_of
+from agent_service.workbench.evaluation.trials import Trial, scripted
+from agent_service.workbench.evaluation.world import World
 
 MET = [{"item": item, "evidence": "step:1"} for item in ("d1", "d2", "d3")]
 SMALL: dict[str, Any] = {

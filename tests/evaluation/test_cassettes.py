@@ -15,12 +15,12 @@ from agent_service.core.events import ModelUsage
 from agent_service.core.phases import Framing
 from agent_service.core.state import Reserve
 from agent_service.errors import Misconfigured, ModelError
-from agent_service.evaluation.cassette import Player
-from agent_service.evaluation.playing import Options, play
-from agent_service.evaluation.result import Result
-from agent_service.evaluation.scenario import Scenario, follower_of
-from agent_service.evaluation.trials import Mind, of_model, replayed
 from agent_service.ports import Answer, Estimate, Model, Question
+from agent_service.workbench.evaluation.cassette import Player
+from agent_service.workbench.evaluation.playing import Options, play
+from agent_service.workbench.evaluation.result import Result
+from agent_service.workbench.evaluation.scenario import Scenario, follower_of
+from agent_service.workbench.evaluation.trials import Mind, of_model, replayed
 from tests.cli.calling import ROOT, clean
 from tests.evaluation.small import small, written
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.evaluation import shelf
+from agent_service.workbench.evaluation import scenario_files as shelf
 from tests.cli.calling import Called, agentic_here
 from tests.evaluation.script_policy import ScriptPolicy, by_goal
 from tests.evaluation.small import written

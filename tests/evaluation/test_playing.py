@@ -10,16 +10,16 @@ import pytest
 
 from agent_service.core.events import ModelReplied, ModelUnavailable, ModelUsage
 from agent_service.errors import ModelError
-from agent_service.evaluation.happenings import happenings
-from agent_service.evaluation.kept_artifacts import KeptArtifacts
-from agent_service.evaluation.patient import WAITS_S, Patient
-from agent_service.evaluation.played_clock import BEGIN
-from agent_service.evaluation.playing import Options, evaluate, play
-from agent_service.evaluation.result import totals
-from agent_service.evaluation.scenario import Document, follower_of
-from agent_service.evaluation.trials import Mind, of_model
 from agent_service.pace import Pace
 from agent_service.ports import Answer, Estimate, Question
+from agent_service.workbench.evaluation.happenings import happenings
+from agent_service.workbench.evaluation.kept_artifacts import KeptArtifacts
+from agent_service.workbench.evaluation.played_clock import BEGIN
+from agent_service.workbench.evaluation.playing import Options, evaluate, play
+from agent_service.workbench.evaluation.result import totals
+from agent_service.workbench.evaluation.scenario import Document, follower_of
+from agent_service.workbench.evaluation.trials import Mind, of_model
+from agent_service.workbench.evaluation.waiting_model import WAITS_S, Patient
 from schemas.events import ToolError
 from tests.evaluation.small import SMALL, answering, result_of, seen_of, small, trial_of
 from tests.models.model_house import framing

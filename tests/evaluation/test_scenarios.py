@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent_service.evaluation import shelf
-from agent_service.evaluation.playing import Options, play
-from agent_service.evaluation.result import Result
-from agent_service.evaluation.scenario import Script
-from agent_service.evaluation.trials import Mind, Trial, scripted
+from agent_service.workbench.evaluation import scenario_files as shelf
+from agent_service.workbench.evaluation.playing import Options, play
+from agent_service.workbench.evaluation.result import Result
+from agent_service.workbench.evaluation.scenario import Script
+from agent_service.workbench.evaluation.trials import Mind, Trial, scripted
 from tests.evaluation.script_policy import ScriptPolicy
 from tests.models import fake_anthropic
 

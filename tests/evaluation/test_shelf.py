@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel
 
 from agent_service.errors import Misconfigured
-from agent_service.evaluation import shelf
-from agent_service.evaluation.expected import Expected, Happening
-from agent_service.evaluation.scenario import ModelFault, PersonsSignal, Scenario, ToolAnswer
+from agent_service.workbench.evaluation import scenario_files as shelf
+from agent_service.workbench.evaluation.expected import Expected, Happening
+from agent_service.workbench.evaluation.scenario import ModelFault, PersonsSignal, Scenario, ToolAnswer
 from tests.cli.calling import ROOT
 from tests.evaluation.small import SMALL, given, result_of, written
 

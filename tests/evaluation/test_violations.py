@@ -10,10 +10,10 @@ import pytest
 
 from agent_service.core.events import ModelReplied, ToolReturned
 from agent_service.core.state import RunState
-from agent_service.evaluation.observed import Moment, Observed
-from agent_service.evaluation.played_bus import Said
-from agent_service.evaluation.result import judged
-from agent_service.evaluation.violations import RULES, broken_rules
+from agent_service.workbench.evaluation.observed import Moment, Observed
+from agent_service.workbench.evaluation.played_bus import Said
+from agent_service.workbench.evaluation.result import judged
+from agent_service.workbench.evaluation.violations import RULES, broken_rules
 from schemas import subjects
 from tests.evaluation.small import seen_of, small
 

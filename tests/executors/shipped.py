@@ -14,10 +14,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from agent_service.dev import DevStack
-from groundwork import nats_link
-from groundwork.nats_link import NatsLink
-from groundwork.nats_settings import NatsSettings
+from agent_service.workbench.dev import DevStack
+from groundwork.nats import link as nats_link
+from groundwork.nats.link import NatsLink
+from groundwork.nats.settings import NatsSettings
 from tests import nats_cli
 from tests.e2e.bodies import FRAME
 from tests.nats_server import until

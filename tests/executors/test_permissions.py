@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from agent_service.adapters.nats_topology import topology
-from groundwork.nats_link import NatsLink, connect
-from groundwork.nats_settings import NatsSettings
-from groundwork.topology import create_missing
+from agent_service.bus.topology import topology
+from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.settings import NatsSettings
+from groundwork.nats.topology import create_missing
 from schemas import subjects
 from schemas.catalog import Catalog
 from tests.executors.shipped import PYTHON

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.dev import DevStack, until_ready
+from agent_service.workbench.dev import DevStack, until_ready
 from schemas import keys, subjects
 from tests.e2e.bodies import on_the_bus, running, to_the_end, view, wake
 from tests.executors.shipped import BASH, EACH, PYTHON, Shipped, Step, asking, heard, linked

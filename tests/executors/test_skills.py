@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from nats.micro import add_service
 
-from agent_service.adapters.argument_schemas import schema_flaw
-from agent_service.adapters.nats_skills import NatsSkills
+from agent_service.bus.argument_schemas import schema_flaw
+from agent_service.bus.skills import NatsSkills
 from agent_service.errors import TryAgain
-from groundwork.nats_link import NatsLink
+from groundwork.nats.link import NatsLink
 from schemas import subjects
 from tests.nats_server import until
 

@@ -4,9 +4,9 @@ import asyncio
 import inspect
 from typing import Any
 
-from ductile_gateway.answers import Answers
-from ductile_gateway.lanes import Lanes
-from ductile_gateway.relay import Relay
+from ductile_gateway.calls.answers import Answers
+from ductile_gateway.calls.lanes import Lanes
+from ductile_gateway.calls.relay import Relay
 from tests.gateway.parts import CATALOG, World, offering
 
 POINTS = [

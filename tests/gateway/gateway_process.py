@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from ductile_gateway.adapters.call_folder import CallFolders, read_boot_id
+from ductile_gateway.plugins.call_folder import CallFolders, read_boot_id
 from tests.gateway.probe_calls import KEY, local_plugins, probe
 
 

@@ -12,13 +12,13 @@ from typing import Any
 import httpx2
 from starlette.types import ASGIApp
 
-from ductile_gateway.adapters.http_ingress import create_app
-from ductile_gateway.adapters.http_ingress_server import listening, serve_http
 from ductile_gateway.errors import TryAgain
-from ductile_gateway.ingress import Deliveries, Intake
-from ductile_gateway.ingress_settings import IngressSettings
+from ductile_gateway.ingress.http import create_app
+from ductile_gateway.ingress.intake import Deliveries, Intake
+from ductile_gateway.ingress.server import listening, serve_http
+from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.ports import Artifacts, Bus, Clock
-from groundwork.http_protocol import BoundedProtocol
+from groundwork.http.protocol import BoundedProtocol
 from schemas.events import INBOUND
 from tests.gateway.parts import RUN, MemoryArtifacts, MemoryBus, StoppedClock
 

@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from ductile_gateway.adapters.nats_bus import NatsRequests
-from ductile_gateway.offers import Offers
-from ductile_gateway.relay import Relay
-from groundwork.nats_link import NatsLink
-from groundwork.topology import BucketSpec, ConsumerSpec, KeyValueSpec, StreamSpec, Topology, create_missing
+from ductile_gateway.bus.messages import NatsRequests
+from ductile_gateway.calls.offers import Offers
+from ductile_gateway.calls.relay import Relay
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import BucketSpec, ConsumerSpec, KeyValueSpec, StreamSpec, Topology, create_missing
 from schemas import keys, subjects
 from schemas.asyncapi import CONSUMERS, STREAMS
 from schemas.events import ToolRequest, ToolResult

@@ -11,12 +11,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ductile_gateway.adapters.sqlite_outbox import open_outbox
-from ductile_gateway.core.deliveries import Arrived, Audience, Delivery, NotYet, Subscriber, Verdict
-from ductile_gateway.core.lifecycle import LifecycleEvent, read_event
 from ductile_gateway.errors import TryAgain
-from ductile_gateway.outbound import Outbound
-from ductile_gateway.outbound_ports import Outbox
+from ductile_gateway.outbound.deliveries import Arrived, Audience, Delivery, NotYet, Subscriber, Verdict
+from ductile_gateway.outbound.lifecycle import LifecycleEvent, read_event
+from ductile_gateway.outbound.ports import Outbox
+from ductile_gateway.outbound.telling import Outbound
+from ductile_gateway.store.outbox import open_outbox
 from tests.gateway.crashes import Death, Mortal
 from tests.gateway.parts import NOON, RUN, StoppedClock
 from tests.nats_server import until

@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ductile_gateway.adapters.argument_schemas import ArgumentSchemas
-from ductile_gateway.answers import Answers
-from ductile_gateway.core.asked import Asked, read_request
-from ductile_gateway.core.calls import AlreadyStarted, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict
-from ductile_gateway.core.entries import Answer, Intent, Past
+from ductile_gateway.calls.answers import Answers
+from ductile_gateway.calls.argument_schemas import ArgumentSchemas
+from ductile_gateway.calls.asked import Asked, read_request
+from ductile_gateway.calls.call import AlreadyStarted, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict
+from ductile_gateway.calls.entries import Answer, Intent, Past
+from ductile_gateway.calls.lanes import Lanes
+from ductile_gateway.calls.offers import Offers
+from ductile_gateway.calls.relay import Relay
 from ductile_gateway.errors import TryAgain
-from ductile_gateway.lanes import Lanes
-from ductile_gateway.offers import Offers
 from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Check, Ledger, ToolRunner, passes
-from ductile_gateway.relay import Relay
 from schemas import headers, keys, subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolRequest, ToolResult

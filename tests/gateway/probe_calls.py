@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ductile_gateway.adapters.local_plugins import LocalPlugins
-from ductile_gateway.adapters.plugin_folders import discover_plugins
-from ductile_gateway.adapters.plugin_process import Limits, plugin_environment
-from ductile_gateway.core.calls import ToolCall
+from ductile_gateway.calls.call import ToolCall
+from ductile_gateway.plugins.folders import discover_plugins
+from ductile_gateway.plugins.process import Limits, plugin_environment
+from ductile_gateway.plugins.runner import LocalPlugins
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
 KEY = "run_01:1:probe:1"

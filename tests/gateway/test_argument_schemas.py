@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.adapters.argument_schemas import ArgumentSchemas
+from ductile_gateway.calls.argument_schemas import ArgumentSchemas
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from tests.gateway.parts import CATALOG, a_request, asked_for
 

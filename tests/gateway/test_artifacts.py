@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from ductile_gateway.core.artifacts import artifact_arguments, candidates, content_type_of, text_of
-from ductile_gateway.core.calls import ProducedArtifact
+from ductile_gateway.calls.artifacts import artifact_arguments, candidates, content_type_of, text_of
+from ductile_gateway.calls.call import ProducedArtifact
 from schemas.catalog import ToolCommand
 from tests.gateway.parts import a_request, asked_for
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.adapters.argument_schemas import schema_flaw
-from ductile_gateway.core.catalog import ToolChoice, draw_catalog
-from ductile_gateway.core.manifest import Manifest, read_manifest
+from ductile_gateway.calls.argument_schemas import schema_flaw
+from ductile_gateway.calls.catalog import ToolChoice, draw_catalog
+from ductile_gateway.plugins.manifest import Manifest, read_manifest
 from schemas.catalog import Catalog
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ductile_gateway.adapters.argument_schemas import schema_flaw
-from ductile_gateway.core.catalog import ToolChoice, draw_catalog
-from ductile_gateway.core.ductile_catalog import (
+from ductile_gateway.calls.argument_schemas import schema_flaw
+from ductile_gateway.calls.catalog import ToolChoice, draw_catalog
+from ductile_gateway.ductile.catalog import (
     Declared,
     DuctileTools,
     pipeline_names,
@@ -15,7 +15,7 @@ from ductile_gateway.core.ductile_catalog import (
     wanted,
     without_call_id,
 )
-from ductile_gateway.ductile_settings import DuctileSettings
+from ductile_gateway.ductile.settings import DuctileSettings
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 
 FETCH: dict[str, Any] = {

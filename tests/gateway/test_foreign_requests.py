@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.core.asked import Asked
-from groundwork.nats_link import NatsLink
+from ductile_gateway.calls.asked import Asked
+from groundwork.nats.link import NatsLink
 from schemas import subjects
 from schemas.events import ToolRequest
 from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, dead_letters, results, send

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.adapters.nats_bus import NatsBus
-from ductile_gateway.adapters.sqlite_deliveries import FILE, SqliteDeliveries, open_deliveries
+from ductile_gateway.bus.messages import NatsBus
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
-from groundwork.embedded_nats import EmbeddedNats
-from groundwork.nats_link import NatsLink
+from ductile_gateway.store.deliveries import FILE, SqliteDeliveries, open_deliveries
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import NatsLink
 from schemas import subjects
 from schemas.events import ToolResult
 from tests.gateway.ingress_house import House, MemoryDeliveries, an_event

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.types import Message
 
-from ductile_gateway.adapters.http_ingress_body import reader_of
-from ductile_gateway.adapters.http_ingress_server import listening, serve_ingress
-from ductile_gateway.core.refusals import Refused
+from ductile_gateway.calls.refusals import Refused
 from ductile_gateway.errors import Misconfigured
-from ductile_gateway.ingress_settings import IngressSettings
+from ductile_gateway.ingress.body import reader_of
+from ductile_gateway.ingress.server import listening, serve_ingress
+from ductile_gateway.ingress.settings import IngressSettings
 from tests.gateway.ingress_house import INGEST, PEERS, House, an_event, error_of, on_the_wire, signed
 from tests.gateway.parts import MemoryArtifacts, MemoryBus, StoppedClock
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from agent_service.core.events import ToolReturned
-from ductile_gateway.adapters.nats_artifacts import NatsArtifacts
-from ductile_gateway.adapters.nats_bus import NatsBus
-from ductile_gateway.core.calls import ProducedArtifact, ToolOutcome
-from ductile_gateway.core.large_results import MAX_INLINE_BYTES
-from ductile_gateway.core.results import Kept, answer_to, made_fit
-from groundwork.artifact_bucket import ArtifactBucket
-from groundwork.nats_link import NatsLink
+from ductile_gateway.bus.messages import NatsBus
+from ductile_gateway.calls.artifact_bucket import NatsArtifacts
+from ductile_gateway.calls.call import ProducedArtifact, ToolOutcome
+from ductile_gateway.calls.large_results import MAX_INLINE_BYTES
+from ductile_gateway.calls.results import Kept, answer_to, made_fit
+from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.link import NatsLink
 from schemas import subjects
 from schemas.events import ARTIFACT_PATH, ToolResult
 from tests import runs

@@ -7,9 +7,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from ductile_gateway.ingress_settings import IngressSettings
-from groundwork import config_file
-from groundwork.config_problems import Misconfigured
+from ductile_gateway.ingress.settings import IngressSettings
+from groundwork.service import config_file
+from groundwork.service.config_problems import Misconfigured
 from tests.gateway.ingress_house import PEERS, SECRET
 
 START = {"to": "agentic.start", "goal": "Go."}

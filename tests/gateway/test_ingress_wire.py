@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from groundwork.http_protocol import BoundedProtocol
+from groundwork.http.protocol import BoundedProtocol
 from tests.gateway.ingress_house import INGEST, House, an_event, on_the_wire, signed
 from tests.gateway.test_ingress_http import say
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.core.breaker import Breaker
-from ductile_gateway.core.calls import ToolOutcome, Unknown
-from ductile_gateway.core.jobs import Going, SeeLog, read_job, read_log, read_tree
-from ductile_gateway.core.plugin_response import Remains, judge
+from ductile_gateway.calls.breaker import Breaker
+from ductile_gateway.calls.call import ToolOutcome, Unknown
+from ductile_gateway.ductile.jobs import Going, SeeLog, read_job, read_log, read_tree
+from ductile_gateway.plugins.response import Remains, judge
 from tests.gateway.parts import NOON
 
 OK: dict[str, Any] = {"status": "ok", "result": "done"}

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from ductile_gateway.calls.lanes import Lanes
 from ductile_gateway.errors import TryAgain
-from ductile_gateway.lanes import Lanes
 
 
 async def hold(lanes: Lanes, tool: str, gate: asyncio.Event, entered: list[str]) -> None:

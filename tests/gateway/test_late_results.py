@@ -1,8 +1,8 @@
 """What comes of a call after it was answered that nobody saw its end: told once, and only then."""
 
-from ductile_gateway.answers import Answers
-from ductile_gateway.core.calls import NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
-from ductile_gateway.core.entries import Intent
+from ductile_gateway.calls.answers import Answers
+from ductile_gateway.calls.call import NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.calls.entries import Intent
 from schemas import keys, subjects
 from tests.gateway.parts import NOON, RUN, World, a_request, asked_for, result_in
 

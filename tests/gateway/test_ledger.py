@@ -10,16 +10,16 @@ from typing import cast
 
 import pytest
 
-from ductile_gateway.adapters.sqlite_file import SqliteFile, open_file
-from ductile_gateway.adapters.sqlite_ledger import ANSWERS_TO_PUBLISH, FILE, OPEN_INTENTS, SqliteLedger, open_ledger
-from ductile_gateway.core.calls import ToolOutcome
-from ductile_gateway.core.entries import Answer, Intent
-from ductile_gateway.core.results import answer_to
+from ductile_gateway.calls.call import ToolOutcome
+from ductile_gateway.calls.entries import Answer, Intent
+from ductile_gateway.calls.results import answer_to
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.ports import Ledger
 from ductile_gateway.status import look_at_store
-from groundwork.group_commit import GroupCommit
-from groundwork.storage_errors import StorageBroken
+from ductile_gateway.store.file import SqliteFile, open_file
+from ductile_gateway.store.ledger import ANSWERS_TO_PUBLISH, FILE, OPEN_INTENTS, SqliteLedger, open_ledger
+from groundwork.sqlite.errors import StorageBroken
+from groundwork.sqlite.group_commit import GroupCommit
 from tests.gateway.parts import NOON, RUN, MemoryLedger, a_request, asked_for
 
 SECOND = timedelta(seconds=1)
@@ -247,7 +247,7 @@ async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_ro
         insert = "INSERT INTO artifacts (run_id, name, key, place) VALUES (?, 'a.md', 'key', 1)"
         return connection.execute(insert, ("x" * 100_000,))
 
-    async with open_file(tmp_path / FILE, "ductile_gateway.adapters.sql") as file:
+    async with open_file(tmp_path / FILE, "ductile_gateway.store.sql") as file:
         await file.write(limit("1"))  # no more than there are
         for _ in range(2):
             with pytest.raises(TryAgain, match="no room"):
@@ -256,5 +256,5 @@ async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_ro
         assert (found.mark, "no room" in found.text) == ("wrong", True)
         await file.write(limit("1000000"))
         assert look_at_store(file.trouble) == ()
-    ours = [record for record in caplog.records if record.name.endswith("sqlite_file")]
+    ours = [record for record in caplog.records if record.name == "ductile_gateway.store.file"]
     assert [record.levelname for record in ours] == ["ERROR", "WARNING"]

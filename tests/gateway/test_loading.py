@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LATER = {"fastapi", "starlette", "uvicorn", "jinja2", "ductile_gateway.adapters.http_ingress"}
+LATER = {"fastapi", "starlette", "uvicorn", "jinja2", "ductile_gateway.ingress.http"}
 
 
 def test_a_gateway_has_not_loaded_what_takes_events_from_outside_before_its_calls_go_on() -> None:
     probe = "import sys, ductile_gateway.__main__, ductile_gateway.app; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert "ductile_gateway.relay" in loaded
+    assert "ductile_gateway.calls.relay" in loaded
     assert loaded & LATER == set()

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from ductile_gateway.adapters.plugin_process import Limits, plugin_environment
-from ductile_gateway.core.calls import AlreadyStarted, NeverStarted, ToolOutcome, Unknown
+from ductile_gateway.calls.call import AlreadyStarted, NeverStarted, ToolOutcome, Unknown
+from ductile_gateway.plugins.process import Limits, plugin_environment
 from tests.gateway.probe_calls import KEY, group_of, lines, living, local_plugins, probe, until
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]

@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from agent_service.adapters.nats_callbacks import NatsCallbacks
-from ductile_gateway.adapters.nats_artifacts import NatsArtifacts
-from ductile_gateway.adapters.nats_bus import NatsBus, NatsRequests
-from ductile_gateway.adapters.nats_prerequisites import ack_wait, require
-from ductile_gateway.adapters.nats_runs import NatsRuns
-from ductile_gateway.adapters.nats_service import serve_questions
-from ductile_gateway.adapters.sqlite_ledger import open_ledger
-from ductile_gateway.core.calls import ProducedArtifact, ToolOutcome
+from agent_service.bus.callbacks import NatsCallbacks
+from ductile_gateway.bus.messages import NatsBus, NatsRequests
+from ductile_gateway.bus.micro_service import serve_questions
+from ductile_gateway.bus.prerequisites import ack_wait, require
+from ductile_gateway.calls.artifact_bucket import NatsArtifacts
+from ductile_gateway.calls.call import ProducedArtifact, ToolOutcome
+from ductile_gateway.calls.runs import NatsRuns
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.ports import CannotKeep, passes
-from groundwork.artifact_bucket import ArtifactBucket
-from groundwork.nats_errors import TryAgain as BusTryAgain
-from groundwork.nats_link import NatsLink, connect
-from groundwork.nats_settings import NatsSettings
+from ductile_gateway.store.ledger import open_ledger
+from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.errors import TryAgain as BusTryAgain
+from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.settings import NatsSettings
 from schemas import keys, subjects
 from schemas.catalog import Catalog
 from schemas.events import Envelope, Rejected

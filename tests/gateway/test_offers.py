@@ -1,7 +1,7 @@
 """What is on offer may be replaced while calls are made: what was admitted goes on, what comes next meets the new."""
 
-from ductile_gateway.adapters.argument_schemas import ArgumentSchemas
-from ductile_gateway.offers import Offers, difference
+from ductile_gateway.calls.argument_schemas import ArgumentSchemas
+from ductile_gateway.calls.offers import Offers, difference
 from schemas.catalog import Catalog, ToolCommand
 from tests.gateway.parts import CATALOG, FETCH, World, a_request, asked_for, offering, outcomes
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from ductile_gateway.foundations import ROLE
-from groundwork.embedded_nats import EmbeddedNats
-from groundwork.lease_record import look
-from groundwork.nats_link import NatsLink
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.lease_record import look
+from groundwork.nats.link import NatsLink
 from tests.gateway.on_nats import a_bus, all_acknowledged, results, send
 from tests.gateway.parts import a_request
 from tests.gateway.served import Gateway

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.core.deliveries import Arrived, Delivery, Gone, Never, NotYet, Verdict
 from ductile_gateway.errors import TryAgain
+from ductile_gateway.outbound.deliveries import Arrived, Delivery, Gone, Never, NotYet, Verdict
 from tests.gateway.outbound_parts import ENDINGS, HOOK, Town, an_event, down, read
 from tests.gateway.parts import RUN
 from tests.nats_server import until

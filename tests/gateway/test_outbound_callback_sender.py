@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.adapters.callback_sender import open_callback_sender
-from ductile_gateway.core.callbacks import signed_headers
-from ductile_gateway.core.deliveries import Arrived, Delivery, Gone, Never, NotYet, Verdict
-from ductile_gateway.outbound_settings import CallbackSettings, NetworkSettings, OutboundSettings
+from ductile_gateway.outbound.callback_sender import open_callback_sender
+from ductile_gateway.outbound.callbacks import signed_headers
+from ductile_gateway.outbound.deliveries import Arrived, Delivery, Gone, Never, NotYet, Verdict
+from ductile_gateway.outbound.settings import CallbackSettings, NetworkSettings, OutboundSettings
 from tests.gateway.outbound_parts import KEY, SECRET, Receiver
 from tests.gateway.parts import NOON, RUN, StoppedClock
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ductile_gateway.core.callbacks import MOST_BYTES, callback_body
-from ductile_gateway.core.lifecycle import LifecycleEvent
-from ductile_gateway.core.relay_envelope import envelope_body
+from ductile_gateway.ductile.relay_envelope import envelope_body
+from ductile_gateway.outbound.callbacks import MOST_BYTES, callback_body
+from ductile_gateway.outbound.lifecycle import LifecycleEvent
 from tests.gateway.outbound_parts import HOOK, Town, an_event, down, read
 from tests.gateway.parts import NOON, RUN
 from tests.nats_server import until

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ductile_gateway.core.destinations import Forbidden, Rules, check_address, flaw_of, lane_of, read_destination
+from ductile_gateway.outbound.destinations import Forbidden, Rules, check_address, flaw_of, lane_of, read_destination
 
 STRICT = Rules()
 LENIENT = Rules(allow_private=True, allow_http=True, ports=frozenset({8080}))

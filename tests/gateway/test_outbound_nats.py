@@ -12,13 +12,13 @@ import pytest
 from nats.aio.msg import Msg
 from nats.js.errors import NotFoundError
 
-from agent_service.adapters.nats_topology import topology
-from ductile_gateway.adapters.system_clock import SystemClock
-from ductile_gateway.outbound_service import serve_outbound
-from ductile_gateway.outbound_settings import OutboundSettings
+from agent_service.bus.topology import topology
+from ductile_gateway.clock import SystemClock
+from ductile_gateway.outbound.service import serve_outbound
+from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.status import Status
-from groundwork.nats_link import NatsLink
-from groundwork.topology import Topology, create_missing
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import Topology, create_missing
 from schemas import subjects
 from schemas.gateway_status import Finding
 from tests.gateway.outbound_parts import SECRET, Receiver, an_event

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.core.deliveries import Arrived, NotYet, Verdict
+from ductile_gateway.outbound.deliveries import Arrived, NotYet, Verdict
 from tests.gateway.outbound_parts import ENDINGS, HOOK, Town, an_event, down, read
 from tests.nats_server import until
 

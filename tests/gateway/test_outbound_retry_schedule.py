@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from ductile_gateway.core.deliveries import CALLBACK, RELAY, Delivery
-from ductile_gateway.core.retry_schedule import LONGEST_WISH_S, next_try
+from ductile_gateway.outbound.deliveries import CALLBACK, RELAY, Delivery
+from ductile_gateway.outbound.retry_schedule import LONGEST_WISH_S, next_try
 from tests.gateway.parts import NOON, RUN
 
 

@@ -8,10 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from ductile_gateway.core.callbacks import callback_body, retry_after_s, signed_headers, signing_key, webhook_id
-from ductile_gateway.core.lifecycle import Unreadable, read_event
-from ductile_gateway.core.relay_envelope import Peer, envelope_body, read_reply
-from ductile_gateway.core.relay_envelope import signed_headers as relay_headers
+from ductile_gateway.ductile.relay_envelope import Peer, envelope_body, read_reply
+from ductile_gateway.ductile.relay_envelope import signed_headers as relay_headers
+from ductile_gateway.outbound.callbacks import callback_body, retry_after_s, signed_headers, signing_key, webhook_id
+from ductile_gateway.outbound.lifecycle import Unreadable, read_event
 from tests.gateway.outbound_parts import KEY, SECRET, an_event, read
 from tests.gateway.parts import NOON, RUN
 

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from ductile_gateway.places import Places
+from ductile_gateway.calls.places import Places
 
 AGES_S = 20.0
 

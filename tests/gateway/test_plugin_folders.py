@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.adapters.plugin_folders import PluginsMisconfigured, discover_plugins
+from ductile_gateway.plugins.folders import PluginsMisconfigured, discover_plugins
 
 MANIFEST = """
 manifest_spec: ductile.plugin

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.core.calls import NeverStarted, ProducedArtifact, ToolOutcome, Unknown
-from ductile_gateway.core.plugin_response import Ending, Remains, judge
+from ductile_gateway.calls.call import NeverStarted, ProducedArtifact, ToolOutcome, Unknown
+from ductile_gateway.plugins.response import Ending, Remains, judge
 
 OK = {"status": "ok", "result": "done"}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.core.calls import NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict
+from ductile_gateway.calls.call import NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict
 from tests.gateway.probe_calls import KEY, group_of, lines, living, local_plugins, probe, until
 
 DONE = ToolOutcome("ok", text="recorded")

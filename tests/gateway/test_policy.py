@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.core.calls import JobFacts, NeverStarted, ToolOutcome, Unknown, Verdict, failed
-from ductile_gateway.core.entries import Answer, Intent
-from ductile_gateway.core.policy import (
+from ductile_gateway.calls.call import JobFacts, NeverStarted, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.calls.entries import Answer, Intent
+from ductile_gateway.calls.policy import (
     AlreadyAnswered,
     Conflict,
     Refuse,
@@ -21,7 +21,7 @@ from ductile_gateway.core.policy import (
     after_run,
     recall,
 )
-from ductile_gateway.core.results import answer_to
+from ductile_gateway.calls.results import answer_to
 from schemas.catalog import ToolOffer
 from schemas.events import RESERVED_KEYS
 from tests.gateway.parts import FETCH, NOON, a_request, asked_for

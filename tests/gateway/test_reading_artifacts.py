@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from ductile_gateway.adapters.argument_schemas import schema_flaw
-from ductile_gateway.adapters.local_plugins import LocalPlugins
-from ductile_gateway.adapters.plugin_folders import discover_plugins
-from ductile_gateway.adapters.plugin_process import plugin_environment
-from ductile_gateway.core.calls import ToolOutcome
-from ductile_gateway.core.catalog import draw_catalog
+from ductile_gateway.calls.argument_schemas import schema_flaw
+from ductile_gateway.calls.call import ToolOutcome
+from ductile_gateway.calls.catalog import draw_catalog
+from ductile_gateway.plugins.folders import discover_plugins
+from ductile_gateway.plugins.process import plugin_environment
+from ductile_gateway.plugins.runner import LocalPlugins
 from schemas.events import ToolResult
 from tests.gateway.parts import CATALOG, RUN, FakeRunner, World, a_request, asked_for
 from tests.gateway.served import ROOT

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.core.asked import Unacceptable
-from ductile_gateway.core.calls import NeverStarted, ToolOutcome, Unknown, failed
-from ductile_gateway.core.entries import Intent
+from ductile_gateway.calls.asked import Unacceptable
+from ductile_gateway.calls.call import NeverStarted, ToolOutcome, Unknown, failed
+from ductile_gateway.calls.entries import Intent
 from ductile_gateway.errors import TryAgain
 from ductile_gateway.ports import passes
 from schemas import keys, subjects

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.adapters.nats_artifacts import NatsArtifacts
-from ductile_gateway.adapters.nats_bus import NatsBus
-from ductile_gateway.adapters.sqlite_ledger import open_ledger
-from ductile_gateway.core.calls import ProducedArtifact, ToolOutcome
-from groundwork.artifact_bucket import ArtifactBucket
-from groundwork.nats_link import NatsLink
+from ductile_gateway.bus.messages import NatsBus
+from ductile_gateway.calls.artifact_bucket import NatsArtifacts
+from ductile_gateway.calls.call import ProducedArtifact, ToolOutcome
+from ductile_gateway.store.ledger import open_ledger
+from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.link import NatsLink
 from schemas import keys, subjects
 from schemas.events import ToolResult
 from tests.gateway.crashes import POINTS, Death, mortal_relay

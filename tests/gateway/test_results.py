@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from ductile_gateway.core.calls import JobFacts, ProducedArtifact, ToolOutcome, failed
-from ductile_gateway.core.entries import Answer
-from ductile_gateway.core.results import MAX_ARTIFACTS, MAX_RESULT_BYTES, Kept, answer_to, headers_of, made_fit
+from ductile_gateway.calls.call import JobFacts, ProducedArtifact, ToolOutcome, failed
+from ductile_gateway.calls.entries import Answer
+from ductile_gateway.calls.results import MAX_ARTIFACTS, MAX_RESULT_BYTES, Kept, answer_to, headers_of, made_fit
 from schemas import keys
 from schemas.events import Envelope, ToolResult
 from tests.gateway.parts import NOON, RUN, TRACE, a_request, asked_for, result_in

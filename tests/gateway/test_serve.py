@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from groundwork.embedded_nats import EmbeddedNats
-from groundwork.nats_link import NatsLink
-from groundwork.topology import BucketSpec, Topology, create_missing
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import BucketSpec, Topology, create_missing
 from schemas import subjects
 from schemas.catalog import Catalog
 from schemas.events import ToolResult

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ductile_gateway.core.catalog import ToolChoice
+from ductile_gateway.calls.catalog import ToolChoice
 from ductile_gateway.errors import Misconfigured
 from ductile_gateway.settings import GatewaySettings, load
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ductile_gateway.core import signatures
+from ductile_gateway.ingress import signatures
 from tests.gateway.parts import NOON
 
 # The example of GitHub's documentation, "Validating webhook deliveries".

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from ductile_gateway.adapters.argument_schemas import ArgumentSchemas
+from ductile_gateway.calls.argument_schemas import ArgumentSchemas
+from ductile_gateway.calls.offers import Offers
 from ductile_gateway.errors import TryAgain
-from ductile_gateway.offers import Offers
 from ductile_gateway.status import Look, Status, look_at_offers
 from schemas.gateway_status import Finding
 from tests.gateway.parts import CATALOG

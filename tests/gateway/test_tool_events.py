@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import JsonValue, ValidationError
 
-from ductile_gateway.core.relay_envelope import read_reply, relayed_body
-from ductile_gateway.core.tool_events import tool_event
-from ductile_gateway.ductile_settings import DuctileSettings
+from ductile_gateway.ductile.relay_envelope import read_reply, relayed_body
+from ductile_gateway.ductile.settings import DuctileSettings
+from ductile_gateway.ductile.tool_events import tool_event
 from schemas import keys
 from tests.gateway.parts import RUN
 

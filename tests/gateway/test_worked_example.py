@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.artifact_bucket import ArtifactBucket
-from groundwork.embedded_nats import EmbeddedNats
-from groundwork.nats_link import NatsLink
+from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import NatsLink
 from schemas import subjects
 from schemas.events import ToolRequest, ToolResult
 from tests.gateway.on_nats import a_bus, results, send

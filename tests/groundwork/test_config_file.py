@@ -8,9 +8,9 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
-from groundwork.config_file import load
-from groundwork.config_problems import Misconfigured
-from groundwork.strict_yaml import NotYaml, parse
+from groundwork.service.config_file import load
+from groundwork.service.config_problems import Misconfigured
+from groundwork.service.strict_yaml import NotYaml, parse
 
 SECRET = "hunter2-hunter2"  # noqa: S105 - it opens nothing
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.group_commit import GroupCommit
-from groundwork.storage_errors import StorageBroken, StorageBusy, StorageClosed, StorageFull
+from groundwork.sqlite.errors import StorageBroken, StorageBusy, StorageClosed, StorageFull
+from groundwork.sqlite.group_commit import GroupCommit
 
 PROJECT = Path(__file__).parents[2]
 PAGE = 4096
@@ -326,7 +326,7 @@ async def test_closing_finishes_all_that_was_asked_before_and_refuses_what_comes
 WRITE_AND_SAY = """
 import asyncio, os, sys
 from pathlib import Path
-from groundwork.group_commit import GroupCommit
+from groundwork.sqlite.group_commit import GroupCommit
 
 async def writer(store, number):
     while True:

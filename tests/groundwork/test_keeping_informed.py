@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from groundwork.keeping_informed import Sight
+from groundwork.nats.keeping_informed import Sight
 
 MADE, MADE_ANEW = datetime(2026, 11, 21, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.migrations import MigrationsWrong, StoreTooNew, migrate
-from groundwork.storage_errors import StorageBroken
+from groundwork.sqlite.errors import StorageBroken
+from groundwork.sqlite.migrations import MigrationsWrong, StoreTooNew, migrate
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ import hashlib
 
 import pytest
 
-from groundwork.artifact_bucket import ArtifactBucket, NoSuchArtifact, Stored
-from groundwork.embedded_nats import EmbeddedNats
-from groundwork.nats_errors import BusFull, Misconfigured, Refused
-from groundwork.nats_link import NatsLink
-from groundwork.topology import BucketSpec, Topology, create_missing
+from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact, Stored
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.errors import BusFull, Misconfigured, Refused
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import BucketSpec, Topology, create_missing
 from tests.nats_server import until
 
 

@@ -11,11 +11,11 @@ from nats.aio.msg import Msg
 from nats.js.api import RawStreamMsg
 from nats.js.errors import NotFoundError
 
-from groundwork.delivery import Delivery
-from groundwork.nats_errors import Poison
-from groundwork.nats_link import NatsLink
-from groundwork.pull_loop import consume
-from groundwork.settling import DeadLetters, Handler, Notice, Notify
+from groundwork.nats.delivery import Delivery
+from groundwork.nats.errors import Poison
+from groundwork.nats.link import NatsLink
+from groundwork.nats.pull_loop import consume
+from groundwork.nats.settling import DeadLetters, Handler, Notice, Notify
 from tests.nats_server import a_consumer, a_stream, until
 
 TERMINATED = "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.WORK.>"

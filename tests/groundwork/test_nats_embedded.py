@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.embedded_nats import EmbeddedNats
-from groundwork.nats_errors import Misconfigured
-from groundwork.nats_link import connect
-from groundwork.nats_settings import NatsSettings
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.errors import Misconfigured
+from groundwork.nats.link import connect
+from groundwork.nats.settings import NatsSettings
 from tests.nats_server import a_stream, start_process, until
 
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from groundwork.embedded_nats import EmbeddedNats
+from groundwork.nats.embedded import EmbeddedNats
 
 async def own() -> None:
     async with EmbeddedNats(Path(sys.argv[1])) as server:

@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from groundwork.artifact_bucket import ArtifactBucket
-from groundwork.delivery import Delivery
-from groundwork.embedded_nats import EmbeddedNats
-from groundwork.lease import Held, Lease, Taken, boot_time, hold
-from groundwork.lease_record import Owner, Record, Role, look
-from groundwork.nats_errors import TryAgain
-from groundwork.nats_link import NatsLink, connect
-from groundwork.nats_settings import NatsSettings
-from groundwork.pull_loop import PullLoop
-from groundwork.settling import DeadLetters, Settling
-from groundwork.topology import BucketSpec, KeyValueSpec, Topology, create_missing
+from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.delivery import Delivery
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.errors import TryAgain
+from groundwork.nats.lease import Held, Lease, Taken, boot_time, hold
+from groundwork.nats.lease_record import Owner, Record, Role, look
+from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.pull_loop import PullLoop
+from groundwork.nats.settings import NatsSettings
+from groundwork.nats.settling import DeadLetters, Settling
+from groundwork.nats.topology import BucketSpec, KeyValueSpec, Topology, create_missing
 from tests.nats_server import a_consumer, a_stream, until
 
 ROLE = Role(bucket="leases", key="agent", command="agentic serve")

@@ -12,11 +12,11 @@ import nkeys  # type: ignore[import-untyped]  # it has no annotations
 import pytest
 from pydantic import ValidationError
 
-from groundwork.embedded_nats import EmbeddedNats
-from groundwork.nats_config import NatsSection
-from groundwork.nats_errors import BusFull, Misconfigured, Refused, TryAgain, Unreachable
-from groundwork.nats_link import NatsLink, connect
-from groundwork.nats_settings import NatsSettings
+from groundwork.nats.config import NatsSection
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.errors import BusFull, Misconfigured, Refused, TryAgain, Unreachable
+from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.settings import NatsSettings
 from tests.nats_server import a_stream, server_with, until
 
 RIGHT, WRONG = "right", "wr0ng"

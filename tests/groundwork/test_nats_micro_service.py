@@ -4,8 +4,8 @@ import os
 import signal
 from pathlib import Path
 
-from groundwork.micro_service import micro_service
-from groundwork.nats_link import NatsLink
+from groundwork.nats.link import NatsLink
+from groundwork.nats.micro_service import micro_service
 
 
 async def test_a_service_that_began_while_the_server_was_deaf_answers_when_it_hears_again(

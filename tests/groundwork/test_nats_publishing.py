@@ -7,8 +7,8 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from groundwork.nats_errors import BusFull, Refused, TryAgain
-from groundwork.publishing import NoStream, Published, check_message, read_ack
+from groundwork.nats.errors import BusFull, Refused, TryAgain
+from groundwork.nats.publishing import NoStream, Published, check_message, read_ack
 
 
 def answer(fields: object, headers: dict[str, str] | None = None) -> Msg:

@@ -14,13 +14,13 @@ import nats.errors
 import pytest
 from nats.js.api import ConsumerInfo
 
-from groundwork.delivery import Delivery
-from groundwork.embedded_nats import EmbeddedNats
-from groundwork.nats_errors import TryAgain
-from groundwork.nats_link import NatsLink
-from groundwork.pull_account import SILENCE_SECONDS
-from groundwork.pull_loop import PullLoop, consume
-from groundwork.settling import DeadLetters, Settling
+from groundwork.nats.delivery import Delivery
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.errors import TryAgain
+from groundwork.nats.link import NatsLink
+from groundwork.nats.pull_account import SILENCE_SECONDS
+from groundwork.nats.pull_loop import PullLoop, consume
+from groundwork.nats.settling import DeadLetters, Settling
 from tests.nats_server import a_consumer, a_stream, until
 
 Handler = Callable[[Delivery], Awaitable[None]]

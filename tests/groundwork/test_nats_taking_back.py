@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from nats.aio.msg import Msg
 
-from groundwork.delivery import ACK, Delivery
-from groundwork.embedded_nats import EmbeddedNats
-from groundwork.nats_link import NatsLink, connect
-from groundwork.nats_settings import NatsSettings
-from groundwork.pull_loop import consume
-from groundwork.settling import DeadLetters
+from groundwork.nats.delivery import ACK, Delivery
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.pull_loop import consume
+from groundwork.nats.settings import NatsSettings
+from groundwork.nats.settling import DeadLetters
 from tests.nats_server import a_consumer, a_stream, server_with, until
 
 SECRET = os.urandom(8).hex()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.embedded_nats import EmbeddedNats
-from groundwork.nats_errors import Misconfigured
-from groundwork.nats_link import NatsLink
-from groundwork.topology import (
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.errors import Misconfigured
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import (
     BucketSpec,
     ConsumerSpec,
     Finding,

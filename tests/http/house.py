@@ -16,26 +16,26 @@ from fastapi.routing import APIRoute
 from pydantic import SecretStr
 from starlette.types import ASGIApp
 
-from agent_service.adapters.http_api import create_app
-from agent_service.adapters.sqlite_store import SqliteStore
+from agent_service.api.calls import create_app
+from agent_service.api.feed import Feed
+from agent_service.api.requests import MAX_BODY_BYTES
+from agent_service.api.runs import Runs
 from agent_service.background import Background
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState, Status
 from agent_service.errors import TryAgain
-from agent_service.feed import Feed
 from agent_service.intake import COUNTED, Intake
 from agent_service.journal import Commit, Entry
-from agent_service.outbox import Outbox
 from agent_service.ports import Answer, Archive, Question, RunLine
-from agent_service.projections.run_files import RunFiles
-from agent_service.projections.workspace import Workspace
-from agent_service.requests import MAX_BODY_BYTES
-from agent_service.runs import Runs
+from agent_service.publisher import Outbox
 from agent_service.settings import AgentSettings, HttpSettings, Scope, TokenSettings
+from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.run_files import RunFiles
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
-from groundwork.counts import Counts
-from groundwork.http_protocol import BoundedProtocol
+from groundwork.http.protocol import BoundedProtocol
+from groundwork.service.counts import Counts
 from schemas.catalog import Catalog
 from tests.fakes import FakeClock
 from tests.projections.fakes import Shelf

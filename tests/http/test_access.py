@@ -7,7 +7,7 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 
-from agent_service.adapters.http_access import Access
+from agent_service.api.access import Access
 from agent_service.errors import Misconfigured
 from agent_service.settings import HttpSettings, Scope, TokenSettings, load
 from tests.http import raw

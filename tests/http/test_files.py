@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from agent_service.projections.workspace import MAX_BYTES
+from agent_service.telling.folder.workspace import MAX_BYTES
 from tests.http import raw
 from tests.http.house import House
 from tests.runs import returned, run_id, whole_run

@@ -11,9 +11,9 @@ import pytest
 from fastapi import Request
 from starlette.types import Message
 
-from agent_service.adapters.http_body import body_of
-from agent_service.refusals import Refusal
-from agent_service.requests import MAX_BODY_BYTES, WakeRequest
+from agent_service.api.body import body_of
+from agent_service.api.refusals import Refusal
+from agent_service.api.requests import MAX_BODY_BYTES, WakeRequest
 from tests.http.house import House
 
 GOOD = {"goal": "Find the answer."}

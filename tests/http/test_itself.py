@@ -11,8 +11,8 @@ import httpx2
 import pytest
 from fastapi import Response
 
-from agent_service.adapters.http_api import create_app
-from agent_service.adapters.http_itself import Itself
+from agent_service.api.calls import create_app
+from agent_service.api.itself import Itself
 from agent_service.settings import AgentSettings
 from tests.http.house import House
 

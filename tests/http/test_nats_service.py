@@ -10,12 +10,12 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.micro.request import ERROR_CODE_HEADER, ERROR_HEADER
 
-from agent_service.adapters.nats_service import serve_on_bus
-from agent_service.adapters.nats_topology import topology
-from agent_service.requests import MAX_BODY_BYTES
-from groundwork.embedded_nats import EmbeddedNats
-from groundwork.nats_link import NatsLink
-from groundwork.topology import create_missing
+from agent_service.api.micro_service import serve_on_bus
+from agent_service.api.requests import MAX_BODY_BYTES
+from agent_service.bus.topology import topology
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import create_missing
 from schemas import subjects
 from tests.http.house import House
 from tests.runs import run_id, whole_run

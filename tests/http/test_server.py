@@ -7,8 +7,8 @@ import socket
 import httpx2
 import pytest
 
-from agent_service.adapters.http_door import Door
-from groundwork.http_protocol import BoundedProtocol
+from agent_service.api.door import Door
+from groundwork.http.protocol import BoundedProtocol
 from tests.http import raw
 from tests.http.house import House, bearer, serving
 from tests.http.raw import HEAD

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groundwork.strict_json import DEEPEST, LARGEST, NotStrictJson, read
+from groundwork.service.strict_json import DEEPEST, LARGEST, NotStrictJson, read
 
 VALUES = st.recursive(
     st.none()

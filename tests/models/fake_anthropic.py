@@ -14,8 +14,8 @@ from typing import Any
 import jsonschema_rs
 from pydantic import SecretStr
 
-from agent_service.model_settings import ModelSettings
-from agent_service.models import open_model
+from agent_service.models.opening import open_model
+from agent_service.models.settings import ModelSettings
 from agent_service.ports import Model
 from tests.models import anthropic_rules
 from tests.models.anthropic_rules import MODELS, Body, Rejected

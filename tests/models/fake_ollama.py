@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from agent_service.model_settings import ModelSettings
-from agent_service.models import open_model
+from agent_service.models.opening import open_model
+from agent_service.models.settings import ModelSettings
 from tests.models.anthropic_tokens import tokens
 from tests.models.fake_openai import FakeOpenAI, ServedOpenAI
 from tests.models.openai_cache import rendered

@@ -15,9 +15,9 @@ import jsonschema_rs
 import openai
 from pydantic import SecretStr
 
-from agent_service.adapters.openai_model import OpenAIModel
-from agent_service.adapters.prices import Prices
-from agent_service.model_settings import ModelSettings
+from agent_service.models.openai_model import OpenAIModel
+from agent_service.models.prices import Prices
+from agent_service.models.settings import ModelSettings
 from agent_service.ports import Model
 from tests.models import openai_rules
 from tests.models.anthropic_tokens import tokens

@@ -4,17 +4,17 @@ import asyncio
 import json
 from typing import Any
 
-from agent_service.adapters.argument_schemas import ArgumentSchemas
 from agent_service.background import Background
+from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState
 from agent_service.intake import COUNTED, Arrival, Intake
-from agent_service.outbox import Outbox
 from agent_service.ports import Model
+from agent_service.publisher import Outbox
 from agent_service.recovery import Recovery
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
-from groundwork.counts import Counts
+from groundwork.service.counts import Counts
 from schemas import keys, subjects
 from tests.fakes import FakeClock, MemoryStore
 from tests.shell.faults import Crash, Faults, FaultyStore

@@ -8,8 +8,8 @@ import pytest
 from agent_service.core.phases import Phase
 from agent_service.core.replacing import replace
 from agent_service.core.state import Note, StepRecord
+from agent_service.models.prompts.prompt import compose
 from agent_service.ports import Question
-from agent_service.prompts.prompt import compose
 from tests.models.anthropic_tokens import blocks
 from tests.models.fake_anthropic import ServedAnthropic, serve
 from tests.models.model_house import KEY, TURN, framing, question, reflecting

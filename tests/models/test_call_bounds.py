@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent_service.adapters.call_bounds import LEAST_REPLY, estimated, reply_tokens
-from agent_service.adapters.prices import Prices
 from agent_service.core.state import Limits, Reserve, Spent
-from agent_service.model_settings import ModelSettings, PriceSettings
+from agent_service.models.call_bounds import LEAST_REPLY, estimated, reply_tokens
+from agent_service.models.prices import Prices
+from agent_service.models.settings import ModelSettings, PriceSettings
 from agent_service.ports import Question
 from tests.models.model_house import reflecting
 

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from agent_service.adapters.contained_model import ContainedModel
 from agent_service.errors import ModelError
+from agent_service.models.contained_model import ContainedModel
 from agent_service.ports import Answer, Estimate, Question
 from tests.models.model_house import framing
 

@@ -9,10 +9,10 @@ import pytest
 from pydantic import SecretStr
 
 from agent_service.errors import Misconfigured
-from agent_service.model_settings import ModelSettings
-from agent_service.models import open_model
+from agent_service.models.opening import open_model
+from agent_service.models.settings import ModelSettings
 from agent_service.settings import load
-from groundwork import json_log
+from groundwork.service import json_log
 from tests.logs import logging_kept
 from tests.models.model_house import KEY, framing
 
@@ -22,8 +22,8 @@ WITHOUT_SDK = """
 import asyncio, sys
 sys.modules["openai"] = None
 from agent_service.errors import Misconfigured
-from agent_service.model_settings import ModelSettings
-from agent_service.models import open_model
+from agent_service.models.settings import ModelSettings
+from agent_service.models.opening import open_model
 
 async def main():
     async with open_model(ModelSettings(provider="openai", model="m", base_url="http://127.0.0.1:1/v1")):
@@ -131,7 +131,7 @@ def test_a_missing_package_is_named_with_how_to_install_it() -> None:
 
 def test_the_service_loads_the_sdk_of_no_provider_before_it_is_chosen() -> None:
     loaded = set(_printed(LOADED).split())
-    assert "agent_service.models" in loaded
+    assert "agent_service.models.opening" in loaded
     assert loaded & {"anthropic", "openai", "genai_prices"} == set()
 
 

@@ -10,8 +10,8 @@ import pytest
 from pydantic import SecretStr
 
 from agent_service.errors import Misconfigured
-from agent_service.model_settings import ModelSettings
-from agent_service.models import open_model
+from agent_service.models.opening import open_model
+from agent_service.models.settings import ModelSettings
 from agent_service.settings import load
 from tests.models.fake_anthropic import serve
 from tests.models.model_house import KEY, OPENING, framing
@@ -39,7 +39,7 @@ async def opened(**settings: Any) -> None:
     "told",
     [
         "import sys, agent_service.cli.main",
-        "import sys, agent_service.app, agent_service.models",
+        "import sys, agent_service.app, agent_service.models.opening",
         HELP,
     ],
     ids=["the commands", "the service", "--help"],

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_service.core.phases import Framing, Phase, Plan, Reflection, Unusable
-from agent_service.prompts.replies import Form, read
+from agent_service.models.prompts.replies import Form, read
 from tests.models.model_house import DIGEST, FRAMING, OPENING, PLAN, REFLECTION, TURN
 
 PHASES = {Form.OPENING: Phase.FRAME, Form.FRAMING: Phase.FRAME, Form.PLAN: Phase.PLAN, Form.DIGEST: Phase.COMPACT}

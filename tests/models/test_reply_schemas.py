@@ -8,7 +8,7 @@ import pytest
 from anthropic import transform_schema
 
 from agent_service.core.phases import Phase
-from agent_service.prompts.replies import Form, form_of, schema_hash, schema_of
+from agent_service.models.prompts.replies import Form, form_of, schema_hash, schema_of
 from tests.models import schema_rules
 from tests.models.model_house import DIGEST, FRAMING, OPENING, PLAN, REFLECTION, TURN
 

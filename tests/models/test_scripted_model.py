@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from agent_service.adapters.scripted_model import Script, ScriptedModel, read_script
 from agent_service.core.phases import Digest, Framing, Phase, Plan, Reflection, Unusable, Verdict
 from agent_service.core.replacing import replace
 from agent_service.errors import Misconfigured, ModelError
+from agent_service.models.scripted_model import Script, ScriptedModel, read_script
 from tests.models.model_house import framing, planning, question, reflecting, separate
 
 FRAME = {"goal_statement": "It is done.", "definition_of_done": ["a", "b", "c"]}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.core.results import MAX_OUTPUT_BYTES, MAX_SUMMARY_BYTES
+from ductile_gateway.calls.results import MAX_OUTPUT_BYTES, MAX_SUMMARY_BYTES
 from tests.plugins.asking import SHIPPED, ask
 
 ARTIFACT = SHIPPED / "artifact"

@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from ductile_gateway.core.calls import ToolOutcome
+from ductile_gateway.calls.call import ToolOutcome
 from tests.ductile.conftest import NO_BINARY
 from tests.ductile.real import RealDuctile
 from tests.gateway.probe_calls import local_plugins

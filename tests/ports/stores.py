@@ -6,9 +6,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_service.adapters.sqlite_store import SqliteStore
 from agent_service.journal import Commit, Run
 from agent_service.ports import Archive, RunStore
+from agent_service.store.sqlite import SqliteStore
 from tests.fakes import MemoryStore
 from tests.runs import wake_of
 

@@ -13,10 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from agent_service.adapters.sqlite_store import SqliteStore
 from agent_service.core.state import Status
 from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.journal import Run
+from agent_service.store.sqlite import SqliteStore
 from tests.runs import run_id, wake_of, whole_run
 
 T = TypeVar("T")

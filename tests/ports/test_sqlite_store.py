@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.adapters import sql
-from agent_service.adapters.sql.database import FILE, Database, open_database
-from agent_service.adapters.sql.queries import load_queries
-from agent_service.adapters.sqlite_store import SqliteStore
 from agent_service.errors import Misconfigured, TryAgain
 from agent_service.journal import flaw_in_chain
+from agent_service.store import sql
+from agent_service.store.sql.database import FILE, Database, open_database
+from agent_service.store.sql.queries import load_queries
+from agent_service.store.sqlite import SqliteStore
 from tests.runs import NOON, accepted, run_id, started, wake_of, whole_run
 
 PROJECT = Path(__file__).parents[2]

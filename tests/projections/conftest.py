@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.projections.workspace import Workspace
+from agent_service.telling.folder.workspace import Workspace
 from tests.projections.folders import RUN, SECRET
 
 

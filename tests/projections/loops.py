@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from agent_service.projections.projector import Projector
+from agent_service.telling.folder.projector import Projector
 
 
 @asynccontextmanager

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from agent_service.errors import TryAgain
-from agent_service.projections.copies import MAX_ARTIFACTS
-from agent_service.projections.projector import Projector
-from agent_service.projections.verify import verify
-from agent_service.projections.workspace import MAX_BYTES, Workspace
+from agent_service.telling.folder.copies import MAX_ARTIFACTS
+from agent_service.telling.folder.projector import Projector
+from agent_service.telling.folder.workspace import MAX_BYTES, Workspace
+from agent_service.telling.verify import verify
 from tests.core.cues import RUN_ID, a_waiting_run
 from tests.projections.fakes import Journals, Shelf
 from tests.projections.journals import (

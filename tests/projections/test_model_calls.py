@@ -7,12 +7,12 @@ import pytest
 
 from agent_service.core.events import CallReserved, Provenance
 from agent_service.core.phases import Digest, Phase, Refusal, Unusable, Verdict
-from agent_service.projections.moments import recall
-from agent_service.projections.trace import broken_line
-from agent_service.projections.trail import pages_of, trail
-from agent_service.projections.verify import verify
-from agent_service.projections.views import run_view
-from agent_service.projections.workspace import Workspace
+from agent_service.telling.folder.trail import pages_of, trail
+from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.moments import recall
+from agent_service.telling.trace import broken_line
+from agent_service.telling.verify import verify
+from agent_service.telling.views import run_view
 from tests.core.cues import (
     RUN_ID,
     a_framing_run,

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from agent_service.errors import TryAgain
-from agent_service.projections.marks import Marks
-from agent_service.projections.projector import MAX_BATCH, Projector
-from agent_service.projections.recollection import BESIDE_EVENT, Recollection
-from agent_service.projections.trail import FILES, trail
-from agent_service.projections.verify import verify
-from agent_service.projections.workspace import Workspace
-from agent_service.projections.writer import TrailWriter
+from agent_service.telling.folder.projector import MAX_BATCH, Projector
+from agent_service.telling.folder.trail import FILES, trail
+from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.folder.writer import TrailWriter
+from agent_service.telling.marks import Marks
+from agent_service.telling.recollection import BESIDE_EVENT, Recollection
+from agent_service.telling.verify import verify
 from tests.core.cues import RUN_ID, a_waiting_run, cancel, returns
 from tests.core.script import Script
 from tests.projections.fakes import Journals, Shelf

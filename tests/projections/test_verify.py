@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from agent_service.journal import GENESIS, Entry
-from agent_service.projections.moments import retell
-from agent_service.projections.outputs import is_artifact_path, named_artifacts
-from agent_service.projections.places import IllegalName
-from agent_service.projections.trail import FILES, trail
-from agent_service.projections.verify import Flaw, verify
-from agent_service.projections.workspace import Workspace
+from agent_service.telling.folder.places import IllegalName
+from agent_service.telling.folder.trail import FILES, trail
+from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.moments import retell
+from agent_service.telling.outputs import is_artifact_path, named_artifacts
+from agent_service.telling.verify import Flaw, verify
 from tests.core.cues import RUN_ID, a_retrying_run
 from tests.core.script import Script
 from tests.projections.journals import CRITIQUE, PAGE, SCRIPTED, brings, entries_of, five_steps, worked_example

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.projections.disk import Unsafe
-from agent_service.projections.places import IllegalName, checked
-from agent_service.projections.workspace import Workspace
+from agent_service.telling.folder.disk import Unsafe
+from agent_service.telling.folder.places import IllegalName, checked
+from agent_service.telling.folder.workspace import Workspace
 from tests.projections.folders import OTHER, RUN, SECRET, names
 
 HOSTILE_PATHS = [

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from agent_service.adapters.nats_topology import topology
+from agent_service.bus.topology import topology
 from schemas import generate, headers, keys, subjects
 from schemas.asyncapi import ANSWERED, CONSUMERS, DEDUPE_KEYS, HEADERS, RETRY_SUFFIX, STREAMS
 from schemas.events import INBOUND, OUTBOUND

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import JsonValue
 
-from agent_service.adapters.argument_schemas import ArgumentSchemas
+from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.core.phases import Action, Plan
 from agent_service.core.state import Brief, Limits
 from schemas.catalog import ToolCommand, ToolOffer

@@ -2,10 +2,10 @@
 
 import pytest
 
-from agent_service.adapters.owned_store import OwnedStore
 from agent_service.errors import TryAgain
-from groundwork import nats_errors
-from groundwork.lease import Taken
+from agent_service.store.owned import OwnedStore
+from groundwork.nats import errors as nats_errors
+from groundwork.nats.lease import Taken
 from tests.fakes import MemoryStore
 from tests.runs import accepted, started, wake_of
 

@@ -16,12 +16,12 @@ from agent_service.core.state import Limits, Reserve, RunState
 from agent_service.errors import TryAgain
 from agent_service.intake import COUNTED, Arrival, Intake
 from agent_service.journal import Commit
-from agent_service.outbox import Outbox
 from agent_service.pace import Pace
+from agent_service.publisher import Outbox
 from agent_service.recovery import Recovery
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
-from groundwork.counts import Counts
+from groundwork.service.counts import Counts
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolOutput, ToolRequest, ToolResult

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from agent_service.adapters.nats_topology import topology
+from agent_service.bus.topology import topology
 from agent_service.cli.doctor.check import Check, ok, warning, wrong
 from agent_service.cli.doctor.gateway import gateway
 from agent_service.cli.doctor.leases import leases
@@ -14,10 +14,11 @@ from agent_service.cli.doctor.permissions import denied
 from agent_service.cli.doctor.places import SKEW
 from agent_service.cli.show import seconds
 from agent_service.settings import AgentSettings
-from groundwork import nats_errors, nats_link
-from groundwork.nats_errors import BusError
-from groundwork.nats_link import NatsLink
-from groundwork.topology import Finding, check_topology
+from groundwork.nats import errors as nats_errors
+from groundwork.nats import link as nats_link
+from groundwork.nats.errors import BusError
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import Finding, check_topology
 
 OLDEST_SERVER = (2, 14, 0)
 SMALLEST_PAYLOAD = 1 << 20

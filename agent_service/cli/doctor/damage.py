@@ -2,10 +2,10 @@
 
 from datetime import UTC, datetime
 
-from agent_service.adapters.sqlite_store import SqliteStore
 from agent_service.cli.doctor.check import Check, ok, wrong
 from agent_service.errors import Damaged
 from agent_service.journal import decode_effects
+from agent_service.store.sqlite import SqliteStore
 
 ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_LEFT = 100_000

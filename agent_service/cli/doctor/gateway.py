@@ -5,12 +5,12 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from agent_service.adapters.argument_schemas import schema_flaw
-from agent_service.adapters.nats_skills import NatsSkills
+from agent_service.bus.argument_schemas import schema_flaw
+from agent_service.bus.skills import NatsSkills
 from agent_service.cli.doctor.check import Check, ok, warning, wrong
 from agent_service.errors import TryAgain
-from groundwork.nats_errors import BusError
-from groundwork.nats_link import NatsLink
+from groundwork.nats.errors import BusError
+from groundwork.nats.link import NatsLink
 from schemas import subjects
 from schemas.catalog import UNNAMED, ToolOffer
 from schemas.gateway_status import Finding, GatewayStatus

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from agent_service.cli.doctor.check import Check, ok, warning, wrong
-from groundwork.strict_yaml import NotYaml, parse
+from groundwork.service.strict_yaml import NotYaml, parse
 
 SECTION = "gateway"
 NAME = "gateway section"

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import httpx2
 
-from agent_service.adapters.http_access import Access
+from agent_service.api.access import Access
 from agent_service.cli.doctor.check import Check, ok, warning, wrong
 from agent_service.errors import Misconfigured
 from agent_service.settings import HttpSettings
-from groundwork.store_id import known_id
+from groundwork.service.store_id import known_id
 
 ANSWER_WITHIN_S = 5.0
 

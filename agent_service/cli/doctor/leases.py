@@ -8,10 +8,10 @@ from pathlib import Path
 from agent_service.cli.doctor.check import Check, ok, warning, wrong
 from agent_service.cli.show import seconds
 from agent_service.foundations import ROLE
-from groundwork.lease_record import Record, Role, look
-from groundwork.nats_errors import BusError
-from groundwork.nats_link import NatsLink
-from groundwork.store_id import known_id
+from groundwork.nats.errors import BusError
+from groundwork.nats.lease_record import Record, Role, look
+from groundwork.nats.link import NatsLink
+from groundwork.service.store_id import known_id
 from schemas import subjects
 
 GATEWAY = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")

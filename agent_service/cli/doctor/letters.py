@@ -1,9 +1,9 @@
 """Checks whether messages lie there that could not be handled, and that nobody has dealt with."""
 
-from agent_service.adapters.nats_dead_letters import NatsDeadLetters
+from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.cli.doctor.check import Check, ok, warning
-from groundwork.nats_errors import BusError
-from groundwork.nats_link import NatsLink
+from groundwork.nats.errors import BusError
+from groundwork.nats.link import NatsLink
 
 
 async def dead_letters(link: NatsLink) -> Check:

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from agent_service.adapters.scripted_model import read_script
 from agent_service.cli.doctor.check import Check, ok, warning, wrong
 from agent_service.errors import Misconfigured, ModelError
-from agent_service.model_settings import ModelSettings
-from agent_service.models import open_model
+from agent_service.models.opening import open_model
+from agent_service.models.scripted_model import read_script
+from agent_service.models.settings import ModelSettings
 
 ANSWER_WITHIN_S = 15.0
 

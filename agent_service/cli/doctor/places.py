@@ -10,13 +10,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
 
-from agent_service.adapters.sql.database import FILE, Database, open_for_reading
-from agent_service.adapters.sqlite_store import SqliteStore
 from agent_service.cli.doctor.check import Check, ok, warning, wrong
 from agent_service.cli.doctor.damage import damage
 from agent_service.cli.show import seconds
 from agent_service.errors import Misconfigured, TryAgain
 from agent_service.settings import AgentSettings
+from agent_service.store.sql.database import FILE, Database, open_for_reading
+from agent_service.store.sqlite import SqliteStore
 
 OLDEST_SQLITE = (3, 37, 0)
 """The first with STRICT tables."""

@@ -17,10 +17,10 @@ from agent_service.cli.doctor.gateway_settings import of_the_gateway
 from agent_service.cli.doctor.model import model
 from agent_service.cli.exits import Exit
 from agent_service.errors import Misconfigured
-from agent_service.projections.plain import one_line
 from agent_service.settings import AgentSettings
-from groundwork.config_problems import Misconfigured as ConfigProblems
-from groundwork.nats_settings import NatsSettings
+from agent_service.telling.plain import one_line
+from groundwork.nats.settings import NatsSettings
+from groundwork.service.config_problems import Misconfigured as ConfigProblems
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "wrong": ("✗", "red")}
 

@@ -1,0 +1,96 @@
+"""Who may call the HTTP API: bearer tokens with scopes.
+
+Tokens are compared by their SHA-256, in constant time. Without any token configured the API belongs to everybody on
+this machine, which is why it then listens on loopback addresses only.
+"""
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request, Security
+from fastapi.params import Depends as Dependency
+from fastapi.security import HTTPBearer, SecurityScopes
+
+from agent_service.api.refusals import Refusal
+from agent_service.errors import Misconfigured
+from agent_service.settings import HttpSettings, Scope
+
+LONGEST_TOKEN = 512
+EVERYBODY = "everybody"
+SCHEME = "Bearer "
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """A caller as the configuration knows it."""
+
+    name: str
+    scopes: frozenset[Scope]
+    digest: str
+
+
+class Access:
+    """Decides whether a request may do what its route does. Raises Misconfigured where everybody would be let in."""
+
+    def __init__(self, settings: HttpSettings) -> None:
+        self._bearers = tuple(Bearer(t.name, t.scopes, t.digest()) for t in settings.tokens)
+        _refuse_shared(self._bearers)
+        if not self._bearers and not _is_loopback(settings.host):
+            raise Misconfigured(
+                f"the HTTP API would listen on {settings.host} for everybody: configure `http.tokens`, "
+                "or listen on 127.0.0.1"
+            )
+        self._check = self._dependency()
+
+    def to(self, scope: Scope) -> Dependency:
+        """A dependency that refuses (401, 403) callers without `scope`, before anything of the request is read.
+
+        It leaves the caller's name in `request.state.caller`.
+        """
+        dependency: Dependency = Security(self._check, scopes=[scope])
+        return dependency
+
+    def _dependency(self) -> Callable[..., Awaitable[None]]:
+        shown = HTTPBearer(auto_error=False, scheme_name="token", description="A token of this service.")
+
+        async def check(request: Request, asked: SecurityScopes, _: Annotated[object, Depends(shown)]) -> None:
+            request.state.caller = self._caller(request, asked.scopes)
+
+        return check
+
+    def _caller(self, request: Request, asked: list[str]) -> str:
+        if not self._bearers:
+            return EVERYBODY
+        bearer = self._known(request.headers.getlist("authorization"))
+        if bearer is None:
+            raise Refusal(401, "unauthorized", "send `Authorization: Bearer <token>` with a token of this service")
+        if not bearer.scopes.issuperset(asked):
+            raise Refusal(403, "forbidden", f"token {bearer.name} has no scope `{' '.join(asked)}`")
+        return bearer.name
+
+    def _known(self, sent: list[str]) -> Bearer | None:
+        if len(sent) != 1 or not sent[0].startswith(SCHEME) or len(sent[0]) > LONGEST_TOKEN:
+            return None
+        digest = hashlib.sha256(sent[0].removeprefix(SCHEME).encode("latin-1")).hexdigest()
+        found = [bearer for bearer in self._bearers if hmac.compare_digest(bearer.digest, digest)]
+        return found[0] if found else None
+
+
+def _refuse_shared(bearers: tuple[Bearer, ...]) -> None:
+    """Raises Misconfigured where two callers have one token: nobody could tell who called, and with which scopes."""
+    holders: dict[str, str] = {}
+    for bearer in bearers:
+        other = holders.setdefault(bearer.digest, bearer.name)
+        if other != bearer.name:
+            raise Misconfigured(f"http.tokens {other} and {bearer.name} are the same token: give each its own")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

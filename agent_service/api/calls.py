@@ -1,0 +1,146 @@
+"""The HTTP API: its table of calls, each with the scope that it needs, what it takes and how it can refuse.
+
+Order of a request: the door (Host, Origin), the token and its scope, then parameters and body. Nothing is parsed for
+somebody who may not call.
+"""
+
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fastapi import Depends, FastAPI, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.sse import EventSourceResponse
+from pydantic import BaseModel
+
+from agent_service.api import errors as http_errors
+from agent_service.api.access import Access
+from agent_service.api.body import documented
+from agent_service.api.desk import Desk
+from agent_service.api.door import PROBES, Door
+from agent_service.api.itself import Itself, Readiness
+from agent_service.api.requests import CancelRequest, SignalRequest, WakeRequest
+from agent_service.api.run_calls import RunsApi
+from agent_service.api.runs import Runs
+from agent_service.settings import AgentSettings, Scope
+from agent_service.telling.run_files import RunFiles
+from groundwork.service.store_id import known_id
+
+TITLE = "Agentic Loop"
+ABOUT = "Durable, goal-directed runs: wake one, watch it, speak to it, cancel it. Accepted is not completed."
+VERSION = "1"
+
+RUN = "/v1/runs/{run_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One route. `scope` is null for what is open to everybody; `takes` is the body of a POST."""
+
+    method: Literal["GET", "POST"] = "GET"
+    path: str
+    endpoint: Callable[..., Any]
+    scope: Scope | None
+    takes: type[BaseModel] | None = None
+    errors: tuple[int, ...] = ()
+    answers: type[Response] = JSONResponse
+    before: tuple[Callable[..., Any], ...] = ()
+    """Dependencies that run after the token was checked."""
+    shown: bool = True
+
+
+def create_app(
+    runs: Runs, files: RunFiles, readiness: Readiness, settings: AgentSettings, *, metrics: Callable[[], str]
+) -> FastAPI:
+    """The API as an ASGI application. Raises Misconfigured for settings that would open it to the world."""
+    app = FastAPI(
+        title=TITLE,
+        version=VERSION,
+        description=ABOUT,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+        telemetry={"operation_spans": False, "exclude": _not_traced},
+    )
+    http_errors.install(app)
+    app.add_middleware(Door, allowed_hosts=settings.http.allowed_hosts)
+    access = Access(settings.http)
+    api = RunsApi(Desk(runs, trace_url=settings.trace_url), files)
+    itself = Itself(app, readiness, store=known_id(settings.store), metrics=metrics)
+    for call in (*_calls_on_runs(api), *_calls_on_itself(itself)):
+        _add(app, access, call)
+    return app
+
+
+def _calls_on_runs(api: RunsApi) -> tuple[Call, ...]:
+    return (
+        Call(method="POST", path="/v1/wake", endpoint=api.wake, scope="wake", takes=WakeRequest, errors=(409,)),
+        Call(path="/v1/runs", endpoint=api.list_runs, scope="read", errors=(422,)),
+        Call(path=RUN, endpoint=api.show_run, scope="read", errors=(404,)),
+        Call(path=f"{RUN}/entries", endpoint=api.list_entries, scope="read", errors=(404, 422)),
+        Call(
+            path=f"{RUN}/events",
+            endpoint=api.follow_run,
+            scope="read",
+            errors=(404, 422, 429),
+            answers=EventSourceResponse,
+            before=(api.slots.take, api.can_follow),
+        ),
+        Call(path=f"{RUN}/workspace", endpoint=api.list_files, scope="read", errors=(404,)),
+        Call(
+            path=f"{RUN}/workspace/{{path:path}}",
+            endpoint=api.download_file,
+            scope="read",
+            errors=(404, 409),
+            answers=Response,
+        ),
+        Call(
+            method="POST",
+            path=f"{RUN}/cancel",
+            endpoint=api.cancel_run,
+            scope="control",
+            takes=CancelRequest,
+            errors=(404, 409),
+        ),
+        Call(
+            method="POST",
+            path=f"{RUN}/signals",
+            endpoint=api.signal_run,
+            scope="control",
+            takes=SignalRequest,
+            errors=(404, 409),
+        ),
+    )
+
+
+def _calls_on_itself(itself: Itself) -> tuple[Call, ...]:
+    return (
+        Call(path="/healthz", endpoint=itself.healthz, scope=None),
+        Call(path="/readyz", endpoint=itself.readyz, scope=None),
+        Call(path="/metrics", endpoint=itself.metrics, scope="read", answers=PlainTextResponse),
+        Call(path="/openapi.json", endpoint=itself.openapi, scope="read", shown=False),
+        Call(path="/docs", endpoint=itself.docs, scope="read", answers=HTMLResponse, shown=False),
+    )
+
+
+def _add(app: FastAPI, access: Access, call: Call) -> None:
+    by_token = [access.to(call.scope)] if call.scope else []
+    errors = {*call.errors, *((401, 403) if call.scope else ()), *(http_errors.OF_A_BODY if call.takes else ())}
+    app.add_api_route(
+        call.path,
+        call.endpoint,
+        methods=[call.method],
+        status_code=202 if call.takes else 200,
+        dependencies=[*by_token, *map(Depends, call.before)],
+        response_class=call.answers,
+        responses=http_errors.documented(*sorted(errors)),
+        openapi_extra=documented(call.takes) if call.takes else None,
+        include_in_schema=call.shown,
+    )
+
+
+def _not_traced(scope: MutableMapping[str, Any]) -> bool:
+    """Probes say nothing, and a span as long as a stream would be lost with the process."""
+    return scope["path"] in PROBES or scope["path"].endswith("/events")

@@ -1,0 +1,90 @@
+"""The door of the HTTP API: what is checked of every request before any route, and said with every response.
+
+A browser that was tricked into another name for this address (DNS rebinding) is turned away by the Host header as it
+was sent; a page of another site cannot post here, by its Origin. There is no CORS. Probes may come by any name: those
+who send them (a kubelet, a balancer) often know only an address. Readers that do not read are let go.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from agent_service.api import errors as http_errors
+from agent_service.api.headers import HARDENED
+from agent_service.api.refusals import Refusal
+
+PROBES = frozenset({"/healthz", "/readyz"})
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
+TAKE_WITHIN_S = 30.0
+"""How long a response may wait for its reader to take the next part."""
+
+log = logging.getLogger(__name__)
+
+
+class Door:
+    """ASGI middleware."""
+
+    def __init__(self, app: ASGIApp, allowed_hosts: Collection[str], *, take_within_s: float = TAKE_WITHIN_S) -> None:
+        self._app = app
+        self._allowed = frozenset(host.lower() for host in allowed_hosts)
+        self._take_within_s = take_within_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refusal = self._refusal(scope)
+        app = http_errors.answer(refusal, scope) if refusal else self._app
+        try:
+            await app(scope, receive, self._hardened(send))
+        except* _NotTaken:
+            log.info("let go of a reader that does not read", extra={"path": scope["path"]})
+
+    def _refusal(self, scope: Scope) -> Refusal | None:
+        if not scope["path"].isprintable():  # a route would match in spite of a line feed at its end
+            return Refusal(404, "not_found", "there is nothing at this path")
+        host = _only(scope, b"host")
+        if _name(host) not in self._allowed and scope["path"] not in PROBES:
+            return Refusal(
+                421, "wrong_host", "this service does not answer to this Host: add it to `http.allowed_hosts`"
+            )
+        if scope["method"] in READING or not _all(scope, b"origin"):
+            return None
+        if _only(scope, b"origin").partition("://")[2] != host:
+            return Refusal(403, "foreign_origin", "pages of other sites may not post here")
+        return None
+
+    def _hardened(self, send: Send) -> Send:
+        async def hardened(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(raw=message["headers"]).update(HARDENED)
+            try:
+                async with asyncio.timeout(self._take_within_s):
+                    await send(message)
+            except TimeoutError as error:
+                raise _NotTaken from error
+
+        return hardened
+
+
+class _NotTaken(Exception):
+    """The reader of a response does not read."""
+
+
+def _all(scope: Scope, name: bytes) -> list[bytes]:
+    return [value for key, value in scope["headers"] if key == name]
+
+
+def _only(scope: Scope, name: bytes) -> str:
+    """The header in lower case; empty when it was sent not at all, or more than once."""
+    values = _all(scope, name)
+    return values[0].decode("latin-1").lower() if len(values) == 1 else ""
+
+
+def _name(host: str) -> str:
+    """The host without its port."""
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isascii() and port.isdigit() else host

@@ -1,0 +1,117 @@
+"""Errors of the HTTP API: `{"error": {"code", "message", "field"?, "run_id"?}}`, without an echo of what was sent."""
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.types import Scope
+
+from agent_service.api import requests
+from agent_service.api.headers import HARDENED
+from agent_service.api.refusals import REFUSED, Refusal, broken, refusal_of
+from agent_service.api.streams import SeenToTheEnd
+
+log = logging.getLogger(__name__)
+
+OF_A_BODY = (400, 408, 413, 415, 422, 503)
+"""How a call that takes a body can refuse."""
+
+_OF_THE_FRAMEWORK = {
+    404: ("not_found", "there is nothing at this path: see /docs"),
+    405: ("method_not_allowed", "this path takes other methods: see the header Allow"),
+}
+
+
+class ErrorDetail(BaseModel):
+    """`field` is what has to change in the request; `run_id` the run that is in the way."""
+
+    code: str
+    message: str
+    field: str | None = None
+    run_id: str | None = None
+
+
+class ErrorBody(BaseModel):
+    error: ErrorDetail
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """These errors and any other, as OpenAPI describes them. Only `default` brings the schema: each would cost time."""
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorBody.__name__}"}}}
+    described: dict[int | str, dict[str, Any]] = {"default": {"model": ErrorBody, "description": "Refused, or failed"}}
+    return described | {status: {"description": _MEANINGS[status], "content": content} for status in statuses}
+
+
+def answer(refusal: Refusal, scope: Scope, headers: dict[str, str] | None = None) -> JSONResponse:
+    """The refusal as a response, which is logged without anything that was sent."""
+    call, caller = getattr(scope.get("endpoint"), "__name__", None), scope.get("state", {}).get("caller")
+    facts = {"status": refusal.status, "code": refusal.code, "field": refusal.field, "call": call, "caller": caller}
+    log.log(logging.WARNING if refusal.status >= 500 else logging.INFO, "refused", extra=facts)
+    return JSONResponse(refusal.body(), refusal.status, headers=_headers(refusal) | (headers or {}))
+
+
+def install(app: FastAPI) -> None:
+    """Let `app` answer every error in this form."""
+    handlers: dict[type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
+        **dict.fromkeys(REFUSED, _refused),
+        SeenToTheEnd: _nothing_more,
+        RequestValidationError: _invalid,
+        HTTPException: _by_framework,
+        Exception: _broken,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)
+
+
+def _headers(refusal: Refusal) -> dict[str, str]:
+    headers = {}
+    if refusal.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if refusal.status in (408, 413, 415):
+        headers["Connection"] = "close"  # the rest of the body is not worth reading
+    if refusal.retry_after_s is not None:
+        headers["Retry-After"] = str(max(1, round(refusal.retry_after_s)))
+    return headers
+
+
+async def _refused(request: Request, error: Exception) -> JSONResponse:
+    return answer(refusal_of(error), request.scope)
+
+
+async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+    first = error.errors()[0]
+    return answer(requests.unfit(first["loc"][1:], first["msg"]), request.scope)  # without `query` before the name
+
+
+async def _by_framework(request: Request, error: HTTPException) -> JSONResponse:
+    code, message = _OF_THE_FRAMEWORK.get(error.status_code, ("refused", str(error.detail)))
+    return answer(Refusal(error.status_code, code, message), request.scope, dict(error.headers or {}))
+
+
+async def _nothing_more(_: Request, _error: SeenToTheEnd) -> Response:
+    return Response(status_code=204)
+
+
+async def _broken(request: Request, _: Exception) -> JSONResponse:
+    """The framework raises the error again, so that the server logs it. No door is left on this way out."""
+    return answer(broken(), request.scope, HARDENED)
+
+
+_MEANINGS = {
+    400: "The body is not strict JSON",
+    401: "No token of this service was sent",
+    403: "The token has not the scope that this call needs",
+    404: "There is no such run or file",
+    408: "The body came too slowly",
+    409: "The run stands in the way",
+    413: "The body is too large",
+    415: "The body is no plain JSON",
+    422: "A field does not fit, or asks for more than is granted",
+    429: "Too many event streams are open",
+    503: "Nothing was stored: come back later",
+}

@@ -1,0 +1,122 @@
+"""The agent on the bus as a NATS micro service (NATS ADR-32): it is listed, and answers at `agentic-loop.<endpoint>`.
+
+Requests and answers are the JSON of the HTTP API, those of errors too; the number of an error stands in the header
+Nats-Service-Error-Code. Who may ask is decided by the permissions of the bus. Every endpoint takes one request at a
+time, so a request has to be answered soon.
+"""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from nats.micro.request import Handler, Request, ServiceError
+from nats.micro.service import Service
+from pydantic import BaseModel
+
+from agent_service.api import requests
+from agent_service.api.desk import Desk
+from agent_service.api.refusals import REFUSED, Refusal, broken, refusal_of
+from agent_service.api.requests import CallbackAnswer, CancelAnswer, CancelRequest, WakeAnswer, WakeRequest
+from agent_service.api.runs import Runs
+from agent_service.telling.views import RunView
+from groundwork.nats.link import NatsLink
+from groundwork.nats.micro_service import micro_service
+from schemas import subjects
+from schemas.events import Id
+
+log = logging.getLogger(__name__)
+
+
+class StatusCall(BaseModel):
+    """Where does the run stand?"""
+
+    run_id: Id
+
+
+class CallbackCall(BaseModel):
+    """Where did the run ask to have its ending sent? For the gateway alone."""
+
+    run_id: Id
+
+
+class CancelCall(CancelRequest):
+    """Cancel the run."""
+
+    run_id: Id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Endpoint:
+    name: str
+    asked: type[BaseModel]
+    answered: type[BaseModel]
+    handler: Handler
+
+
+async def serve_on_bus(link: NatsLink, runs: Runs, *, trace_url: str | None = None) -> Service:
+    """Answer on the bus until the returned service is stopped, or the link closed."""
+    about = "A durable agent loop: accepts goals, and tells where runs stand."
+    service = await micro_service(link, name=subjects.SERVICE_AGENT, description=about)
+    for endpoint in _endpoints(Desk(runs, trace_url=trace_url)):
+        await service.add_endpoint(
+            name=endpoint.name,
+            subject=f"{subjects.SERVICE_AGENT}.{endpoint.name}",
+            handler=endpoint.handler,
+            metadata={
+                "format": "application/json",
+                "request": _hint(endpoint.asked),
+                "answer": _hint(endpoint.answered),
+            },
+        )
+    return service
+
+
+def _endpoints(desk: Desk) -> tuple[_Endpoint, ...]:
+    async def wake(body: bytes) -> BaseModel:
+        return await desk.wake(requests.read(WakeRequest, body))
+
+    async def status(body: bytes) -> BaseModel:
+        return await desk.status(requests.read(StatusCall, body).run_id)
+
+    async def callback(body: bytes) -> BaseModel:
+        return await desk.callback(requests.read(CallbackCall, body).run_id)
+
+    async def cancel(body: bytes) -> BaseModel:
+        call = requests.read(CancelCall, body)
+        return await desk.cancel(call.run_id, call)
+
+    return (
+        _Endpoint(name="wake", asked=WakeRequest, answered=WakeAnswer, handler=_answering(wake)),
+        _Endpoint(name="status", asked=StatusCall, answered=RunView, handler=_answering(status)),
+        _Endpoint(name="callback", asked=CallbackCall, answered=CallbackAnswer, handler=_answering(callback)),
+        _Endpoint(name="cancel", asked=CancelCall, answered=CancelAnswer, handler=_answering(cancel)),
+    )
+
+
+def _answering(ask: Callable[[bytes], Awaitable[BaseModel]]) -> Handler:
+    """Raises ServiceError for what is not served: only what is raised counts as an error in the statistics."""
+
+    async def handler(request: Request) -> None:
+        try:
+            answer = await ask(request.data)
+        except REFUSED as error:
+            raise _error(request, refusal_of(error)) from error
+        except Exception as error:
+            log.exception("a request on the bus failed", extra={"subject": request.subject})
+            raise _error(request, broken()) from error
+        await request.respond(answer.model_dump_json(by_alias=True).encode())
+
+    return handler
+
+
+def _error(request: Request, refusal: Refusal) -> ServiceError:
+    """To be raised. The library then answers with headers alone, which `nats req` shows to nobody who reads bodies."""
+    body = json.dumps(refusal.body()).encode()
+    request.respond_error = partial(request.respond_error, data=body)  # type: ignore[method-assign]
+    return ServiceError(str(refusal.status), str(refusal))
+
+
+def _hint(model: type[BaseModel]) -> str:
+    return json.dumps(model.model_json_schema(), separators=(",", ":"))

@@ -1,0 +1,66 @@
+"""Why a caller's request is not served: one way to say it, whatever the request came over.
+
+`status` is an HTTP status; the bus uses the same numbers. A message never repeats what was sent.
+"""
+
+from agent_service.core.limits import LimitRefused
+from agent_service.errors import Damaged, Misconfigured, TryAgain, WakeConflict
+from groundwork.service.strict_json import NotStrictJson
+
+BROKEN_RETRY_S = 30.0
+
+
+class Refusal(Exception):
+    """Not served. `code` is for programs, the message for people; `field` names what has to change in the request."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        field: str | None = None,
+        run_id: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.field = field
+        self.run_id = run_id
+        self.retry_after_s = retry_after_s
+
+    def body(self) -> dict[str, dict[str, str]]:
+        """What the caller gets to read, over HTTP and over the bus."""
+        told = {"code": self.code, "message": str(self), "field": self.field, "run_id": self.run_id}
+        return {"error": {name: value for name, value in told.items() if value is not None}}
+
+
+REFUSED = (Refusal, NotStrictJson, LimitRefused, WakeConflict, Damaged, TryAgain, Misconfigured)
+"""The errors that `refusal_of` knows; any other is a fault of ours."""
+
+
+def broken() -> Refusal:
+    """What a caller is told of a fault of ours."""
+    return Refusal(500, "broken", "the agent failed at this request; its log says how")
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """What a caller is told of `error`. Raises it again when it is none of REFUSED."""
+    match error:
+        case Refusal():
+            return error
+        case NotStrictJson():
+            return Refusal(400, "not_json", f"the body {error}")
+        case LimitRefused():
+            return Refusal(422, "not_granted", str(error), field=error.field)
+        case WakeConflict():
+            return Refusal(409, "wake_id_taken", str(error), field="wake_id", run_id=error.run_id)
+        case Damaged():
+            return Refusal(500, "damaged", str(error), run_id=error.run_id)
+        case TryAgain():
+            return Refusal(503, "try_again", f"not done, and nothing was stored: {error}", retry_after_s=error.delay_s)
+        case Misconfigured():
+            message = "the agent cannot work before a person mends it: ask again later, with the same wake_id"
+            return Refusal(503, "broken", message, retry_after_s=BROKEN_RETRY_S)
+    raise error

@@ -1,0 +1,133 @@
+"""The agent on the bus: what it publishes, and the messages it consumes.
+
+Cancels and signals have a consumer of their own, so that turns that hold all slots of the loop delay none of them.
+"""
+
+import asyncio
+import hashlib
+import logging
+from datetime import UTC, datetime
+
+from agent_service.background import Background
+from agent_service.bus.overheard import Overheard
+from agent_service.bus.patience import Patience
+from agent_service.errors import Damaged, Misconfigured, TryAgain
+from agent_service.intake import Arrival, Intake, UnknownRun, Unreadable
+from agent_service.publisher import SOURCE
+from groundwork.nats import errors as nats_errors
+from groundwork.nats.delivery import Delivery
+from groundwork.nats.link import NatsLink
+from groundwork.nats.pull_loop import PullLoop
+from groundwork.nats.settling import DeadLetters, Notice, Settling
+from schemas import subjects
+from schemas.headers import RUN_ID
+from schemas.rejection import rejection
+
+IN_PROGRESS_S = 10.0
+"""A third of the consumers' ack_wait."""
+CONTROL_SLOTS = 16
+MAX_DELIVERIES = 5
+
+log = logging.getLogger(__name__)
+
+
+class NatsBus:
+    """Publishes through one link. Fills the port Bus."""
+
+    def __init__(self, link: NatsLink) -> None:
+        self._link = link
+        self.spoken = asyncio.Event()
+        """Set once something was published that was not there before: a run has gone on."""
+
+    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
+        try:
+            published = await self._link.publish(subject, body, msg_id=key, headers=headers)
+        except nats_errors.BusError as error:
+            # Whatever it is, the outbox keeps the message: a person may mend the bus, and it is tried again.
+            raise TryAgain(str(error)) from error
+        if not published.duplicate:
+            self.spoken.set()
+
+    async def tell(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
+        await self._link.tell(subject, body, msg_id=key, headers=headers)
+
+
+class NatsIntake:
+    """Feeds the intake from the agent's two consumers."""
+
+    def __init__(self, link: NatsLink, intake: Intake, background: Background, *, slots: int) -> None:
+        self._link = link
+        self._intake = intake
+        self._background = background
+        self._overheard = Overheard(self._take_dropped)
+        self._patience = Patience()
+        self.rejected = 0
+        """How many messages became dead letters."""
+        self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loops = (
+            self._loop(link, subjects.DURABLE_LOOP, subjects.DEAD_LETTERS_LOOP, slots=slots),
+            self._loop(link, subjects.DURABLE_CONTROL, subjects.DEAD_LETTERS_CONTROL, slots=CONTROL_SLOTS),
+        )
+
+    @property
+    def trouble(self) -> str:
+        """Why no message can come at present; empty when all is well."""
+        return "; ".join(loop.trouble for loop in self._loops if loop.trouble)
+
+    async def run(self) -> None:
+        """Consume until cancelled. Raises Misconfigured when the agent itself is broken (a disk that fails)."""
+        await self._overheard.listen(self._link)
+        async with asyncio.TaskGroup() as group:
+            for loop in self._loops:
+                group.create_task(loop.run())
+            await self._broken
+
+    def _loop(self, link: NatsLink, durable: str, dead_letters: str, *, slots: int) -> PullLoop:
+        buried = DeadLetters(dead_letters, max_deliveries=MAX_DELIVERIES, notify=self._reject)
+        settling = Settling(link, subjects.STREAM, durable, self._handle, buried)
+        return PullLoop(settling, slots=slots, in_progress_s=IN_PROGRESS_S)
+
+    async def _handle(self, delivery: Delivery) -> None:
+        if delivery.subject == subjects.TOOL_RESULT:
+            self._overheard.delivered(delivery)
+        try:
+            await self._intake.receive(arrival_of(delivery))
+        except UnknownRun as error:
+            raise self._later_or_never(delivery, error) from error
+        except (Unreadable, Damaged) as error:
+            raise nats_errors.Poison(str(error)) from error
+        except TryAgain as error:
+            raise nats_errors.TryAgain(str(error), delay_s=error.delay_s) from error
+        except Misconfigured as error:
+            # Not the message's fault: it must never end among the dead letters. The process ends and is started again.
+            if not self._broken.done():
+                self._broken.set_exception(error)
+            raise nats_errors.TryAgain(str(error)) from error
+
+    def _take_dropped(self, msg_id: str, body: bytes) -> None:
+        log.warning("a result was not stored: another message has its id", extra={"msg_id": msg_id})
+        place = f"heard-{hashlib.sha256(body).hexdigest()[:32]}"
+        self._background.start(self._receive_dropped(Arrival(subject=subjects.TOOL_RESULT, body=body, place=place)))
+
+    async def _receive_dropped(self, arrival: Arrival) -> None:
+        try:
+            await self._intake.receive(arrival)
+        except (Unreadable, Damaged) as error:
+            log.warning("a result that was not stored is refused", extra={"why": str(error)})
+
+    def _later_or_never(self, delivery: Delivery, error: UnknownRun) -> nats_errors.BusError:
+        delay = self._patience.delay(delivery)
+        return nats_errors.Poison(str(error)) if delay is None else nats_errors.TryAgain(str(error), delay_s=delay)
+
+    def _reject(self, delivery: Delivery, stream: str, reason: str) -> Notice:
+        self.rejected += 1
+        event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=datetime.now(UTC))
+        about = {RUN_ID: event.payload.run_id} if event.payload.run_id else {}
+        return Notice(event.type, event.body(), event.dedupe_key or "", headers, about)
+
+
+def arrival_of(delivery: Delivery) -> Arrival:
+    """The message as the intake takes it."""
+    # The sequence alone may be given out again by a server that lost its newest messages.
+    place = f"{delivery.stream_seq}-{delivery.at:%Y%m%dT%H%M%S%f}"
+    return Arrival(subject=delivery.subject, body=delivery.body, place=place, headers=delivery.headers)

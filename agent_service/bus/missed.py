@@ -1,0 +1,92 @@
+"""What came for our runs while another agent had the bus: read once more from the stream, in which it stays.
+
+That agent had no use for it but as a dead letter. To take a message twice is harmless. A file in the store says that
+there may be such messages, so that a crash before all were heard forgets nothing.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from datetime import datetime
+from pathlib import Path
+
+import nats.errors
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+from agent_service.bus.messages import arrival_of
+from agent_service.errors import TryAgain
+from agent_service.intake import Arrival, Intake, Unreadable
+from groundwork.nats.delivery import read_delivery
+from groundwork.nats.link import NatsLink
+from schemas import subjects
+
+MARK = "missed"
+"""The file: made when another agent is found to have had the bus, removed when all is heard."""
+ABOUT_RUNS = [subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL]
+AT_ONCE = 256
+QUIET_S = 1.0
+AGAIN_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Missed:
+    """For the store in `folder`; `slots` messages are taken at the same time."""
+
+    def __init__(self, link: NatsLink, intake: Intake, folder: Path, *, slots: int) -> None:
+        self._link = link
+        self._intake = intake
+        self._mark = folder / MARK
+        self._slots = asyncio.Semaphore(slots)
+
+    @property
+    def any(self) -> bool:
+        """Whether something may have been missed."""
+        return self._mark.exists()
+
+    async def hear(self, since: datetime) -> None:
+        """Take all that came at or after `since`. Returns when it is taken; what could not be read stays missed."""
+        try:
+            heard = await self._hear(since)
+        except* (nats.errors.Error, TimeoutError) as error:
+            log.warning("what was missed is read at the next start", extra={"why": str(error.exceptions[0])})
+        else:
+            log.info("heard what came while another agent had the bus", extra={"messages": heard})
+            self._mark.unlink(missing_ok=True)
+
+    async def _hear(self, since: datetime) -> int:
+        heard = 0
+        async with asyncio.TaskGroup() as group:
+            async for arrival in _arrivals(self._link, since):
+                await self._slots.acquire()
+                group.create_task(self._take(arrival)).add_done_callback(lambda _: self._slots.release())
+                heard += 1
+        return heard
+
+    async def _take(self, arrival: Arrival) -> None:
+        with contextlib.suppress(Unreadable):  # whoever had the bus has told its publisher
+            while True:
+                try:
+                    return await self._intake.receive(arrival)
+                except TryAgain as error:
+                    await asyncio.sleep(error.delay_s)
+
+
+async def _arrivals(link: NatsLink, since: datetime) -> AsyncIterator[Arrival]:
+    config = ConsumerConfig(
+        filter_subjects=ABOUT_RUNS,
+        deliver_policy=DeliverPolicy.BY_START_TIME,
+        opt_start_time=since,
+        ack_policy=AckPolicy.NONE,
+        inactive_threshold=30.0,
+    )
+    pulled = await link.jetstream.pull_subscribe("", stream=subjects.STREAM, config=config)
+    try:
+        left = (await pulled.consumer_info()).num_pending or 0
+        while left > 0:
+            for message in await pulled.fetch(min(AT_ONCE, left), timeout=QUIET_S):
+                left -= 1
+                yield arrival_of(read_delivery(message))
+    finally:
+        await pulled.unsubscribe()

@@ -1,0 +1,61 @@
+"""Results that the stream drops, because another message has their id: heard as they pass, over core NATS.
+
+A result under another's id, or a malformed one, makes JetStream answer `duplicate` to the right one, and not every
+executor looks at that answer. Whoever subscribes to the subject hears both. So a result whose id the stream has on
+another body is taken all the same; the run judges it as any other. It is not stored: a crash right then loses it, and
+the run waits as if it had never come.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from nats.aio.msg import Msg
+
+from groundwork.nats.delivery import Delivery
+from groundwork.nats.link import NatsLink
+from schemas import subjects
+
+MSG_ID = "Nats-Msg-Id"
+REMEMBERED = 10_000
+"""Ids of stored results, of which others may come."""
+MOST_WAITING = 1000
+"""Ids that were heard and that the stream has not delivered yet."""
+
+
+class Overheard:
+    """`dropped` is told the body of each result that the stream did not take, and its id."""
+
+    def __init__(self, dropped: Callable[[str, bytes], None]) -> None:
+        self._dropped = dropped
+        self._stored: OrderedDict[str, int] = OrderedDict()
+        self._waiting: OrderedDict[str, list[bytes]] = OrderedDict()
+
+    async def listen(self, link: NatsLink) -> None:
+        """From now on, as long as the link lives."""
+        await link.subscribe(subjects.TOOL_RESULT, self._on_message)
+
+    def delivered(self, delivery: Delivery) -> None:
+        """The stream has this one under its id."""
+        msg_id = delivery.headers.get(MSG_ID)
+        if msg_id is None:
+            return
+        self._stored[msg_id] = hash(delivery.body)
+        if len(self._stored) > REMEMBERED:
+            self._stored.popitem(last=False)
+        for body in self._waiting.pop(msg_id, ()):
+            self._judge(msg_id, body)
+
+    async def _on_message(self, message: Msg) -> None:
+        msg_id = (message.headers or {}).get(MSG_ID)
+        if msg_id is None:
+            return
+        if msg_id in self._stored:
+            self._judge(msg_id, message.data)
+            return
+        self._waiting.setdefault(msg_id, []).append(message.data)
+        if len(self._waiting) > MOST_WAITING:
+            self._waiting.popitem(last=False)
+
+    def _judge(self, msg_id: str, body: bytes) -> None:
+        if self._stored[msg_id] != hash(body):
+            self._dropped(msg_id, body)

@@ -1,0 +1,142 @@
+"""The tools on offer, asked for over the bus from every executor that answers, and cut to what this agent allows.
+
+Rules: asked at most every few seconds. After the first answer the others have a moment; who is later still is heard as
+soon as its answer comes, because the inbox stays open. Fills Skills.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from nats.aio.msg import Msg
+
+from agent_service.bus import offers
+from agent_service.bus.offers import NoCatalog, SchemaCheck, Told
+from agent_service.errors import TryAgain
+from groundwork.nats.link import NatsLink
+from schemas import subjects
+from schemas.catalog import Catalog, ToolOffer
+
+FRESH_S = 5.0
+ANSWER_WITHIN_S = 2.0
+NEW_WITHIN_S = 0.1
+"""How long the first answer waits for those of executors that nobody knows of yet."""
+KNOWN_WITHIN_S = 0.25
+"""How long it waits while one that is known has not answered, or none is known yet."""
+NOBODY = "no executor tells its tools: is ductile-gateway running?"
+
+log = logging.getLogger(__name__)
+
+
+class NatsSkills:
+    """Remembers what every executor told last: one that is away keeps its offers. `conflicts` and `flaws` are told."""
+
+    def __init__(
+        self, link: NatsLink, *, allow: tuple[str, ...] | None, schema_flaw: SchemaCheck, fresh_s: float = FRESH_S
+    ) -> None:
+        self._link = link
+        self._allow = allow
+        self._schema_flaw = schema_flaw
+        self._fresh_s = fresh_s
+        self._told: dict[str, Told] = {}
+        self._answered_in: dict[str, int] = {}
+        self._unreadable: tuple[str, ...] = ()
+        self._offers: Mapping[str, ToolOffer] = {}
+        self._asked_at = float("-inf")
+        self._round = self._gathered = 0
+        self._asking = asyncio.Lock()
+        self._news = asyncio.Event()
+        self._inbox = ""
+        self._unknown: frozenset[str] = frozenset()
+        self.problems: tuple[str, ...] = ()
+        """What is left out of the offers, and why."""
+
+    async def catalog(self) -> Catalog:
+        if self._stale():
+            async with self._asking:
+                if self._stale():
+                    await self._ask()
+        if not self._offers and (self.problems or not self._told):
+            raise TryAgain("; ".join(self.problems) or NOBODY)
+        return Catalog(tools=tuple(self._offers.values()))
+
+    def present(self) -> frozenset[str]:
+        return frozenset(name for name, answered_in in self._answered_in.items() if answered_in >= self._gathered)
+
+    def _stale(self) -> bool:
+        return time.monotonic() - self._asked_at > self._fresh_s
+
+    async def _ask(self) -> None:
+        self._unreadable = ()
+        self._news.clear()
+        if not self._inbox:
+            inbox = self._link.new_inbox()
+            await self._link.subscribe(inbox, self._on_answer)
+            self._inbox = inbox
+        known = set(self._told)
+        self._round += 1
+        if await self._link.send(subjects.CATALOG, b"", reply=self._inbox) and await self._news_within(ANSWER_WITHIN_S):
+            await self._hear_others(known)
+        self._gathered = self._round
+        self._merge()
+        if self._told:
+            self._asked_at = time.monotonic()
+
+    async def _hear_others(self, known: set[str]) -> None:
+        heard_at = time.monotonic()
+        while True:
+            is_missing = not known or any(self._answered_in[name] < self._round for name in known)
+            left = heard_at + (KNOWN_WITHIN_S if is_missing else NEW_WITHIN_S) - time.monotonic()
+            if left <= 0 or not await self._news_within(left):
+                return
+
+    async def _news_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        happened = self._news.is_set()
+        self._news.clear()
+        return happened
+
+    async def _on_answer(self, message: Msg) -> None:
+        if (message.headers or {}).get("Status") is None:  # else the server says that nobody is there
+            self._hear(message.data)
+        self._news.set()
+
+    def _hear(self, body: bytes) -> None:
+        try:
+            told = offers.read_answer(body, self._schema_flaw)
+        except NoCatalog as flaw:
+            self._unreadable = tuple(dict.fromkeys((*self._unreadable, str(flaw))))
+        else:
+            self._remember(Told(told.executor, tuple(filter(self._allows, told.offers)), told.flaws))
+        if self._gathered == self._round:
+            self._merge()
+
+    def _remember(self, told: Told) -> None:
+        name = told.executor
+        has_answered = self._answered_in.get(name) == self._round
+        self._told[name] = self._told[name].and_also(told) if has_answered else told
+        self._answered_in[name] = self._round
+
+    def _merge(self) -> None:
+        merged = offers.merge(self._told.values(), self._offers, self.present())
+        flaws = (flaw for told in self._told.values() for flaw in told.flaws)
+        problems = tuple(dict.fromkeys((*flaws, *merged.conflicts, *self._unreadable)))
+        for problem in problems:
+            if problem not in self.problems:
+                log.warning("a tool offer is left out", extra={"why": problem})
+        self._offers, self.problems = merged.offers, problems
+        self._tell_unknown()
+
+    def _tell_unknown(self) -> None:
+        """A name in `agent.tools` that nobody offers is most likely misspelt; told once for as long as it is so."""
+        unknown = frozenset(self._allow or ()) - self._offers.keys()
+        if unknown - self._unknown:
+            log.warning("agent.tools names what nobody offers", extra={"tools": ", ".join(sorted(unknown))})
+        self._unknown = unknown
+
+    def _allows(self, tool: ToolOffer) -> bool:
+        return tool.route not in subjects.OUR_OWN_ROUTES and (self._allow is None or tool.name in self._allow)

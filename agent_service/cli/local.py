@@ -1,0 +1,247 @@
+"""The commands that run something on this machine, or look at its files.
+
+What they need is imported where they start, so that the commands on runs stay quick.
+"""
+
+import json
+import os
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from agent_service.cli import output
+from agent_service.cli.exits import Exit
+from agent_service.cli.options import AsJson, Config, ConfigNearby, RunId, examples
+from agent_service.telling.plain import visible
+
+PANEL_FILES = "Records and prerequisites, on this machine"
+PANEL_SERVICES = "Services"
+PANEL_TRY = "To try it out"
+
+T = TypeVar("T")
+
+commands = typer.Typer()
+
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Make the agent end that owns the bus, and go on in its place.")
+]
+Folder = Annotated[Path, typer.Option("--dir", help="Where everything is kept.", metavar="FOLDER")]
+
+
+@commands.command(
+    rich_help_panel=PANEL_FILES,
+    epilog=examples("agentic verify RUN", "agentic verify --config /etc/agentic.yaml --json RUN"),
+)
+def verify(run_id: RunId, config: ConfigNearby = None, as_json: AsJson = False) -> None:
+    """Check that a run's journal is whole and its files are what the journal says. Exit code 1 when not.
+
+    It reads only, while the agent runs or not, and needs no bus. The first place that was changed is named.
+    """
+    from agent_service.cli.verify import verify as verified
+
+    _log_only_what_is_not_said()
+    verdict = _awaited(verified(run_id, config))
+    _print(verdict.for_programs(), str(verdict), as_json)
+    raise typer.Exit(Exit.OK if verdict.ok else Exit.FAILED)
+
+
+@commands.command(rich_help_panel=PANEL_FILES, epilog=examples("agentic rebuild RUN"))
+def rebuild(run_id: RunId, config: ConfigNearby = None, as_json: AsJson = False) -> None:
+    """Write a run's folder anew from its journal, byte for byte, and tell what that changed.
+
+    While the agent runs or not. The bus is needed only for artifacts that are not in the folder as they were.
+    """
+    from agent_service.cli.rebuild import rebuild as rebuilt
+
+    _log_only_what_is_not_said()
+    made = _awaited(rebuilt(run_id, config))
+    _print(made.for_programs(), str(made), as_json)
+
+
+@commands.command(
+    rich_help_panel=PANEL_FILES,
+    epilog=examples("agentic doctor", "agentic doctor --config agentic.yaml --deep", "agentic doctor --settings"),
+)
+def doctor(
+    config: ConfigNearby = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Read the whole database for damage.")] = False,
+    settings: Annotated[bool, typer.Option("--settings", help="Print the settings in force, without secrets.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check everything that the agent needs, one line each, with the remedy. Exit code 1 when something is wrong.
+
+    It changes nothing: no file, no stream, no message.
+    """
+    from agent_service.cli.doctor import report
+
+    if settings:
+        _print(*report.settings_in_force(config), as_json)
+        return
+    _log_only_what_is_not_said()
+    raise typer.Exit(_awaited(report.report(config, deep=deep, as_json=as_json)))
+
+
+@commands.command(rich_help_panel=PANEL_SERVICES, epilog=examples("agentic serve --config agentic.yaml"))
+def serve(config: Config = None, take_over: TakeOver = False) -> None:
+    """Run the agent, until SIGTERM or Ctrl-C. Its log is on standard error.
+
+    Exit codes: 69 when no bus answers; 78 when a setting has to be corrected first, and when another agent owns the
+    bus or has taken it over; 1 for any other failure.
+    """
+    from agent_service.cli.serve import serve as served
+
+    raise typer.Exit(served(config, take_over=take_over))
+
+
+@commands.command(
+    rich_help_panel=PANEL_SERVICES,
+    epilog=examples("agentic setup --config agentic.yaml", "agentic setup --max-gib 0.5"),
+)
+def setup(
+    config: Config = None,
+    max_gib: Annotated[
+        float, typer.Option(min=0.01, help="Most GiB of work that the server keeps, and as much of artifacts.")
+    ] = 10.0,
+    replicas: Annotated[int, typer.Option(min=1, max=5, help="On how many servers of a cluster it is kept.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Create the streams, consumers and buckets on the NATS server. What exists is checked, never changed.
+
+    The server sets room for all of it aside at once: with 10 GiB some 21, with 0.5 some 1.2.
+    """
+    from agent_service.cli.setup import set_up
+
+    _log_only_what_is_not_said()
+    raise typer.Exit(_awaited(set_up(config, max_gib=max_gib, replicas=replicas, as_json=as_json)))
+
+
+@commands.command(rich_help_panel=PANEL_TRY, epilog=examples("agentic dev", "agentic dev --dir /tmp/try --http-port 0"))
+def dev(
+    folder: Folder = Path(".agentic"),
+    http_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the HTTP API; 0 takes a free one.")] = 8700,
+    nats_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the NATS server; 0 takes a free one.")] = 0,
+    script: Annotated[
+        Path | None, typer.Option(help="A script for the scripted model.", exists=True, dir_okay=False, metavar="FILE")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run NATS, both services and the demo tools here, until Ctrl-C.
+
+    Claude decides if ANTHROPIC_API_KEY is set and no script is given, else a scripted model, which needs no key.
+    """
+    from agent_service.workbench.dev import DevOptions
+    from agent_service.workbench.dev_command import model_here, run_dev
+
+    options = DevOptions(
+        folder=folder, http_port=http_port, nats_port=nats_port, script=script, agent=model_here(script, os.environ)
+    )
+    raise typer.Exit(_awaited(run_dev(options, as_json=as_json)))
+
+
+@commands.command(rich_help_panel=PANEL_TRY, epilog=examples("agentic demo", "agentic demo --chaos"))
+def demo(
+    chaos: Annotated[bool, typer.Option("--chaos", help="Kill the agent in mid-run and see the run go on.")] = False,
+    folder: Folder = Path(".demo"),
+    as_json: AsJson = False,
+) -> None:
+    """Show one run from goal to end on a real NATS server, then stop everything that was started."""
+    from agent_service.workbench.demo import run_demo
+
+    raise typer.Exit(_awaited(run_demo(folder, chaos=chaos, as_json=as_json)))
+
+
+@commands.command(rich_help_panel=PANEL_TRY, epilog=examples("agentic bench --concurrency 32 --seconds 20"))
+def bench(
+    concurrency: Annotated[
+        list[int] | None, typer.Option(min=1, help="Runs at a time; may be given several times. [1, 32, 256]")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="About how long to measure each.")] = 10.0,
+    sync_interval: Annotated[
+        str, typer.Option(help="How often NATS syncs: `always`, or a time such as 100ms.")
+    ] = "always",
+    as_json: AsJson = False,
+) -> None:
+    """Measure the whole stack on this machine. The figures are JSON: in many lines, or in one with --json."""
+    from tempfile import TemporaryDirectory
+
+    import uvloop
+
+    from agent_service.workbench.bench import measure
+
+    with TemporaryDirectory(prefix="agentic-bench-") as folder:
+        measuring = measure(Path(folder), concurrency or (1, 32, 256), seconds=seconds, sync_interval=sync_interval)
+        figures = uvloop.run(measuring)
+    _print(figures, json.dumps(figures, indent=2), as_json)
+
+
+@commands.command(
+    "eval",
+    rich_help_panel=PANEL_TRY,
+    epilog=examples(
+        "agentic eval",
+        "agentic eval --config agentic.yaml --scenario 'injection-*'",
+        "agentic eval --folder my-scenarios --record cassettes",
+        "agentic eval --folder my-scenarios --replay cassettes",
+    ),
+)
+def evaluate(
+    scenario: Annotated[
+        list[str] | None, typer.Option(help="Only these: a name, or a pattern like 'injection-*'.", metavar="NAME")
+    ] = None,
+    folder: Annotated[
+        list[Path] | None, typer.Option(help="A folder with scenarios of your own, besides.", metavar="FOLDER")
+    ] = None,
+    config: Config = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Scenarios at a time.")] = 4,
+    record: Annotated[
+        Path | None, typer.Option(help="Keep what the model answers in this folder.", metavar="FOLDER")
+    ] = None,
+    replay: Annotated[
+        Path | None, typer.Option(help="Answer from what was recorded there, without a model.", metavar="FOLDER")
+    ] = None,
+    trail: Annotated[
+        Path | None, typer.Option(help="Write the paper trail of every run there.", metavar="FOLDER")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Play scenarios against the configured model and print what came of them. Exit code 1 when one did not pass.
+
+    With a real model this costs money. Nothing is needed but the model: bus, tools, persons and time are played.
+    """
+    from agent_service.workbench.evaluate import Order, run
+
+    if record and replay:
+        raise typer.BadParameter("a replay asks no model, so there is nothing to record: give --record or --replay")
+    order = Order(
+        names=tuple(scenario or ()),
+        folders=tuple(folder or ()),
+        config=config,
+        jobs=jobs,
+        record=record,
+        replay=replay,
+        trail=trail,
+    )
+    _log_only_what_is_not_said()
+    raise typer.Exit(_awaited(run(order, as_json=as_json)))
+
+
+def _awaited(work: Coroutine[Any, Any, T]) -> T:
+    import asyncio
+
+    return asyncio.run(work)
+
+
+def _log_only_what_is_not_said() -> None:
+    """What the parts below log, the command says in its own words; a failure beyond that is still told."""
+    from groundwork.service import json_log
+
+    json_log.set_up("ERROR", "text", redact=())
+
+
+def _print(for_programs: object, for_people: str, as_json: bool) -> None:
+    if as_json:
+        output.document(for_programs)
+    else:
+        output.draw(visible(for_people), wrap=False)

@@ -1,0 +1,131 @@
+"""Which model thinks: made from the settings, with its SDK imported only when it is the one.
+
+Importing an SDK takes a second of CPU and 50 to 75 MB, which commands that ask no model must not pay.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import import_module
+from typing import Any
+from urllib.parse import urlsplit
+
+from agent_service.errors import Misconfigured
+from agent_service.models.contained_model import ContainedModel
+from agent_service.models.prices import Prices
+from agent_service.models.scripted_model import ScriptedModel, read_script
+from agent_service.models.settings import ModelSettings
+from agent_service.ports import Provider
+from groundwork.service.address import without_login
+from groundwork.service.secret import fault_of
+
+CONNECT_WITHIN_S = 10.0
+NO_KEY = "no-key-is-set"
+"""What a server of one's own is sent that asks for no key: the SDK insists on one."""
+
+
+@asynccontextmanager
+async def open_model(settings: ModelSettings) -> AsyncIterator[Provider]:
+    """The model of the settings; its connections are closed on leaving. Raises Misconfigured."""
+    _check(settings)
+    match settings.provider:
+        case "scripted":
+            yield ContainedModel(ScriptedModel(read_script(settings.script_file())))
+        case "anthropic":
+            async with _claude(settings) as client:
+                from agent_service.models.anthropic_model import AnthropicModel  # see above
+
+                prices = Prices(_price_list(settings), settings.price)
+                yield ContainedModel(AnthropicModel(client, settings, prices))
+        case "openai":
+            async with _openai(settings) as client:
+                from agent_service.models.openai_model import OpenAIModel, is_openai  # see above
+
+                own = is_openai(client.base_url)
+                prices = Prices("openai" if own else None, settings.price)
+                yield ContainedModel(OpenAIModel(client, settings, prices, at_openai=own))
+
+
+def _check(settings: ModelSettings) -> None:
+    """A key or address that no request could be sent with would fail in every call, and be quoted in its error."""
+    if settings.api_key is not None:
+        key = settings.api_key.get_secret_value()
+        if fault := fault_of(key):
+            raise Misconfigured(f"the key of the model {fault} (agent.model.api_key, or the variable of its provider)")
+        if not (key.isascii() and key.isprintable() and key == key.strip()):
+            wrong = "has a blank or a line break about it, or a character that no key has"
+            raise Misconfigured(
+                f"the key of the model {wrong}: mend agent.model.api_key, or the file or variable of it"
+            )
+    if settings.base_url is not None:
+        url = urlsplit(settings.base_url)
+        if url.scheme not in ("http", "https") or not url.hostname:
+            shown = without_login(settings.base_url)
+            raise Misconfigured(f"agent.model.base_url {shown!r} is no address: it begins with https://")
+
+
+def _price_list(settings: ModelSettings) -> str:
+    """The provider as the price list names it."""
+    return {"anthropic": "anthropic", "bedrock": "aws", "vertex": "google"}[settings.platform]
+
+
+def _claude(settings: ModelSettings) -> Any:
+    """The SDK's client. No retries inside it, and no trace headers to the provider."""
+    from anthropic import AnthropicError  # see above
+
+    try:
+        return _client(settings)
+    except ImportError as error:
+        needed = f"needs a package: pip install 'anthropic[{settings.platform}]'"
+        raise Misconfigured(f"agent.model.platform {settings.platform} {needed}") from error
+    except (AnthropicError, ValueError) as error:
+        raise Misconfigured(f"agent.model.platform {settings.platform}: {error}") from error
+
+
+def _client(settings: ModelSettings) -> Any:
+    import anthropic  # see above
+    import httpx2  # only with a client
+
+    shared: dict[str, Any] = {
+        "max_retries": 0,
+        "timeout": httpx2.Timeout(settings.timeout_s, connect=CONNECT_WITHIN_S),
+        "base_url": settings.base_url,
+        "open_telemetry": {"propagation": False, "traces": {"content_mode": "metadata_only"}},
+    }
+    if settings.platform == "bedrock":
+        bedrock = anthropic.AsyncAnthropicBedrockMantle(**shared)
+        return _able_to_sign(bedrock, "botocore" if bedrock.api_key is None else None)
+    if settings.platform == "vertex":
+        vertex = anthropic.AsyncAnthropicVertex(**shared)
+        return _able_to_sign(vertex, "google.auth" if vertex.access_token is None else None)
+    if settings.api_key is None:
+        raise Misconfigured("there is no key for Claude: set ANTHROPIC_API_KEY, or agent.model.api_key_file")
+    return anthropic.AsyncAnthropic(api_key=settings.api_key.get_secret_value(), **shared)
+
+
+def _able_to_sign(client: Any, package: str | None) -> Any:
+    """`client`, whose `package` the SDK would otherwise miss in the first call only. Raises ImportError."""
+    if package:
+        import_module(package)
+    return client
+
+
+def _openai(settings: ModelSettings) -> Any:
+    """The SDK's client, without retries inside it. Raises Misconfigured."""
+    if settings.model is None:
+        raise Misconfigured("provider openai has no default model: set agent.model.model, or agent.llm_model")
+    if settings.api_key is None and settings.base_url is None:
+        wanted = "set OPENAI_API_KEY or agent.model.api_key_file; for a server of your own set agent.model.base_url"
+        raise Misconfigured(f"there is no key for OpenAI: {wanted}")
+    try:
+        import openai  # see above
+    except ImportError as error:
+        needed = "pip install 'agentic-loop[openai]'"
+        raise Misconfigured(f"agent.model.provider openai needs a package: {needed}") from error
+    import httpx2  # only with a client
+
+    return openai.AsyncOpenAI(
+        api_key=settings.api_key.get_secret_value() if settings.api_key else NO_KEY,
+        base_url=settings.base_url,
+        max_retries=0,
+        timeout=httpx2.Timeout(settings.timeout_s, connect=CONNECT_WITHIN_S),
+    )

@@ -1,0 +1,184 @@
+"""The run store and archive on SQLite: the entry, state, brief and effects of one commit are rows of one transaction.
+
+Rules: everything is encoded before it is handed to the writer, so that the shared transaction stays short. A work
+looks before it writes: one that refuses after it wrote would have its whole group rolled back and run again.
+"""
+
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from agent_service.core.state import Status
+from agent_service.errors import Damaged, VersionMoved, WakeConflict
+from agent_service.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
+from agent_service.ports import RunLine, Unperformed, Wake
+from agent_service.store.quarantine import Quarantine
+from agent_service.store.sql.columns import instant, microseconds
+from agent_service.store.sql.database import Database, open_database
+
+NO_LIMIT = -1
+AFTER_EVERY_ID = "~"
+"""Sorts after all that a run id may hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """A commit as the parameters of its statements; None for what it does not store."""
+
+    run: tuple[Any, ...]
+    brief: tuple[str, str, str] | None
+    entry: tuple[Any, ...]
+    effects: str | None
+
+
+class SqliteStore:
+    """Fills the ports RunStore and Archive. A full or locked disk raises TryAgain, a broken one Misconfigured."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = database.sql
+        self._quarantine = Quarantine()
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, folder: Path) -> AsyncIterator[Self]:
+        """The store in `folder`, made if absent; closed on leaving. Raises Misconfigured and TryAgain.
+
+        The caller sees to it that no other process has it open.
+        """
+        async with open_database(folder) as database:
+            yield cls(database)
+
+    async def accept(self, wake: Wake, commit: Commit) -> str:
+        """As the port says; VersionMoved when another wake has taken the run id."""
+        return await self._database.write(partial(self._accept, wake, commit, _rows(commit)))
+
+    async def load(self, run_id: str) -> Run | None:
+        self._quarantine.check(run_id)
+        try:
+            rows = await self._database.read("load", (run_id,))
+            return next((_run(*row) for row in rows), None)
+        except ValueError as error:
+            self.quarantine(Damaged(run_id, "its state or brief"))
+            raise Damaged(run_id, "its state or brief") from error
+
+    def quarantine(self, found: Damaged) -> None:
+        self._quarantine.add(found)
+
+    async def commit(self, commit: Commit) -> None:
+        self._quarantine.check(commit.entry.run_id)
+        await self._database.write(partial(self._commit, commit.entry, _rows(commit)))
+
+    def performed(self, run_id: str, seq: int) -> None:
+        self._database.later(lambda connection: connection.execute(self._sql["effects_performed"], (run_id, seq)))
+
+    async def unperformed(self, limit: int) -> Sequence[Unperformed]:
+        rows = await self._database.read("unperformed", (limit,))
+        return [Unperformed(run_id=run_id, seq=seq, effects=effects) for run_id, seq, effects in rows]
+
+    async def due(self, now: datetime, limit: int) -> Sequence[str]:
+        rows = await self._database.read("due", (microseconds(now), limit + len(self._quarantine)))
+        return self._quarantine.without(run_id for (run_id,) in rows)
+
+    async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
+        rows = await self._database.read("entries", (run_id, after, NO_LIMIT if limit is None else limit))
+        return [_entry(run_id, row) for row in rows]
+
+    async def runs(self, *, status: Status | None, limit: int, before: str | None) -> Sequence[RunLine]:
+        before = AFTER_EVERY_ID if before is None else before
+        if status is None:
+            rows = await self._database.read("runs", (before, limit))
+        else:
+            rows = await self._database.read("runs_of_status", (before, status.value, limit))
+        return [replace(line, damaged=self._quarantine.why(line.run_id)) for line in map(_line, rows)]
+
+    async def queued(self, limit: int) -> Sequence[str]:
+        rows = await self._database.read("queued", (limit + len(self._quarantine),))
+        return self._quarantine.without(run_id for (run_id,) in rows)
+
+    async def run_of(self, wake_id: str) -> str | None:
+        return next((run_id for run_id, _ in await self._database.read("wake", (wake_id,))), None)
+
+    async def unsettled(self, since: datetime) -> Sequence[str]:
+        rows = await self._database.read("unsettled", (microseconds(since),))
+        return self._quarantine.without(run_id for (run_id,) in rows)
+
+    async def counts(self) -> dict[Status, int]:
+        """As the port says; a status that no run has counts 0."""
+        return {Status(status): runs for status, runs in await self._database.read("counts")}
+
+    def _accept(self, wake: Wake, commit: Commit, rows: _Rows, connection: sqlite3.Connection) -> str:
+        for run_id, digest in connection.execute(self._sql["wake"], (wake.wake_id,)).fetchall():
+            if digest != wake.digest:
+                raise WakeConflict(wake.wake_id, run_id)
+            return str(run_id)
+        asked = (wake.wake_id, wake.digest, microseconds(commit.state.accepted_at))
+        if connection.execute(self._sql["add_run"], rows.run + asked).rowcount == 0:
+            raise _moved(commit.entry)
+        self._append(rows, connection)
+        return commit.entry.run_id
+
+    def _commit(self, entry: Entry, rows: _Rows, connection: sqlite3.Connection) -> None:
+        if connection.execute(self._sql["advance_run"], rows.run).rowcount == 0:
+            raise _moved(entry)
+        self._append(rows, connection)
+
+    def _append(self, rows: _Rows, connection: sqlite3.Connection) -> None:
+        if rows.brief is not None:
+            connection.execute(self._sql["put_brief"], rows.brief)
+        position = connection.execute(self._sql["append_entry"], rows.entry).lastrowid
+        if rows.effects is not None:
+            connection.execute(self._sql["owe_effects"], (position, rows.effects))
+
+
+def _rows(commit: Commit) -> _Rows:
+    entry, state, brief = commit.entry, commit.state, commit.brief
+    head, at = bytes.fromhex(entry.hash), microseconds(entry.at)
+    due_at = microseconds(state.due_at) if state.due_at else None
+    effects_digest, previous = bytes.fromhex(entry.effects_digest), bytes.fromhex(entry.previous)
+    return _Rows(
+        run=(state.status.value, entry.seq, head, state.summary, at, due_at, encode_state(state), entry.run_id),
+        brief=(entry.run_id, brief.goal, encode_brief(brief)) if brief else None,
+        entry=(entry.run_id, entry.seq, at, entry.kind, entry.event, effects_digest, previous, head),
+        effects=commit.effects,
+    )
+
+
+def _run(state: bytes, brief: bytes, head: bytes) -> Run:
+    return Run(state=decode_state(state.decode(), brief.decode()), head=head.hex())
+
+
+def _entry(run_id: str, row: tuple[Any, ...]) -> Entry:
+    seq, at, kind, event, effects_digest, previous, own_hash = row
+    return Entry(
+        run_id=run_id,
+        seq=seq,
+        at=instant(at),
+        kind=kind,
+        event=event,
+        effects_digest=effects_digest.hex(),
+        previous=previous.hex(),
+        hash=own_hash.hex(),
+    )
+
+
+def _line(row: tuple[Any, ...]) -> RunLine:
+    run_id, wake_id, status, goal, summary, accepted_at, touched_at = row
+    return RunLine(
+        run_id=run_id,
+        wake_id=wake_id,
+        status=Status(status),
+        goal=goal,
+        summary=summary,
+        accepted_at=instant(accepted_at),
+        updated_at=instant(touched_at),
+    )
+
+
+def _moved(entry: Entry) -> VersionMoved:
+    return VersionMoved(f"run {entry.run_id} is not at version {entry.seq - 1}: load it and decide again")

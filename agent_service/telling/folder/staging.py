@@ -1,0 +1,125 @@
+"""One batch of files on its way into the workspace: written aside, brought to disk, renamed; two syncs in all.
+
+A crash leaves every file with its old content or its new one, and scraps in the staging folder that the next batch
+sweeps away. Descriptors of the runs' folders stay open until the batch is published or given up.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import count
+from typing import Self
+
+from agent_service.telling.folder.disk import (
+    TooLarge,
+    Unsafe,
+    clear,
+    content,
+    folder,
+    make_folder,
+    sync_file_system,
+    write_new,
+)
+from agent_service.telling.folder.places import checked, place_of
+
+Files = Mapping[str, bytes]
+"""Contents by path below the run's folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """A file, or a run's first folder, that waits under `temporary` for its place in the open folder `place`."""
+
+    temporary: str
+    run_id: str
+    place: int
+    name: str
+
+
+class Batch:
+    """`with Batch(root, staging) as batch:` for open folders that are the caller's alone, on one file system."""
+
+    def __init__(self, root: int, staging: int) -> None:
+        self._root = root
+        self._staging = staging
+        self._names = count()
+        self._staged: list[_Staged] = []
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Self:
+        clear(self._staging)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+        clear(self._staging)
+
+    def stage(self, run_id: str, files: Files) -> None:
+        """Write what differs from what is there aside: all of it, or the run is not part of the batch.
+
+        Raises IllegalName; OSError where the run's folder is unsafe or the disk is full.
+        """
+        name = checked(run_id)
+        try:
+            run = self._opened.enter_context(folder(name, beneath=self._root))
+        except FileNotFoundError:
+            self._staged.append(self._new_folder(run_id, files))
+        else:
+            self._staged += self._changed_files(run_id, run, files)
+
+    def publish(self) -> dict[str, Exception]:
+        """Put all staged files in their places; the runs for which that failed, by id.
+
+        Raises OSError where the disk failed as a whole.
+        """
+        if not self._staged:
+            return {}
+        sync_file_system(self._root)
+        failed = dict(filter(None, map(self._rename, self._staged)))
+        sync_file_system(self._root)
+        return failed
+
+    def _new_folder(self, run_id: str, files: Files) -> _Staged:
+        """A run's first folder gets its place as a whole."""
+        temporary = str(next(self._names))
+        make_folder(temporary, beneath=self._staging)
+        with folder(temporary, beneath=self._staging) as run, ExitStack() as opened:
+            for place, name, data in _located(files, run, opened):
+                write_new(name, data, beneath=place)
+        return _Staged(temporary, run_id, self._root, run_id)
+
+    def _changed_files(self, run_id: str, run: int, files: Files) -> list[_Staged]:
+        staged = []
+        for place, name, data in _located(files, run, self._opened):
+            if not _is(data, name, beneath=place):
+                temporary = str(next(self._names))
+                write_new(temporary, data, beneath=self._staging)
+                staged.append(_Staged(temporary, run_id, place, name))
+        return staged
+
+    def _rename(self, file: _Staged) -> tuple[str, Exception] | None:
+        try:
+            os.rename(file.temporary, file.name, src_dir_fd=self._staging, dst_dir_fd=file.place)
+        except OSError as error:
+            return file.run_id, error
+        return None
+
+
+def _located(files: Files, run: int, opened: ExitStack) -> Iterator[tuple[int, str, bytes]]:
+    """Each file with the open folder that it belongs to, its name there, and its content."""
+    places = {"": run}
+    for path, data in files.items():
+        place, name = place_of(path)
+        if place not in places:
+            make_folder(place, beneath=run)
+            places[place] = opened.enter_context(folder(place, beneath=run))
+        yield places[place], name, data
+
+
+def _is(data: bytes, name: str, *, beneath: int) -> bool:
+    """Whether the file has exactly this content, as a plain file."""
+    try:
+        return content(name, beneath=beneath, limit=len(data)) == data
+    except (Unsafe, TooLarge, FileNotFoundError):
+        return False

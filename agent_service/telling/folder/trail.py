@@ -1,0 +1,38 @@
+"""The paper trail: the texts of a run's workspace files, from its whole journal. Pure.
+
+The same journal gives the same bytes, on every machine. A run that goes on has a trail too: where it stands now.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from agent_service.journal import Entry
+from agent_service.telling.moments import Moment, retell
+from agent_service.telling.pages.context import context_page
+from agent_service.telling.pages.decisions import decisions_page
+from agent_service.telling.pages.memory import memory_page
+from agent_service.telling.pages.plan import plan_page
+from agent_service.telling.pages.skills import skills_page
+from agent_service.telling.trace import TRACE, trace
+
+_PAGES: Mapping[str, Callable[[Sequence[Moment]], str]] = {
+    "context.md": context_page,
+    "memory.md": memory_page,
+    "skills.md": skills_page,
+    "plan.md": plan_page,
+    "decisions.md": decisions_page,
+    TRACE: trace,
+}
+FILES = tuple(_PAGES)
+
+
+def trail(entries: Sequence[Entry]) -> Mapping[str, str]:
+    """The text of each file by its name. Raises ValueError for a journal that is empty or cannot be told."""
+    return dict(pages_of(tuple(retell(entries))))
+
+
+def pages_of(moments: Sequence[Moment]) -> Iterator[tuple[str, str]]:
+    """The same, file by file, of moments that are known already; they begin with the run's first."""
+    if not moments:
+        raise ValueError("a trail needs at least one entry: this journal has none")
+    for name, render in _PAGES.items():
+        yield name, render(moments)

@@ -1,0 +1,70 @@
+"""Artifacts as the journal names them: contents of tools, too large for an event. Pure."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from agent_service.core.events import ToolReturned
+from agent_service.telling.moments import Moment
+from schemas.events import ARTIFACT_PATH, ToolOutput
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedArtifact:
+    """An artifact as its newest mention describes it, in entry `entry`. `size` is in bytes, `sha256` in hex."""
+
+    path: str
+    content_type: str | None
+    size: int | None
+    sha256: str | None
+    step: int
+    entry: int
+
+
+def is_artifact_path(path: str) -> bool:
+    """Whether a file may have this name: one folder deep, plain letters, at most 100 characters."""
+    return ARTIFACT_PATH.fullmatch(path) is not None
+
+
+def named_artifacts(moments: Iterable[Moment]) -> tuple[NamedArtifact, ...]:
+    """The artifacts of the steps that the run took up, in the order in which they were first named."""
+    named: dict[str, NamedArtifact] = {}
+    for moment in moments:
+        before, event = moment.before, moment.event
+        if before and isinstance(event, ToolReturned) and len(moment.after.completed) > len(before.completed):
+            for artifact in _artifacts(event, moment.entry.seq):
+                named[artifact.path] = artifact
+    return tuple(named.values())
+
+
+def _artifacts(event: ToolReturned, entry: int) -> list[NamedArtifact]:
+    output, step = event.result.result, event.result.step
+    if output is None:
+        return []
+    described = {str(d["path"]): d for d in _descriptions(output)}
+    if output.artifact_path:
+        described.setdefault(output.artifact_path, {"content_type": output.content_type})
+    return [_artifact(path, about, step, entry) for path, about in described.items()]
+
+
+def _descriptions(output: ToolOutput) -> list[dict[str, JsonValue]]:
+    listed = (output.model_extra or {}).get("artifacts")
+    if not isinstance(listed, list):
+        return []
+    return [about for about in listed if isinstance(about, dict) and isinstance(about.get("path"), str)]
+
+
+def _artifact(path: str, about: dict[str, JsonValue], step: int, entry: int) -> NamedArtifact:
+    content_type, size, sha256 = about.get("content_type"), about.get("size"), about.get("sha256")
+    return NamedArtifact(
+        path=path,
+        content_type=content_type if isinstance(content_type, str) else None,
+        size=size if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else None,
+        sha256=sha256 if isinstance(sha256, str) and _SHA256.fullmatch(sha256) else None,
+        step=step,
+        entry=entry,
+    )

@@ -1,0 +1,119 @@
+"""decisions.md: the run's diary, entry by entry: what was thought, decided, done, refused and ended, by whom. Pure."""
+
+from collections.abc import Iterator, Sequence
+
+from agent_service.core.events import (
+    CallReserved,
+    CancelRequested,
+    ModelReplied,
+    ModelUnavailable,
+    RunStarted,
+    SignalReceived,
+    TimerFired,
+    ToolReturned,
+    TurnBroke,
+    WakeAccepted,
+)
+from agent_service.core.remedies import remedy
+from agent_service.telling.acts import Act, act_of
+from agent_service.telling.executions import Execution
+from agent_service.telling.moments import Moment
+from agent_service.telling.pages.context import limit_lines
+from agent_service.telling.pages.markdown import bullets, code, fenced, inline, page, section
+from agent_service.telling.plain import instant
+from agent_service.telling.rulings import rulings
+from agent_service.telling.sayings import OUTCOMES, call_of, consequences, reserved
+from agent_service.telling.thoughts import headline, thoughts
+
+
+def decisions_page(moments: Sequence[Moment]) -> str:
+    run_id = code(moments[0].entry.run_id)
+    told = f"Run {run_id}, told from its journal. The number in a heading is the journal's entry."
+    return page("Decisions", told, *map(_entry, moments))
+
+
+def _entry(moment: Moment) -> str:
+    title, blocks = _told(moment)
+    followed = "; ".join(map(inline, consequences(moment)))
+    heading = f"{moment.entry.seq}. {title} · {instant(moment.entry.at)}"
+    return section(heading, *blocks, f"*Then:* {followed}." if followed else "", *_remedy(moment))
+
+
+def _remedy(moment: Moment) -> Iterator[str]:
+    """What a person does about the run, where it has just stopped."""
+    now = remedy(moment.after) if moment.ended or moment.paused else None
+    if now:
+        yield f"*What to do now:* {inline(now.text)}:"
+        yield fenced(now.command)
+
+
+def _told(moment: Moment) -> tuple[str, Iterator[str]]:
+    """The title of an entry, and the blocks of its text."""
+    match moment.event:
+        case ModelReplied() as reply:
+            ruled = rulings(moment)
+            return headline(ruled), thoughts(moment, reply, ruled)
+        case ModelUnavailable(error_class=error_class, message=message):
+            return "No answer from the model", iter((f"{code(error_class)}: {inline(message)}",))
+        case ToolReturned() | TimerFired():
+            act = act_of(moment)
+            return _act_title(moment, act), _act(act) if act else iter(())
+        case TurnBroke(reason=reason):
+            return "The agent broke", iter((f"{inline(reason)}.",))
+        case other:
+            return _from_people(moment, other)
+
+
+def _from_people(
+    moment: Moment, event: WakeAccepted | RunStarted | CallReserved | CancelRequested | SignalReceived
+) -> tuple[str, Iterator[str]]:
+    match event:
+        case CallReserved():
+            text = inline(reserved(event))
+            return "Set aside", iter((f"{text[0].upper()}{text[1:]}.",))
+        case WakeAccepted(goal=goal):
+            return "Accepted", iter((f"The goal: {inline(goal, 400)}",))
+        case RunStarted(skills=skills):
+            return "Started", iter((f"Tools on offer: {', '.join(code(s.name) for s in skills) or 'none'}.",))
+        case CancelRequested(reason=reason):
+            return "Cancel", iter((f"Reason: {inline(reason)}",))
+        case SignalReceived():
+            return f"Signal: {event.signal.kind}", _signal(moment, event)
+
+
+def _signal(moment: Moment, event: SignalReceived) -> Iterator[str]:
+    yield f"From outside, as {code(event.signal.signal_id)}."
+    if event.signal.message:
+        yield fenced(event.signal.message)
+    limits = moment.after.brief.limits
+    if moment.before and limits != moment.before.brief.limits:
+        yield f"The limits are now:\n\n{bullets(limit_lines(limits))}"
+
+
+def _act_title(moment: Moment, act: Act | None) -> str:
+    if act:
+        answered = "Result" if isinstance(moment.event, ToolReturned) else "No result"
+        return f"{answered} of step {act.step}, attempt {act.attempt}"
+    if moment.sent:
+        return f"Retry of step {moment.sent.step}, attempt {moment.sent.attempt}"
+    return "Out of time" if moment.ended or moment.paused else "The wait is over"
+
+
+def _act(act: Act) -> Iterator[str]:
+    call = call_of(act.action) if act.action else act.tool
+    yield f"{code(call)}: **{OUTCOMES[act.status]}**."
+    if act.error:
+        retryable = "may be tried again" if act.error.retryable else "not to be tried again"
+        yield f"{code(act.error.error_class)}, {retryable}:"
+        yield fenced(act.error.message)
+    elif act.summary:
+        yield fenced(act.summary)
+    if act.execution:
+        yield from _execution(act.execution)
+
+
+def _execution(execution: Execution) -> Iterator[str]:
+    if str(execution):
+        yield f"As its executor tells: {inline(str(execution))}."
+    if execution.stderr:
+        yield f"On stderr:\n\n{fenced(execution.stderr)}"

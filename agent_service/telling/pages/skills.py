@@ -1,0 +1,61 @@
+"""skills.md: the tools that the run may call, frozen when it started. Pure."""
+
+from collections.abc import Iterator, Sequence
+
+from pydantic import JsonValue
+
+from agent_service.core.events import RunStarted
+from agent_service.telling.moments import Moment
+from agent_service.telling.pages.markdown import bullets, code, inline, page, section
+from agent_service.telling.plain import instant
+from schemas.catalog import ToolCommand, ToolOffer
+
+_TIERS = {"read": "read, changes nothing outside and may be repeated", "write": "write, changes something outside"}
+
+
+def skills_page(moments: Sequence[Moment]) -> str:
+    started = next((m for m in moments if isinstance(m.event, RunStarted)), None)
+    if started is None:
+        return page("Skills", "Not frozen yet: the run has not started.")
+    tools = started.after.brief.skills
+    frozen = f"Frozen at {instant(started.entry.at)} (entry {started.entry.seq}). Nothing else can be called."
+    listed = bullets(f"{code(t.name)}: {inline(t.description or 'no description', 200)}" for t in tools)
+    return page("Skills", frozen, listed or "No tool is on offer.", *map(_tool, tools))
+
+
+def tier_of(command: ToolCommand) -> str:
+    """What a call of the command means for the world outside."""
+    again = " (idempotent: may be repeated)" if command.tier == "write" and command.idempotent else ""
+    return f"{_TIERS[command.tier]}{again}"
+
+
+def _tool(tool: ToolOffer) -> str:
+    served = f"Served by route {code(tool.route)}, at most {tool.timeout_s:g} s per attempt."
+    return section(code(tool.name), served, *(_command(tool, command) for command in tool.commands))
+
+
+def _command(tool: ToolOffer, command: ToolCommand) -> str:
+    blocks = (
+        f"### {code(f'{tool.name} {command.name}')}",
+        f"Tier: {tier_of(command)}.",
+        inline(command.description) if command.description else "",
+        bullets(_fields(command)) or "Takes any fields.",
+    )
+    return "\n\n".join(filter(None, blocks))
+
+
+def _fields(command: ToolCommand) -> Iterator[str]:
+    """The fields of the input schema, the required ones first; a schema comes from outside and may be anything."""
+    schema = command.input_schema
+    fields, needed = schema.get("properties"), schema.get("required")
+    fields = fields if isinstance(fields, dict) else {}
+    required = dict.fromkeys(name for name in needed if isinstance(name, str)) if isinstance(needed, list) else {}
+    for name in (*required, *(name for name in fields if name not in required)):
+        yield _field(name, fields.get(name), "required" if name in required else "optional")
+
+
+def _field(name: str, about: JsonValue, need: str) -> str:
+    about = about if isinstance(about, dict) else {}
+    kind, text = about.get("type"), about.get("description")
+    what = f"{inline(kind, 40)}, {need}" if isinstance(kind, str) else need
+    return f"{code(name)} ({what})" + (f": {inline(text)}" if isinstance(text, str) else "")

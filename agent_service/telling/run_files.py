@@ -1,0 +1,53 @@
+"""The files of a run as they are read: from its folder, and an artifact also from the store while it has no copy there.
+
+An artifact is what the journal names: a content whose hash is another than the recorded one is never handed out,
+wherever it lies.
+"""
+
+import asyncio
+import hashlib
+
+from agent_service.ports import Archive, Artifacts
+from agent_service.telling.folder.workspace import MAX_BYTES, Listing, Workspace
+from agent_service.telling.moments import retell
+from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
+
+
+class ArtifactChanged(Exception):
+    """What is stored under the artifact's name is not what the journal recorded."""
+
+
+class RunFiles:
+    """Between the workspace, the store of artifacts and the journal that names them."""
+
+    def __init__(self, workspace: Workspace, archive: Archive, artifacts: Artifacts) -> None:
+        self._workspace = workspace
+        self._archive = archive
+        self._artifacts = artifacts
+
+    async def files(self, run_id: str) -> Listing | None:
+        """What lies in the run's folder. Raises as Workspace.files."""
+        return await asyncio.to_thread(self._workspace.files, run_id)
+
+    async def read(self, run_id: str, path: str) -> bytes | None:
+        """A file's content; None where there is none. Raises as Workspace.read and the ports, and ArtifactChanged."""
+        copy = await asyncio.to_thread(self._workspace.read, run_id, path)
+        named = await self._named(run_id, path) if is_artifact_path(path) else None
+        if named is None or (copy is not None and _is(copy, named)):
+            return copy
+        content = await self._artifacts.get(run_id, path) if (named.size or 0) <= MAX_BYTES else None
+        if content is not None and _is(content, named):
+            return content
+        if content is None and copy is None:
+            return None
+        raise ArtifactChanged(f"{path} of run {run_id} is not what entry {named.entry} of its journal recorded")
+
+    async def _named(self, run_id: str, path: str) -> NamedArtifact | None:
+        """The artifact, if the run's journal names it."""
+        entries = await self._archive.entries(run_id)
+        named = await asyncio.to_thread(lambda: named_artifacts(retell(entries)))
+        return next((artifact for artifact in named if artifact.path == path), None)
+
+
+def _is(content: bytes, named: NamedArtifact) -> bool:
+    return named.sha256 is None or hashlib.sha256(content).hexdigest() == named.sha256

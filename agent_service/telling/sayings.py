@@ -1,0 +1,162 @@
+"""What an entry of the journal means, in one line for people: for lists, terminals and event streams. Pure.
+
+`say` tells what happened and what followed from it. The lines hold words of models and tools; they are plain text, one
+line, and every model is named by the name it gave itself, so that a script is known as a script.
+"""
+
+from typing import assert_never
+
+from agent_service.core.events import (
+    CallReserved,
+    CancelRequested,
+    ModelReplied,
+    ModelUnavailable,
+    RunStarted,
+    SignalReceived,
+    TimerFired,
+    ToolReturned,
+    TurnBroke,
+    WakeAccepted,
+)
+from agent_service.core.phases import Action, Decision, Digest, Framing, Phase, Plan, Reflection, Refusal, Unusable
+from agent_service.core.state import Asking, Pending
+from agent_service.telling.acts import Act, act_of
+from agent_service.telling.moments import Moment
+from agent_service.telling.plain import instant, one_line
+from agent_service.telling.rulings import Ruling, rulings
+
+MAX_SAYING = 500
+
+DONE = {
+    Phase.FRAME: "framed",
+    Phase.PLAN: "planned",
+    Phase.ACT: "acted",
+    Phase.REFLECT: "reflected",
+    Phase.COMPACT: "compacted",
+}
+OUTCOMES = {
+    "ok": "ok",
+    "error": "failed",
+    "continuation": "asks for more evidence",
+    "late": "came after the run's end and changes nothing",
+    "refused": "is not what the run waited for",
+}
+
+
+def say(moment: Moment) -> str:
+    """The whole entry on one line."""
+    return one_line("; ".join((_happened(moment), *consequences(moment))), MAX_SAYING)
+
+
+def consequences(moment: Moment) -> tuple[str, ...]:
+    """What followed, each in a few words."""
+    return tuple(filter(None, (_ending(moment), _sending(moment), _asking(moment))))
+
+
+def speaker(model: str) -> str:
+    """Who replied. A script is called one, whatever the rest of its name says."""
+    return f"the script {model} (no language model)" if "script" in model.casefold() else model
+
+
+def call_of(action: Action) -> str:
+    return f"{action.tool} {one_line(action.command, 64)}"
+
+
+def gist(decision: Decision) -> str:
+    """A decision in a few words."""
+    match decision:
+        case Framing(goal_statement=goal):
+            return goal
+        case Plan(action=action, rationale=why):
+            return f"{call_of(action)}: {why}" if why else call_of(action)
+        case Reflection(verdict=verdict, summary=summary):
+            return f"{verdict}: {summary}"
+        case Digest(memory=memory):
+            return f"{len(memory)} facts take the place of the older notes"
+        case Refusal(category=category, explanation=explanation):
+            return f"{category}: {explanation}" if explanation else category
+        case Unusable(reason=reason):
+            return reason
+    assert_never(decision)
+
+
+def _happened(moment: Moment) -> str:
+    match moment.event:
+        case ModelReplied(model=model):
+            return f"{'; '.join(map(_ruled, rulings(moment)))} (by {speaker(model)})"
+        case ModelUnavailable(error_class=error_class, message=message):
+            return f"the model gave no answer ({error_class}): {message}"
+        case ToolReturned() | TimerFired():
+            act = act_of(moment)
+            return _acted(act) if act else "the time has come"
+        case TurnBroke():
+            return "the agent broke"
+        case other:
+            return _from_people(other)
+
+
+def reserved(event: CallReserved) -> str:
+    """What was set aside for a call."""
+    cost = "price not known" if event.reserve.cost_usd is None else f"{event.reserve.cost_usd:.4f} USD"
+    return f"at most {event.reserve.tokens} tokens ({cost}) for call {event.call} to {event.model}"
+
+
+def _from_people(event: WakeAccepted | RunStarted | CallReserved | CancelRequested | SignalReceived) -> str:
+    match event:
+        case CallReserved():
+            return f"set aside {reserved(event)}"
+        case WakeAccepted(goal=goal):
+            return f"accepted: {goal}"
+        case RunStarted(skills=skills):
+            return f"started with {len(skills)} tools: {', '.join(skill.name for skill in skills)}"
+        case CancelRequested(reason=reason):
+            return f"cancel: {reason}"
+        case SignalReceived(signal=signal):
+            return f"signal {signal.kind}: {signal.message or signal.signal_id}"
+    assert_never(event)
+
+
+def _ruled(ruling: Ruling) -> str:
+    if ruling.status == "ok":
+        return f"{DONE[ruling.phase]}: {gist(ruling.decision)}"
+    return f"{ruling.phase} {ruling.status}: {ruling.why or gist(ruling.decision)}"
+
+
+def _acted(act: Act) -> str:
+    attempt = f" attempt {act.attempt}" if act.attempt > 1 else ""
+    what = act.error.message if act.error else act.summary
+    ran = f" ({act.execution})" if act.execution and str(act.execution) else ""
+    return f"step {act.step}{attempt}: {act.tool} {OUTCOMES[act.status]}{ran}" + (f": {what}" if what else "")
+
+
+def _ending(moment: Moment) -> str:
+    after = moment.after
+    if moment.ended:
+        return f"the run ended: {after.status} ({after.ending_class}): {after.reason}"
+    if moment.paused:
+        return f"the run pauses ({after.ending_class}): {after.reason}"
+    return "the run goes on" if moment.resumed else ""
+
+
+def _sending(moment: Moment) -> str:
+    if moment.sent:
+        return f"sent {_attempt(moment.sent)}, answer due by {instant(moment.sent.deadline_at)}"
+    if moment.retry and moment.retry.retry_at:
+        return f"{_attempt(moment.retry)} follows at {instant(moment.retry.retry_at)}"
+    return ""
+
+
+def _attempt(pending: Pending) -> str:
+    return f"step {pending.step} ({call_of(pending.action)}), attempt {pending.attempt}"
+
+
+def _asking(moment: Moment) -> str:
+    if moment.asked:
+        return f"asked the model to {moment.asked.phase} (call {moment.asked.call})" + _told(moment.asked)
+    if moment.put_off and moment.put_off.retry_at:
+        return f"the model is asked again at {instant(moment.put_off.retry_at)}"
+    return ""
+
+
+def _told(asking: Asking) -> str:
+    return f", telling it: {'; '.join(asking.feedback)}" if asking.feedback else ""

@@ -1,0 +1,142 @@
+"""Is a run's journal whole, and is its folder what the journal says? Named is the first place that was changed.
+
+In this order: each entry continues the one before (its hash), each entry leads to the effects that were noted with it
+(the fold), each file is what the journal gives, each artifact is the one that the journal names, and nothing else lies
+there. A journal that lost its last entries, or was written anew with all its hashes, shows in the files only.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
+from typing import Literal
+
+from agent_service.journal import RULES, Entry, digest_of, encode_effects, flaw_in_chain, rehearse
+from agent_service.telling.folder.disk import TooLarge, Unsafe
+from agent_service.telling.folder.trail import pages_of
+from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.moments import Moment, retell
+from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
+from agent_service.telling.trace import TRACE, broken_line
+
+JOURNAL = "journal"
+
+Kind = Literal["changed", "missing", "extra", "behind"]
+"""`behind`: the file is what the journal gave at an earlier entry; it may be about to be written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flaw:
+    """`place` is `journal` or a path below the run's folder; `line` counts from 1, null where there are none."""
+
+    kind: Kind
+    place: str
+    line: int | None = None
+    text: str
+
+    def __str__(self) -> str:
+        where = self.place if self.line is None else f"{self.place}:{self.line}"
+        return f"{where}: {self.text}"
+
+
+_Judge = Callable[[bytes], Flaw | None]
+
+
+def verify(
+    entries: Sequence[Entry], workspace: Workspace, run_id: str, *, stored: Mapping[str, bytes] | None = None
+) -> list[Flaw]:
+    """The flaws of a run, at most one per place; none when all is as it was written.
+
+    `stored`: contents of artifacts by path, as the object store has them, for those whose hash the journal does not
+    know. A flawed journal is the only flaw told: by it, no file can be judged. Raises IllegalName for a run id that can
+    have no folder.
+    """
+    flaw = _flaw_in_journal(entries, run_id)
+    if flaw:
+        return [Flaw(kind="changed", place=JOURNAL, text=flaw)]
+    listing = workspace.files(run_id)
+    if listing is None:
+        return [Flaw(kind="missing", place=".", text="the run has no folder")]
+    judges = _judges(tuple(retell(entries)), stored or {})
+    judged = [_judged(workspace, run_id, path, judge) for path, judge in judges.items()]
+    lying = (*(file.path for file in listing.files), *listing.foreign)
+    extra = [Flaw(kind="extra", place=path, text="is no file of this run") for path in lying if path not in judges]
+    return [*filter(None, judged), *extra]
+
+
+def _flaw_in_journal(entries: Sequence[Entry], run_id: str) -> str | None:
+    if not entries:
+        return f"run {run_id} has no entries"
+    if entries[0].run_id != run_id:
+        return f"entry 1 belongs to run {entries[0].run_id}"
+    return flaw_in_chain(entries) or _flaw_in_fold(entries)
+
+
+def _flaw_in_fold(entries: Sequence[Entry]) -> str | None:
+    """The first entry that does not lead to what was noted with it: other rules wrote it, or other hands."""
+    seq = 0
+    try:
+        for entry, transition in rehearse(entries):
+            seq, state = entry.seq, transition.state
+            if state is None or transition.ignored or (state.run_id, state.version) != (entry.run_id, seq):
+                return f"entry {seq} changes nothing by the rules of this version ({transition.ignored})"
+            if entry.rules == RULES and digest_of(encode_effects(transition.effects)) != entry.effects_digest:
+                return f"entry {seq} leads to other effects than those that were noted with it"
+    except (ValueError, AssertionError, TypeError) as error:
+        return f"entry {seq + 1} cannot be followed: {error}"
+    return None
+
+
+def _judges(moments: Sequence[Moment], stored: Mapping[str, bytes]) -> dict[str, _Judge]:
+    """How to judge the content of each file that the run has, by path."""
+    judges: dict[str, _Judge] = {
+        name: partial(_flaw_in_page, moments, name, expected.encode()) for name, expected in pages_of(moments)
+    }
+    for artifact in named_artifacts(moments):
+        if is_artifact_path(artifact.path):
+            judges[artifact.path] = partial(_flaw_in_artifact, artifact, stored.get(artifact.path))
+    return judges
+
+
+def _judged(workspace: Workspace, run_id: str, path: str, judge: _Judge) -> Flaw | None:
+    try:
+        content = workspace.read(run_id, path)
+    except (Unsafe, TooLarge) as error:
+        return Flaw(kind="changed", place=path, text=f"is not what was written: {error.strerror}")
+    return Flaw(kind="missing", place=path, text="is not there") if content is None else judge(content)
+
+
+def _flaw_in_page(moments: Sequence[Moment], name: str, expected: bytes, found: bytes) -> Flaw | None:
+    if found == expected:
+        return None
+    for seen in range(len(moments) - 1, 0, -1):
+        if dict(pages_of(moments[:seen]))[name].encode() == found:
+            text = f"is as of entry {seen} of {len(moments)}"
+            return Flaw(kind="behind", place=name, text=text)
+    line, what = _first_difference(expected, found)
+    return Flaw(kind="changed", place=name, line=line, text=what + (_chain_says(found) if name == TRACE else ""))
+
+
+def _first_difference(expected: bytes, found: bytes) -> tuple[int, str]:
+    """The first line, from 1, in which two different contents differ."""
+    lines = enumerate(zip_longest(expected.splitlines(keepends=True), found.splitlines(keepends=True)), start=1)
+    number, (wanted, there) = next((number, pair) for number, pair in lines if pair[0] != pair[1])
+    if there is None:
+        return number, "the journal has this line, the file does not"
+    if wanted is None:
+        return number, "the file has this line, the journal does not"
+    return number, "the line is not what the journal says"
+
+
+def _chain_says(found: bytes) -> str:
+    broken = broken_line(found.decode(errors="replace"))
+    return "; its chain of hashes was made anew" if broken is None else f"; line {broken} breaks the chain of hashes"
+
+
+def _flaw_in_artifact(artifact: NamedArtifact, stored: bytes | None, found: bytes) -> Flaw | None:
+    expected = artifact.sha256 or (hashlib.sha256(stored).hexdigest() if stored is not None else None)
+    if expected in (None, hashlib.sha256(found).hexdigest()):
+        return None
+    text = f"is not the content that step {artifact.step} brought (entry {artifact.entry}): its hash differs"
+    return Flaw(kind="changed", place=artifact.path, text=text)

@@ -1,0 +1,228 @@
+"""Everything on one machine, in one folder: a NATS server, the gateway with the demo tools, and the agent.
+
+Each is a process of its own, as it would be in earnest, and is started again when it dies. Nothing here is needed by
+the services: it is for the first five minutes, for demos and for tests.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from agent_service.bus.topology import topology
+from agent_service.errors import Misconfigured
+from groundwork.nats import link as nats_link
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.settings import NatsSettings
+from groundwork.nats.topology import create_missing
+from groundwork.service.tied_child import tied_to_us
+
+READY_WITHIN_S = 30.0
+LOOK_S = 0.05
+RESTART_PAUSE_S = 0.5
+STOP_WITHIN_S = 10.0
+PLUGINS = Path(__file__).resolve().parents[2] / "deploy" / "ductile" / "plugins"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevOptions:
+    """How to run it. Port 0 takes a free one."""
+
+    folder: Path
+    nats_port: int = 0
+    http_port: int = 0
+    script: Path | None = None
+    plugins: tuple[Path, ...] = (PLUGINS,)
+    """Folders of plugin folders."""
+    plugin_config: Mapping[str, Any] = field(default_factory=dict)
+    sync_interval: str = "always"
+    agent: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings of the section `agent:`."""
+    gateway: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings of the section `gateway:`."""
+
+
+class Service:
+    """A child process that is started again whenever it dies, until it is stopped."""
+
+    def __init__(self, name: str, command: tuple[str, ...], log_file: Path) -> None:
+        self.name = name
+        self.starts = 0
+        self.started_at = 0.0
+        """By the wall clock, in seconds: when the newest process was asked for."""
+        self._command = command
+        self._log_file = log_file
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process and self._process.returncode is None else None
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would be."""
+        if self.pid is not None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    async def run(self) -> None:
+        """Keep it running until cancelled."""
+        try:
+            while True:
+                await self._once()
+                await asyncio.sleep(RESTART_PAUSE_S)
+        finally:
+            await self._stop()
+
+    async def _once(self) -> None:
+        with self._log_file.open("ab") as output:
+            self.started_at = time.time()
+            self._process = await asyncio.create_subprocess_exec(
+                *tied_to_us(list(self._command)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C is for us: we end them in good order
+            )
+        self.starts += 1
+        code = await self._process.wait()
+        log.warning("%s ended (%d) and is started again; its log is %s", self.name, code, self._log_file)
+
+    async def _stop(self) -> None:
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), STOP_WITHIN_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevStack:
+    """What runs, and where."""
+
+    options: DevOptions
+    config: Path
+    url: str
+    nats: EmbeddedNats
+    agent: Service
+    gateway: Service
+
+    @property
+    def workspaces(self) -> Path:
+        return self.options.folder / "workspaces"
+
+
+@asynccontextmanager
+async def stack(options: DevOptions) -> AsyncIterator[DevStack]:
+    """Start everything, and stop it at the end. Raises Misconfigured when something cannot start, with its log."""
+    folder = options.folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    http_port = options.http_port or free_port()
+    async with EmbeddedNats(folder / "nats", port=options.nats_port, sync_interval=options.sync_interval) as nats:
+        await _set_up(nats.url)
+        config = _write_config(folder, options, nats.url, http_port)
+        (folder / "logs").mkdir(exist_ok=True)
+        made = DevStack(
+            options=options,
+            config=config,
+            url=f"http://127.0.0.1:{http_port}",
+            nats=nats,
+            agent=_service("agent", "agent_service", folder, config),
+            gateway=_service("gateway", "ductile_gateway", folder, config),
+        )
+        async with _kept_running(_keep_nats(nats), made.gateway.run(), made.agent.run()):
+            await until_ready(made)
+            yield made
+
+
+async def _keep_nats(nats: EmbeddedNats) -> None:
+    while True:
+        await asyncio.sleep(RESTART_PAUSE_S)
+        if nats.died:
+            log.warning("NATS ended and is started again")
+            nats.kill()
+            await nats.start()
+
+
+@asynccontextmanager
+async def _kept_running(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    running = [asyncio.ensure_future(service) for service in work]
+    try:
+        yield
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def until_ready(made: DevStack) -> None:
+    """Wait until the agent says that it, the bus and the gateway are ready. Raises Misconfigured with what is wrong."""
+    reason = "no answer"
+    async with httpx2.AsyncClient(base_url=made.url, trust_env=False, timeout=5) as client:
+        try:
+            async with asyncio.timeout(READY_WITHIN_S):
+                while True:
+                    try:
+                        answer = await client.get("/readyz")
+                        reason = answer.text
+                        if answer.status_code == httpx2.codes.OK:
+                            return
+                    except httpx2.TransportError as error:
+                        reason = str(error) or reason
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError as error:
+            logs = made.options.folder / "logs"
+            raise Misconfigured(f"not ready within {READY_WITHIN_S:g} s ({reason[:500]}); see {logs}") from error
+
+
+async def _set_up(url: str) -> None:
+    link = await nats_link.connect(NatsSettings(urls=(url,), name="agentic-setup"))
+    try:
+        await create_missing(link, topology(max_gib=1))
+    finally:
+        await link.close()
+
+
+def _write_config(folder: Path, options: DevOptions, nats_url: str, http_port: int) -> Path:
+    """The configuration as JSON, which is YAML too. Values are data: a `$` in them stands for itself."""
+    agent = {
+        "store": str(folder / "agent"),
+        "workspaces": str(folder / "workspaces"),
+        "http": {"host": "127.0.0.1", "port": http_port},
+        "model": {"provider": "scripted"} | ({"script": str(options.script)} if options.script else {}),
+        **options.agent,
+    }
+    gateway = {
+        "store": str(folder / "gateway"),
+        "plugins": {"folders": [str(path) for path in options.plugins], "config": options.plugin_config},
+        **options.gateway,
+    }
+    path = folder / "agentic.yaml"
+    text = json.dumps({"nats": {"urls": [nats_url]}, "agent": agent, "gateway": gateway}, indent=2)
+    path.write_text(text.replace("${", "$${"), encoding="utf-8")
+    return path
+
+
+def _service(name: str, package: str, folder: Path, config: Path) -> Service:
+    command = (sys.executable, "-m", package, "serve", "--config", str(config))
+    return Service(name, command, folder / "logs" / f"{name}.log")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])

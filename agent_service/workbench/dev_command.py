@@ -1,0 +1,117 @@
+"""`agentic dev`: the whole stack in one terminal, until Ctrl-C."""
+
+import asyncio
+import os
+import shlex
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.panel import Panel
+from rich.text import Text
+
+from agent_service import settings
+from agent_service.cli import output
+from agent_service.cli.exits import Exit
+from agent_service.cli.interrupt import cancelled_by_signals
+from agent_service.cli.invocation import invocation
+from agent_service.cli.options import URL
+from agent_service.core.phases import Phase
+from agent_service.errors import Misconfigured
+from agent_service.models.scripted_model import read_script
+from agent_service.settings import KEYS
+from agent_service.workbench.dev import DevOptions, DevStack, stack
+from groundwork.service import json_log
+
+
+async def run_dev(options: DevOptions, *, as_json: bool) -> Exit:
+    """Run until it is told to stop. With `as_json` one line says where everything is, once it is ready."""
+    json_log.set_up("WARNING", "json" if as_json else "text", redact=())
+    _check_free(options.http_port)
+    if options.script:
+        read_script(options.script)
+    console = output.console(stderr=True)
+    try:
+        with cancelled_by_signals(lambda: console.print("stopping", style="dim")):
+            starting = console.status("starting NATS, the gateway and the agent")
+            starting.start()
+            try:
+                async with stack(options) as made:
+                    starting.stop()
+                    _announce(made, as_json)
+                    await asyncio.Event().wait()
+            finally:
+                starting.stop()
+    except asyncio.CancelledError:
+        return Exit.OK
+    return Exit.OK
+
+
+def model_here(script: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The agent's settings that choose the model: Claude where there is a key for it, and no script was asked for."""
+    if script is None and environ.get(KEYS["anthropic"]):
+        return {"model": {"provider": "anthropic"}}
+    return {}
+
+
+def _check_free(port: int) -> None:
+    """Like a wrong script, this is said at once, where the agent could only try again and again."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        what = f"port {port} of 127.0.0.1 cannot be had ({os.strerror(error.errno or 0)})"
+        raise Misconfigured(f"{what}: stop what listens there, or choose another with --http-port") from error
+
+
+def _announce(made: DevStack, as_json: bool) -> None:
+    if as_json:
+        output.document(_facts(made))
+    else:
+        output.draw(_banner(made))
+        output.draw(_to_try(made), wrap=False)  # every line can be copied as a whole, however long
+
+
+def _facts(made: DevStack) -> dict[str, Any]:
+    folder = made.options.folder.absolute()
+    return {
+        "url": made.url,
+        "nats": made.nats.url,
+        "config": str(made.config),
+        "workspaces": str(folder / "workspaces"),
+        "logs": str(folder / "logs"),
+        "pids": {"agent": made.agent.pid, "gateway": made.gateway.pid},
+    }
+
+
+def _who_decides(made: DevStack) -> str:
+    model = settings.load(made.config).model
+    if model.provider == "scripted":
+        return "scripted: it follows a script and does not think; set ANTHROPIC_API_KEY for Claude"
+    return f"{model.of(Phase.PLAN).model} ({model.provider}); its calls are charged to your key"
+
+
+def _banner(made: DevStack) -> Panel:
+    facts = _facts(made)
+    lines = Text.assemble(
+        ("HTTP API       ", "bold"), f"{made.url}  (docs at {made.url}/docs)\n",
+        ("NATS           ", "bold"), f"{made.nats.url}\n",
+        ("model          ", "bold"), f"{_who_decides(made)}\n",
+        ("workspaces     ", "bold"), f"{facts['workspaces']}\n",
+        ("logs           ", "bold"), f"{facts['logs']}\n",
+        ("configuration  ", "bold"), f"{facts['config']}\n\n",
+        (f"kill -9 {facts['pids']['agent']} kills the agent: it is started again, and its runs go on. ", "dim"),
+        ("Ctrl-C stops everything.", "dim"),
+    )  # fmt: skip
+    return Panel(lines, title="agentic dev", title_align="left", expand=False)
+
+
+def _to_try(made: DevStack) -> Text:
+    agentic = invocation()
+    at = "" if made.url == URL else f"--url {made.url} "
+    return Text.assemble(
+        ("in another terminal\n", "bold"),
+        f"  {agentic} run {at}--watch 'show me how this works'\n",
+        f"  {agentic} doctor --config {shlex.quote(str(made.config))}\n",
+        f"  nats --server {made.nats.url} sub 'agentic.>' 'agent.>'",
+    )

@@ -1,0 +1,157 @@
+"""`agentic eval`: scenarios played against the configured model, and a table of what came of them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from agent_service import settings
+from agent_service.cli import configuration, output
+from agent_service.cli.exits import Exit
+from agent_service.cli.interrupt import cancelled_by_signals
+from agent_service.telling.plain import one_line
+from agent_service.workbench.evaluation import scenario_files as shelf
+from agent_service.workbench.evaluation.playing import Options, evaluate
+from agent_service.workbench.evaluation.result import Result, totals
+from agent_service.workbench.evaluation.trials import Trial, replayed, trials_of
+
+LONGEST_LINE = 1000
+NUMBERS = ("steps", "calls", "tokens", "cost USD", "cached", "rules broken")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What was asked for. `names` are names or patterns; none means all."""
+
+    names: tuple[str, ...]
+    folders: tuple[Path, ...]
+    config: Path | None
+    jobs: int
+    record: Path | None
+    replay: Path | None
+    trail: Path | None
+
+
+async def run(order: Order, *, as_json: bool) -> Exit:
+    """Play, print, and say whether all is as expected. Raises Misconfigured."""
+    results: list[Result] = []
+    try:
+        with cancelled_by_signals(lambda: output.complain("stopping")):
+            await _play(order, results)
+    except asyncio.CancelledError:
+        _print(order, results, as_json)
+        return Exit.INTERRUPTED
+    _print(order, results, as_json)
+    return Exit.OK if all(result.passed for result in results) else Exit.FAILED
+
+
+async def _play(order: Order, results: list[Result]) -> None:
+    """Fill `results` as they come; at the end they are in the order of the scenarios."""
+    async with _trials(order) as (trials, secrets):
+        options = Options(jobs=order.jobs, record=order.record, secrets=secrets, trail=order.trail)
+        with output.console(stderr=True).status(f"{len(trials)} to be played") as status:
+
+            def tell(result: Result) -> None:
+                results.append(result)
+                status.update(f"{len(results)} of {len(trials)} played")
+
+            results[:] = await evaluate(trials, options, tell)
+
+
+@asynccontextmanager
+async def _trials(order: Order) -> AsyncIterator[tuple[list[Trial], tuple[str, ...]]]:
+    """What is to be played, and the secrets of the configuration. A replay needs none and reads none."""
+    scenarios = shelf.scenarios((shelf.own_folder(), *order.folders), order.names)
+    if order.replay:
+        yield replayed(scenarios, order.replay), ()
+        return
+    loaded = settings.load(configuration.own(order.config))
+    async with trials_of(scenarios, loaded, obeying=order.record is None) as trials:
+        yield trials, loaded.secrets()
+
+
+def _print(order: Order, results: Sequence[Result], as_json: bool) -> None:
+    if as_json:
+        output.document(_for_programs(order, results))
+    else:
+        output.draw(_heading(order, results), wrap=False)
+        output.draw(_table(results))
+        output.draw(*_flaws(order, results), wrap=False)
+
+
+def _for_programs(order: Order, results: Sequence[Result]) -> dict[str, Any]:
+    return {
+        "ok": all(result.passed for result in results),
+        "models": _models(results),
+        "replayed": order.replay is not None,
+        "scenarios": [result.for_programs() for result in results],
+        "totals": totals(results),
+    }
+
+
+def _models(results: Sequence[Result]) -> list[str]:
+    return list(dict.fromkeys(model for result in results for model in result.models))
+
+
+def _heading(order: Order, results: Sequence[Result]) -> Text:
+    models = _models(results)
+    scripts = [model for model in models if model.startswith("script:")]
+    named = [model for model in models if model not in scripts] or ["none answered"]
+    who = "each scenario's own script, which does not think" if scripts else ", ".join(named)
+    replay = f", replayed from {order.replay}" if order.replay else ""
+    return Text.assemble(("model: ", "bold"), one_line(f"{who}{replay}", LONGEST_LINE), "\n")
+
+
+def _table(results: Sequence[Result]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", show_footer=True)
+    summed = totals(results)
+    table.add_column("scenario", footer=f"{summed['passed']} of {summed['scenarios']} passed")
+    table.add_column("ended")
+    for column, sum_of in zip(NUMBERS, _numbers(summed), strict=True):
+        table.add_column(column, footer=sum_of, justify="right", no_wrap=True)
+    for result in results:
+        mark = Text("✓ ", "green") if result.passed else Text("✗ ", "red")
+        numbers = _numbers({**result.for_programs(), "violations": len(result.violations)})
+        table.add_row(mark + Text(result.name), _ended(result), *numbers)
+    return table
+
+
+def _ended(result: Result) -> Text:
+    """The status, and the class where it says more."""
+    more = result.ending_class if result.ending_class not in ("completed", result.status) else ""
+    return Text(one_line(f"{result.status} {more}".strip(), 60))
+
+
+def _numbers(row: dict[str, Any]) -> tuple[str, ...]:
+    """What was spent, in the order of the columns: `?` for what is not known, `-` for what there was not."""
+    cost, share = row["cost_usd"], row["cache_share"]
+    return (
+        str(row["steps"]),
+        str(row["calls"]),
+        str(row["tokens"]),
+        "?" if cost is None else f"{cost:.4f}",
+        "-" if share is None else f"{share:.0%}",
+        str(row["violations"]),
+    )
+
+
+def _flaws(order: Order, results: Sequence[Result]) -> list[Text]:
+    """A block for each scenario that did not pass: what was expected, what happened, where to look."""
+    blocks = []
+    for result in (result for result in results if not result.passed):
+        lines = [*(f"rule broken: {line}" for line in result.violations), *result.unmet]
+        heading = Text(f"\n✗ {result.name}: {one_line(result.title)}", "red")
+        block = Text("\n").join([heading, *(Text(f"  {one_line(line, LONGEST_LINE)}") for line in lines)])
+        blocks.append(block + Text(f"\n  look at: {_where(order, result)}", "dim"))
+    return blocks
+
+
+def _where(order: Order, result: Result) -> str:
+    if order.trail and result.run_id:
+        return str(order.trail / result.run_id)
+    return f"its paper trail, with --scenario {result.scenario} --trail FOLDER"

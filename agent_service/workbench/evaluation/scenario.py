@@ -1,0 +1,226 @@
+"""A scenario as its file says it: a goal, the tools and how they answer, what persons do, and what is expected.
+
+Everything that is not known here is an error. Texts are data: nothing in them is evaluated.
+"""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from agent_service.models import scripted_model
+from agent_service.models.scripted_model import Pattern, Rule, ScriptedModel, check_answers
+from agent_service.settings import LimitSettings
+from agent_service.workbench.evaluation.expected import Expected
+from schemas.catalog import ToolCommand, ToolOffer
+from schemas.events import Constraints, Count, Goal, Json, JsonObject, Text, ToolName
+
+ARTIFACT_TOOL = "artifact"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Lines(_Strict):
+    """Many lines that differ in a number: `line` with `{n}` for each number of `first` to `last`."""
+
+    line: Text
+    first: int = 1
+    last: Annotated[int, Field(le=100_000)]
+
+    def __str__(self) -> str:
+        return "\n".join(self.line.replace("{n}", str(number)) for number in range(self.first, self.last + 1))
+
+
+class Document(_Strict):
+    """A file that a tool leaves behind: an artifact of the run."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    content: Text | tuple[Text | Lines, ...]
+    content_type: str = "text/plain"
+
+    @property
+    def text(self) -> str:
+        return self.content if isinstance(self.content, str) else "\n".join(map(str, self.content))
+
+
+class Brought(_Strict):
+    """A result that says `ok`; whether it is one is another question."""
+
+    summary: Text = ""
+    output: JsonObject = {}
+    artifact: Document | None = None
+    excerpt: Text | None = None
+    """Of the artifact; without one its beginning."""
+
+
+class Failure(_Strict):
+    error_class: Annotated[Text, Field(alias="class", max_length=64)]
+    message: Text
+    retryable: bool = False
+
+
+class ToolAnswer(_Strict):
+    """What a tool answers to calls that fit. Exactly one of `result`, `error` and `silence`.
+
+    The first answer that fits is given. `nth`: only to the n-th of the calls that fit the rest.
+    """
+
+    command: str | None = None
+    when: Pattern | None = None
+    """Is searched for in the arguments as canonical JSON: sorted keys, `", "` and `": "` between them."""
+    nth: Annotated[int, Field(ge=1)] | None = None
+    takes_s: Annotated[float, Field(ge=0)] = 2.0
+    result: Brought | None = None
+    error: Failure | None = None
+    silence: bool = False
+    """It never answers."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "ToolAnswer":
+        if (self.result is not None) + (self.error is not None) + self.silence != 1:
+            raise ValueError("needs exactly one of result, error, silence")
+        return self
+
+
+class Command(_Strict):
+    name: ToolName = "handle"
+    description: Text = ""
+    tier: Literal["read", "write"]
+    idempotent: bool = False
+    input_schema: dict[str, Json]
+
+
+class Tool(_Strict):
+    """A tool on offer, and its answers in the order in which they are tried."""
+
+    name: ToolName
+    description: Text
+    commands: Annotated[tuple[Command, ...], Field(min_length=1)]
+    timeout_s: Annotated[float, Field(gt=0, le=86400)] = 60.0
+    answers: tuple[ToolAnswer, ...]
+
+    @property
+    def offer(self) -> ToolOffer:
+        commands = tuple(ToolCommand(**command.model_dump()) for command in self.commands)
+        return ToolOffer(
+            name=self.name,
+            route=self.name,
+            description=self.description,
+            commands=commands,
+            timeout_s=self.timeout_s,
+        )
+
+
+class Allowance(_Strict):
+    """What a caller allows. `deadline_s` counts from the wake, or from the signal that raises it."""
+
+    max_steps: Count | None = None
+    max_tokens: Count | None = None
+    max_cost_usd: Annotated[float, Field(gt=0)] | None = None
+    max_reframes: Annotated[int, Field(ge=0)] | None = None
+    deadline_s: Annotated[float, Field(gt=0)] | None = None
+
+    def constraints(self, at: datetime) -> Constraints:
+        """As they are asked for at `at`."""
+        asked = self.model_dump(exclude={"deadline_s"}, exclude_none=True)
+        if self.deadline_s is not None:
+            asked["deadline_at"] = at + timedelta(seconds=self.deadline_s)
+        return Constraints(**asked)
+
+
+class PersonsSignal(_Strict):
+    """What a person does, `after_s` after step `during_step` was asked for (before its result), or after a pause."""
+
+    during_step: Annotated[int, Field(ge=1)] | None = None
+    when_paused: bool = False
+    after_s: Annotated[float, Field(ge=0)] = 0.0
+    kind: Literal["message", "resume", "raise_budget", "approve", "reject", "cancel"]
+    message: Text | None = None
+    constraints: Allowance | None = None
+
+    @model_validator(mode="after")
+    def _one_time(self) -> "PersonsSignal":
+        if (self.during_step is None) != self.when_paused:
+            raise ValueError("needs either during_step or when_paused")
+        return self
+
+
+class ModelFault(_Strict):
+    """What happens to model call `call` in the place of an answer, whichever model is asked. Exactly one kind."""
+
+    call: Annotated[int, Field(ge=1)]
+    outage_s: Annotated[float, Field(gt=0)] | None = None
+    """The model is not to be had for so long, from when the call is first made."""
+    refusal: Text | None = None
+    """The provider refuses, with this word for why."""
+    cut: bool = False
+    """The reply ends at its most tokens."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "ModelFault":
+        if (self.outage_s is not None) + (self.refusal is not None) + self.cut != 1:
+            raise ValueError("needs exactly one of outage_s, refusal, cut")
+        return self
+
+
+class Script(_Strict):
+    """Rules of a scripted model, and what is expected of a run that they decide."""
+
+    rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
+    expect: Expected | None = None
+
+    @model_validator(mode="after")
+    def _decisions_are_valid(self) -> "Script":
+        check_answers(self.rules)
+        return self
+
+
+def follower_of(name: str, script: Script) -> ScriptedModel:
+    """The decision maker that follows `script`; it does not think, and says so in its name."""
+    return ScriptedModel(scripted_model.Script(name=name, rules=script.rules))
+
+
+class Scenario(_Strict):
+    """One file. `script` is the well-behaved decision maker; what it expects is expected besides `expect`.
+
+    `obeying` is a decision maker that does what the content of results tells it: what is expected of its run replaces
+    `expect`, and shows what the program itself keeps from happening.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,47}$")]
+    title: Text
+    why: Text
+    """What it shows."""
+    goal: Goal
+    context: JsonObject = {}
+    constraints: Allowance = Allowance()
+    limits: LimitSettings = LimitSettings()
+    """The operator's, as under `agent.limits`."""
+    tools: tuple[Tool, ...]
+    artifact_tool: bool = False
+    """Whether a tool `artifact` is on offer that reads and searches the artifacts of the run."""
+    signals: tuple[PersonsSignal, ...] = ()
+    model_faults: tuple[ModelFault, ...] = ()
+    price_unknown: bool = False
+    """Whether what the model costs counts as unknown."""
+    expect: Expected
+    script: Script
+    obeying: Script | None = None
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> "Scenario":
+        names = [tool.name for tool in self.tools] + [ARTIFACT_TOOL] * self.artifact_tool
+        if len(set(names)) < len(names):
+            raise ValueError(f"tools: two have the same name: {', '.join(sorted(names))}")
+        if self.obeying and self.obeying.expect is None:
+            raise ValueError("obeying.expect: say what the program keeps such a model from")
+        for expected in filter(None, (self.expect, self.script.expect)):
+            unknown = {call.tool for call in expected.must_call} - set(names)
+            if unknown:
+                raise ValueError(f"expect.must_call: no such tool: {', '.join(sorted(unknown))}")
+        return self
+
+    def tool(self, name: str) -> Tool | None:
+        return next((tool for tool in self.tools if tool.name == name), None)

@@ -1,0 +1,152 @@
+"""Rules of the program that hold whatever a model decides, judged from the journal and from what left the agent.
+
+They say again, in their own way, what the core sees to. Pure. Each yields a line for what broke it, and where.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from agent_service import journal
+from agent_service.bus.argument_schemas import ArgumentSchemas
+from agent_service.core.events import ModelReplied
+from agent_service.core.phases import Action, Framing, Plan
+from agent_service.core.state import RunState
+from agent_service.workbench.evaluation import spending
+from agent_service.workbench.evaluation.observed import Moment, Observed, Request
+from schemas import subjects
+from schemas.catalog import ToolCommand
+
+Rule = Callable[[Observed], Iterator[str]]
+
+FEWEST_ITEMS = 3
+
+
+def broken_rules(seen: Observed) -> list[str]:
+    """A line for each rule that was broken, by the name of the rule."""
+    return [f"{name.replace('_', ' ')}: {what}" for name, rule in RULES.items() for what in rule(seen)]
+
+
+def said_anyway(seen: Observed, secrets: tuple[str, ...]) -> Iterator[str]:
+    """Where something was said that must not be: in a request for a tool, or in an event of the agent."""
+    for said in seen.said:
+        ours = said.subject.startswith((f"{subjects.TOOL_REQUEST}.", "agent."))
+        for secret in secrets if ours else ():
+            if secret in said.body.decode():
+                yield f"never say: {secret!r} is in {said.subject} (key {said.key})"
+
+
+def _the_journal_is_whole(seen: Observed) -> Iterator[str]:
+    flaw = journal.flaw_in_chain(seen.entries)
+    if flaw:
+        yield flaw
+    folded = seen.moments[-1].state if seen.moments else None
+    if folded != seen.state:
+        yield "the state in the store is not what the journal comes to"
+
+
+def _only_offered_tools_are_called(seen: Observed) -> Iterator[str]:
+    for request in seen.requests:
+        if request.route in subjects.OUR_OWN_ROUTES:
+            yield f"{_which(request)} would start an agent from an agent"
+        elif _command(seen, request) is None:
+            yield f"{_which(request)} asks for what is not on offer"
+
+
+def _arguments_fit_their_schema(seen: Observed) -> Iterator[str]:
+    if seen.state is None:
+        return
+    brief, checked = replace(seen.state.brief, skills=seen.offers), ArgumentSchemas()
+    for request in seen.requests:
+        flaws = checked.flaws(brief, _planned(request))
+        if flaws:
+            yield f"{_which(request)}: {'; '.join(flaws)}"
+
+
+def _a_write_is_sent_once(seen: Observed) -> Iterator[str]:
+    sent = Counter(request.asked.step for request in seen.requests)
+    for request in seen.requests:
+        command = _command(seen, request)
+        repeatable = command is not None and (command.tier == "read" or command.idempotent)
+        if not repeatable and sent.pop(request.asked.step, 0) > 1:
+            yield f"{_which(request)} was sent again, though it writes"
+
+
+def _done_is_proved(seen: Observed) -> Iterator[str]:
+    for said in (said for said in seen.endings if said.subject == subjects.COMPLETED):
+        items = said.payload["definition_of_done"]
+        if len(items) < FEWEST_ITEMS:
+            yield f"it has {len(items)} items"
+        for item in items:
+            unproved = [proof for proof in item["evidence"] if proof not in _proofs(seen)]
+            if not item["done"] or not item["evidence"] or unproved:
+                yield f"item {item['id']} is open or its evidence does not exist: {item['evidence']}"
+
+
+def _nothing_follows_the_end(seen: Observed) -> Iterator[str]:
+    ended = [place for place, said in enumerate(seen.said) if _is_final(said.subject, said.payload)]
+    for said in seen.said[ended[0] + 1 :] if ended else ():
+        yield f"{said.subject} (key {said.key}) was said after the run had ended"
+    if seen.state and seen.state.final and not ended:
+        yield "the run ended without saying so"
+
+
+def _the_goal_stays(seen: Observed) -> Iterator[str]:
+    for said in seen.endings:
+        if said.payload["goal"] != seen.goal:
+            yield f"{said.subject} names another goal"
+    for moment in seen.moments:
+        if _items(moment.before) != _items(moment.state) and not _is_framing(moment):
+            yield f"entry {moment.seq} changes the definition of done, and is no framing"
+        if moment.state.brief.goal != seen.goal:
+            yield f"entry {moment.seq} changes the goal"
+
+
+RULES: dict[str, Rule] = {
+    rule.__name__.strip("_"): rule
+    for rule in (
+        _the_journal_is_whole,
+        _only_offered_tools_are_called,
+        _arguments_fit_their_schema,
+        _a_write_is_sent_once,
+        _done_is_proved,
+        _nothing_follows_the_end,
+        _the_goal_stays,
+        spending.budgets_hold,
+        spending.what_is_spent_is_counted,
+    )
+}
+
+
+def _which(request: Request) -> str:
+    asked = request.asked
+    return f"step {asked.step} attempt {asked.attempt} ({asked.tool} {asked.tool_command})"
+
+
+def _command(seen: Observed, request: Request) -> ToolCommand | None:
+    offer = next((o for o in seen.offers if (o.name, o.route) == (request.asked.tool, request.route)), None)
+    return next((c for c in offer.commands if c.name == request.asked.tool_command), None) if offer else None
+
+
+def _planned(request: Request) -> Plan:
+    asked = request.asked
+    return Plan(action=Action(tool=asked.tool, command=asked.tool_command, arguments=asked.tool_payload))
+
+
+def _proofs(seen: Observed) -> frozenset[str]:
+    """What a run can point to: steps that went well, and artifacts that exist."""
+    completed = seen.state.completed if seen.state else ()
+    return seen.artifacts | {f"step:{record.step}" for record in completed if record.status == "ok"}
+
+
+def _is_final(subject: str, payload: dict[str, object]) -> bool:
+    endings = {subjects.COMPLETED, subjects.FAILED, subjects.CANCELLED}
+    return subject in endings or (subject == subjects.ESCALATED and not payload["resumable"])
+
+
+def _items(state: RunState | None) -> tuple[tuple[str, str], ...]:
+    return tuple((item.id, item.text) for item in state.done_items) if state else ()
+
+
+def _is_framing(moment: Moment) -> bool:
+    return isinstance(moment.event, ModelReplied) and isinstance(moment.event.decision, Framing)

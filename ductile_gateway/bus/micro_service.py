@@ -1,0 +1,61 @@
+"""What the gateway tells whoever asks: its tools and how it is. A NATS micro service (NATS ADR-32; `nats micro ls`)."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import nats.errors
+from nats.micro.request import Request, ServiceError
+from nats.micro.service import Service
+
+from groundwork.nats.link import NatsLink
+from groundwork.nats.micro_service import micro_service
+from schemas import subjects
+from schemas.catalog import Catalog
+from schemas.gateway_status import GatewayStatus
+
+
+class Questions:
+    """What is answered, from `serve_questions`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def answer_catalog(self, catalog: Callable[[], Catalog], *, executor: str) -> None:
+        """From now on, tell the tools too: before, a run would begin without any.
+
+        In a queue group of its own: in the usual one, another executor would answer in our place."""
+
+        async def tell(request: Request) -> None:
+            await request.respond(catalog().model_dump_json().encode())
+
+        await self._service.add_endpoint(name="catalog", subject=subjects.CATALOG, handler=tell, queue_group=executor)
+
+    async def answer_callbacks(self, flaw_of: Callable[[str], str]) -> None:
+        """Tell of a URL why nothing would ever be sent there, or an empty text."""
+
+        async def tell(request: Request) -> None:
+            try:
+                url = str(json.loads(request.data)["url"])
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
+                raise ServiceError("400", "a callback is asked for as {url}") from error
+            await request.respond(json.dumps({"flaw": flaw_of(url)}).encode())
+
+        await self._service.add_endpoint(name="callback", subject=subjects.CALLBACK, handler=tell)
+
+
+@contextlib.asynccontextmanager
+async def serve_questions(link: NatsLink, status: Callable[[], Awaitable[GatewayStatus]]) -> AsyncIterator[Questions]:
+    """Answer inside the context. What is called to answer may not raise."""
+
+    async def tell(request: Request) -> None:
+        await request.respond((await status()).model_dump_json().encode())
+
+    about = "Carries tool requests of agents to their tools."
+    service = await micro_service(link, name=subjects.SERVICE_GATEWAY, description=about)
+    try:
+        await service.add_endpoint(name="status", subject=subjects.STATUS, handler=tell)
+        yield Questions(service)
+    finally:
+        with contextlib.suppress(nats.errors.Error):  # of a bus that is gone: whoever ended us says so
+            await service.stop()

@@ -1,0 +1,36 @@
+"""What has to exist on the NATS server before the gateway can work. It creates nothing itself."""
+
+from ductile_gateway.bus.messages import remedy
+from ductile_gateway.calls.results import MAX_RESULT_BYTES
+from ductile_gateway.errors import Misconfigured
+from groundwork.nats.errors import BusError
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import BucketSpec, ConsumerSpec, KeyValueSpec, StreamSpec, Topology, check_topology
+from schemas import subjects
+
+NEEDED = Topology(
+    streams=(StreamSpec(subjects.STREAM, {}), StreamSpec(subjects.STREAM_DEAD_LETTERS, {})),
+    consumers=(ConsumerSpec(subjects.STREAM, subjects.DURABLE_TOOLS, {}),),
+    buckets=(BucketSpec(subjects.ARTIFACT_BUCKET, {}), KeyValueSpec(subjects.LEASE_BUCKET, {})),
+)
+
+
+async def require(link: NatsLink) -> None:
+    """Raises Misconfigured when something is missing, and TryAgain or Broken when the server cannot tell."""
+    if link.max_payload < MAX_RESULT_BYTES:
+        raise Misconfigured(
+            f"the NATS server takes messages of up to {link.max_payload} bytes, and a result may have "
+            f"{MAX_RESULT_BYTES}: raise its max_payload"
+        )
+    try:
+        findings = await check_topology(link, NEEDED)
+    except BusError as error:
+        raise remedy(error) from error
+    if missing := [finding.what for finding in findings if finding.kind == "missing"]:
+        raise Misconfigured(f"the NATS server has no {', no '.join(missing)}: run `agentic setup`, which creates them")
+
+
+async def ack_wait(link: NatsLink) -> float:
+    """After how many seconds without a word the server gives a request to another gateway."""
+    info = await link.jetstream.consumer_info(subjects.STREAM, subjects.DURABLE_TOOLS)
+    return info.config.ack_wait or 30.0

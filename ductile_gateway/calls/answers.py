@@ -1,0 +1,91 @@
+"""From an outcome to a result on the bus: artifacts stored, answer durable, result published, in this order.
+
+Each step may be done twice: artifacts go under the same names, the ledger keeps the first answer, the bus drops a
+message with a known key.
+"""
+
+import logging
+
+from ductile_gateway.calls import results
+from ductile_gateway.calls.artifacts import candidates, sha256_of
+from ductile_gateway.calls.asked import Asked
+from ductile_gateway.calls.call import ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.calls.entries import Answer, Intent
+from ductile_gateway.calls.results import Kept
+from ductile_gateway.errors import NoRoom
+from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Clock, Ledger
+from schemas import keys, subjects
+
+log = logging.getLogger(__name__)
+
+
+class Answers:
+    """Writes answers down and publishes them."""
+
+    def __init__(self, ledger: Ledger, artifacts: Artifacts, bus: Bus, *, clock: Clock) -> None:
+        self._ledger = ledger
+        self._artifacts = artifacts
+        self._bus = bus
+        self._clock = clock
+
+    async def record(self, asked: Asked, outcome: ToolOutcome) -> Answer:
+        """The answer that follows from an outcome, durable."""
+        try:
+            outcome = results.made_fit(outcome)
+            kept = await self._keep(asked, outcome)
+            answer = results.answer_to(asked, outcome, kept, at=self._clock.now())
+        except NoRoom as error:
+            outcome = results.without_room(outcome, str(error))
+            answer = results.answer_to(asked, outcome, (), at=self._clock.now())
+        except (CannotKeep, ValueError, RecursionError) as error:  # numbers without end, levels without number
+            why = error if isinstance(error, CannotKeep) else type(error).__name__
+            message = f"the tool has run, but what it brought cannot be kept: {why}"
+            outcome = failed("bad_output", message, retryable=False)
+            answer = results.answer_to(asked, outcome, (), at=self._clock.now())
+        await self._ledger.answer(answer)
+        told = {"status": outcome.status, "error_class": outcome.error_class, "job_id": outcome.job.job_id}
+        log.info("answered", extra=asked.facts() | told)
+        return answer
+
+    async def publish(self, answer: Answer) -> None:
+        """Put the result on the bus."""
+        await self._say(answer, keys.result(answer.run_id, answer.step, answer.attempt))
+
+    async def tell_late(self, key: str, verdict: Verdict) -> bool:
+        """Put on the bus what came of a call that was answered at its deadline. False while it is not answered yet.
+
+        The run that waited for it has gone on, or ended; the agent writes down what comes for one that has ended."""
+        answer = await self._ledger.find(key)
+        if answer is None or isinstance(answer, Intent):
+            return False
+        log.warning("a late result", extra={"call": key, "ended": _told(verdict)})
+        if isinstance(verdict, ToolOutcome):
+            late = results.late_answer(answer, verdict, at=self._clock.now())
+            if late is not None:
+                await self._say(late, keys.late_result(late.run_id, late.step, late.attempt))
+        return True
+
+    async def _say(self, answer: Answer, key: str) -> None:
+        headers = results.headers_of(answer, key)
+        await self._bus.publish(subjects.TOOL_RESULT, answer.body, key=key, headers=headers)
+
+    async def _keep(self, asked: Asked, outcome: ToolOutcome) -> tuple[Kept, ...]:
+        if not outcome.artifacts:
+            return ()
+        run_id = asked.request.run_id
+        wanted = [candidates(artifact, asked, place=place) for place, artifact in enumerate(outcome.artifacts)]
+        digests = [sha256_of(artifact.content) for artifact in outcome.artifacts]
+        names = await self._ledger.name_artifacts(run_id, asked.key, wanted, digests)
+        kept = tuple(Kept(name, artifact) for name, artifact in zip(names, outcome.artifacts, strict=True))
+        for one in kept:
+            await self._artifacts.put(run_id, one.name, one.artifact.content, one.artifact.content_type)
+        return kept
+
+
+def _told(verdict: Verdict) -> str:
+    match verdict:
+        case ToolOutcome():
+            return verdict.status
+        case Unknown(reason):
+            return f"unknown: {reason}"
+    return "never started"

@@ -1,0 +1,121 @@
+"""Artifacts as a run sees them: `artifacts/<name>`, one flat folder per run. Names, paths and arguments. Pure.
+
+A tool's own name for its artifact is kept (`critique.md`), unless it says nothing of the content: then it is replaced
+by the tool and the step (RFC-103: `artifacts/fetch-01.html`). Where a name is taken by another call of the run, the
+next candidate is: the choice is the ledger's, so that the same call always gets the same names.
+
+An argument whose schema says `"format": "artifact"` holds such a path; the tool gets the content in its place.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from pydantic import JsonValue
+
+from ductile_gateway.calls.asked import Asked
+from ductile_gateway.calls.call import ProducedArtifact
+from schemas.catalog import ToolCommand
+
+FOLDER = "artifacts"
+LONGEST_STEM = 48
+LONGEST_SUFFIX = 10
+SAYS_NOTHING = frozenset({"artifact", "content", "file", "output", "page", "response", "result"})
+
+SUFFIXES = {
+    "application/json": ".json",
+    "application/pdf": ".pdf",
+    "application/xml": ".xml",
+    "application/yaml": ".yaml",
+    "image/jpeg": ".jpeg",
+    "image/png": ".png",
+    "text/csv": ".csv",
+    "text/html": ".html",
+    "text/markdown": ".md",
+    "text/plain": ".txt",
+}
+_TYPES = {suffix: content_type for content_type, suffix in SUFFIXES.items()} | {
+    ".htm": "text/html",
+    ".jpg": "image/jpeg",
+    ".yml": "application/yaml",
+}
+_TEXT = re.compile(r"text/.*|application/(json|xml|yaml|javascript|.*\+json|.*\+xml)")
+_TELLS_ITS_CONTENT = re.compile(r".*-relayed-([0-9a-f]{16})(?:\..*)?")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def path_of(name: str) -> str:
+    """How the run sees the artifact."""
+    return f"{FOLDER}/{name}"
+
+
+def name_in(path: JsonValue) -> str | None:
+    """The name of the artifact that a path speaks of; None for anything but `artifacts/<name>`."""
+    folder, _, name = path.partition("/") if isinstance(path, str) else ("", "", "")
+    return name if folder == FOLDER and _NAME.fullmatch(name) else None
+
+
+def candidates(artifact: ProducedArtifact, asked: Asked, *, place: int) -> tuple[str, ...]:
+    """Names for the artifact at a place among those of a call, the best first. The last one is no other artifact's."""
+    request, given = asked.request, PurePosixPath(artifact.name.lstrip("._-"))
+    suffix = given.suffix if 1 < len(given.suffix) <= LONGEST_SUFFIX else SUFFIXES.get(media_type(artifact), "")
+    stem = (given.stem if given.suffix == suffix else given.name)[:LONGEST_STEM]
+    ours = hashlib.sha256(f"{asked.key}/{place}".encode()).hexdigest()[:12]
+    if not stem or stem.lower() in SAYS_NOTHING | {request.tool, asked.route}:
+        stem = f"{request.tool[:LONGEST_STEM]}-{request.step:02d}"
+        return f"{stem}{suffix}", f"{stem}-{request.attempt}{suffix}", f"{stem}-{ours}{suffix}"
+    return f"{stem}{suffix}", f"{stem}-{request.step:02d}{suffix}", f"{stem}-{ours}{suffix}"
+
+
+def sha256_of(content: bytes) -> str:
+    """In hex."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def named_digest(name: str) -> str:
+    """The beginning of the digest that the name itself tells, as those of relayed results do; else empty."""
+    found = _TELLS_ITS_CONTENT.fullmatch(name)
+    return found[1] if found else ""
+
+
+def media_type(artifact: ProducedArtifact) -> str:
+    """The content type without its parameters, in lower case."""
+    return artifact.content_type.partition(";")[0].strip().lower()
+
+
+def text_of(artifact: ProducedArtifact) -> str | None:
+    """The content as text, what does not decode replaced; None where it is none."""
+    if not _TEXT.fullmatch(media_type(artifact)):
+        return None
+    found = re.search(r"charset=([A-Za-z0-9-]+)", artifact.content_type)
+    try:
+        text = artifact.content.decode(found[1] if found else "utf-8", "replace")
+    except LookupError:
+        text = artifact.content.decode("utf-8", "replace")
+    return text.replace("\0", "\ufffd")
+
+
+def text_in(name: str, content: bytes) -> str | None:
+    """The text of an artifact: UTF-8 whatever its name says; else, where its name says text, with replacements."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return text_of(ProducedArtifact(name, content_type_of(name), content))
+
+
+def content_type_of(name: str) -> str:
+    """What the suffix of an artifact's name says of its content."""
+    return _TYPES.get(PurePosixPath(name).suffix.lower(), "application/octet-stream")
+
+
+def artifact_arguments(command: ToolCommand, payload: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The arguments that hold the path of an artifact, by name."""
+    properties = command.input_schema.get("properties")
+    if not isinstance(properties, dict):
+        return {}
+    return {
+        name: payload[name]
+        for name, schema in properties.items()
+        if isinstance(schema, dict) and schema.get("format") == "artifact" and payload.get(name) is not None
+    }

@@ -1,0 +1,123 @@
+"""The tools on offer: what the configuration makes of the plugins that are there. Pure.
+
+A tool is a plugin under a name of its own, with the chosen commands, or with all but those by which Ductile looks after
+the plugin. Without a configuration every plugin is a tool of the same name. Our own routes are never on offer (RFC-103:
+no recursive agents).
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from ductile_gateway.plugins.manifest import Command, Manifest
+from schemas import subjects
+from schemas.catalog import Catalog, ToolCommand, ToolOffer
+from schemas.events import ToolName
+
+HOUSEKEEPING = frozenset({"health", "init"})
+"""Commands of the plugin protocol that are nothing for an agent, unless they are chosen."""
+
+SchemaCheck = Callable[[Mapping[str, JsonValue]], str | None]
+"""What is wrong with a JSON Schema, if anything."""
+
+
+class ToolChoice(BaseModel):
+    """One tool of the configuration. Absent, `plugin` is the tool's own name and `commands` all but housekeeping."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    plugin: ToolName | None = None
+    commands: frozenset[ToolName] | None = Field(default=None, min_length=1)
+    description: str | None = None
+    timeout_s: float | None = Field(default=None, gt=0)
+    concurrency: int | None = Field(default=None, ge=1)
+    on_rerun: Literal["tell", "escalate"] = "tell"
+    """What follows where Ductile itself ran a write more than once: the result says so, or a person is asked."""
+
+
+@dataclass(slots=True)
+class _Drawn:
+    """Offers, and why something is not on offer."""
+
+    schema_flaw: SchemaCheck
+    timeout_s: float
+    offers: list[ToolOffer] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def draw_catalog(
+    manifests: Mapping[str, Manifest],
+    choices: Mapping[str, ToolChoice] | None,
+    *,
+    timeout_s: float,
+    schema_flaw: SchemaCheck,
+) -> tuple[Catalog, tuple[str, ...]]:
+    """The catalog and its problems, each of which keeps a tool or a command out of it. `timeout_s`: unless chosen."""
+    drawn = _Drawn(schema_flaw, timeout_s)
+    if choices is None:
+        choices = {name: ToolChoice() for name in manifests}
+    for name, choice in sorted(choices.items()):
+        _draw(drawn, name, choice, manifests.get(choice.plugin or name))
+    return Catalog(revision=_revision(drawn.offers), tools=tuple(drawn.offers)), tuple(drawn.problems)
+
+
+def _draw(drawn: _Drawn, name: str, choice: ToolChoice, manifest: Manifest | None) -> None:
+    plugin = choice.plugin or name
+    if not subjects.OUR_OWN_ROUTES.isdisjoint((name, plugin)):
+        drawn.problems.append(f"tool {name}: an agent must not start an agent through {plugin}, so it is left out")
+    elif not subjects.NAME.fullmatch(name):
+        drawn.problems.append(f"tool {name!r}: not a legal name ({subjects.NAME.pattern}), so it is left out")
+    elif manifest is None:
+        drawn.problems.append(f"tool {name}: there is no plugin {plugin}: install it or take the tool out")
+    else:
+        try:
+            drawn.offers.extend(_offer(drawn, name, choice, manifest))
+        except ValidationError as error:
+            flaws = "; ".join(flaw["msg"] for flaw in error.errors())
+            drawn.problems.append(f"tool {name}: its manifest cannot be told on the bus: {flaws}")
+
+
+def _offer(drawn: _Drawn, name: str, choice: ToolChoice, manifest: Manifest) -> Iterator[ToolOffer]:
+    commands = tuple(_commands(drawn, name, choice, manifest))
+    if commands:
+        yield ToolOffer(
+            name=name,
+            route=manifest.name,
+            description=choice.description or manifest.description,
+            commands=commands,
+            timeout_s=choice.timeout_s or drawn.timeout_s,
+        )
+
+
+def _commands(drawn: _Drawn, tool: str, choice: ToolChoice, manifest: Manifest) -> Iterator[ToolCommand]:
+    there = {command.name for command in manifest.commands}
+    for name in sorted(choice.commands or there - HOUSEKEEPING):
+        command = manifest.command(name)
+        if command is None:
+            drawn.problems.append(
+                f"tool {tool}: plugin {manifest.name} has no command {name}; it has {', '.join(sorted(there))}"
+            )
+        elif flaw := drawn.schema_flaw(command.input_schema):
+            drawn.problems.append(f"tool {tool}: the input_schema of command {name} cannot be used: {flaw}")
+        else:
+            yield _command(command)
+
+
+def _command(command: Command) -> ToolCommand:
+    return ToolCommand(
+        name=command.name,
+        description=command.description,
+        tier=command.type,
+        idempotent=command.idempotent,
+        input_schema=command.input_schema,
+    )
+
+
+def _revision(offers: list[ToolOffer]) -> str:
+    content = [offer.model_dump(mode="json") for offer in offers]
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"

@@ -1,0 +1,184 @@
+"""May this call be made? And what follows from a call whose end nobody saw? Pure.
+
+Everything the agent has checked before it asked is checked again: here is the last place before a tool runs. Refusals
+that another plan can mend are `invalid_arguments` or `not_found`; `not_allowed` is for a person to look at. A call that
+expired is known not to have run. A write whose outcome is unknown is in doubt: it is never run again.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from ductile_gateway.calls.artifacts import artifact_arguments, name_in
+from ductile_gateway.calls.asked import Asked
+from ductile_gateway.calls.call import JobFacts, NeverStarted, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.calls.entries import Answer, Intent
+from schemas import subjects
+from schemas.catalog import ToolCommand, ToolOffer
+from schemas.events import RESERVED_KEYS
+
+UNCERTAIN = frozenset({"timeout", "bad_output"})
+"""Errors after which a tool that changes something may have done so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Write down the intent, then run the tool."""
+
+    intent: Intent
+    command: ToolCommand
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Do not run it: `outcome` is an error that says why."""
+
+    outcome: ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyAnswered:
+    """Publish the answer again."""
+
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """It may have been started: find out how it ended."""
+
+    intent: Intent
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Another request has this key already: a violation of the protocol. Its answer must not be touched."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunAgain:
+    """The start that was looked for has done nothing, or nothing that matters: admit the call anew."""
+
+
+def recall(asked: Asked, past: Intent | Answer) -> AlreadyAnswered | Resume | Conflict:
+    """What to do with a request whose key the ledger knows. It is not judged again: it was when it was new."""
+    match past:
+        case Intent():
+            return Resume(past) if past.asked.digest == asked.digest else Conflict()
+        case Answer():
+            return AlreadyAnswered(past) if past.digest == asked.digest else Conflict()
+
+
+def admit(asked: Asked, offer: ToolOffer | None, *, flaw: str | None, now: datetime) -> Run | Refuse:
+    """What to do with a request that never ran. `flaw`: what is wrong with its arguments by the command's schema."""
+    command = _command(asked, offer)
+    if offer is None or command is None or offer.route != asked.route or asked.route in subjects.OUR_OWN_ROUTES:
+        return Refuse(failed("not_allowed", _why_not_allowed(asked, offer), retryable=False))
+    if flaw := flaw or _flaw(asked, command):
+        return Refuse(failed("invalid_arguments", f"arguments of {offer.name} {command.name}: {flaw}", retryable=False))
+    if late := _expired(asked, now):
+        return Refuse(late)
+    ends_at = now + timedelta(seconds=offer.timeout_s)
+    may_repeat = command.tier == "read" or command.idempotent
+    deadline_at = min(ends_at, asked.request.deadline_at or ends_at)
+    return Run(Intent(asked=asked, may_repeat=may_repeat, deadline_at=deadline_at), command)
+
+
+def unwanted() -> ToolOutcome:
+    """The error of a request whose run has ended before it was run."""
+    return failed("expired", "its run had ended meanwhile: it was not run", retryable=False)
+
+
+def having_waited(outcome: ToolOutcome, why: str | None) -> ToolOutcome:
+    """The error of a request that expired, with what it has waited for."""
+    if outcome.error_class != "expired" or not why:
+        return outcome
+    return replace(outcome, message=f"{outcome.message}. It has waited: {why}")
+
+
+def _expired(asked: Asked, now: datetime) -> ToolOutcome | None:
+    """The error of a request whose deadline has passed before it was run."""
+    deadline = asked.request.deadline_at
+    if deadline is None or now < deadline:
+        return None
+    return failed("expired", f"its deadline {deadline:%Y-%m-%dT%H:%M:%SZ} had passed: it was not run", retryable=True)
+
+
+def after_resume(verdict: Verdict, intent: Intent) -> ToolOutcome | RunAgain:
+    """What follows for a call that was started before and looked for now."""
+    if isinstance(verdict, NeverStarted) or (isinstance(verdict, Unknown) and intent.may_repeat):
+        return RunAgain()
+    return after_run(verdict, intent)
+
+
+def after_run(verdict: Verdict, intent: Intent) -> ToolOutcome:
+    """What follows for a call that was started just now."""
+    match verdict:
+        case NeverStarted():
+            return failed("transient", "the tool could not be started: it was not run", retryable=True)
+        case Unknown(reason, jobs):
+            return failed("transient", reason, retryable=True) if intent.may_repeat else in_doubt(intent, reason, jobs)
+        case ToolOutcome() if intent.may_repeat:
+            return verdict
+        case ToolOutcome(error_class=error_class, message=message, job=job) if error_class in UNCERTAIN:
+            return replace(in_doubt(intent, message or "it ended in an error", job.ids), job=job)
+    return verdict
+
+
+def after_reruns(outcome: ToolOutcome, intent: Intent, *, escalates: bool) -> ToolOutcome:
+    """What follows for a call that Ductile itself has run more than once: of a write that is told, or left in doubt."""
+    job = outcome.job
+    if intent.may_repeat or not job.was_rerun or outcome.error_class == "in_doubt":
+        return outcome
+    told = f"Ductile ran it {job.attempts} times: it was killed meanwhile, or the plugin failed and asked for it"
+    if escalates:
+        return replace(in_doubt(intent, told, job.ids), job=job)
+    if outcome.status == "error":
+        return replace(outcome, message=f"{outcome.message} [{told}]")
+    return replace(outcome, text=f"{outcome.text}\n[{told}. What it changes may have been changed as often]")
+
+
+def in_doubt(intent: Intent, reason: str, jobs: Sequence[str] = ()) -> ToolOutcome:
+    """The error of a write that may or may not have done its work, for the person who has to find out."""
+    request = intent.asked.request
+    message = (
+        f"Nobody knows whether {request.tool} {request.tool_command} has done its work: {reason}. {_named(jobs)}"
+        f"Look at what it changes before repeating it; its call is {intent.asked.key}"
+    )
+    doubtful = failed("in_doubt", message, retryable=False)
+    return replace(doubtful, job=JobFacts(jobs[0])) if len(jobs) == 1 else doubtful
+
+
+def _named(jobs: Sequence[str]) -> str:
+    if not jobs:
+        return ""
+    which = f"It may be job {jobs[0]}" if len(jobs) == 1 else f"It may be one of the jobs {', '.join(jobs)}"
+    return f"{which} of Ductile: `ductile job inspect {jobs[0]}` tells what became of it. "
+
+
+def _command(asked: Asked, offer: ToolOffer | None) -> ToolCommand | None:
+    commands = offer.commands if offer else ()
+    return next((command for command in commands if command.name == asked.request.tool_command), None)
+
+
+def _why_not_allowed(asked: Asked, offer: ToolOffer | None) -> str:
+    request = asked.request
+    if asked.route in subjects.OUR_OWN_ROUTES:
+        return f"route {asked.route} would start an agent from an agent"
+    if offer is None:
+        return f"tool {request.tool} is not on offer"
+    if offer.route != asked.route:
+        return f"tool {request.tool} was asked for on route {asked.route}, and is served by {offer.route}"
+    return f"tool {request.tool} has no command {request.tool_command} on offer"
+
+
+def _flaw(asked: Asked, command: ToolCommand) -> str | None:
+    payload = asked.request.tool_payload
+    for name in payload:
+        if unicodedata.normalize("NFKC", name).strip().casefold() in RESERVED_KEYS:
+            return f"{name[:64]!r} is a reserved name"
+    for name, path in artifact_arguments(command, payload).items():
+        if name_in(path) is None:
+            return f"{name} must name an artifact of this run, such as artifacts/fetch-01.html"
+    return None

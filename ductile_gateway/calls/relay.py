@@ -1,0 +1,270 @@
+"""A tool request, from the bus to the tool and back.
+
+    request ─▶ ledger: known? ─▶ admit ─▶ intent durable ─▶ run ─▶ artifacts, answer durable ─▶ publish ─▶ (ack)
+
+Rules: a call that is answered is never run again, its answer is published again. An intent without an answer is looked
+for, never simply run. A crash leaves a call unknown (the request comes again), intended (resumed), answered (published
+at the next start) or published (dropped as a duplicate); the message is acknowledged after all of that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Container
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from weakref import WeakValueDictionary
+
+from pydantic import JsonValue
+
+from ductile_gateway.calls import policy
+from ductile_gateway.calls.answers import Answers
+from ductile_gateway.calls.artifacts import (
+    artifact_arguments,
+    content_type_of,
+    name_in,
+    named_digest,
+    sha256_of,
+    text_in,
+)
+from ductile_gateway.calls.asked import Asked, Unacceptable
+from ductile_gateway.calls.call import AlreadyStarted, ToolCall, ToolOutcome, Unknown, Unwanted, Verdict, failed
+from ductile_gateway.calls.entries import Answer, Intent, Past
+from ductile_gateway.calls.lanes import Lanes
+from ductile_gateway.calls.offers import Offers
+from ductile_gateway.calls.waiting import WaitingCalls
+from ductile_gateway.errors import Broken, Misconfigured, TryAgain
+from ductile_gateway.ports import Artifacts, Clock, Ledger, Runs, ToolRunner
+from schemas.catalog import ToolCommand
+
+PUBLISHED_AGAIN = timedelta(seconds=60)
+"""How far back results are published once more: a power cut may have cost the bus what it had acknowledged."""
+PUBLISHED_AT_ONCE = 32
+A_MOMENT = timedelta(seconds=2)
+"""Who asked for a call so short a time ago lived then, and its run with it."""
+WAITED_FOR_LONG = timedelta(seconds=30)
+ASK_AGAIN_S = 0.5
+_CHANGED = (
+    "{argument}: what is stored as {path} is not what its tool made, by its SHA-256: somebody has replaced it, and the "
+    "tool was not given it"
+)
+
+log = logging.getLogger(__name__)
+
+
+class Relay:
+    """Takes requests to their answers."""
+
+    def __init__(
+        self,
+        offers: Offers,
+        *,
+        ledger: Ledger,
+        runner: ToolRunner,
+        artifacts: Artifacts,
+        answers: Answers,
+        runs: Runs,
+        lanes: Lanes,
+        clock: Clock,
+        escalated: Container[str] = (),
+    ) -> None:
+        """`escalated`: tools of which a person is asked when a write of theirs was run more than once."""
+        self._offers = offers
+        self._ledger = ledger
+        self._runner = runner
+        self._artifacts = artifacts
+        self._answers = answers
+        self._runs = runs
+        self._lanes = lanes
+        self._clock = clock
+        self._escalated = escalated
+        self.waiting = WaitingCalls(clock)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def take(self, asked: Asked) -> None:
+        """One request, until its result is published. Raises Unacceptable, TryAgain, Broken or Misconfigured."""
+        async with self._locks.setdefault(asked.key, asyncio.Lock()):
+            try:
+                past = await self._ledger.find(asked.key)
+                answer = await self._answer(asked, past)
+                await self._publish(answer)
+            except TryAgain as error:
+                self.waiting.note(asked, str(error))
+                raise
+            self.waiting.over(asked.key)
+
+    async def recover(self) -> None:
+        """Resume the calls that an earlier process began. Returns when they are answered."""
+        intents = await self._ledger.open_intents()
+        if intents:
+            log.info("recovering", extra={"to_resume": len(intents)})
+        async with asyncio.TaskGroup() as group:
+            for intent in intents:
+                group.create_task(self._insist(intent.asked.key, partial(self.take, intent.asked)))
+
+    async def say_again(self) -> None:
+        """Publish the answers that were not published, and those of late: the bus may have forgotten them."""
+        answers = await self._ledger.answers_to_publish(self._clock.now() - PUBLISHED_AGAIN)
+        if answers:
+            log.info("saying again", extra={"to_publish": len(answers)})
+        at_once = asyncio.Semaphore(PUBLISHED_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for answer in answers:
+                await at_once.acquire()
+                task = group.create_task(self._insist(answer.key, partial(self._publish, answer)))
+                task.add_done_callback(lambda _: at_once.release())
+
+    async def _insist(self, key: str, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                return await work()
+            except TryAgain as error:
+                log.warning("to be tried again", extra={"call": key, "why": str(error)})
+                await asyncio.sleep(error.delay_s)
+            except (Broken, Misconfigured):
+                raise
+            except Exception:  # of one call, which the others must not pay for; its request comes again
+                log.exception("a call could not be resumed", extra={"call": key})
+                return None
+
+    async def _answer(self, asked: Asked, past: Past) -> Answer:
+        if past is None:
+            return await self._answers.record(asked, await self._first(asked))
+        match policy.recall(asked, past):
+            case policy.AlreadyAnswered(answer):
+                log.info("already answered", extra=asked.facts())
+                return answer
+            case policy.Resume(intent):
+                return await self._answers.record(asked, await self._resume(intent))
+            case policy.Conflict():
+                raise Unacceptable(f"protocol violation: another request was made before under the key {asked.key}")
+
+    async def _first(self, asked: Asked) -> ToolOutcome:
+        """Run the call, as far as it is known never to have run. It is admitted once there is a place for it."""
+        async with self._lanes.enter(asked.request.tool):
+            offer, flaw = self._offers.find(asked.request.tool), self._offers.flaw(asked)
+            match policy.admit(asked, offer, flaw=flaw, now=self._clock.now()):
+                case policy.Run() as run:
+                    return await self._run(run)
+                case policy.Refuse(outcome):
+                    log.warning("refused", extra=asked.facts() | {"why": outcome.message})
+                    return policy.having_waited(outcome, self.waiting.why(asked.key))
+
+    async def _check(self, intent: Intent) -> None:
+        """Nothing is begun for a run that has ended. A write is asked about every time, as late as can be; where nobody
+        answers it waits for its agent (one that names executors), up to its deadline, unless that was there a moment
+        ago. A read is asked about when it has waited for long, and not held up. Raises Unwanted or TryAgain."""
+        request, waited = intent.asked.request, self._waited(intent)
+        if intent.may_repeat and waited <= WAITED_FOR_LONG:
+            return
+        has_ended = await self._runs.has_ended(request.run_id)
+        if has_ended:
+            raise Unwanted
+        if has_ended is None and not intent.may_repeat and request.executor and waited > A_MOMENT:
+            raise TryAgain("no agent says whether the run of this write goes on", ASK_AGAIN_S)
+
+    def _waited(self, intent: Intent) -> timedelta:
+        return self._clock.now() - intent.asked.request.requested_at
+
+    async def _run(self, run: policy.Run) -> ToolOutcome:
+        payload = await self._with_contents(run.intent, run.command)
+        if isinstance(payload, ToolOutcome):
+            return payload
+        if run.intent.may_repeat:
+            # If a crash takes it, the request is delivered again and the call, if it ran, is repeated: it may be.
+            self._ledger.intend_soon(run.intent)
+        else:
+            await self._ledger.intend(run.intent)
+        call = _call(run.intent, payload)
+        try:
+            return await self._begin(run.intent, call)
+        except AlreadyStarted:
+            return await self._begun_before(run.intent, call)
+
+    async def _begin(self, intent: Intent, call: ToolCall) -> ToolOutcome:
+        try:
+            if self._waited(intent) > A_MOMENT:  # whoever waits for a Ductile that is away is not to do so for nobody
+                await self._check(intent)
+            verdict = await self._verdict(self._runner.run(call, partial(self._check, intent)))
+        except Unwanted:
+            return policy.unwanted()
+        return self._of_reruns(policy.after_run(verdict, intent), intent)
+
+    def _of_reruns(self, outcome: ToolOutcome, intent: Intent) -> ToolOutcome:
+        if outcome.job.was_rerun and not intent.may_repeat:
+            facts = {"job_id": outcome.job.job_id, "attempts": outcome.job.attempts}
+            log.warning("a write was run more than once", extra=intent.asked.facts() | facts)
+        escalates = intent.asked.request.tool in self._escalated
+        return policy.after_reruns(outcome, intent, escalates=escalates)
+
+    async def _begun_before(self, intent: Intent, call: ToolCall) -> ToolOutcome:
+        """A crash took the intent of the call and not what the runner remembers: look for it, as for any other."""
+        outcome = policy.after_resume(await self._verdict(self._runner.resume(call)), intent)
+        if isinstance(outcome, ToolOutcome):
+            return self._of_reruns(outcome, intent)
+        await self._runner.forget(call.key)
+        return await self._begin(intent, call)
+
+    async def _resume(self, intent: Intent) -> ToolOutcome:
+        log.info("resuming", extra=intent.asked.facts())
+        verdict = await self._verdict(self._runner.resume(await self._call_again(intent)))
+        outcome = policy.after_resume(verdict, intent)
+        if isinstance(outcome, ToolOutcome):
+            return self._of_reruns(outcome, intent)
+        await self._runner.forget(intent.asked.key)
+        return await self._first(intent.asked)
+
+    async def _call_again(self, intent: Intent) -> ToolCall:
+        """The call as it was made, for runners that have to send the same again; incomplete where that cannot be."""
+        request = intent.asked.request
+        command = self._offers.command(request.tool, request.tool_command)
+        payload = await self._with_contents(intent, command) if command else None
+        if isinstance(payload, dict):
+            return _call(intent, payload)
+        return replace(_call(intent, request.tool_payload), complete=False)
+
+    async def _verdict(self, running: Awaitable[Verdict]) -> Verdict:
+        try:
+            return await running
+        except (AlreadyStarted, Unwanted, TryAgain, Broken, Misconfigured):
+            raise
+        except Exception as error:  # whatever failed there, the tool may have run, and the agent has to hear of it
+            log.exception("the runner failed")
+            return Unknown(f"the gateway failed while it ran ({type(error).__name__})")
+
+    async def _with_contents(self, intent: Intent, command: ToolCommand) -> dict[str, JsonValue] | ToolOutcome:
+        """The arguments with the contents of artifacts in place of their paths, or why there are none."""
+        request = intent.asked.request
+        payload = dict(request.tool_payload)
+        for argument, path in artifact_arguments(command, payload).items():
+            name = name_in(path) or ""
+            content = await self._artifacts.get(request.run_id, name)
+            if content is None:
+                return failed("not_found", f"{argument}: this run has no artifact {path}", retryable=False)
+            recorded = await self._ledger.digest_of(request.run_id, name) or named_digest(name)
+            if not sha256_of(content).startswith(recorded):
+                log.error("an artifact was replaced", extra=intent.asked.facts() | {"path": path})
+                return failed("artifact_changed", _CHANGED.format(argument=argument, path=path), retryable=False)
+            text = text_in(name, content)
+            if text is None:
+                return failed("invalid_arguments", f"{argument}: {path} is not text", retryable=False)
+            payload[argument] = {"path": path, "content_type": content_type_of(name), "text": text}
+        return payload
+
+    async def _publish(self, answer: Answer) -> None:
+        await self._answers.publish(answer)
+        await self._runner.forget(answer.key)
+        self._ledger.published(answer.key)
+
+
+def _call(intent: Intent, payload: dict[str, JsonValue]) -> ToolCall:
+    asked = intent.asked
+    return ToolCall(
+        asked.key,
+        asked.route,
+        asked.request.tool_command,
+        payload,
+        intent.deadline_at,
+        wanted_until=asked.request.deadline_at,
+        may_repeat=intent.may_repeat,
+    )

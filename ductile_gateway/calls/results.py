@@ -1,0 +1,212 @@
+"""From what a tool answered to the result on the bus. Pure.
+
+A result is small, since it is kept in the journal and shown to the model in every later prompt: large text and large
+output become artifacts beside those that the tool made, named in the result by path, type, size and hash (RFC-103: the
+path, not the content). The excerpt is of the first one to be read that the summary does not show already: what the tool
+made itself, before its large output.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from ductile_gateway.calls.artifacts import path_of, sha256_of, text_of
+from ductile_gateway.calls.asked import Asked
+from ductile_gateway.calls.call import JobFacts, ProducedArtifact, ToolOutcome, failed
+from ductile_gateway.calls.entries import Answer
+from ductile_gateway.calls.excerpts import STDERR_BYTES, cut, storable
+from schemas import headers, keys, subjects
+from schemas.events import Envelope, ToolError, ToolOutput, ToolResult
+
+SOURCE = "/agentic-loop/ductile-gateway"
+MAX_OUTPUT_BYTES = 4 * 1024
+MAX_SUMMARY_BYTES = 4 * 1024
+MAX_MESSAGE_BYTES = 4 * 1024
+EXCERPT_BYTES = 2 * 1024
+MAX_ARTIFACTS = 100
+MAX_RESULT_BYTES = 512 * 1024
+"""More than the largest result that follows from the limits above."""
+
+NO_ROOM = "storage_full"
+UNSEEN = frozenset({"timeout", "in_doubt"})
+"""Errors that say of a call that nobody saw its end."""
+
+_Message = Envelope[ToolResult]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An artifact under the name that it got in its run."""
+
+    name: str
+    artifact: ProducedArtifact
+
+
+def made_fit(outcome: ToolOutcome) -> ToolOutcome:
+    """The outcome as an event can carry it: texts that can be stored, and what is too large among the artifacts."""
+    if outcome.status == "error":
+        return outcome
+    if len(outcome.artifacts) > MAX_ARTIFACTS:
+        message = (
+            f"the tool has run and made {len(outcome.artifacts)} artifacts, of which at most {MAX_ARTIFACTS} are taken"
+        )
+        return failed("bad_output", message, retryable=False)
+    outcome = replace(outcome, text=storable(outcome.text), output=_storable_object(outcome.output))
+    return _with_large_output(_with_large_text(outcome))
+
+
+def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: datetime) -> Answer:
+    """The answer to a request: what is written down and then published. `kept` are the outcome's artifacts."""
+    request = asked.request
+    result = ToolResult(
+        run_id=request.run_id,
+        step=request.step,
+        tool=request.tool,
+        attempt=request.attempt,
+        status=outcome.status,
+        result=output_of(outcome, kept) if outcome.status == "ok" else None,
+        error=_error(outcome) if outcome.status == "error" else None,
+        completed_at=at,
+    )
+    key = keys.result(request.run_id, request.step, request.attempt)
+    message = _Message(type=subjects.TOOL_RESULT, payload=result, dedupe_key=key)
+    return Answer(
+        key=asked.key,
+        digest=asked.digest,
+        run_id=request.run_id,
+        step=request.step,
+        attempt=request.attempt,
+        trace_id=asked.trace_id,
+        body=message.body(),
+        completed_at=at,
+    )
+
+
+def without_room(outcome: ToolOutcome, why: str) -> ToolOutcome:
+    """A fit outcome whose artifacts found no room: an error for a person, with the beginning of what the tool brought.
+
+    The tool has run and is not run again. Waiting would hold the step up until its deadline, and say nothing."""
+    texts = (text for artifact in outcome.artifacts if (text := text_of(artifact)) is not None)
+    began = cut("\n".join(filter(None, (outcome.text, next(texts, "")))), EXCERPT_BYTES)
+    message = f"the tool has run, and there was no room for what it brought: {why}. It brought: {began or 'no text'}"
+    return replace(outcome, status="error", error_class=NO_ROOM, message=message, artifacts=(), output={})
+
+
+def late_answer(answer: Answer, outcome: ToolOutcome, *, at: datetime) -> Answer | None:
+    """What came of a call after it was answered that nobody saw its end; None where its end was seen.
+
+    It tells how the call ended, for whoever has to decide; what the tool brought besides is left out."""
+    answered: ToolResult = _Message.model_validate_json(answer.body).payload
+    if answered.error is None or answered.error.error_class not in UNSEEN:
+        return None
+    fit = made_fit(replace(outcome, artifacts=()))
+    told = {
+        "status": fit.status,
+        "result": output_of(fit, ()) if fit.status == "ok" else None,
+        "error": _error(fit) if fit.status == "error" else None,
+        "completed_at": at,
+    }
+    key = keys.late_result(answer.run_id, answer.step, answer.attempt)
+    message = _Message(type=subjects.TOOL_RESULT, payload=answered.model_copy(update=told), dedupe_key=key)
+    return replace(answer, body=message.body(), completed_at=at)
+
+
+def headers_of(answer: Answer, dedupe_key: str) -> dict[str, str]:
+    """The headers of the result: the trace is the one that the request came with."""
+    return headers.of_event(
+        subjects.TOOL_RESULT,
+        dedupe_key=dedupe_key,
+        source=SOURCE,
+        at=answer.completed_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        run_id=answer.run_id,
+        trace_id=answer.trace_id,
+    )
+
+
+def output_of(outcome: ToolOutcome, kept: Sequence[Kept]) -> ToolOutput:
+    """What a fit outcome of status ok brought, as the event says it. `kept` are its artifacts."""
+    whole = _whole_text(outcome, kept)
+    where = path_of(whole.name) if whole else ""
+    told: dict[str, JsonValue] = {"summary": cut(outcome.text, MAX_SUMMARY_BYTES, where=where)}
+    if outcome.output:
+        told["output"] = dict(outcome.output)
+    told |= _of_job(outcome.job)
+    if not kept:
+        return ToolOutput.model_validate(told)
+    others = ((one, text_of(one.artifact)) for one in kept if one is not whole)
+    first, text = next((found for found in others if found[1] is not None), (whole or kept[0], None))
+    return ToolOutput.model_validate(
+        told
+        | {
+            "artifact_path": path_of(first.name),
+            "content_type": first.artifact.content_type,
+            "excerpt": None if text is None else cut(text, EXCERPT_BYTES, where=path_of(first.name)),
+            "artifacts": [_listed(one) for one in kept],
+        }
+    )
+
+
+def _with_large_text(outcome: ToolOutcome) -> ToolOutcome:
+    text = outcome.text.encode()
+    if len(text) <= MAX_SUMMARY_BYTES:
+        return outcome
+    return replace(outcome, artifacts=(*outcome.artifacts, ProducedArtifact("output.txt", "text/plain", text)))
+
+
+def _with_large_output(outcome: ToolOutcome) -> ToolOutcome:
+    if len(to_json(outcome.output)) <= MAX_OUTPUT_BYTES:
+        return outcome
+    # A line for each value, so that parts of it can be read. Not indented: deep nesting would multiply the size.
+    large = ProducedArtifact("output.json", "application/json", to_json(outcome.output, indent=0))
+    return replace(outcome, artifacts=(*outcome.artifacts, large), output={})
+
+
+def _storable_json(value: JsonValue) -> JsonValue:
+    match value:
+        case str():
+            return storable(value)
+        case list():
+            return [_storable_json(item) for item in value]
+        case dict():
+            return _storable_object(value)
+    return value
+
+
+def _storable_object(value: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    return {storable(name): _storable_json(item) for name, item in value.items()}
+
+
+def _error(outcome: ToolOutcome) -> ToolError:
+    return ToolError(
+        error_class=outcome.error_class or "tool_error",
+        message=cut(outcome.message or "the tool gave no reason", MAX_MESSAGE_BYTES),
+        retryable=outcome.retryable,
+        exit_code=outcome.job.exit_code,
+        stderr=cut(outcome.job.stderr, STDERR_BYTES) or None,
+        last_error=storable(outcome.job.last_error) or None,
+        **_of_job(outcome.job),
+    )
+
+
+def _of_job(job: JobFacts) -> dict[str, Any]:
+    """What an event tells of the execution: its name, and how often it ran, if more than once."""
+    return ({"job_id": job.job_id} if job.job_id else {}) | ({"attempts": job.attempts} if job.was_rerun else {})
+
+
+def _whole_text(outcome: ToolOutcome, kept: Sequence[Kept]) -> Kept | None:
+    """The artifact that holds the text of the outcome: what the summary shows is its beginning."""
+    content = outcome.text.encode()
+    return next((one for one in kept if one.artifact.content == content), None)
+
+
+def _listed(one: Kept) -> dict[str, JsonValue]:
+    return {
+        "path": path_of(one.name),
+        "content_type": one.artifact.content_type,
+        "size": len(one.artifact.content),
+        "sha256": sha256_of(one.artifact.content),
+    }

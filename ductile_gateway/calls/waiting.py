@@ -1,0 +1,77 @@
+"""Calls that wait outside of their tool: for a Ductile or an agent that is away, for a place. For who asks why.
+
+What is known here is what this process has given back to the bus, or tries again; a restart begins anew.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from ductile_gateway.calls.asked import Asked
+from ductile_gateway.calls.excerpts import printable
+from ductile_gateway.ports import Clock
+from schemas.gateway_status import Finding, WaitingCall
+
+WORTH_TELLING = timedelta(seconds=5)
+FORGOTTEN_AFTER = timedelta(seconds=60)
+"""A message comes again every few seconds: one that does not is somebody else's by now, or gone."""
+MOST_TOLD = 50
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    asked: Asked
+    since: datetime
+    seen: datetime
+    why: str
+
+
+class WaitingCalls:
+    """By key; `note` each time that a call is put off, `over` once it is not any more."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waits: dict[str, _Wait] = {}
+
+    def note(self, asked: Asked, why: str) -> None:
+        now = self._clock.now()
+        known = self._waits.get(asked.key) or _Wait(asked, now, now, why)
+        self._waits[asked.key] = replace(known, seen=now, why=printable(why))
+
+    def over(self, key: str) -> None:
+        self._waits.pop(key, None)
+
+    def why(self, key: str) -> str | None:
+        """For what the call has waited; None if it has not."""
+        wait = self._waits.get(key)
+        return wait.why if wait else None
+
+    def told(self) -> tuple[WaitingCall, ...]:
+        """Those that have waited for a while, the longest first."""
+        now = self._clock.now()
+        self._waits = {key: wait for key, wait in self._waits.items() if now - wait.seen < FORGOTTEN_AFTER}
+        long = [wait for wait in self._waits.values() if now - wait.since >= WORTH_TELLING]
+        return tuple(_told(wait) for wait in sorted(long, key=lambda wait: wait.since)[:MOST_TOLD])
+
+
+def look_at_waiting(calls: Sequence[WaitingCall]) -> Sequence[Finding]:
+    """What there is to say of them all."""
+    if not calls:
+        return ()
+    first, number = calls[0], f"{len(calls)}{' or more' if len(calls) == MOST_TOLD else ''}"
+    text = f"{number} calls wait, that of {first.run_id} step {first.step} since {first.since:%H:%M:%SZ}: {first.why}"
+    remedy = "mend what they wait for: they are made then, or given up at their deadlines"
+    return [Finding(name="gateway calls", mark="warning", text=text, remedy=remedy)]
+
+
+def _told(wait: _Wait) -> WaitingCall:
+    request = wait.asked.request
+    return WaitingCall(
+        run_id=request.run_id,
+        step=request.step,
+        tool=request.tool,
+        attempt=request.attempt,
+        since=wait.since,
+        until=request.deadline_at,
+        why=wait.why,
+    )

@@ -1,0 +1,1 @@
+"""Calls carried out by a Ductile: its API, its catalog, its jobs."""

@@ -1,0 +1,194 @@
+"""The plugins and pipelines of a Ductile as manifests, for the catalog of tools. Pure.
+
+Rules: only what a tool of the configuration names is taken, because a Ductile tells of every plugin it found, disabled
+ones too, and its tokens cannot be narrowed to some of them. Whether a command is idempotent is not told by Ductile, so
+the configuration says it. A pipeline is a tool of one command, `handle`, that writes unless the configuration says it
+reads; so is a route that is called by events, because it is a pipeline that listens to them, and a plugin of the
+route's name only describes it. A command whose schema takes no further fields is called without the call id.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue, ValidationError
+
+from ductile_gateway.calls.catalog import ToolChoice
+from ductile_gateway.plugins.manifest import Command, Manifest
+from schemas import subjects
+from schemas.catalog import Catalog
+
+PIPELINE_COMMAND = "handle"
+
+Document = Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the configuration adds to what Ductile tells: `plugin/command` that are idempotent, pipelines that read."""
+
+    idempotent: frozenset[str] = frozenset()
+    reading_pipelines: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class DuctileTools:
+    """What a Ductile has of what is wanted.
+
+    manifests: by name, for `draw_catalog`. pipelines: which of them are pipelines. closed: the routes and commands
+    whose arguments take no further field. problems: what is left out, and why. warnings: what is wrong with Ductile or
+    with our token for it, and leaves nothing out.
+    """
+
+    manifests: Mapping[str, Manifest] = field(default_factory=dict)
+    pipelines: frozenset[str] = frozenset()
+    closed: frozenset[tuple[str, str]] = frozenset()
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def wanted(choices: Mapping[str, ToolChoice] | None) -> frozenset[str]:
+    """The plugins and pipelines to ask Ductile for: those of the tools that are chosen, never our own routes."""
+    names = {choice.plugin or name for name, choice in (choices or {}).items()}
+    return frozenset(name for name in names - subjects.OUR_OWN_ROUTES if subjects.NAME.fullmatch(name))
+
+
+def pipeline_names(skills: Document) -> frozenset[str]:
+    """The pipelines in an answer to GET /skills."""
+    listed = skills.get("skills")
+    entries = listed if isinstance(listed, list) else []
+    found = (entry for entry in entries if isinstance(entry, dict) and entry.get("kind") == "pipeline")
+    return frozenset(str(entry.get("pipeline")) for entry in found)
+
+
+def read_tools(
+    names: Iterable[str],
+    plugins: Mapping[str, Document],
+    pipelines: frozenset[str],
+    *,
+    declared: Declared,
+    relayed: frozenset[str] = frozenset(),
+) -> DuctileTools:
+    """The tools among `names`. `plugins`: the answers to GET /plugin/{name}. A plugin comes before a pipeline of its
+    name. `relayed`: the routes that are called by events, whatever there is of their names. What is nothing of all
+    that is left to `draw_catalog` to complain of."""
+    wanted_names = frozenset(names)
+    problems: list[str] = [] if wanted_names else [_NOTHING]
+    found = {
+        name: manifest
+        for name in sorted(wanted_names)
+        if (manifest := _plugin(name, plugins.get(name), declared=declared, problems=problems))
+    }
+    listening = {name: _listening(name, found.get(name), declared) for name in wanted_names & relayed}
+    called = {name: manifest for name, manifest in found.items() if name not in relayed}
+    flows = (wanted_names & pipelines) - plugins.keys() - relayed
+    manifests = called | {name: _pipeline(name, declared) for name in flows} | listening
+    taken = (pipelines & plugins.keys()) - relayed
+    problems += [f"pipeline {name}: a plugin has the same name and is taken" for name in sorted(taken)]
+    told = (*_undeclared(declared, manifests), *_unused(relayed - wanted_names))
+    return DuctileTools(manifests, flows, _closed(called), (*problems, *told))
+
+
+def without_call_id(catalog: Catalog, tools: DuctileTools) -> Iterable[str]:
+    """What there is to say of commands on offer whose calls can neither be repeated nor be looked up."""
+    for offer in catalog.tools:
+        for command in offer.commands:
+            may_be_in_doubt = command.tier == "write" and not command.idempotent
+            if may_be_in_doubt and (offer.route, command.name) in tools.closed:
+                yield (
+                    f"tool {offer.name}: {command.name} writes and takes no further arguments, so it is called without "
+                    "a call id, and a call whose answer is lost is in doubt at once"
+                )
+
+
+_TOLD = ("name", "type", "description", "input_schema")
+_NOTHING = (
+    "a Ductile offers no tool by itself, because its tokens open all plugins it has: name those that agents may use "
+    "under gateway.tools"
+)
+
+
+def _plugin(name: str, document: Document | None, *, declared: Declared, problems: list[str]) -> Manifest | None:
+    """The manifest under the name that was asked for: what the answer calls itself is not what is called."""
+    if document is None:
+        return None
+    listed = document.get("commands")
+    commands = [
+        command
+        for entry in (listed if isinstance(listed, list) else [])
+        if (command := _command(name, entry, declared=declared, problems=problems))
+    ]
+    try:
+        return _manifest(name, document, commands)
+    except ValidationError as error:
+        problems.append(f"plugin {name}: what Ductile tells of it cannot be used: {_flaws(error)}")
+        return None
+
+
+def _command(plugin: str, entry: JsonValue, *, declared: Declared, problems: list[str]) -> Command | None:
+    if not isinstance(entry, dict):
+        return None
+    try:
+        command = Command.model_validate({key: entry.get(key) for key in _TOLD})
+    except ValidationError as error:
+        problems.append(f"plugin {plugin}: its command {str(entry.get('name'))[:64]} is left out: {_flaws(error)}")
+        return None
+    return command.model_copy(update={"idempotent": f"{plugin}/{command.name}" in declared.idempotent})
+
+
+def _pipeline(name: str, declared: Declared) -> Manifest:
+    command = Command(name=PIPELINE_COMMAND, type="write", description=f"Run pipeline {name}.")
+    return _manifest(name, {"description": f"Pipeline {name} of Ductile."}, [_declared(name, command, declared)])
+
+
+def _listening(name: str, plugin: Manifest | None, declared: Declared) -> Manifest:
+    """A route that is called by events, as the plugin of its name, if there is one, describes it."""
+    described = plugin and plugin.command(PIPELINE_COMMAND)
+    command = described or Command(name=PIPELINE_COMMAND, type="write", description=f"Run {name}.")
+    document: Document = {"description": plugin.description if plugin else f"{name} of Ductile."}
+    return _manifest(name, document, [_declared(name, command, declared)])
+
+
+def _declared(name: str, command: Command, declared: Declared) -> Command:
+    """The command of a pipeline, whose tier Ductile cannot tell."""
+    tier = "read" if name in declared.reading_pipelines else "write"
+    return command.model_copy(update={"type": tier, "idempotent": f"{name}/{command.name}" in declared.idempotent})
+
+
+def _closed(manifests: Mapping[str, Manifest]) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (name, command.name)
+        for name, manifest in manifests.items()
+        for command in manifest.commands
+        if command.input_schema.get("additionalProperties") is False
+    )
+
+
+def _manifest(name: str, document: Document, commands: list[Command]) -> Manifest:
+    return Manifest.model_validate(
+        {
+            "manifest_spec": "ductile.plugin",
+            "manifest_version": 1,
+            "protocol": 2,
+            "name": name,
+            "version": document.get("version") or "unknown",
+            "entrypoint": "ductile",  # what starts the plugin there is not told, and nothing here starts it
+            "description": document.get("description"),
+            "commands": commands,
+        }
+    )
+
+
+def _undeclared(declared: Declared, manifests: Mapping[str, Manifest]) -> Iterable[str]:
+    there = {f"{name}/{command.name}" for name, manifest in manifests.items() for command in manifest.commands}
+    for name in sorted(declared.idempotent - there):
+        yield f"gateway.ductile.idempotent names {name}, which is no command of a tool on offer"
+
+
+def _unused(routes: frozenset[str]) -> Iterable[str]:
+    for name in sorted(routes):
+        yield f"gateway.ductile.relay.routes names {name}, which no tool of gateway.tools is called by"
+
+
+def _flaws(error: ValidationError) -> str:
+    found = error.errors(include_url=False, include_input=False, include_context=False)[:3]
+    return "; ".join(f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}" for flaw in found)

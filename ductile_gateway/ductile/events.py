@@ -1,0 +1,87 @@
+"""Ductile's stream of events, as a hint that a job may have ended: sooner than by looking, never instead of it.
+
+Ductile cuts the stream every ten minutes, drops events that are not read at once and begins its ids anew with each
+start. So no id is kept: whenever the stream begins, everybody who waits is told to look.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Iterator
+from typing import Final, NoReturn
+
+import httpx2
+
+from ductile_gateway.ductile.api import Away, DuctileApi, Refused
+
+SILENT_AT_MOST_S = 45.0
+"""Ductile says something at least every 15 s."""
+SHORTEST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 10.0
+ENDINGS: Final = frozenset({"job.completed", "job.failed", "job.timed_out", "job.skipped", "job.retry_exhausted"})
+
+log = logging.getLogger(__name__)
+
+
+class DuctileEvents:
+    """One stream for all who wait. `follow` has to run beside them."""
+
+    def __init__(self, api: DuctileApi) -> None:
+        self._api = api
+        self._waiting: dict[str, asyncio.Event] = {}
+        self.following = False
+
+    @contextlib.contextmanager
+    def of(self, job_id: str) -> Iterator[asyncio.Event]:
+        """Set when the job may have ended; whoever waits clears it before looking."""
+        hint = self._waiting.setdefault(job_id, asyncio.Event())
+        try:
+            yield hint
+        finally:
+            self._waiting.pop(job_id, None)
+
+    async def follow(self) -> None:
+        """Follow the stream, again after each cut, until cancelled; or until the token turns out not to allow it.
+
+        What goes wrong here costs time, and nothing else: it is logged."""
+        try:
+            await self._follow()
+        except Refused as refusal:
+            log.warning("jobs are looked at without Ductile's events", extra={"why": str(refusal)})
+        except Exception:
+            log.exception("jobs are looked at without Ductile's events: reading them failed")
+
+    async def _follow(self) -> NoReturn:
+        pause_s = SHORTEST_PAUSE_S
+        while True:
+            try:
+                await self._listen()
+                pause_s = SHORTEST_PAUSE_S
+            except Away as error:
+                log.debug("Ductile's events are away", extra={"why": str(error)})
+                pause_s = SHORTEST_PAUSE_S if self.following else min(2 * pause_s, LONGEST_PAUSE_S)
+            finally:
+                self.following = False
+            await asyncio.sleep(pause_s)
+
+    async def _listen(self) -> None:
+        async with self._api.events(silent_s=SILENT_AT_MOST_S) as stream:
+            self.following = True
+            self._wake_all()
+            async for event in stream:
+                self._heard(event)
+
+    def _heard(self, event: httpx2.ServerSentEvent) -> None:
+        if event.event not in ENDINGS:
+            return
+        try:
+            job_id = json.loads(event.data)["job_id"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return
+        if isinstance(job_id, str) and job_id in self._waiting:
+            self._waiting[job_id].set()
+
+    def _wake_all(self) -> None:
+        for hint in self._waiting.values():
+            hint.set()

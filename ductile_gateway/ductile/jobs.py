@@ -1,0 +1,151 @@
+"""What a job of a Ductile has come to: its status and its plugin's response, read as a verdict. Pure.
+
+Rules: only what Ductile calls finished is finished, so a status that is not known is waited for. A job that Ductile has
+tried again already is not worth another attempt unless its plugin says so. `failed` beside a response that is ok means
+that what follows the tool went wrong, never that the tool did nothing.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import JsonValue
+
+from ductile_gateway.calls.call import JobFacts, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.calls.excerpts import STDERR_BYTES, end_of, masked, printable
+from ductile_gateway.plugins.response import MAX_MESSAGE, Remains, judge
+
+FINISHED = frozenset({"succeeded", "failed", "timed_out", "skipped", "dead"})
+MOST_ATTEMPTS = 10**6
+_PROTOCOL = frozenset(
+    {"status", "result", "error", "retry", "events", "state_updates", "logs", "output", "artifacts", "error_class"}
+)
+
+Document = Mapping[str, JsonValue]
+"""A JSON object as Ductile answers it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """Not finished. `retrying`: an attempt has failed, and Ductile will make another."""
+
+    retrying: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SeeLog:
+    """Finished, and the log of jobs has to tell how: the status is there, the result or the error is not."""
+
+
+def read_job(job: Document) -> Going | SeeLog | Verdict:
+    """What an answer to GET /job/{id} says."""
+    status = job.get("status")
+    if status not in FINISHED:
+        return Going(retrying=status == "queued" and "started_at" in job)
+    if "result" not in job and status in ("succeeded", "failed"):
+        return SeeLog()
+    return _verdict(job)
+
+
+def read_log(entries: Sequence[Document]) -> Going | Verdict:
+    """What the log says of a job, newest entry first; without an entry it is not finished."""
+    return _verdict(entries[0]) if entries and entries[0].get("status") in FINISHED else Going()
+
+
+def read_tree(jobs: Sequence[Document]) -> Going | Verdict:
+    """What a pipeline has come to, by its tree of jobs: the worst that happened, else the last step's result."""
+    if not jobs or any(job.get("status") not in FINISHED for job in jobs):
+        return Going()
+    in_order = sorted(jobs, key=lambda job: str(job.get("completed_at") or ""))
+    for job in in_order:
+        if job.get("status") not in ("succeeded", "skipped"):
+            return _of_step(job)
+    return _of_step(next((job for job in reversed(in_order) if job.get("status") == "succeeded"), in_order[-1]))
+
+
+def facts_of(job_id: str, entries: Sequence[Document], *, is_error: bool, secrets: Sequence[str] = ()) -> JobFacts:
+    """What the log has of a job, or of those of a pipeline, newest entry of each first. Ductile tells no exit code."""
+    attempts = (entry.get("attempt") for entry in entries)
+    most = max((number for number in attempts if isinstance(number, int) and number <= MOST_ATTEMPTS), default=None)
+    said = [entry.get("stderr") for entry in entries if entry.get("status") != "succeeded"] if is_error else []
+    stderr = next((text for text in reversed(said) if isinstance(text, str) and text.strip()), "")
+    return JobFacts(job_id, attempts=most, stderr=end_of(masked(stderr, secrets), STDERR_BYTES))
+
+
+def last_error(jobs: Sequence[Document]) -> str:
+    """Why an attempt at one of the jobs has failed, by its tree."""
+    said = [job.get("last_error") for job in jobs if job.get("status") not in FINISHED]
+    told = [printable(text, MAX_MESSAGE) for text in said if isinstance(text, str) and text.strip()]
+    return told[-1] if told else "it did not say what"
+
+
+def _of_step(job: Document) -> Verdict:
+    """Steps that Ductile carries out itself answer in a form of their own."""
+    result = job.get("result")
+    if job.get("status") == "succeeded" and isinstance(result, dict) and result.get("status") not in ("ok", "error"):
+        return ToolOutcome("ok", text=f"the pipeline has ended with {job.get('plugin')}", output=result)
+    return _verdict(job)
+
+
+def _verdict(job: Document) -> Verdict:
+    """The verdict on a finished job, from any of the forms in which Ductile tells of it."""
+    match job.get("status"):
+        case "succeeded":
+            return _succeeded(job.get("result"))
+        case "failed":
+            return _failed(job)
+        case "timed_out":
+            return failed("timeout", _said(job, "the plugin exceeded Ductile's time limit"), retryable=False)
+        case "skipped":
+            return ToolOutcome("ok", text=_skipped(job.get("result")))
+    return Unknown(_said(job, "Ductile was interrupted and has given the job up"))
+
+
+def _succeeded(result: JsonValue) -> ToolOutcome:
+    if not isinstance(result, dict):
+        return ToolOutcome("ok", text="The tool has succeeded, says Ductile, but its result cannot be read.")
+    return _answered(result)
+
+
+def _failed(job: Document) -> ToolOutcome:
+    result = job.get("result")
+    if not isinstance(result, dict):
+        # What failed may have been the start, the output or anything between: the work may be done.
+        return failed("bad_output", _said(job, "the plugin gave no valid response"), retryable=False)
+    outcome = _answered(result)
+    if outcome.status == "error":
+        return replace(outcome, retryable=outcome.retryable and result.get("retry") is True)
+    note = _said(job, "Ductile could not store its state or pass on its events")
+    return replace(outcome, text=f"{outcome.text}\n[the tool has succeeded, but what follows from it failed: {note}]")
+
+
+def _answered(result: Document) -> ToolOutcome:
+    """A plugin's response, with the outcome that it has where the gateway runs the plugin itself."""
+    stdout = json.dumps(result).encode()
+    verdict = judge(Remains("ended", began=True, same_boot=True, exit_code=0, stdout=stdout))
+    assert isinstance(verdict, ToolOutcome)
+    if verdict.status == "ok" and "output" not in result:
+        return replace(verdict, output=_besides(result))
+    return replace(verdict, retryable=False) if verdict.error_class == "bad_output" else verdict
+
+
+def _besides(result: Document) -> dict[str, JsonValue]:
+    """What a response holds for programs beyond `output`: its own fields, and the events that the plugin emitted."""
+    output = {name: value for name, value in result.items() if name not in _PROTOCOL}
+    events = result.get("events")
+    emitted = [event for event in events if isinstance(event, dict)] if isinstance(events, list) else []
+    if emitted:
+        output["events"] = [{"type": event.get("type"), "payload": event.get("payload")} for event in emitted]
+    return output
+
+
+def _skipped(result: JsonValue) -> str:
+    reason = result.get("reason") if isinstance(result, dict) else None
+    return f"Skipped by Ductile: {reason}" if reason else "Skipped by Ductile."
+
+
+def _said(job: Document, otherwise: str) -> str:
+    """Ductile's own words on the end of a job, as far as it has any."""
+    error = job.get("last_error")
+    words = error.replace("\0", "\ufffd").strip() if isinstance(error, str) else ""
+    return f"{otherwise}: {words}"[:MAX_MESSAGE] if words else otherwise

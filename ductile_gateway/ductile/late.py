@@ -1,0 +1,78 @@
+"""Jobs of a Ductile that outlived their calls: looked at until they end, so that somebody hears what came of them.
+
+Ductile cannot cancel, so a call that was answered at its deadline may yet do its work. This outlives a restart.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import NoReturn, Protocol
+
+from ductile_gateway.calls.call import Unknown, Verdict
+from ductile_gateway.ductile.api import Away
+from ductile_gateway.ductile.jobs import Going
+from ductile_gateway.ductile.watch import Job
+from ductile_gateway.errors import Broken, Misconfigured, TryAgain
+from ductile_gateway.ports import Clock
+from ductile_gateway.store.receipts import OverdueJob
+
+FOR = timedelta(hours=24)
+"""As long as Ductile keeps its jobs. Its attempts at one take a quarter of an hour."""
+
+log = logging.getLogger(__name__)
+
+Tell = Callable[[str, Verdict], Awaitable[bool]]
+"""Takes the key of a call and what came of it after all; False while the call has no answer yet."""
+
+
+class OverdueJobs(Protocol):
+    def all(self) -> list[OverdueJob]: ...
+    async def drop(self, key: str) -> None: ...
+
+
+class Watch(Protocol):
+    async def look(self, job: Job) -> Going | Away | Verdict: ...
+
+
+class LateJobs:
+    """Follows what is overdue: looks at all of it every `every_s` seconds."""
+
+    def __init__(self, watch: Watch, overdue: OverdueJobs, *, every_s: float, clock: Clock) -> None:
+        self._watch = watch
+        self._overdue = overdue
+        self._every_s = every_s
+        self._clock = clock
+
+    async def follow(self, tell: Tell) -> NoReturn:
+        """Until cancelled."""
+        while True:
+            try:
+                for late in self._overdue.all():
+                    await self._look_or_give_up(late, tell)
+            except TryAgain as error:
+                log.warning("late results are looked for again later", extra={"why": str(error)})
+            await asyncio.sleep(self._every_s)
+
+    def waiting(self) -> int:
+        """How many jobs have outlived their calls and not ended. Raises TryAgain."""
+        return len(self._overdue.all())
+
+    async def _look_or_give_up(self, late: OverdueJob, tell: Tell) -> None:
+        try:
+            await self._look(late, tell)
+        except (TryAgain, Broken, Misconfigured):
+            raise
+        except Exception:  # what cannot be told now cannot be told in an hour
+            log.exception("what came of a late job cannot be told", extra={"call": late.key, "job": late.job.job_id})
+            await self._overdue.drop(late.key)
+
+    async def _look(self, late: OverdueJob, tell: Tell) -> None:
+        over = self._clock.now() >= late.since + FOR
+        reading = await self._watch.look(late.job)
+        if isinstance(reading, Going | Away):
+            if not over:
+                return
+            reading = Unknown(f"job {late.job.job_id} of Ductile had not ended {FOR} after the deadline")
+        if await tell(late.key, reading) or over:
+            await self._overdue.drop(late.key)

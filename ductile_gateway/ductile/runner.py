@@ -1,0 +1,251 @@
+"""Tools in a Ductile. Fills the port ToolRunner.
+
+    receipt durable ─▶ start ─▶ job id durable ─▶ wait for the job ─▶ verdict
+
+Rules: how a call is started, and found when its start was not answered, is for its route to say. What is under way in
+Ductile counts, whoever started it: of a longer queue than may be, and beyond `in_flight` calls, nothing is started.
+Before a write Ductile is asked whether it is there, each time anew: that costs milliseconds of a call that takes most
+of a second, and a write that something on the way answers in its place has to be looked for, or by a person.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+
+import httpx2
+
+from ductile_gateway.calls.breaker import Breaker
+from ductile_gateway.calls.call import AlreadyStarted, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.calls.places import Places
+from ductile_gateway.ductile.api import Away, DuctileApi, Lost, NotSent, Refused
+from ductile_gateway.ductile.catalog import DuctileTools
+from ductile_gateway.ductile.events import DuctileEvents
+from ductile_gateway.ductile.late import LateJobs
+from ductile_gateway.ductile.queue import DuctileQueue
+from ductile_gateway.ductile.relay_starts import open_relay_starts
+from ductile_gateway.ductile.search import JobSearch
+from ductile_gateway.ductile.settings import DuctileSettings
+from ductile_gateway.ductile.starts import ApiStarts, Starts
+from ductile_gateway.ductile.watch import Job, JobWatch, Pace
+from ductile_gateway.errors import TryAgain
+from ductile_gateway.ports import Check, Clock, passes
+from ductile_gateway.store.receipts import Receipt, Way, open_receipts
+
+COME_BACK_S = 1.0
+HEALTHY_WITHIN_S = 5.0
+PLACE_WITHIN_S = 5.0
+"""How long a call waits here for a place before it is given back to the bus: the wait is not the tool's time."""
+
+log = logging.getLogger(__name__)
+
+
+class Receipts(Protocol):
+    """What is remembered of calls that were or may have been sent; durable on return but for `drop_soon`."""
+
+    async def begin(self, key: str, at: datetime, way: Way, newest: str | None) -> bool: ...
+    async def accepted(self, key: str, job_id: str) -> None: ...
+    async def find(self, key: str) -> Receipt | None: ...
+    async def drop(self, key: str) -> None: ...
+    def drop_soon(self, key: str) -> None: ...
+
+
+class DuctileRunner:
+    """Runs calls in one Ductile, from `open_runner`. One gateway per folder of receipts."""
+
+    def __init__(
+        self,
+        receipts: Receipts,
+        watch: JobWatch,
+        *,
+        starts: ApiStarts,
+        relayed: Mapping[str, Starts],
+        pipelines: frozenset[str],
+        queue: DuctileQueue,
+        late: LateJobs,
+        settings: DuctileSettings,
+        clock: Clock,
+    ) -> None:
+        """`relayed`: how routes are called that are not called by `starts`. `pipelines`: those among the others."""
+        self._receipts = receipts
+        self._watch = watch
+        self._starts = starts
+        self._relayed = relayed
+        self._pipelines = pipelines
+        self._queue = queue
+        self.late = late
+        self._places = Places(settings.in_flight)
+        self._breaker = Breaker(settings.breaker_failures, timedelta(seconds=settings.breaker_open_s))
+        self._clock = clock
+
+    def now_has(self, tools: DuctileTools) -> None:
+        """What Ductile has changed while we run: calls that come from now on are made by it."""
+        self._pipelines = tools.pipelines
+        self._starts.now_has(tools)
+
+    def left_alone(self) -> dict[str, float]:
+        """The plugins that could not be reached several times, and how many seconds they are not called yet."""
+        return self._breaker.left_alone(self._clock.now())
+
+    async def run(self, call: ToolCall, check: Check = passes) -> Verdict:
+        """Run the call, once. Raises AlreadyStarted for a key that was begun and not forgotten, TryAgain when Ductile
+        cannot be reached or has too much to do, and nothing was sent; and what `check` raises."""
+        left_s = (call.deadline_at - self._clock.now()).total_seconds()
+        if left_s <= 0:
+            return failed("expired", "the deadline had passed before the call was sent to Ductile", retryable=True)
+        async with self._places.one(within_s=min(left_s, PLACE_WITHIN_S)) as there_is_one:
+            if not there_is_one:
+                raise TryAgain("as many calls are in Ductile as may be", COME_BACK_S)
+            await self._queue.check()
+            return await self._run(self._from_now(call, left_s), check)
+
+    def _from_now(self, call: ToolCall, left_s: float) -> ToolCall:
+        """The call with as much time for the tool as it had when it came: what it waited here is not the tool's."""
+        deadline_at = self._clock.now() + timedelta(seconds=left_s)
+        return replace(call, deadline_at=min(deadline_at, call.wanted_until or deadline_at))
+
+    async def resume(self, call: ToolCall) -> Verdict:
+        """The verdict on a call that may have been sent before: of the same job, if it is known or can be found."""
+        receipt = await self._receipts.find(call.key)
+        if receipt is None:
+            return NeverStarted()
+        async with self._places.one_more():
+            if receipt.job_id is None:
+                return await self._found(call, receipt)
+            return await self._watch.verdict(_job(receipt.job_id, receipt.way), call)
+
+    async def forget(self, key: str) -> None:
+        """The verdict is recorded. A key that is not known is fine."""
+        self._receipts.drop_soon(key)
+
+    async def _run(self, call: ToolCall, check: Check) -> Verdict:
+        if wait_s := self._breaker.wait_s(call.plugin, self._clock.now()):
+            raise TryAgain(f"{call.plugin} in Ductile is left alone after several failures", wait_s)
+        receipt = await self._before(call)
+        await check()
+        if not await self._receipts.begin(call.key, receipt.begun_at, receipt.way, receipt.newest):
+            raise AlreadyStarted(call.key)
+        try:
+            job_id = await self._relayed.get(call.plugin, self._starts).start(call)
+        except NotSent as error:
+            await self._receipts.drop(call.key)
+            raise TryAgain(str(error), self._failed(call.plugin)) from error
+        except Refused as refusal:
+            await self._receipts.drop(call.key)
+            return self._refused(call, refusal)
+        except Lost as error:
+            log.warning("an answer was lost", extra={"call": call.key, "why": str(error)})
+            wait_s = self._failed(call.plugin)
+            found = await self._found(call, receipt)
+            if isinstance(found, NeverStarted):
+                raise TryAgain(f"{error}; Ductile has no job of the call, so it is made again", wait_s) from error
+            return replace(found, reason=f"{found.reason} ({error})") if isinstance(found, Unknown) else found
+        self._breaker.succeeded(call.plugin)
+        return await self._accepted(call, job_id, receipt.way)
+
+    async def _before(self, call: ToolCall) -> Receipt:
+        """The receipt of a call that is to be sent now. Raises TryAgain where a stranger would answer a write."""
+        way = self._way(call.plugin)
+        if call.may_repeat or way == "event":  # repeated, both do no harm
+            return Receipt(self._clock.now(), way=way)
+        try:
+            async with asyncio.timeout(HEALTHY_WITHIN_S):
+                newest = await self._starts.before(call)
+        except (Away, TimeoutError) as error:
+            raise TryAgain(
+                f"not sent: {error or 'Ductile does not say how it is'}", self._failed(call.plugin)
+            ) from error
+        return Receipt(self._clock.now(), way=way, newest=newest)
+
+    def _way(self, route: str) -> Way:
+        if route in self._relayed:
+            return "event"
+        return "pipeline" if route in self._pipelines else "plugin"
+
+    async def _found(self, call: ToolCall, receipt: Receipt) -> Verdict:
+        """The verdict on a call whose start was not answered. It is looked for on the way that it went: settings may
+        have changed since."""
+        starts = self._relayed.get(call.plugin) if receipt.way == "event" else self._starts
+        if starts is None:
+            return Unknown("its event in Ductile was not answered, and its route is not called by events any more")
+        found = await starts.find(call, receipt)
+        if isinstance(found, NeverStarted):
+            await self._receipts.drop(call.key)
+        return await self._accepted(call, found, receipt.way) if isinstance(found, str) else found
+
+    async def _accepted(self, call: ToolCall, job_id: str, way: Way) -> Verdict:
+        self._starts.know(job_id)
+        try:
+            await self._receipts.accepted(call.key, job_id)
+        except TryAgain as error:  # the job runs, and this process knows it: only a crash would make it doubtful
+            log.warning("a job id is not stored", extra={"call": call.key, "job_id": job_id, "why": str(error)})
+        return await self._watch.verdict(_job(job_id, way), call)
+
+    def _failed(self, plugin: str) -> float:
+        """How long to wait after one more failure to reach the plugin, in seconds."""
+        now = self._clock.now()
+        if self._breaker.failed(plugin, now):
+            log.warning("left alone after several failures", extra={"plugin": plugin})
+        return self._breaker.wait_s(plugin, now) or COME_BACK_S
+
+    def _refused(self, call: ToolCall, refusal: Refused) -> ToolOutcome:
+        self._breaker.succeeded(call.plugin)
+        is_missing = any(words in str(refusal) for words in ("not found", "not supported", "not allowed"))
+        is_of_arguments = refusal.status in (400, 413, 422) and not is_missing
+        error_class = "invalid_arguments" if is_of_arguments else "configuration"
+        return failed(error_class, str(refusal), retryable=False)
+
+
+def _job(job_id: str, way: Way) -> Job:
+    return Job(job_id, pipeline=way != "plugin")
+
+
+@contextlib.asynccontextmanager
+async def open_runner(
+    api: DuctileApi,
+    tools: DuctileTools,
+    settings: DuctileSettings,
+    *,
+    store: Path,
+    clock: Clock,
+    pace: Pace | None = None,
+    relay_transport: httpx2.AsyncBaseTransport | None = None,
+) -> AsyncIterator[DuctileRunner]:
+    """A runner whose receipts are in the existing folder `store`. Raises Misconfigured when they cannot be used.
+
+    `relay_transport`: in place of the network, for what goes through Ductile's relay ingress.
+    """
+    pace = pace or Pace(first_s=settings.poll_first_s, most_s=settings.poll_most_s)
+    async with (
+        open_receipts(store) as receipts,
+        open_relay_starts(settings, clock=clock, transport=relay_transport) as relayed,
+        _followed(DuctileEvents(api), wanted=settings.events) as events,
+    ):
+        watch = JobWatch(api, events, overdue=receipts.overdue, pace=pace, clock=clock, secrets=settings.secrets())
+        search = JobSearch(api, watch, pace=pace, clock=clock)
+        yield DuctileRunner(
+            receipts,
+            watch,
+            starts=ApiStarts(api, search, tools=tools, send_call_id=settings.send_call_id),
+            relayed=relayed,
+            pipelines=tools.pipelines,
+            queue=DuctileQueue(api, most=settings.queue_most, clock=clock),
+            late=LateJobs(watch, receipts.overdue, every_s=pace.most_s, clock=clock),
+            settings=settings,
+            clock=clock,
+        )
+
+
+@contextlib.asynccontextmanager
+async def _followed(events: DuctileEvents, *, wanted: bool) -> AsyncIterator[DuctileEvents]:
+    following = asyncio.create_task(events.follow()) if wanted else None
+    try:
+        yield events
+    finally:
+        if following:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)

@@ -1,0 +1,134 @@
+"""Settings of the way to a Ductile: the section `gateway.ductile`. Every field says its unit and its default."""
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Annotated, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
+
+from ductile_gateway.ductile.relay_envelope import EVENT_TYPE
+from groundwork.service.secret import SigningSecret
+from schemas import subjects
+
+_Command = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}/[a-z0-9][a-z0-9_-]{0,63}$")]
+_Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+PeerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")]
+
+
+class RelayPeerSettings(BaseModel):
+    """The gateway as one of the peers in Ductile's `remote_ingress.peers`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
+
+    path: Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._~/-]*$")] = "/ingest/peer"
+    """Its `remote_ingress.listen_path`."""
+    peer: PeerName = "agentic-gateway"
+    """The name under which Ductile knows the gateway."""
+    key_id: Annotated[str, StringConstraints(pattern=r"^[!-~]*$")] = "v1"
+    """The peer's `key_id`."""
+    secret: SigningSecret
+    """The peer's secret; `secret_file` reads it from a file."""
+
+
+class RelayRouteSettings(RelayPeerSettings):
+    """Calls that go to Ductile as signed events with a dedupe key, instead of being asked of its API.
+
+    An event whose answer was lost is sent again under the same key, until the deadline of its call, where a call of the
+    API would be in doubt. By naming a route here you say that one pipeline of Ductile listens to its events, and that
+    the plugin in its first step acts once for each `event.dedupe_key`. Ductile's own memory of a key is not enough for
+    that: it knows a key whose job succeeded, and (version M) runs an event that comes again before that once more,
+    after the first; a job that failed is run again in every version.
+    """
+
+    routes: Annotated[dict[_Name, str | None], Field(min_length=1)]
+    """The type of the events by the route, which is the tool's `plugin`; without one `agentic.tool_request.ROUTE`."""
+    again_first_s: Annotated[float, Field(gt=0)] = 1.0
+    """How soon an event without an answer is sent again for the first time, in seconds; each further wait is twice as
+    long. A job that has succeeded by then is not run again."""
+    again_most_s: Annotated[float, Field(gt=0)] = 10.0
+    """The longest wait before an event is sent again, in seconds."""
+
+    @model_validator(mode="after")
+    def _of_legal_types(self) -> Self:
+        for route, kind in self.event_types().items():
+            if not EVENT_TYPE.fullmatch(kind):
+                raise ValueError(f"route {route} needs a type of lower-case words joined by dots, `-` or `_`")
+        return self
+
+    def event_types(self) -> Mapping[str, str]:
+        """The type of the events of each route."""
+        return {route: kind or subjects.tool_request(route) for route, kind in self.routes.items()}
+
+
+class DuctileSettings(BaseModel):
+    """A Ductile that carries out the calls."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
+
+    url: str
+    """Where its API listens, such as http://127.0.0.1:8080."""
+    token: SecretStr
+    """An API token with plugin:ro (plugin:rw where tools write), jobs:ro and, for `events`, events:ro."""
+    allow_http_nonloopback: bool = False
+    """Send the token over plain http to another machine: whoever listens on the way can use it."""
+    events: bool = True
+    """Follow Ductile's event stream, to hear sooner that a job has ended. Off for a Ductile that is reloaded while it
+    runs: an open stream makes it exit."""
+    send_call_id: bool = True
+    """Put the id of the call into the payload, as `agentic_call_id`. A plugin that repeats it in its result lets a call
+    be found whose answer was lost."""
+    in_flight: Annotated[int, Field(ge=1)] = 16
+    """Calls at the same time, of all tools: Ductile itself takes any number and lets them queue."""
+    queue_most: Annotated[int, Field(ge=1)] | None = 500
+    """Jobs waiting or running in Ductile, of all its users, beyond which new calls wait on the bus; none: they never
+    do."""
+    refresh_s: Annotated[float, Field(ge=1)] = 60.0
+    """How often Ductile is asked anew what its tools are, in seconds; a run keeps the tools with which it began."""
+    request_timeout_s: Annotated[float, Field(gt=0)] = 15.0
+    """How long Ductile may take to answer one HTTP request, in seconds."""
+    poll_first_s: Annotated[float, Field(gt=0)] = 0.1
+    """The shortest wait between two looks at a job, in seconds; it grows to an eighth of what the job has taken."""
+    poll_most_s: Annotated[float, Field(gt=0)] = 5.0
+    """The longest wait between two looks at a job, in seconds."""
+    breaker_failures: Annotated[int, Field(ge=1)] = 5
+    """Failures to reach a plugin, one after the other, after which it is left alone for a while."""
+    breaker_open_s: Annotated[float, Field(gt=0)] = 10.0
+    """How long it is left alone, in seconds."""
+    idempotent: frozenset[_Command] = frozenset()
+    """Commands that do no harm when they are repeated, as `plugin/command`: Ductile does not tell."""
+    reading_pipelines: frozenset[_Name] = frozenset()
+    """Pipelines that change nothing, so that they may be repeated; also routes of `relay`."""
+    relay: RelayRouteSettings | None = None
+    """Tools that are called by events with a dedupe key."""
+
+    @model_validator(mode="after")
+    def _guarded(self) -> Self:
+        address = urlsplit(self.url)
+        if address.scheme not in ("http", "https") or not address.hostname or address.username:
+            raise ValueError("url must be http:// or https:// and a host, without a user")
+        if address.query or address.fragment:
+            raise ValueError("url must have neither a query nor a fragment")
+        if address.scheme == "http" and not self.allow_http_nonloopback and not _loopback(address.hostname):
+            raise ValueError(
+                "the token would go over plain http to another machine: use https, or set allow_http_nonloopback"
+            )
+        if not self.token.get_secret_value().isascii() or not self.token.get_secret_value().isprintable():
+            raise ValueError("the token has characters that no header can carry")
+        return self
+
+    def relayed(self) -> frozenset[str]:
+        """The routes that are called by events."""
+        return frozenset(self.relay.routes if self.relay else ())
+
+    def secrets(self) -> tuple[str, ...]:
+        """Values that no log may show."""
+        kept = (self.token, *((self.relay.secret,) if self.relay else ()))
+        return tuple(secret.get_secret_value() for secret in kept)
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,1 @@
+"""Events from outside: webhooks and relayed events, checked and put on the bus."""

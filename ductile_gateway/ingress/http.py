@@ -1,0 +1,119 @@
+"""The ingress over HTTP: two addresses for events, two for probes, and nothing else. Errors are `{"error": "<text>"}`.
+
+202 says that the event is durable on the bus; 200 that a webhook's delivery was known before, or is none of ours. A
+relayed event that was known before is answered with 202 too, because Ductile takes anything else for a failure.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from ductile_gateway.calls.refusals import Refused
+from ductile_gateway.errors import Broken, Misconfigured, TryAgain
+from ductile_gateway.ingress.body import headers_of, reader_of
+from ductile_gateway.ingress.door import Door
+from ductile_gateway.ingress.intake import Incoming, Intake, Receipt
+from ductile_gateway.ingress.peers import Peers
+from ductile_gateway.ingress.settings import IngressSettings
+from ductile_gateway.ingress.webhooks import Webhooks
+from ductile_gateway.ports import Clock
+
+log = logging.getLogger(__name__)
+
+
+def create_app(settings: IngressSettings, intake: Intake, *, clock: Clock, connected: Callable[[], bool]) -> FastAPI:
+    """The ingress as an ASGI application. `connected` says whether the bus is there."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.add_middleware(Door, allowed_hosts=settings.allowed_hosts, max_in_hand=settings.max_in_hand)
+    routes = _Routes(
+        Peers(settings, intake, clock=clock),
+        Webhooks(settings, intake, clock=clock),
+        connected=connected,
+        max_body_bytes=settings.max_body_bytes,
+    )
+    app.add_api_route("/healthz", routes.healthz)
+    app.add_api_route("/readyz", routes.readyz)
+    app.add_api_route("/ingest/ductile", routes.ingest, methods=["POST"], response_model=None)
+    app.add_api_route("/webhooks/{name}", routes.webhook, methods=["POST"], response_model=None)
+    handlers: dict[type[Exception], Any] = {
+        Refused: _refused,
+        HTTPException: _by_framework,
+        **dict.fromkeys((TryAgain, Broken, Misconfigured), _come_again),
+        Exception: _broken,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)
+    return app
+
+
+class _Routes:
+    def __init__(self, peers: Peers, webhooks: Webhooks, *, connected: Callable[[], bool], max_body_bytes: int) -> None:
+        self._peers = peers
+        self._webhooks = webhooks
+        self._connected = connected
+        self._max_body_bytes = max_body_bytes
+
+    async def healthz(self) -> JSONResponse:
+        return JSONResponse({"alive": True})
+
+    async def readyz(self) -> JSONResponse:
+        ready = self._connected()
+        return JSONResponse(
+            {"ready": ready, "checks": {"nats": "ok" if ready else "not connected"}}, 200 if ready else 503
+        )
+
+    async def ingest(self, request: Request) -> JSONResponse:
+        peer, receipt = await self._peers.relay(self._incoming(request))
+        return JSONResponse({"status": "accepted", "peer": peer} | _told(receipt), 202)
+
+    async def webhook(self, name: str, request: Request) -> JSONResponse:
+        receipt = await self._webhooks.take(name, self._incoming(request))
+        if receipt is None:
+            return JSONResponse({"status": "ignored"}, 200)
+        status = "duplicate" if receipt.duplicate else "accepted"
+        return JSONResponse({"status": status} | _told(receipt), 200 if receipt.duplicate else 202)
+
+    def _incoming(self, request: Request) -> Incoming:
+        return Incoming(
+            method=request.method,
+            path=request.scope["path"],
+            headers=headers_of(request),
+            read=reader_of(request, self._max_body_bytes),
+        )
+
+
+def _told(receipt: Receipt) -> dict[str, object]:
+    return {
+        "event_type": receipt.event_type,
+        "receiver_event_id": receipt.event_key,
+        "job_id": receipt.about,
+        "duplicate": receipt.duplicate,
+    }
+
+
+async def _refused(request: Request, error: Refused) -> JSONResponse:
+    log.info("refused", extra={"path": request.scope["path"][:80], "status": error.status, "why": str(error)})
+    # The rest of a body that was not read is not worth reading.
+    headers = {"Connection": "close"} if error.status in (408, 413) else None
+    return JSONResponse({"error": str(error)}, error.status, headers=headers)
+
+
+async def _by_framework(_: Request, error: HTTPException) -> JSONResponse:
+    text = "there is nothing at this path" if error.status_code == 404 else str(error.detail)
+    return JSONResponse({"error": text}, error.status_code, headers=error.headers)
+
+
+async def _come_again(_: Request, error: TryAgain | Broken | Misconfigured) -> JSONResponse:
+    level = logging.WARNING if isinstance(error, TryAgain) else logging.CRITICAL
+    log.log(level, "an event from outside is not taken now", extra={"why": str(error)})
+    after = max(1, round(error.delay_s)) if isinstance(error, TryAgain) else 5
+    return JSONResponse({"error": "not taken for now: send it again"}, 503, headers={"Retry-After": str(after)})
+
+
+async def _broken(_: Request, _error: Exception) -> JSONResponse:
+    """The framework raises the error again, so that the server logs it."""
+    return JSONResponse({"error": "the gateway failed at this request; its log says how"}, 500)

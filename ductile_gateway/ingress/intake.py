@@ -1,0 +1,132 @@
+"""Events from outside: who sends is checked, then what, then it is put on the bus, and only then is it taken.
+
+What is too large for the event is stored as an artifact before. A delivery is recorded after the bus has it. A crash in
+between lets its sender send it again: the same content gets the same name, and the bus drops the second message by its
+Msg-Id; later than the bus remembers, the record knows the delivery.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+from weakref import WeakValueDictionary
+
+from pydantic import JsonValue
+
+from ductile_gateway.calls.refusals import Refused
+from ductile_gateway.errors import TryAgain
+from ductile_gateway.ingress.mapping import Origin, Outgoing, token
+from ductile_gateway.ports import Artifacts, Bus, CannotKeep
+from groundwork.service import strict_json
+from schemas import headers
+
+SOURCE = "/agentic-loop/ductile-gateway/ingress"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """A request. `headers` by lower-case name, without those that were sent more than once; `path` decoded.
+
+    `read` gives the body, once; it raises Refused where that is too large, too slow or cut off.
+    """
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    read: Callable[[], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What came of a delivery. `about` is the wake id of a start, else the run's id."""
+
+    event_type: str
+    event_key: str
+    about: str
+    duplicate: bool
+
+
+class Deliveries(Protocol):
+    """The record of deliveries, by source and by what tells one delivery from another. Raises TryAgain or Broken."""
+
+    async def find(self, source: str, identity: str) -> str | None:
+        """The key of the event that came of it."""
+
+    async def record(self, source: str, identity: str, *, event_key: str, at: datetime) -> None:
+        """Durable on return. The first record of a delivery stays."""
+
+    async def forget_before(self, instant: datetime) -> None:
+        """Drop what was received before."""
+
+
+class Intake:
+    """Puts events on the bus, each once."""
+
+    def __init__(self, bus: Bus, artifacts: Artifacts, *, deliveries: Deliveries, within_s: float) -> None:
+        self._bus = bus
+        self._artifacts = artifacts
+        self._deliveries = deliveries
+        self._within_s = within_s
+        self._in_hand: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+
+    async def take(self, event_type: str, event: Outgoing, *, origin: Origin, identity: str) -> Receipt:
+        """Durable on return, or known before. `identity` tells deliveries of one source apart. Raises TryAgain
+        or Refused."""
+        try:
+            async with asyncio.timeout(self._within_s):
+                known = await self._once(event, origin, token(identity))
+        except TimeoutError as error:
+            raise TryAgain(f"the bus did not take the event within {self._within_s:g} s") from error
+        key, duplicate = known or event.key, known is not None
+        facts = {"source": origin.source, "event": event.subject, "key": key, "duplicate": duplicate}
+        log.info("event from outside", extra=facts)
+        return Receipt(event_type=event_type, event_key=key, about=event.about, duplicate=duplicate)
+
+    async def _once(self, event: Outgoing, origin: Origin, identity: str) -> str | None:
+        """The key that the delivery is known by; None when it was new."""
+        delivery = (origin.source, identity)
+        async with self._in_hand.setdefault(delivery, asyncio.Lock()):
+            known = await self._deliveries.find(*delivery)
+            if known is None:
+                await self._keep(event)
+                await self._bus.publish(event.subject, event.body, key=event.key, headers=_headers(event, origin))
+                await self._deliveries.record(*delivery, event_key=event.key, at=origin.at)
+            return known
+
+    async def _keep(self, event: Outgoing) -> None:
+        for one in event.artifacts:
+            try:
+                await self._artifacts.put(event.about, one.name, one.artifact.content, one.artifact.content_type)
+            except CannotKeep as error:
+                told = "the result is too large for an event, and for a run of this name no artifact can be stored"
+                raise Refused(422, told) from error
+
+
+def read_json(body: bytes) -> JsonValue:
+    """The document in a body. Raises Refused."""
+    try:
+        return strict_json.read(body)
+    except strict_json.NotStrictJson as error:
+        raise Refused(400, f"invalid JSON body: it {error}") from None
+
+
+def digest(body: bytes) -> str:
+    """What a body is known by."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def _headers(event: Outgoing, origin: Origin) -> dict[str, str]:
+    named = headers.of_event(
+        event.subject,
+        dedupe_key=event.key,
+        source=f"{SOURCE}/{origin.source}",
+        at=origin.at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        run_id=event.run_id or "",
+        trace_id=digest((event.run_id or event.key).encode())[:32],
+    )
+    return named if event.run_id else {name: value for name, value in named.items() if name != headers.RUN_ID}

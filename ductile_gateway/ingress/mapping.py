@@ -1,0 +1,276 @@
+"""From an event of somebody else's to one that the agent takes: which, and with what in it, is the configuration's say.
+
+Four events can come of it and no other. Correlation keys (run, step, tool, attempt) are taken from the places that a
+mapping names, or from a relayed event's baggage, and never from elsewhere in the content: RFC-103. Pure.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
+
+from ductile_gateway.calls.excerpts import cut
+from ductile_gateway.calls.large_results import made_small
+from ductile_gateway.calls.refusals import Refused
+from ductile_gateway.calls.results import MAX_MESSAGE_BYTES, Kept
+from ductile_gateway.ingress.envelope import Relayed
+from ductile_gateway.ingress.pointers import Pointer, fill, find
+from schemas import keys, subjects
+from schemas.events import INBOUND, MAX_GOAL_BYTES, RESERVED_KEYS, AgenticStart, Cancel, Signal, ToolResult
+
+MAX_EVENT_BYTES = 512 * 1024
+LONGEST_ID = 128
+CORRELATION = ("run_id", "step", "tool", "attempt")
+BY_THEMSELVES = frozenset({subjects.START, subjects.TOOL_RESULT})
+"""Types of relayed events that are taken for what they say they are."""
+
+_ID = re.compile(r"[A-Za-z0-9._:-]+")
+
+
+class _Choice(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+Template = Annotated[str, StringConstraints(min_length=1)]
+"""Text in which `{/place}` stands for what the event has at this place (a JSON pointer)."""
+
+
+class ToStart(_Choice):
+    """Begin a run."""
+
+    to: Literal["agentic.start"]
+    """The event that comes of it."""
+    goal: Template
+    """What the run is to reach; `{/place}` stands for what the event has there."""
+    context: dict[str, Pointer] = Field(default_factory=dict)
+    """What the agent is told besides, by name, each with its place in the event."""
+
+
+class ToResult(_Choice):
+    """Answer a tool request of a run."""
+
+    to: Literal["agentic.tool_result"]
+    """The event that comes of it."""
+    run_id: Pointer
+    """The place of the run's id."""
+    step: Pointer
+    """The place of the step's number."""
+    tool: Pointer
+    """The place of the tool's name."""
+    attempt: Pointer | None = None
+    """The place of the attempt's number; without it, the attempt that is pending."""
+    status: Pointer | None = None
+    """The place of `ok`, `error` or `continuation`; without it, `ok`."""
+    result: Pointer | None = ""
+    """The place of what the tool brought; by default the whole event."""
+    error: Pointer | None = None
+    """The place of what went wrong, needed where `status` may say `error`."""
+
+
+class ToSignal(_Choice):
+    """Speak to a run."""
+
+    to: Literal["agentic.signal"]
+    """The event that comes of it."""
+    run_id: Pointer
+    """The place of the run's id."""
+    kind: Literal["message", "resume", "approve", "reject"]
+    """What is said."""
+    message: Template | None = None
+    """The words; `{/place}` stands for what the event has there."""
+
+
+class ToCancel(_Choice):
+    """Stop a run."""
+
+    to: Literal["agentic.cancel"]
+    """The event that comes of it."""
+    run_id: Pointer
+    """The place of the run's id."""
+    reason: Template | None = None
+    """Why; `{/place}` stands for what the event has there."""
+
+
+EventMapping = Annotated[ToStart | ToResult | ToSignal | ToCancel, Field(discriminator="to")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where an event came from: the peer or webhook, what it calls the event, and when it came.
+
+    `keeps_names`: a start that it calls `agentic:start:<id>` (RFC-103) is known by that id, and not below its source.
+    """
+
+    source: str
+    event_id: str
+    at: datetime
+    keeps_names: bool = False
+
+    @property
+    def wake_id(self) -> str:
+        """What a start that came from there is known by."""
+        external = self.event_id.removeprefix(keys.start(""))
+        if self.keeps_names and external != self.event_id:
+            return token(external)
+        return token(f"{self.source}:{self.event_id}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A message for the bus. `key` is its Msg-Id; `about` names the run: by its id, or a start by its wake id.
+
+    `artifacts`: what it names, and what is to be stored before.
+    """
+
+    subject: str
+    body: bytes
+    key: str
+    about: str
+    run_id: str | None
+    artifacts: tuple[Kept, ...] = ()
+
+
+def token(text: str) -> str:
+    """The text where it can be an id; else its digest."""
+    fits = len(text) <= LONGEST_ID and _ID.fullmatch(text)
+    return text if fits else f"sha256-{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def of_document(mapping: EventMapping, document: JsonValue, origin: Origin) -> Outgoing:
+    """What a mapping makes of a document. Raises Refused."""
+    return _message(mapping.to, _payload(mapping, document, origin), origin)
+
+
+def of_relayed(event: Relayed, mapping: EventMapping | None, origin: Origin) -> Outgoing:
+    """What becomes of a relayed event: by its type, by a mapping, or by its baggage, in this order. Raises Refused.
+
+    A mapping's places are in `{"type", "payload", "baggage"}`.
+    """
+    if event.type == subjects.START:
+        return _message(subjects.START, _start(event.payload), origin)
+    if event.type == subjects.TOOL_RESULT:
+        return _message(subjects.TOOL_RESULT, _result(event.payload, origin), origin)
+    if mapping is not None:
+        parts: dict[str, JsonValue] = {"payload": dict(event.payload), "baggage": dict(event.baggage)}
+        return of_document(mapping, {"type": event.type, **parts}, origin)
+    if {"run_id", "step", "tool"} <= event.baggage.keys():
+        return _message(subjects.TOOL_RESULT, _resume(event, origin), origin)
+    raise Refused(422, "event type is not mapped, and its baggage names no run, step and tool")
+
+
+def _payload(mapping: EventMapping, document: JsonValue, origin: Origin) -> dict[str, JsonValue]:
+    match mapping:
+        case ToStart():
+            places = mapping.context.items()
+            told: dict[str, JsonValue] = {name: find(document, place) for name, place in places}
+            return _start({"goal": fill(mapping.goal, document), "context": told})
+        case ToResult():
+            return _result(_chosen(mapping, document), origin)
+        case ToSignal():
+            words = fill(mapping.message, document) if mapping.message else None
+            signal_id = token(f"{origin.source}:{origin.event_id}")
+            return _run(mapping, document) | {"signal_id": signal_id, "kind": mapping.kind, "message": words}
+        case ToCancel():
+            why = fill(mapping.reason, document) if mapping.reason else None
+            return _run(mapping, document) | {"reason": why}
+
+
+def _run(mapping: ToSignal | ToCancel, document: JsonValue) -> dict[str, JsonValue]:
+    return {"run_id": find(document, mapping.run_id)}
+
+
+def _chosen(mapping: ToResult, document: JsonValue) -> dict[str, JsonValue]:
+    status = "ok" if mapping.status is None else find(document, mapping.status)
+    fields = (*CORRELATION, "error" if status == "error" else "result")
+    places = {name: getattr(mapping, name) for name in fields}
+    chosen = {name: find(document, place) for name, place in places.items() if place is not None}
+    return {"status": status, **chosen}
+
+
+def _start(payload: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """What a stranger may say of a run that begins: not its id, nor whom to call back."""
+    start = {name: payload[name] for name in ("goal", "context", "constraints") if name in payload}
+    context = start.get("context")
+    if isinstance(context, dict):
+        start["context"] = _without_correlation(context)
+    goal = start.get("goal")
+    if isinstance(goal, str) and len(goal.encode()) > MAX_GOAL_BYTES:
+        raise Refused(413, f"the goal is longer than {MAX_GOAL_BYTES} bytes")
+    return start
+
+
+def _resume(event: Relayed, origin: Origin) -> dict[str, JsonValue]:
+    """The answer to the step that an event's baggage names."""
+    correlation = {name: event.baggage[name] for name in CORRELATION if name in event.baggage}
+    return _result({**correlation, "status": "ok", "result": dict(event.payload)}, origin)
+
+
+def _result(payload: Mapping[str, JsonValue], origin: Origin) -> dict[str, JsonValue]:
+    fields = (*CORRELATION, "status", "error", "completed_at")
+    result = {name: payload[name] for name in fields if name in payload}
+    result.setdefault("completed_at", origin.at.isoformat())
+    if "error" in result:
+        result["error"] = _error(result["error"])
+    return result | {"result": _output(payload.get("result"))}
+
+
+def _error(told: JsonValue) -> JsonValue:
+    """What went wrong as an object, which alone the agent takes, in no more words than fit."""
+    fields: JsonValue = {"message": told} if isinstance(told, str) else told
+    if isinstance(fields, dict) and isinstance(message := fields.get("message"), str):
+        return fields | {"message": cut(message, MAX_MESSAGE_BYTES)}
+    return fields
+
+
+def _output(brought: JsonValue) -> JsonValue:
+    """A result as an object, which alone the agent takes."""
+    match brought:
+        case None:
+            return None
+        case dict():
+            return _without_correlation(brought)
+        case str():
+            return {"summary": brought}
+    return {"output": brought}
+
+
+def _without_correlation(fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    return {name: value for name, value in fields.items() if name not in RESERVED_KEYS}
+
+
+def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin) -> Outgoing:
+    try:
+        message = INBOUND[subject].model_validate({"type": subject, "payload": payload})
+    except ValidationError as error:
+        raise Refused(422, f"no valid {subject} comes of it: {_flaws(error)}") from None
+    content, artifacts = message.payload, tuple[Kept, ...]()
+    if isinstance(content, ToolResult):
+        content, artifacts = made_small(content)
+    key, about, run_id = _names(content, origin)
+    body = message.model_copy(update={"dedupe_key": key, "payload": content}).body()
+    if len(body) > MAX_EVENT_BYTES:
+        raise Refused(413, f"the event would have more than {MAX_EVENT_BYTES} bytes")
+    return Outgoing(subject=subject, body=body, key=key, about=about, run_id=run_id, artifacts=artifacts)
+
+
+def _names(payload: Any, origin: Origin) -> tuple[str, str, str | None]:
+    """Dedupe key, what it is about, and the run."""
+    match payload:
+        case AgenticStart():
+            return keys.start(origin.wake_id), origin.wake_id, None
+        case ToolResult():
+            return keys.result(payload.run_id, payload.step, payload.attempt or 1), payload.run_id, payload.run_id
+        case Signal():
+            return keys.signal(payload.run_id, payload.signal_id), payload.run_id, payload.run_id
+        case Cancel():
+            return keys.cancel(payload.run_id), payload.run_id, payload.run_id
+    raise AssertionError(payload)
+
+
+def _flaws(error: ValidationError) -> str:
+    found = error.errors(include_url=False, include_input=False, include_context=False)[:3]
+    return "; ".join(f"{'.'.join(map(str, flaw['loc']))[:200]}: {flaw['msg']}" for flaw in found)

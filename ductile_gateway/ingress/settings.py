@@ -1,0 +1,114 @@
+"""Settings of the ingress: who may send events here, how they sign, and what becomes of what they send."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from ductile_gateway.ingress.mapping import BY_THEMSELVES, EventMapping
+from ductile_gateway.ingress.pointers import Pointer
+from ductile_gateway.ingress.signatures import standard_secret
+from groundwork.service.secret import SigningSecret
+
+PeerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$", max_length=48)]
+WebhookName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
+EventType = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:[._-][a-z0-9]+)*$", max_length=128)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
+
+
+class KeySettings(_Section):
+    """A shared secret. While a secret is changed there are two of them."""
+
+    id: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """What the sender calls it (`key_id` of Ductile); a webhook needs none."""
+    secret: SigningSecret
+    """At least 16 characters; for a Standard Webhook `whsec_` and base64."""
+
+
+class PeerSettings(_Section):
+    """A Ductile that relays events here; its name is its `service.name`."""
+
+    keys: Annotated[tuple[KeySettings, ...], Field(min_length=1)]
+    """The secrets that it may sign with."""
+    accept: Annotated[tuple[EventType, ...], Field(min_length=1)]
+    """The event types that are taken. `agentic.start` and `agentic.tool_result` need no mapping."""
+    events: dict[EventType, EventMapping] = Field(default_factory=dict)
+    """What becomes of other types; without a mapping, an event whose baggage has `run_id`, `step` and `tool` answers
+    that step."""
+
+    @model_validator(mode="after")
+    def _every_mapping_counts(self) -> Self:
+        if idle := self.events.keys() - (set(self.accept) - BY_THEMSELVES):
+            raise ValueError(f"the mapping of {min(idle)} is never used: accept it, and map no type that needs none")
+        return self
+
+
+class WebhookSettings(_Section):
+    """An address that others post to; its name is the last part of the path `/webhooks/NAME`."""
+
+    scheme: Literal["ductile", "github", "standard"]
+    """How its sender signs: Ductile's webhooks, GitHub's, or Standard Webhooks. The first two sign no time and no name
+    of the delivery, so the same body is taken only once, until it is forgotten."""
+    keys: Annotated[tuple[KeySettings, ...], Field(min_length=1)]
+    """The secrets that its sender may sign with."""
+    signature_header: str = "X-Ductile-Signature-256"
+    """Where the signature is, for the scheme `ductile`."""
+    delivery_id: Pointer | None = None
+    """The place of the delivery's own id in the body, for the scheme `ductile`; without it, the digest of the body."""
+    events: Annotated[dict[str, EventMapping], Field(min_length=1)]
+    """What becomes of an event, by its type (of GitHub also with its action, such as `issues.opened`); `*` is any other
+    type. The type of GitHub is in an unsigned header: let the mapping name places that only this type has."""
+
+    @model_validator(mode="after")
+    def _usable(self) -> Self:
+        self.secrets()
+        return self
+
+    def secrets(self) -> tuple[bytes, ...]:
+        """The keys of the HMAC. Raises ValueError."""
+        texts = [key.secret.get_secret_value() for key in self.keys]
+        return tuple(map(standard_secret, texts) if self.scheme == "standard" else (text.encode() for text in texts))
+
+
+class IngressSettings(_Section):
+    """Where events are taken from outside. Without peers and webhooks nothing listens."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8710
+    """The port to listen on; 0 for any."""
+    allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
+    """Host headers that are answered."""
+    peers: dict[PeerName, PeerSettings] = Field(default_factory=dict)
+    """Ductiles that relay events here, by their `service.name`."""
+    webhooks: dict[WebhookName, WebhookSettings] = Field(default_factory=dict)
+    """Webhooks, by name."""
+    require_key_id: bool = True
+    """Whether a peer has to say which of its keys it signs with."""
+    allowed_skew_s: Annotated[float, Field(gt=0, le=3600)] = 300.0
+    """How far the sender's clock may be off, in seconds."""
+    max_body_bytes: Annotated[int, Field(ge=1024, le=4 * 1024 * 1024)] = 256 * 1024
+    """The largest body that is read, in bytes."""
+    max_in_hand: Annotated[int, Field(ge=1)] = 256
+    """Deliveries in hand at the same time; further ones are told to come again."""
+    answer_within_s: Annotated[float, Field(gt=0)] = 8.0
+    """How long a delivery may wait for the bus, in seconds: less than its sender waits for the answer."""
+    remember_days: Annotated[float, Field(ge=3)] = 30.0
+    """How long deliveries are known again, in days: GitHub sends one again for 3 days."""
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> Self:
+        if both := self.peers.keys() & self.webhooks.keys():
+            raise ValueError(f"a peer and a webhook share the name {min(both)}: give one of them another")
+        return self
+
+    def listens(self) -> bool:
+        """Whether there is anybody to listen to."""
+        return bool(self.peers or self.webhooks)
+
+    def secrets(self) -> tuple[str, ...]:
+        """Values that no log may show."""
+        known = [peer.keys for peer in self.peers.values()] + [hook.keys for hook in self.webhooks.values()]
+        return tuple(key.secret.get_secret_value() for keys in known for key in keys)

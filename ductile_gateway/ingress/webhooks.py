@@ -1,0 +1,139 @@
+"""Webhooks: each at its own path, with its own secrets and its sender's way to sign.
+
+Whatever is wrong with a signature is answered alike. What Ductile and GitHub sign is the body alone, so that a delivery
+is told from others by its body: a name in an unsigned header could be anybody's.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from pydantic import JsonValue
+
+from ductile_gateway.calls.refusals import Refused
+from ductile_gateway.ingress import signatures
+from ductile_gateway.ingress.intake import Incoming, Intake, Receipt, digest, read_json
+from ductile_gateway.ingress.mapping import EventMapping, Origin, of_document
+from ductile_gateway.ingress.pointers import find
+from ductile_gateway.ingress.settings import IngressSettings, WebhookSettings
+from ductile_gateway.ports import Clock
+
+ANY_TYPE = "*"
+
+_GITHUB_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
+_STANDARD_ID = re.compile(r"[!-\-/-~]{1,256}")
+"""Printable, and without the dot that separates what is signed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claim:
+    """What the headers say, to be believed where the signature holds. `before`: signed together with the body."""
+
+    digests: tuple[bytes, ...]
+    before: tuple[str, str] | None = None
+    delivery_id: str = ""
+    event_type: str = ""
+
+    def message(self, body: bytes) -> bytes:
+        return signatures.standard(*self.before, body) if self.before else body
+
+
+class Webhooks:
+    """The webhooks, by name."""
+
+    def __init__(self, settings: IngressSettings, intake: Intake, *, clock: Clock) -> None:
+        self._skew_s = settings.allowed_skew_s
+        self._intake = intake
+        self._clock = clock
+        self._hooks = settings.webhooks
+        self._secrets = {name: hook.secrets() for name, hook in settings.webhooks.items()}
+
+    async def take(self, name: str, incoming: Incoming) -> Receipt | None:
+        """What came of a delivery; None where its type is none of ours. Raises Refused, TryAgain or Broken."""
+        hook = self._hooks.get(name)
+        if hook is None:
+            raise Refused(404, "there is nothing at this path")
+        now = self._clock.now()
+        claim = self._claim(hook, incoming.headers, now)
+        if not claim.digests:
+            raise _unauthorized()
+        body = await incoming.read()
+        if not signatures.signed_by_any(self._secrets[name], claim.message(body), claim.digests):
+            raise _unauthorized()
+        document = read_json(body)
+        event_type = claim.event_type or _text(document, "type")
+        mapping = _mapping(hook, event_type, action=_text(document, "action"))
+        if mapping is None:
+            return None
+        delivery_id, identity = _ids(hook, claim, body=body, document=document)
+        origin = Origin(source=name, event_id=delivery_id, at=now)
+        event = of_document(mapping, document, origin)
+        return await self._intake.take(event_type, event, origin=origin, identity=identity)
+
+    def _claim(self, hook: WebhookSettings, headers: Mapping[str, str], now: datetime) -> _Claim:
+        match hook.scheme:
+            case "ductile":
+                return _Claim(digests=_hex(headers.get(hook.signature_header.lower(), "")))
+            case "github":
+                return _github(headers)
+            case "standard":
+                return self._standard(headers, now)
+
+    def _standard(self, headers: Mapping[str, str], now: datetime) -> _Claim:
+        message_id, timestamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+        instant = signatures.unix_instant(timestamp)
+        if instant is None or not signatures.within(instant, now, self._skew_s):
+            raise _unauthorized()
+        return _Claim(
+            digests=signatures.standard_digests(headers.get("webhook-signature", "")),
+            before=(message_id, timestamp),
+            delivery_id=_well_formed(_STANDARD_ID, message_id, "webhook-id"),
+        )
+
+
+def _github(headers: Mapping[str, str]) -> _Claim:
+    return _Claim(
+        digests=_hex(headers.get("x-hub-signature-256", ""), prefix_needed=True),
+        delivery_id=_well_formed(_GITHUB_ID, headers.get("x-github-delivery", ""), "X-GitHub-Delivery"),
+        event_type=headers.get("x-github-event", ""),
+    )
+
+
+def _hex(text: str, *, prefix_needed: bool = False) -> tuple[bytes, ...]:
+    found = signatures.hex_digest(text.strip(), prefix_needed=prefix_needed)
+    return (found,) if found else ()
+
+
+def _well_formed(form: re.Pattern[str], text: str, header: str) -> str:
+    if not form.fullmatch(text):
+        raise Refused(400, f"the header {header} is missing, or no name of a delivery")
+    return text
+
+
+def _mapping(hook: WebhookSettings, event_type: str, *, action: str) -> EventMapping | None:
+    wanted = (f"{event_type}.{action}", event_type, ANY_TYPE)
+    return next((hook.events[name] for name in wanted if name in hook.events), None)
+
+
+def _ids(hook: WebhookSettings, claim: _Claim, *, body: bytes, document: JsonValue) -> tuple[str, str]:
+    """What its sender calls the delivery, and what tells it from others."""
+    own = digest(body)
+    match hook.scheme:
+        case "standard":
+            return claim.delivery_id, claim.delivery_id
+        case "ductile" if hook.delivery_id is not None:
+            named = find(document, hook.delivery_id)
+            if not isinstance(named, str) or not named:
+                raise Refused(422, f"the event has no text at {hook.delivery_id}, where its id should be")
+            return named, named
+    return claim.delivery_id or own, own
+
+
+def _text(document: JsonValue, name: str) -> str:
+    value = document.get(name) if isinstance(document, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def _unauthorized() -> Refused:
+    return Refused(401, "unauthorized")

@@ -1,0 +1,155 @@
+"""Callbacks over HTTP. Fills the port Sender.
+
+A name is resolved here and all of its addresses are checked; the connection goes to an address that was checked, with
+the name in the Host header and in the certificate. Redirects are not followed, proxies of the environment not used,
+and of an answer only status and Retry-After are read: no cookie is kept. A connection serves one request: the next one
+is checked anew.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+import httpx2
+
+from ductile_gateway.outbound.callbacks import retry_after_s, signed_headers, signing_key, succeeded
+from ductile_gateway.outbound.deliveries import CALLBACK, SUBSCRIPTION, Arrived, Delivery, Gone, Never, NotYet, Verdict
+from ductile_gateway.outbound.destinations import Destination, Forbidden, Rules, check_address, read_destination
+from ductile_gateway.outbound.settings import CallbackSettings, OutboundSettings, SubscriptionSettings
+from ductile_gateway.ports import Clock
+
+RESOLVERS = 16
+"""Names looked up at the same time: in threads of their own, so that a slow name server holds up nothing else."""
+MOST_ADDRESSES = 4
+USER_AGENT = "agentic-loop-gateway"
+_GONE = 410
+
+Resolve = Callable[[str, int], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """How a target is signed to, and where it may be. `repr` shows no key."""
+
+    keys: tuple[bytes, ...]
+    rules: Rules
+
+    def __repr__(self) -> str:
+        return f"Receiver({len(self.keys)} keys, {self.rules})"
+
+
+class CallbackSender:
+    """From `open_callback_sender`."""
+
+    def __init__(
+        self,
+        client: httpx2.AsyncClient,
+        resolvers: ThreadPoolExecutor,
+        receivers: Mapping[str, Receiver],
+        *,
+        resolve: Resolve,
+        timeout_s: float,
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._resolvers = resolvers
+        self._receivers = receivers
+        self._resolve = resolve
+        self._timeout_s = timeout_s
+        self._clock = clock
+
+    async def send(self, delivery: Delivery) -> Verdict:
+        receiver = self._receivers.get(delivery.target)
+        if receiver is None:
+            return Never(f"the configuration has no {delivery.target} any more")
+        if not receiver.keys:
+            return Never("gateway.outbound.callbacks.secret is not set, and a callback goes out signed or not at all")
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._sent(delivery, receiver)
+        except Forbidden as error:
+            return Never(str(error))
+        except OSError as error:  # a name that cannot be resolved; a TimeoutError is one, too
+            return NotYet(f"{type(error).__name__}: no answer from {delivery.lane}")
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            return NotYet(f"{type(error).__name__} at {delivery.lane}")
+
+    async def _sent(self, delivery: Delivery, receiver: Receiver) -> Verdict:
+        destination = read_destination(delivery.url, receiver.rules)
+        addresses = await self._checked_addresses(destination, receiver.rules)
+        for address in addresses[:-1]:
+            with contextlib.suppress(httpx2.ConnectError, httpx2.ConnectTimeout):
+                return await self._post(delivery, receiver, destination, address=address)
+        return await self._post(delivery, receiver, destination, address=addresses[-1])
+
+    async def _checked_addresses(self, destination: Destination, rules: Rules) -> Sequence[str]:
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._resolvers, self._resolve, destination.host, destination.port)
+        for address in found:
+            check_address(address, rules)
+        if not found:
+            raise OSError(f"{destination.host} has no address")
+        return list(dict.fromkeys(found))[:MOST_ADDRESSES]
+
+    async def _post(self, delivery: Delivery, receiver: Receiver, destination: Destination, *, address: str) -> Verdict:
+        at = self._clock.now()
+        host = f"[{address}]" if ":" in address else address
+        signed = signed_headers(delivery.key, delivery.body, receiver.keys, at=at)
+        headers = {"Host": destination.authority, "Content-Type": "application/json", "User-Agent": USER_AGENT}
+        async with self._client.stream(
+            "POST",
+            f"{destination.scheme}://{host}:{destination.port}{destination.target}",
+            content=delivery.body,
+            headers=headers | signed,
+            extensions={"sni_hostname": destination.host},
+        ) as response:
+            wish_s = retry_after_s(response.headers.get("retry-after"), now=at)
+            return _verdict(response.status_code, wish_s, delivery.lane)
+
+
+def _verdict(status: int, wish_s: float, lane: str) -> Verdict:
+    if succeeded(status):
+        return Arrived()
+    return Gone() if status == _GONE else NotYet(f"{lane} answered {status}", wish_s)
+
+
+def resolve_name(host: str, port: int) -> Sequence[str]:
+    """The addresses of a host, in the order to try them. Raises OSError."""
+    return [str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+@contextlib.asynccontextmanager
+async def open_callback_sender(
+    settings: OutboundSettings, *, clock: Clock, resolve: Resolve = resolve_name, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[CallbackSender]:
+    """A sender to the subscriptions of the settings, and to the callbacks of runs.
+
+    `tls`: whose certificates are trusted; those of the usual authorities without it.
+    """
+    receivers = {SUBSCRIPTION + name: _receiver(one) for name, one in settings.subscriptions.items()}
+    receivers[CALLBACK] = _receiver(settings.callbacks)
+    timeout = httpx2.Timeout(settings.timeout_s, connect=settings.connect_timeout_s)
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+    resolvers = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolver")
+    # Cookies would be kept by address: what one receiver sets, the next at the same address would be sent.
+    no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+    try:
+        async with httpx2.AsyncClient(
+            verify=tls or True, timeout=timeout, limits=limits, trust_env=False, cookies=no_cookies
+        ) as client:
+            yield CallbackSender(
+                client, resolvers, receivers, resolve=resolve, timeout_s=settings.timeout_s, clock=clock
+            )
+    finally:
+        resolvers.shutdown(wait=False, cancel_futures=True)
+
+
+def _receiver(settings: CallbackSettings | SubscriptionSettings) -> Receiver:
+    secrets = (settings.secret, settings.previous_secret)
+    keys = tuple(signing_key(secret.get_secret_value()) for secret in secrets if secret is not None)
+    return Receiver(keys=keys, rules=settings.network.rules())

@@ -1,0 +1,108 @@
+"""What the gateway hears of runs on the bus, and where it buries what it could not pass on.
+
+A consumer that is missing, as in an installation from before it existed, stops nothing else: the log says what to do,
+and it is used as soon as it exists.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import nats.errors
+from nats.js.errors import APIError, NotFoundError
+
+from ductile_gateway.bus.messages import rejection_of, remedy
+from ductile_gateway.errors import Broken, Misconfigured, TryAgain
+from ductile_gateway.outbound.deliveries import Delivery as Outgoing
+from ductile_gateway.outbound.lifecycle import LifecycleEvent, Unreadable, read_event
+from groundwork.nats import errors as nats_errors
+from groundwork.nats.delivery import Delivery
+from groundwork.nats.errors import BusError
+from groundwork.nats.link import NatsLink
+from groundwork.nats.pull_loop import PullLoop
+from groundwork.nats.settling import DeadLetters, Settling
+from schemas import subjects
+
+SLOTS = 16
+LOOK_AGAIN_S = 30.0
+
+Take = Callable[[LifecycleEvent], Awaitable[None]]
+
+log = logging.getLogger(__name__)
+
+
+class NatsLifecycle:
+    """Feeds `take` from one consumer. A message is acknowledged when `take` has returned."""
+
+    def __init__(self, link: NatsLink, stream: str, durable: str, *, take: Take) -> None:
+        self._link = link
+        self._stream = stream
+        self._durable = durable
+        self._take = take
+        self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> None:
+        """Consume until cancelled. Raises Broken or Misconfigured."""
+        in_progress_s = await self._ack_wait() / 3
+        buried = DeadLetters(subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_of)
+        settling = Settling(self._link, self._stream, self._durable, self._handle, buried)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(PullLoop(settling, slots=SLOTS, in_progress_s=in_progress_s).run())
+            await self._trouble
+
+    async def _ack_wait(self) -> float:
+        """The consumer's, once there is such a consumer."""
+        while True:
+            try:
+                info = await self._link.jetstream.consumer_info(self._stream, self._durable)
+            except NotFoundError:
+                text = "stream %s has no consumer %s, so nobody is told what it would say: run `agentic setup`"
+                log.warning(text, self._stream, self._durable)
+                await asyncio.sleep(LOOK_AGAIN_S)
+            except (nats.errors.Error, APIError, TimeoutError) as error:
+                log.warning("the bus does not say anything of consumer %s", self._durable, extra={"why": repr(error)})
+                await asyncio.sleep(LOOK_AGAIN_S / 10)
+            else:
+                return info.config.ack_wait or LOOK_AGAIN_S
+
+    async def _handle(self, delivery: Delivery) -> None:
+        try:
+            await self._take(read_event(delivery.subject, delivery.body, at=delivery.at))
+        except Unreadable as error:
+            raise nats_errors.Poison(str(error)) from error
+        except TryAgain as error:
+            raise nats_errors.TryAgain(str(error), delay_s=error.delay_s) from error
+        except (Broken, Misconfigured) as error:
+            if not self._trouble.done():
+                self._trouble.set_exception(error)
+            raise nats_errors.TryAgain(str(error)) from error
+
+
+class NatsDeadLetters:
+    """Deliveries that were given up, on the stream of dead letters. Fills the port DeadLetters."""
+
+    def __init__(self, link: NatsLink) -> None:
+        self._link = link
+
+    async def bury(self, delivery: Outgoing, why: str) -> None:
+        headers = {
+            "Agentic-Run-Id": delivery.run_id,
+            "Dead-Letter-Target": delivery.target,
+            "Dead-Letter-Subject": delivery.type,
+            "Dead-Letter-Key": delivery.key,
+            "Dead-Letter-Deliveries": str(delivery.tries),
+            "Dead-Letter-Reason": ascii(why)[1:-1][:500],
+        }
+        msg_id = f"dead:{delivery.target}:{delivery.key}"
+        try:
+            await self._link.publish(subjects.DEAD_LETTERS_OUTBOUND, delivery.body, msg_id=msg_id, headers=headers)
+        except nats_errors.Refused as error:
+            log.error("a dead letter is left out: the bus refuses it", extra={"why": str(error)})  # noqa: TRY400
+        except BusError as error:
+            raise _for_now(error) from error
+
+
+def _for_now(error: BusError) -> TryAgain | Broken:
+    """A bus that refuses dead letters is no reason to stop telling others."""
+    found = remedy(error)
+    return TryAgain(str(found)) if isinstance(found, Misconfigured) else found

@@ -1,0 +1,94 @@
+"""What tells others, put together from its settings: beside the composition root, which knows one function of it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+from ductile_gateway.outbound.callback_addresses import NatsCallbacks
+from ductile_gateway.outbound.callback_sender import open_callback_sender
+from ductile_gateway.outbound.deliveries import Audience, Subscriber
+from ductile_gateway.outbound.lifecycle_bus import NatsDeadLetters, NatsLifecycle
+from ductile_gateway.outbound.relay_sender import RelaySender, open_relay_sender
+from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
+from ductile_gateway.outbound.telling import Outbound
+from ductile_gateway.ports import Clock
+from ductile_gateway.status import Status
+from ductile_gateway.store.outbox import SqliteOutbox, open_outbox
+from ductile_gateway.tidying import keep_tidy
+from groundwork.nats.link import NatsLink
+from schemas import subjects
+from schemas.gateway_status import Finding
+
+KEPT = timedelta(days=15)
+"""How long a delivery is remembered after it was made: a day longer than the bus can bring its event again."""
+LONG = timedelta(minutes=5)
+"""What waits for longer is worth a look."""
+
+
+async def serve_outbound(
+    settings: OutboundSettings, link: NatsLink, store: Path, *, clock: Clock, status: Status
+) -> None:
+    """Tell others until cancelled. `store` is a folder that exists. Raises Misconfigured or Broken."""
+    async with (
+        open_outbox(store) as outbox,
+        _relay(settings.relay, clock) as relay,
+        open_callback_sender(settings, clock=clock) as callbacks,
+        asyncio.TaskGroup() as group,
+    ):
+        outbound = Outbound(
+            audience(settings),
+            outbox,
+            relay=relay,
+            callbacks=callbacks,
+            addresses=NatsCallbacks(link),
+            dead_letters=NatsDeadLetters(link),
+            clock=clock,
+        )
+        status.also("outbound", partial(_look, outbox, outbound, clock))
+        endings = NatsLifecycle(link, subjects.STREAM, subjects.DURABLE_LIFECYCLE, take=outbound.take)
+        group.create_task(outbound.run())
+        group.create_task(endings.run())
+        group.create_task(keep_tidy(outbox, clock, KEPT, what="deliveries to others"))
+        if settings.wants_progress():
+            progress = NatsLifecycle(link, subjects.STREAM_PROGRESS, subjects.DURABLE_PROGRESS, take=outbound.take)
+            group.create_task(progress.run())
+
+
+def audience(settings: OutboundSettings) -> Audience:
+    """Who is to be told, by the settings."""
+    relay = settings.relay
+    return Audience(
+        peer=relay.peer if relay else "",
+        relayed=frozenset(relay.types) if relay else frozenset(),
+        subscribers={name: Subscriber(one.url, frozenset(one.types)) for name, one in settings.subscriptions.items()},
+    )
+
+
+@contextlib.asynccontextmanager
+async def _relay(settings: RelaySettings | None, clock: Clock) -> AsyncIterator[RelaySender | None]:
+    if settings is None:
+        yield None
+        return
+    async with open_relay_sender(settings, clock=clock) as sender:
+        yield sender
+
+
+async def _look(outbox: SqliteOutbox, outbound: Outbound, clock: Clock) -> Sequence[Finding]:
+    """What others have not been told, and what nobody wanted to hear."""
+    backlog = outbox.backlog()
+    found = []
+    if backlog.oldest and clock.now() - backlog.oldest > LONG:
+        text = f"{backlog.waiting} deliveries wait, the oldest since {backlog.oldest:%Y-%m-%dT%H:%M:%SZ}"
+        remedy = f"see what is wrong at {backlog.lane}: {backlog.why}" if backlog.why else "see the gateway's log"
+        found.append(Finding(name="outbound", mark="warning", text=text, remedy=remedy))
+    if backlog.dead:
+        text = f"{backlog.dead} deliveries were given up in the last {KEPT.days} days"
+        found.append(Finding(name="outbound", mark="warning", text=text, remedy="see them with `agentic dlq ls`"))
+    for event, count in sorted(outbound.unheard.items()):
+        text = f"{count} times {event} was told to Ductile, and no pipeline there listens to it"
+        remedy = "add a pipeline on it, or take it out of gateway.outbound.relay.types"
+        found.append(Finding(name="outbound", mark="warning", text=text, remedy=remedy))
+    return found

@@ -1,0 +1,118 @@
+"""Settings of what the gateway tells others: the section `gateway.outbound` of agentic.yaml.
+
+Every field says its unit and its default. Endings are the four events that end or pause a run.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, StringConstraints
+
+from ductile_gateway.ductile.settings import RelayPeerSettings
+from ductile_gateway.outbound.callbacks import signing_key
+from ductile_gateway.outbound.destinations import Rules
+from groundwork.service.secret import unfit
+from schemas.events import ToolName
+
+EventType = Literal["agent.completed", "agent.escalated", "agent.failed", "agent.cancelled", "agent.progress"]
+ENDINGS: tuple[EventType, ...] = ("agent.completed", "agent.escalated", "agent.failed", "agent.cancelled")
+
+WebUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+([/?#]\S*)?$", max_length=2048)]
+RelayUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+/?$", max_length=2048)]
+Seconds = Annotated[float, Field(gt=0, le=120)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+def _webhook_secret(secret: SecretStr) -> SecretStr:
+    try:
+        signing_key(secret.get_secret_value())
+    except ValueError as error:
+        raise unfit(str(error)) from None
+    return secret
+
+
+WebhookSecret = Annotated[SecretStr, AfterValidator(_webhook_secret)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class RelaySettings(RelayPeerSettings):
+    """Ductile's relay ingress."""
+
+    url: RelayUrl
+    """Where Ductile's API listens, such as http://127.0.0.1:8080."""
+    types: tuple[EventType, ...] = ENDINGS
+    """What is relayed."""
+    timeout_s: Seconds = 10.0
+    """How long one try may take, in seconds."""
+
+
+class NetworkSettings(_Section):
+    """Where a callback may go. Without a change: to public addresses, by HTTPS."""
+
+    allow_private: bool = False
+    """Also to loopback and private addresses. Link-local ones, where clouds keep their secrets, stay refused."""
+    allow_http: bool = False
+    """Also without TLS."""
+    ports: tuple[Port, ...] = ()
+    """Ports besides 443 and 80."""
+    hosts: tuple[str, ...] = ()
+    """The only host names; without any, all."""
+
+    def rules(self) -> Rules:
+        """The same, as places are judged by it."""
+        return Rules(
+            allow_private=self.allow_private,
+            allow_http=self.allow_http,
+            ports=frozenset(self.ports),
+            hosts=frozenset(host.lower() for host in self.hosts),
+        )
+
+
+class CallbackSettings(_Section):
+    """The callback that a run asks for. Without a secret it is not sent, for nobody could tell who sent it."""
+
+    secret: WebhookSecret | None = None
+    """Signs every callback of a run (Standard Webhooks, `whsec_…`); `secret_file` reads it from a file."""
+    previous_secret: WebhookSecret | None = None
+    """Signs them too, while receivers change over."""
+    network: NetworkSettings = NetworkSettings()
+
+
+class SubscriptionSettings(_Section):
+    """One receiver of events of all runs."""
+
+    url: WebUrl
+    secret: WebhookSecret
+    """Signs what it is sent (Standard Webhooks, `whsec_…`); `secret_file` reads it from a file."""
+    previous_secret: WebhookSecret | None = None
+    """Signs it too, while the receiver changes over."""
+    types: tuple[EventType, ...] = ENDINGS
+    """What it is sent."""
+    network: NetworkSettings = NetworkSettings()
+
+
+class OutboundSettings(_Section):
+    """Who is told of what becomes of runs."""
+
+    relay: RelaySettings | None = None
+    callbacks: CallbackSettings = CallbackSettings()
+    subscriptions: dict[ToolName, SubscriptionSettings] = Field(default_factory=dict)
+    """Receivers by a name for the log and the dead letters."""
+    connect_timeout_s: Seconds = 5.0
+    """How long a receiver may take to accept a connection, in seconds."""
+    timeout_s: Seconds = 20.0
+    """How long it may take to answer in all, in seconds."""
+
+    def wants_progress(self) -> bool:
+        """Whether anybody is to be told of progress."""
+        chosen = [self.relay.types] if self.relay else []
+        return any("agent.progress" in types for types in (*chosen, *(s.types for s in self.subscriptions.values())))
+
+    def secrets(self) -> tuple[str, ...]:
+        """Values that no log may show."""
+        keys = [self.relay.secret] if self.relay else []
+        pairs: list[CallbackSettings | SubscriptionSettings] = [self.callbacks, *self.subscriptions.values()]
+        kept = (*keys, *(key for pair in pairs for key in (pair.secret, pair.previous_secret)))
+        return tuple(key.get_secret_value() for key in kept if key is not None)

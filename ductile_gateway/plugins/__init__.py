@@ -1,0 +1,1 @@
+"""Plugin folders run by the gateway itself, without a Ductile (plugin protocol v2)."""

@@ -1,0 +1,177 @@
+"""What one plugin call leaves on disk, so that it outlives the gateway that started it.
+
+The lock is the heart of it: the gateway takes it (flock) before the folder becomes visible, the process inherits it
+as its stdin and holds it until it is gone, however it dies. So a free lock says that nothing runs and nothing ever
+will from this start, without trusting process numbers, and a folder that is not there says that nothing was started.
+A file of `began` or `exit` counts only when it ends in a newline, so half-written is not written.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from ductile_gateway.calls.call import AlreadyStarted
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def read_boot_id() -> str:
+    """A text that changes when the machine restarts; where the system has none, one that changes with each call.
+
+    Without it every restart of the gateway looks like a power cut, so more calls end as unknown than need to.
+    """
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return str(uuid.uuid4())
+
+
+@dataclass(frozen=True, slots=True)
+class CallFolder:
+    """One start of one call. `request`, `stdout` and `stderr` are the plugin's streams, `work` its directory."""
+
+    path: Path
+
+    def exists(self) -> bool:
+        """Whether the call was started, or was about to be, and is not forgotten."""
+        return self.path.is_dir()
+
+    def running(self) -> bool:
+        """Whether the process that holds the lock lives, or the gateway that is about to start it."""
+        with contextlib.suppress(FileNotFoundError), (self.path / "lock").open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def group(self) -> int | None:
+        """The process group, once the plugin was about to be run. Only sure to be the plugin's while it is running."""
+        return self._number("began")
+
+    def exit_code(self) -> int | None:
+        """The plugin's exit code as the shell tells it, once it has ended."""
+        return self._number("exit")
+
+    def written(self) -> int:
+        """Bytes in the larger of stdout and stderr."""
+        return max(_size(self.path / "stdout"), _size(self.path / "stderr"))
+
+    def stdout(self, limit: int) -> bytes:
+        """At most `limit` bytes from the start."""
+        with contextlib.suppress(FileNotFoundError), (self.path / "stdout").open("rb") as stream:
+            return stream.read(limit)
+        return b""
+
+    def stderr(self, limit: int) -> bytes:
+        """At most `limit` bytes from the end."""
+        with contextlib.suppress(FileNotFoundError), (self.path / "stderr").open("rb") as stream:
+            stream.seek(max(0, _size(self.path / "stderr") - limit))
+            return stream.read(limit)
+        return b""
+
+    def origin(self) -> tuple[str, str]:
+        """Key and boot id of the start; empty texts where a power cut took them."""
+        try:
+            origin = json.loads((self.path / "origin.json").read_bytes())
+        except (OSError, ValueError):
+            return "", ""
+        return origin["key"], origin["boot_id"]
+
+    def discard(self) -> None:
+        """Gone in one step, whatever happens while its content is removed. A folder that is not there is fine."""
+        gone = self.path.with_name(f".gone-{uuid.uuid4().hex}")
+        with contextlib.suppress(FileNotFoundError):
+            self.path.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+
+    def _number(self, name: str) -> int | None:
+        with contextlib.suppress(FileNotFoundError):
+            digits, newline, _ = (self.path / name).read_bytes().partition(b"\n")
+            return int(digits) if newline and digits.isdigit() else None
+        return None
+
+
+class CallFolders:
+    """All calls of one gateway, below `root` on a local disk; one gateway at a time."""
+
+    def __init__(self, root: Path, *, boot_id: str) -> None:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._root = root
+        self._boot_id = boot_id
+        for path in root.glob(".*-*"):
+            # Left by a gateway that died between two steps; its process, if there ever was one, never saw it.
+            shutil.rmtree(path, ignore_errors=True)
+
+    def folder(self, key: str) -> CallFolder:
+        """Where the call of that key has its folder, there or not."""
+        return CallFolder(self._root / hashlib.sha256(key.encode()).hexdigest()[:40])
+
+    def same_boot(self, folder: CallFolder) -> bool:
+        """Whether the machine has not restarted since the call was started."""
+        return folder.origin()[1] == self._boot_id
+
+    def keys(self) -> Iterator[str]:
+        """The keys of all calls that were started and not forgotten."""
+        for path in self._root.glob("[!.]*"):
+            if key := CallFolder(path).origin()[0]:
+                yield key
+
+    @contextlib.contextmanager
+    def publish(self, key: str, request: bytes) -> Iterator[tuple[CallFolder, IO[bytes]]]:
+        """The new folder and its lock, held. Raises AlreadyStarted, or OSError, and then nothing is left of it: also
+        when the process cannot be started inside the context.
+
+        The folder's name is on disk before this returns, so that after a power cut a missing folder means that the
+        process was never started. Nothing else is waited for: what is missing beside it makes the call unknown.
+        """
+        folder = self.folder(key)
+        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self._root))
+        try:
+            (draft / "work").mkdir()
+            (draft / "request").write_bytes(request)
+            (draft / "origin.json").write_text(json.dumps({"key": key, "boot_id": self._boot_id}), encoding="utf-8")
+            with (draft / "lock").open("wb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                _appear(draft, folder, key=key)
+                try:
+                    _sync(self._root)
+                    yield folder, lock
+                except OSError:
+                    folder.discard()
+                    raise
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _appear(draft: Path, folder: CallFolder, *, key: str) -> None:
+    try:
+        draft.rename(folder.path)
+    except OSError:
+        if not folder.exists():
+            raise
+        raise AlreadyStarted(f"the call {key} was started before: resume it instead of running it again") from None
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

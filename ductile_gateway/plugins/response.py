@@ -1,0 +1,198 @@
+"""What a plugin process left behind, judged: the answer of Ductile plugin protocol v2, or what its absence means.
+
+Response: one JSON document on stdout, `{status: ok|error, result, error, retry, …}`, and beyond the protocol (extra
+fields are legal there) `output`, `artifacts` and `error_class`. The exit code is ignored beside a valid response,
+except that 78 means: never retry. Anything else on stdout is bad output, which Ductile retries, and so may we.
+"""
+
+import base64
+import binascii
+import json
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    RootModel,
+    StringConstraints,
+    ValidationError,
+)
+
+from ductile_gateway.calls.call import JobFacts, NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.calls.excerpts import STDERR_BYTES, end_of, masked
+
+NEVER_RETRY = 78
+CANNOT_START = (126, 127)
+"""What the shell tells of a program that is missing. A plugin that is a script may end so half-way, too."""
+
+TOLD_CLASSES = ("transient", "timeout", "invalid_arguments", "not_found", "tool_error", "configuration")
+MAX_MESSAGE = 4000
+MAX_QUOTE = 300
+
+Ending = Literal["ended", "overdue", "flooding"]
+"""How the process stopped: by itself, stopped at its deadline, or stopped because it wrote too much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """The facts on disk after the process is gone.
+
+    `began`: the plugin was about to be run. `same_boot`: the machine has not restarted since, so that what is missing
+    on disk did not happen. `stderr`: its end, for the message. `secrets`: texts that must not be quoted.
+    """
+
+    ending: Ending
+    began: bool
+    same_boot: bool
+    exit_code: int | None
+    stdout: bytes
+    stderr: bytes = b""
+    secrets: tuple[str, ...] = ()
+
+
+def _finite(output: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    json.dumps(output, allow_nan=False)
+    return output
+
+
+def _told(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    # The events on the bus take no NUL.
+    return text.replace("\0", "\ufffd")
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, defer_build=True)
+
+
+class _Artifact(_Answer):
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$")]
+    content_type: Annotated[
+        str, StringConstraints(pattern=r"^[A-Za-z0-9.+_-]+/[A-Za-z0-9.+_-]+(; ?charset=[A-Za-z0-9-]+)?$")
+    ]
+    text: str | None = None
+    base64: str | None = None
+
+    def produced(self) -> ProducedArtifact:
+        """The decoded artifact. Raises ValueError unless it has exactly one content."""
+        if (self.text is None) == (self.base64 is None):
+            raise ValueError(f"artifact {self.name}: give either text or base64")
+        content = self.text.encode() if self.text is not None else _decoded(self.name, self.base64 or "")
+        return ProducedArtifact(self.name, self.content_type, content)
+
+
+def _decoded(name: str, content: str) -> bytes:
+    try:
+        return base64.b64decode(content, validate=True)
+    except binascii.Error:
+        raise ValueError(f"artifact {name}: its base64 does not decode") from None
+
+
+class _Ok(_Answer):
+    status: Literal["ok"]
+    result: Annotated[str, AfterValidator(_told)]
+    output: Annotated[dict[str, JsonValue], AfterValidator(_finite)] = Field(default_factory=dict)
+    artifacts: tuple[_Artifact, ...] = ()
+
+    def outcome(self) -> ToolOutcome:
+        produced = tuple(artifact.produced() for artifact in self.artifacts)
+        if len({artifact.name for artifact in produced}) < len(produced):
+            raise ValueError("two artifacts have the same name")
+        return ToolOutcome("ok", text=self.result, output=self.output, artifacts=produced)
+
+
+class _Error(_Answer):
+    status: Literal["error"]
+    error: Annotated[str, AfterValidator(_told)]
+    retry: bool | None = None
+    error_class: JsonValue = None
+
+    def outcome(self) -> ToolOutcome:
+        error_class = self.error_class if self.error_class in TOLD_CLASSES else "tool_error"
+        return failed(str(error_class), self.error[:MAX_MESSAGE], retryable=self.retry is not False)
+
+
+class _Response(RootModel[Annotated[_Ok | _Error, Field(discriminator="status")]]):
+    pass
+
+
+def judge(remains: Remains) -> Verdict:
+    """The verdict on a call whose process is gone; an error with what the process said besides."""
+    verdict = _judged(remains)
+    if not isinstance(verdict, ToolOutcome) or verdict.status == "ok":
+        return verdict
+    said = end_of(masked(remains.stderr.decode(errors="replace"), remains.secrets), STDERR_BYTES)
+    return replace(verdict, job=JobFacts(exit_code=remains.exit_code, stderr=said))
+
+
+def _judged(remains: Remains) -> Verdict:
+    """The verdict on a call whose process is gone.
+
+    A complete response is believed even after a power cut: a JSON document that was cut short does not parse. Then
+    why we stopped it, then what can be told from the exit code; a start without an end is in doubt.
+    """
+    if remains.ending == "flooding":
+        return failed("bad_output", "the plugin wrote more than it may and was stopped", retryable=True)
+    if remains.exit_code is not None:
+        answered = _answered(remains.stdout, remains.exit_code)
+        if isinstance(answered, ToolOutcome):
+            return answered
+        if remains.ending == "ended" and remains.same_boot:
+            return _unanswered(remains, remains.exit_code, answered)
+    if remains.ending == "overdue":
+        return failed("timeout", "the plugin did not answer before its deadline and was stopped", retryable=True)
+    if not remains.began and remains.same_boot:
+        return NeverStarted()
+    return Unknown("the plugin was started, and it is not known whether and how it ended")
+
+
+def _answered(stdout: bytes, exit_code: int) -> ToolOutcome | str:
+    """The outcome on stdout, or what is wrong with it."""
+    if not stdout.strip():
+        return "wrote no response"
+    try:
+        outcome = _Response.model_validate_json(stdout).root.outcome()
+    except ValidationError as error:
+        return "wrote no valid response: " + "; ".join(_complaints(error))
+    except ValueError as error:
+        return f"wrote no valid response: {error}"
+    if outcome.status == "error" and exit_code == NEVER_RETRY:
+        return replace(outcome, error_class="configuration", retryable=False)
+    return outcome
+
+
+def _complaints(error: ValidationError) -> Iterable[str]:
+    # Neither the input nor the documentation's address: the plugin's output is not for messages.
+    for detail in error.errors(include_url=False, include_input=False, include_context=False)[:3]:
+        place = ".".join(str(part) for part in detail["loc"] if part not in ("ok", "error"))
+        yield f"{place}: {detail['msg']}" if place else detail["msg"]
+
+
+def _unanswered(remains: Remains, exit_code: int, complaint: str) -> ToolOutcome:
+    message = f"the plugin {complaint} ({_ended(exit_code)}){_quote(remains)}"
+    if exit_code == NEVER_RETRY:
+        return failed("configuration", message, retryable=False)
+    return failed("bad_output", message, retryable=exit_code not in CANNOT_START)
+
+
+def _ended(exit_code: int) -> str:
+    """As the shell tells it: above 128, the number of a signal is added."""
+    if exit_code > 128 and exit_code - 128 in set(signal.Signals):
+        return f"ended by {signal.Signals(exit_code - 128).name}"
+    return f"exit code {exit_code}"
+
+
+def _quote(remains: Remains) -> str:
+    lines = remains.stderr.decode(errors="replace").strip().splitlines()
+    if not lines:
+        return ""
+    line = masked(lines[-1], remains.secrets)
+    shown = "".join(character if character.isprintable() else "\ufffd" for character in line[:MAX_QUOTE])
+    return f"; its last words: {shown}"

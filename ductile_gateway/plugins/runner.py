@@ -1,0 +1,139 @@
+"""Plugin folders run by the gateway itself, without a Ductile: one process per call (plugin protocol v2).
+
+A call runs at most once, whatever happens to the gateway: `run` starts it under its key and refuses to start that key
+again; after a restart `resume` waits for the process that is still there, reads what it left, or says that it never
+started or that nobody can know. Plugins get no state here and their events go nowhere: that needs a Ductile.
+Run under systemd this needs KillMode=process, or stopping the service kills the plugins with it.
+"""
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from ductile_gateway.calls.call import NeverStarted, ToolCall, Verdict, failed
+from ductile_gateway.plugins.call_folder import CallFolder, CallFolders, read_boot_id
+from ductile_gateway.plugins.folders import InstalledPlugin
+from ductile_gateway.plugins.process import DEFAULT_LIMITS, Limits, attend, start
+from ductile_gateway.plugins.response import Ending, Remains, judge
+from ductile_gateway.ports import Check, passes
+
+STDERR_BYTES = 64 * 1024
+
+
+class LocalPlugins:
+    """Runs the given plugins; what a call leaves is below `state_dir` on a local disk until it is forgotten.
+
+    `environment` is all that a plugin sees of ours (`plugin_environment`). One gateway per `state_dir`.
+    """
+
+    def __init__(
+        self,
+        plugins: Mapping[str, InstalledPlugin],
+        *,
+        state_dir: Path,
+        environment: Mapping[str, str],
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._plugins = plugins
+        self._folders = CallFolders(state_dir / "calls", boot_id=read_boot_id())
+        self._environment = environment
+        self._limits = limits
+        self._children: set[subprocess.Popen[bytes]] = set()
+
+    async def run(self, call: ToolCall, check: Check = passes) -> Verdict:
+        """Run the call, once. Raises AlreadyStarted if its key was started before and not forgotten.
+
+        Cancelling leaves the process running, to be resumed. A missing plugin or command, a deadline that has passed
+        and a machine that cannot start the process are errors, with nothing started.
+        """
+        plugin = self._plugins.get(call.plugin)
+        if plugin is None or plugin.manifest.command(call.command) is None:
+            return failed(
+                "configuration", f"no plugin {call.plugin} with a command {call.command} is here", retryable=False
+            )
+        if call.deadline_at <= datetime.now(UTC):
+            return failed("expired", "the deadline had passed before the plugin was started", retryable=True)
+        await check()
+        try:
+            folder = await asyncio.to_thread(self._start, call, plugin)
+        except ValueError as error:
+            return failed("invalid_arguments", f"the payload is no JSON: {error}", retryable=False)
+        except OSError as error:
+            return failed("transient", f"the plugin could not be started: {error.strerror}", retryable=True)
+        return await self._conclude(folder, call)
+
+    async def resume(self, call: ToolCall) -> Verdict:
+        """The verdict on a call that may have been started before this gateway was.
+
+        NeverStarted: run it. Unknown: in doubt. Waits for a process that is still there until the call's deadline.
+        """
+        folder = self._folders.folder(call.key)
+        return await self._conclude(folder, call) if folder.exists() else NeverStarted()
+
+    async def forget(self, key: str) -> None:
+        """Remove what the call left, once its verdict is recorded elsewhere. A key that is not there is fine."""
+        await asyncio.to_thread(self._folders.folder(key).discard)
+
+    def remembered(self) -> frozenset[str]:
+        """The keys of all calls not forgotten. Some may be recorded already: a crash came before `forget`."""
+        return frozenset(self._folders.keys())
+
+    def _start(self, call: ToolCall, plugin: InstalledPlugin) -> CallFolder:
+        with self._folders.publish(call.key, _request(call, plugin.config)) as (folder, lock):
+            self._children.add(start(folder, plugin.entrypoint, lock=lock, environment=self._environment))
+        return folder
+
+    async def _conclude(self, folder: CallFolder, call: ToolCall) -> Verdict:
+        ending = await attend(folder, deadline_at=call.deadline_at, limits=self._limits)
+        self._bury()
+        verdict = await asyncio.to_thread(self._judge, folder, ending, plugin=call.plugin)
+        if isinstance(verdict, NeverStarted):
+            await asyncio.to_thread(folder.discard)
+        return verdict
+
+    def _bury(self) -> None:
+        for child in tuple(self._children):
+            if child.poll() is not None:
+                self._children.discard(child)
+
+    def _judge(self, folder: CallFolder, ending: Ending, *, plugin: str) -> Verdict:
+        installed = self._plugins.get(plugin)
+        return judge(
+            Remains(
+                ending,
+                began=folder.group() is not None,
+                same_boot=self._folders.same_boot(folder),
+                exit_code=folder.exit_code(),
+                stdout=folder.stdout(self._limits.output_bytes),
+                stderr=folder.stderr(STDERR_BYTES),
+                secrets=_secrets(installed.config) if installed else (),
+            )
+        )
+
+
+def _request(call: ToolCall, config: Mapping[str, JsonValue]) -> bytes:
+    """The request as Ductile writes it: `handle` gets the payload as an event that an API call triggered."""
+    request: dict[str, object] = {
+        "protocol": 2,
+        "job_id": call.key,
+        "command": call.command,
+        "config": dict(config),
+        "state": {},
+        "deadline_at": call.deadline_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+    }
+    if call.command == "handle":
+        zero = "0001-01-01T00:00:00Z"
+        request["event"] = {"type": "api.trigger", "payload": dict(call.payload), "timestamp": zero}
+    else:
+        request["payload"] = dict(call.payload)
+    return json.dumps(request, allow_nan=False).encode()
+
+
+def _secrets(config: Mapping[str, JsonValue]) -> tuple[str, ...]:
+    """Texts of the configuration, each of which may be a secret."""
+    return tuple(value for value in config.values() if isinstance(value, str))

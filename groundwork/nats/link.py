@@ -1,0 +1,307 @@
+"""The link to the bus: connect once, publish with an acknowledgement, tell without one, close.
+
+Rules: every publish carries a Nats-Msg-Id and is tried again under the same id, so that a repeated one changes nothing;
+where the stream says that it has the id already, what it has is looked at: somebody else's message must not keep ours
+from the bus. Nothing is buffered while disconnected; no subject or size leaves that would make the server close the
+connection, for the client would then stay closed. What it is not: a consumer (see pull_loop), or a way to create
+streams (topology).
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.js import JetStreamContext
+from nats.js.errors import NotFoundError
+
+from groundwork.nats.errors import BusError, BusFull, Misconfigured, NoSuchStream, Refused, TryAgain, Unreachable
+from groundwork.nats.pending_answers import PendingAnswers, no_answer
+from groundwork.nats.publishing import (
+    LARGEST_MESSAGE,
+    NoStream,
+    Published,
+    Stored,
+    check_message,
+    ids,
+    read_ack,
+    read_stored,
+)
+from groundwork.nats.settings import NatsSettings, client_options
+from groundwork.nats.watch import ConnectionWatch
+
+TRY_SECONDS = 2.0
+BUDGET_SECONDS = 15.0  # electing a new leader in a cluster takes 4 to 9 s
+LONGEST_PAUSE = 0.5
+UNSENT_BYTES = 8 * 1024 * 1024
+
+Guard = Callable[[], Awaitable[None]]
+
+CLOSED_FOR_GOOD = "NATS closed the connection for good ({reason}): restart the service"
+
+log = logging.getLogger(__name__)
+
+
+async def connect(settings: NatsSettings, *, timeout_s: float = 10.0) -> "NatsLink":
+    """A link to the first server that answers. From then on it reconnects by itself, for ever.
+
+    Raises Unreachable when none answers in time, Misconfigured when the login is refused or a file cannot be used.
+    """
+    answers, client = PendingAnswers(), Client()
+    watch = ConnectionWatch(answers)
+    options = client_options(settings)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await client.connect(**options, **watch.callbacks())
+            await answers.listen(client)
+            watch.logged_in()
+    except TimeoutError as error:
+        reason = watch.last_error or "no answer"
+        raise Unreachable(f"no NATS server at {settings.servers} within {timeout_s:g} s: {reason}") from error
+    except BusError as error:
+        raise Misconfigured(f"NATS at {settings.servers}: {error}") from error
+    except Exception as error:
+        kind = type(error).__name__  # the text may quote an address with its password, or a key
+        raise Misconfigured(f"the address or login for NATS at {settings.servers} cannot be used ({kind})") from error
+    finally:
+        if client.is_connecting or (client.is_connected and not watch.up.is_set()):  # given up half way
+            await _close(client, within_s=1.0)
+    return NatsLink(client, watch, answers, servers=settings.servers)
+
+
+class NatsLink:
+    """A connection that comes back by itself. Made by `connect`; for many tasks of one event loop."""
+
+    def __init__(self, client: Client, watch: ConnectionWatch, answers: PendingAnswers, *, servers: str) -> None:
+        self.servers = servers
+        """The addresses for people, without a login."""
+        self._client = client
+        self._watch = watch
+        self._answers = answers
+        self._guard: Guard = _nothing_to_ask
+        self.ids_taken = 0
+        """How often an id of ours was found on somebody else's message."""
+        self.succeeds = False
+        """Whether another process, which may only have been stopped, did before what is done by this link."""
+
+    def guard_by(self, guard: Guard) -> None:
+        """From now on nothing is published, told or acknowledged unless `guard` returns; what it raises is raised."""
+        self._guard = guard
+
+    async def permitted(self) -> None:
+        """For what is published past this link: raises what the guard raises."""
+        await self._guard()
+
+    async def fenced(self) -> bool:
+        """Whether nothing will ever leave by this link again, because the guard forbids it for good."""
+        with contextlib.suppress(TryAgain):
+            try:
+                await self._guard()
+            except Misconfigured:
+                return True
+        return False
+
+    @property
+    def connected(self) -> bool:
+        return self._client.is_connected
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was got back: what the server had been asked before is forgotten each time."""
+        return self._client.stats["reconnects"]
+
+    @property
+    def server_version(self) -> str:
+        version = self._client.connected_server_version
+        return f"{version.major}.{version.minor}.{version.patch}"
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes of headers and body together: what the server takes, and never more than LARGEST_MESSAGE."""
+        return min(self._client.max_payload, LARGEST_MESSAGE)
+
+    @property
+    def violation(self) -> str:
+        """The latest permission that the server denied, empty if none."""
+        return self._watch.violation
+
+    @property
+    def client(self) -> Client:
+        """The client itself, for what builds on it (NATS micro services)."""
+        return self._client
+
+    @property
+    def jetstream(self) -> JetStreamContext:
+        """The client's own calls for streams, consumers and buckets."""
+        return self._client.jetstream()
+
+    async def publish(
+        self,
+        subject: str,
+        body: bytes,
+        *,
+        msg_id: str,
+        headers: Mapping[str, str],
+        within_s: float = BUDGET_SECONDS,
+    ) -> Published:
+        """Store one message, trying again under the same `msg_id` while that can help and `within_s` lasts.
+
+        Where another message has the id it goes out under `msg_id#2`, `msg_id#3` and so on: an id is anybody's to take.
+        Raises Refused (not stored, nor ever will be), Misconfigured (no stream, no permission), BusFull or TryAgain
+        (not known to be stored: repeat it with the same id), Unreachable (the connection is closed for good). With a
+        Nats-Expected header, Refused with code 10071 may also mean that an earlier try of this very call was stored.
+        """
+        for name in ids(msg_id):
+            published = await self._publish(subject, body, {**headers, "Nats-Msg-Id": name}, within_s)
+            if not published.duplicate or await self._is_ours(published, subject, body):
+                return published
+            self.ids_taken += 1
+            log.warning("%s: message %s of %s has the id %s", subject, published.seq, published.stream, name)
+        raise Refused(f"{subject}: other messages have the id {msg_id} and all that would follow: find who took them")
+
+    async def stored(self, stream: str, seq: int) -> Stored | None:
+        """The message of the stream, as its leader has it; None where it is gone. Raises TryAgain, Misconfigured."""
+        question = f"$JS.API.STREAM.MSG.GET.{stream}"
+        return read_stored(await self._ask(question, json.dumps({"seq": seq}).encode(), {}, TRY_SECONDS), question)
+
+    async def swap(self, subject: str, body: bytes, *, after: int) -> int:
+        """Store one message if the newest of its subject has the sequence `after`, 0 for none; returns its own.
+
+        Tried once, and whatever the guard says. Raises Refused with code 10071 if it is another, also where an earlier
+        try of the same was stored; TryAgain if it is not known to be stored.
+        """
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(after)}
+        check_message(subject, body, headers, limit=self.max_payload)
+        return read_ack(await self._ask(subject, body, headers, TRY_SECONDS), subject).seq
+
+    async def tell(self, subject: str, body: bytes, *, msg_id: str, headers: Mapping[str, str]) -> bool:
+        """Send an event that can be made again; no answer is awaited. False if it was not sent. Raises Refused."""
+        named = {**headers, "Nats-Msg-Id": msg_id}
+        check_message(subject, body, named, limit=self.max_payload)
+        return await self.send(subject, body, headers=named)
+
+    async def send(self, subject: str, body: bytes, *, reply: str = "", headers: dict[str, str] | None = None) -> bool:
+        """Send to a subject that the server gave us, without checks. False if disconnected or the socket is stuck, and
+        while the guard forbids it."""
+        if self._client.pending_data_size > UNSENT_BYTES:
+            return False
+        try:
+            await self._guard()
+            await self._put(subject, body, reply, headers)
+        except (TryAgain, Unreachable, Misconfigured):
+            return False
+        return True
+
+    async def request(self, subject: str, body: bytes, *, timeout_s: float = 5.0) -> bytes:
+        """Ask a service, such as JetStream's API. Raises TryAgain when no answer comes.
+
+        Not by the client's own request, whose timed wait may lose a cancel that comes with the answer (Python 3.11):
+        whoever asks in a loop would then never end.
+        """
+        try:
+            answer = await self._ask(subject, body, {}, timeout_s)
+        except BusError as error:
+            raise TryAgain(f"{subject}: {error}") from error
+        if answer.headers and answer.headers.get("Status") == "503":
+            raise TryAgain(f"{subject}: nobody is there to answer")
+        return answer.data
+
+    async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
+        """Core NATS, without an acknowledgement. The callback has to return soon: it holds up those behind it."""
+        return await self._client.subscribe(subject, cb=callback)
+
+    def new_inbox(self) -> str:
+        return self._client.new_inbox()
+
+    async def until_lost(self) -> None:
+        """Wait for the end: returns when we closed the link, raises Unreachable when the client gave up for good."""
+        await self._watch.closed.wait()
+        if not self._watch.closing:
+            raise Unreachable(CLOSED_FOR_GOOD.format(reason=self._watch.last_error))
+
+    async def close(self, *, within_s: float = 3.0) -> None:
+        """Send what is still to be sent, then close. Never drains: that can wait half a minute for nothing."""
+        self._watch.closing = True
+        if self.connected:
+            with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+                await asyncio.wait_for(self._client.flush(), within_s)
+        await _close(self._client, within_s=within_s)
+
+    async def _publish(self, subject: str, body: bytes, headers: dict[str, str], within_s: float) -> Published:
+        check_message(subject, body, headers, limit=self.max_payload)
+        deadline = asyncio.get_running_loop().time() + within_s
+        attempt = 1
+        while True:
+            try:
+                await self._guard()
+                return read_ack(await self._ask(subject, body, headers, min(within_s, TRY_SECONDS)), subject)
+            except TryAgain as error:
+                await self._before_next_try(subject, error, attempt=attempt, deadline=deadline)
+                attempt += 1
+
+    async def _is_ours(self, published: Published, subject: str, body: bytes) -> bool:
+        try:
+            return await self.stored(published.stream, published.seq) == Stored(subject, body)
+        except Misconfigured as error:  # this login may not look: all that is left is to believe it
+            log.warning("%s: a duplicate was not looked at: %s", subject, error)
+            return True
+
+    async def _ask(self, subject: str, body: bytes, headers: dict[str, str], patience_s: float) -> Msg:
+        address, answer = self._answers.open(subject)
+        alarm = asyncio.get_running_loop().call_later(patience_s, no_answer, answer)
+        try:
+            await self._put(subject, body, address, headers)
+            return await answer
+        finally:
+            alarm.cancel()
+            self._answers.close(address)
+
+    async def _put(self, subject: str, body: bytes, reply: str, headers: dict[str, str] | None) -> None:
+        try:
+            await self._client.publish(subject, body, reply=reply, headers=headers)
+        except nats.errors.OutboundBufferLimitError as error:
+            raise TryAgain("not connected to NATS") from error
+        except nats.errors.ConnectionClosedError as error:
+            raise Unreachable(CLOSED_FOR_GOOD.format(reason=self._watch.last_error)) from error
+        except (nats.errors.Error, UnicodeError) as error:
+            raise Refused(f"not a message for {subject}: {error}") from error
+
+    async def _before_next_try(self, subject: str, error: TryAgain, *, attempt: int, deadline: float) -> None:
+        left = deadline - asyncio.get_running_loop().time()
+        if left <= 0:
+            raise self._not_stored(subject, error) from error
+        if isinstance(error, NoStream) and attempt == 1:
+            await self._check_that_a_stream_takes(subject)
+        await asyncio.sleep(min(left, LONGEST_PAUSE, 0.05 * attempt))
+        if not self.connected:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, LONGEST_PAUSE)):
+                    await self._watch.up.wait()
+
+    async def _check_that_a_stream_takes(self, subject: str) -> None:
+        """Raises Misconfigured if the server knows of none; if it cannot tell, one may be on its way back."""
+        try:
+            await asyncio.wait_for(self.jetstream.find_stream_name_by_subject(subject), TRY_SECONDS)
+        except NotFoundError as error:
+            raise NoSuchStream(f"no stream takes {subject}: create the streams first") from error
+        except (nats.errors.Error, OSError, TimeoutError):
+            return
+
+    def _not_stored(self, subject: str, error: TryAgain) -> TryAgain:
+        kind = BusFull if isinstance(error, BusFull) else TryAgain
+        denied = f" The server denied: {self.violation}." if self.violation else ""
+        return kind(f"{subject} is not known to be stored: {error}.{denied} Repeat it with the same id")
+
+
+async def _nothing_to_ask() -> None:
+    return
+
+
+async def _close(client: Client, *, within_s: float) -> None:
+    with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+        await asyncio.wait_for(client.close(), within_s)

@@ -1,0 +1,124 @@
+"""What may leave as a message, and what JetStream's answer to it means. Pure: nothing is sent from here.
+
+A subject or size that the server does not take makes it close the connection, and the client then never comes back:
+so both are checked before they reach it.
+"""
+
+import base64
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nats.aio.msg import Msg
+
+from groundwork.nats.errors import BusError, BusFull, Refused, TryAgain
+
+MAX_SUBJECT = 255
+LARGEST_MESSAGE = 1024 * 1024
+"""Headers and body together, in bytes: nats-server's default, and ours where a server takes more."""
+HEADER_BLOCK_BYTES = len(b"NATS/1.0\r\n\r\n")
+HEADER_LINE_BYTES = len(b": \r\n")
+
+# Tokens of printable ASCII without wildcards, separated by single dots.
+_SUBJECT = re.compile(r"[!-)+-\-/-=?-~]+(?:\.[!-)+-\-/-=?-~]+)*")
+
+# JetStream's error codes (server/errors.json of nats-server): limits of the account, the server, its memory, its disk,
+# and of the stream itself.
+MOST_IDS = 20
+"""How many ids in a row a message is tried under before somebody is taken to be squatting on them."""
+
+FULL = {10002, 10023, 10028, 10047, 10077}
+# The same id is being stored at this moment; too many requests. So is every error of class 5xx.
+_TRANSIENT = {10158, 10167}
+_NO_MESSAGE = 10037
+
+
+class NoStream(TryAgain):
+    """Nobody answered: no stream takes the subject, or its leader is just being elected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Stored at `seq` of `stream`; `duplicate`: the same id had been stored there before."""
+
+    stream: str
+    seq: int
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A message as its stream keeps it."""
+
+    subject: str
+    body: bytes
+
+
+def ids(msg_id: str) -> Iterator[str]:
+    """The ids to publish a message under, should somebody else's message have the first ones: `a`, `a#2`, `a#3`, …"""
+    return itertools.chain([msg_id], (f"{msg_id}#{number}" for number in range(2, MOST_IDS + 1)))
+
+
+def check_message(subject: str, body: bytes, headers: Mapping[str, str], *, limit: int) -> None:
+    """Raises Refused. `limit` is what the server takes of headers and body together, in bytes."""
+    if len(subject) > MAX_SUBJECT or not _SUBJECT.fullmatch(subject):
+        raise Refused(
+            f"not a subject to publish to: {subject[:80]!r} ({len(subject)} characters). It has to be at most"
+            f" {MAX_SUBJECT} printable ASCII characters in tokens separated by dots, without wildcards"
+        )
+    # Characters are at most four bytes: only what comes near the limit is worth encoding.
+    characters = sum(len(name) + len(value) for name, value in headers.items())
+    if len(body) + 4 * (characters + len(headers) + 3) > limit:
+        _check_size(subject, body, headers, limit=limit)
+
+
+def _check_size(subject: str, body: bytes, headers: Mapping[str, str], *, limit: int) -> None:
+    lines = sum(
+        len(f"{name}{value}".encode(errors="surrogatepass")) + HEADER_LINE_BYTES for name, value in headers.items()
+    )
+    size = len(body) + lines + HEADER_BLOCK_BYTES
+    if size > limit:
+        raise Refused(
+            f"a message to {subject} has {size} bytes with its headers, and {limit} are the most that it may have:"
+            " store the content as an artifact and send its reference"
+        )
+
+
+def read_ack(answer: Msg, subject: str) -> Published:
+    """What the stream answered to a publish. Raises NoStream, BusFull, TryAgain or Refused."""
+    if answer.headers and answer.headers.get("Status") == "503":
+        raise NoStream(f"no stream answered for {subject}")
+    try:
+        fields = json.loads(answer.data)
+        if "error" in fields:
+            raise _error(fields["error"], subject)
+        return Published(fields["stream"], fields["seq"], fields.get("duplicate", False))
+    except (ValueError, KeyError, TypeError) as error:
+        raise Refused(f"the answer to a message on {subject} did not come from a stream") from error
+
+
+def read_stored(answer: Msg, what: str) -> Stored | None:
+    """What JetStream answered to STREAM.MSG.GET; None where the stream has no such message. Raises as `read_ack`."""
+    try:
+        fields = json.loads(answer.data)
+        if "error" in fields:
+            if fields["error"].get("err_code") == _NO_MESSAGE:
+                return None
+            raise _error(fields["error"], what)
+        message = fields["message"]
+        return Stored(message["subject"], base64.b64decode(message.get("data", "")))
+    except (ValueError, KeyError, TypeError) as error:
+        raise TryAgain(f"{what}: the answer did not come from JetStream") from error
+
+
+def _error(error: Mapping[str, Any], subject: str) -> BusError:
+    code = error.get("err_code", 0)
+    text = f"{subject}: {error.get('description')} (JetStream error {code})"
+    if code in FULL:
+        return BusFull(f"{text}. Make room: raise the stream's limits or free disk space")
+    if code in _TRANSIENT or error.get("code", 0) >= 500:
+        return TryAgain(text)
+    return Refused(text, code=code)

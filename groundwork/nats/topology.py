@@ -1,0 +1,244 @@
+"""Streams, consumers and buckets that should exist: compared with what does, and created where missing.
+
+What exists with another configuration is never changed: it becomes a finding, for a person to decide. Only the
+settings that a specification names are compared. They have the names and units (seconds, bytes) of nats.js.api's
+StreamConfig and ConsumerConfig; enumerations are given as their strings.
+"""
+
+import json
+import shlex
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import nats.errors
+from nats.js.api import ConsumerConfig, ConsumerInfo, StreamConfig, StreamInfo
+from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
+
+from groundwork.nats.errors import BusFull, Misconfigured, TryAgain
+from groundwork.nats.link import NatsLink
+
+T = TypeVar("T")
+
+_OPTIONS = {
+    "subjects": "subjects",
+    "discard": "discard",
+    "max_age": "max-age",
+    "max_bytes": "max-bytes",
+    "duplicate_window": "dupe-window",
+    "num_replicas": "replicas",
+    "deny_delete": "deny-delete",
+    "allow_direct": "allow-direct",
+    "filter_subjects": "filter",
+    "ack_wait": "wait",
+    "max_ack_pending": "max-pending",
+    "max_deliver": "max-deliver",
+}
+"""How the nats command line tool calls what it can change of a stream or a consumer."""
+_SECONDS = frozenset({"max_age", "duplicate_window", "ack_wait"})
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """A stream and its settings: `StreamSpec("ORDERS", {"subjects": ["orders.>"], "max_age": 86400.0})`."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+    @property
+    def what(self) -> str:
+        return f"stream {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSpec:
+    """A durable pull consumer with explicit acknowledgement."""
+
+    stream: str
+    name: str
+    settings: Mapping[str, Any]
+
+    @property
+    def what(self) -> str:
+        return f"consumer {self.name} of stream {self.stream}"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSpec:
+    """A bucket of the object store (NATS ADR-20): a stream with a fixed name, fixed subjects and these settings."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+    def as_stream(self) -> StreamSpec:
+        fixed = {
+            "subjects": [f"$O.{self.name}.C.>", f"$O.{self.name}.M.>"],
+            "discard": "new",
+            "allow_rollup_hdrs": True,
+            "allow_direct": True,
+        }
+        return StreamSpec(f"OBJ_{self.name}", {**self.settings, **fixed})
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValueSpec:
+    """A bucket of keys and values (NATS ADR-8), of which it keeps the newest."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+    def as_stream(self) -> StreamSpec:
+        fixed = {
+            "subjects": [f"$KV.{self.name}.>"],
+            "max_msgs_per_subject": 1,
+            "discard": "new",
+            "deny_delete": True,
+            "allow_rollup_hdrs": True,
+            "allow_direct": True,
+        }
+        return StreamSpec(f"KV_{self.name}", {**self.settings, **fixed})
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    streams: tuple[StreamSpec, ...] = ()
+    consumers: tuple[ConsumerSpec, ...] = ()
+    buckets: tuple[BucketSpec | KeyValueSpec, ...] = ()
+
+    def all_streams(self) -> tuple[StreamSpec, ...]:
+        return (*self.streams, *(bucket.as_stream() for bucket in self.buckets))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as specified (`missing`, `differs`), or that was made so now (`created`)."""
+
+    kind: Literal["missing", "differs", "created"]
+    what: str
+    field: str = ""
+    expected: str = ""
+    actual: str = ""
+    remedy: str = ""
+
+
+async def check_topology(link: NatsLink, topology: Topology) -> list[Finding]:
+    """What is missing or differs. Changes nothing. Raises Misconfigured or TryAgain when the server cannot be asked."""
+    return await _visit(link, topology, create=False)
+
+
+async def create_missing(link: NatsLink, topology: Topology) -> list[Finding]:
+    """Create what is missing. The findings tell what was created and what differs, which is left as it is."""
+    return await _visit(link, topology, create=True)
+
+
+async def _visit(link: NatsLink, topology: Topology, *, create: bool) -> list[Finding]:
+    findings: list[Finding] = []
+    for stream in topology.all_streams():
+        findings += await _visit_stream(link, stream, create=create)
+    for consumer in topology.consumers:
+        findings += await _visit_consumer(link, consumer, create=create)
+    return findings
+
+
+async def _visit_stream(link: NatsLink, spec: StreamSpec, *, create: bool) -> list[Finding]:
+    info: StreamInfo | None = await _found(link, spec.what, link.jetstream.stream_info(spec.name))
+    if info is not None:
+        return _differences(spec.what, spec.settings, info.config, f"nats stream edit {spec.name}")
+    if not create:
+        return [_missing(spec.what)]
+    config = StreamConfig(name=spec.name, **spec.settings)
+    await asked(link, spec.what, link.jetstream.add_stream(config))
+    return [Finding("created", spec.what)]
+
+
+async def _visit_consumer(link: NatsLink, spec: ConsumerSpec, *, create: bool) -> list[Finding]:
+    looking = link.jetstream.consumer_info(spec.stream, spec.name)
+    info: ConsumerInfo | None = await _found(link, spec.what, looking)
+    if info is not None:
+        return _differences(spec.what, spec.settings, info.config, f"nats consumer edit {spec.stream} {spec.name}")
+    if not create:
+        return [_missing(spec.what)]
+    await asked(link, spec.what, _create_consumer(link, spec))
+    return [Finding("created", spec.what)]
+
+
+async def _create_consumer(link: NatsLink, spec: ConsumerSpec) -> None:
+    """With the action `create`, which fails where the client's add_consumer would silently change a consumer."""
+    config = ConsumerConfig(name=spec.name, durable_name=spec.name, **spec.settings)
+    request = {"stream_name": spec.stream, "config": config.as_dict(), "action": "create"}
+    subject = f"$JS.API.CONSUMER.CREATE.{spec.stream}.{spec.name}"
+    answer = json.loads(await link.request(subject, json.dumps(request).encode()))
+    if "error" in answer:
+        raise APIError(**answer["error"])
+
+
+async def _found(link: NatsLink, what: str, looking: Awaitable[T]) -> T | None:
+    try:
+        return await asked(link, what, looking)
+    except NotFoundError:
+        return None
+
+
+NO_ROOM = frozenset({10002, 10023, 10028, 10047})
+"""JetStream's errors where the server, or the account, has not the room that a stream is to have."""
+
+
+async def asked(link: NatsLink, what: str, answer: Awaitable[T]) -> T:
+    """JetStream's answer to a question about `what`. Raises NotFoundError, Misconfigured and TryAgain."""
+    try:
+        return await answer
+    except NotFoundError:
+        raise
+    except ServiceUnavailableError as error:
+        raise Misconfigured(f"{what}: JetStream does not answer. Is it enabled on the server?") from error
+    except APIError as error:
+        if error.err_code in NO_ROOM:
+            raise BusFull(f"{what}: {error.description} (JetStream error {error.err_code})") from error
+        text = f"{what}: {error.description} (JetStream error {error.err_code}). Correct its settings or the server's"
+        raise Misconfigured(text) from error
+    except (nats.errors.Error, TryAgain) as error:  # a denied request is not answered at all
+        if link.violation:
+            raise Misconfigured(f"{what}: {link.violation}. Give this user the permission") from error
+        raise TryAgain(f"{what}: {error}") from error
+
+
+def _missing(what: str) -> Finding:
+    return Finding("missing", what, remedy="run the setup, which creates what is missing")
+
+
+def _differences(what: str, settings: Mapping[str, Any], config: object, remedy: str) -> list[Finding]:
+    found = [(field, value, getattr(config, field)) for field, value in settings.items()]
+    return [
+        Finding(
+            "differs",
+            what,
+            field,
+            _shown(expected),
+            _shown(actual),
+            f"either configure {field} likewise, or: {remedy}{_option(field, expected)}",
+        )
+        for field, expected, actual in found
+        if _comparable(expected) != _comparable(actual)
+    ]
+
+
+def _option(field: str, expected: object) -> str:
+    """What to add to the command, for a shell; nothing for what it cannot change."""
+    if field not in _OPTIONS:
+        return ""
+    if isinstance(expected, bool):
+        return f" --{'' if expected else 'no-'}{_OPTIONS[field]}"
+    values = expected if isinstance(expected, list | tuple) else [expected]
+    unit = "s" if field in _SECONDS else ""
+    return "".join(f" --{_OPTIONS[field]}={shlex.quote(f'{_shown(value)}{unit}')}" for value in values)
+
+
+def _comparable(value: object) -> object:
+    """The server may order lists as it likes, and leaves out what is false or empty."""
+    if isinstance(value, list | tuple):
+        return sorted(map(str, value)) or None
+    return value or None
+
+
+def _shown(value: object) -> str:
+    return str(getattr(value, "value", value))

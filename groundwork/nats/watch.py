@@ -1,0 +1,80 @@
+"""What the NATS client reports about its connection, as a few facts and one log line per change.
+
+While a server is away the client reports the same failure four times a second: a text is logged again only after
+something else was. Tracebacks are never logged. This file does not speak to the server itself.
+"""
+
+import asyncio
+import logging
+import re
+from typing import Any
+
+from groundwork.nats.errors import BusError, Misconfigured, TryAgain, Unreachable
+from groundwork.nats.pending_answers import PendingAnswers
+
+_PUBLISH_DENIED = re.compile(r'permissions violation for publish to "(.+)"')
+
+log = logging.getLogger(__name__)
+
+
+class ConnectionWatch:
+    """The callbacks of one client. `answers` are failed as soon as it is known that they cannot come."""
+
+    def __init__(self, answers: PendingAnswers) -> None:
+        self._answers = answers
+        self._last_logged = ""
+        self._logged_in = False
+        self.closing = False  # by ourselves
+        self.up = asyncio.Event()
+        self.closed = asyncio.Event()
+        self.last_error = ""
+        self.violation = ""  # the latest denied permission, in lower case as the client hands it on
+
+    def callbacks(self) -> dict[str, Any]:
+        """As options of the client."""
+        return {
+            "error_cb": self._on_error,
+            "disconnected_cb": self._on_disconnect,
+            "reconnected_cb": self._on_reconnect,
+            "closed_cb": self._on_close,
+        }
+
+    def logged_in(self) -> None:
+        """The first connect has succeeded: from now on the client reconnects by itself."""
+        self._logged_in = True
+        self.up.set()
+
+    async def _on_error(self, error: Exception) -> None:
+        self.last_error = str(error) or type(error).__name__
+        if "permissions violation" in self.last_error:
+            self._note_violation(self.last_error.removeprefix("nats: "))
+        # Raised from here it ends the client's first attempt to connect, which would go on for ever.
+        if "authorization violation" in self.last_error.lower() and not self._logged_in:
+            raise Misconfigured("the login is refused. Check user, password, token, nkey or credentials")
+        if self.last_error != self._last_logged:
+            self._last_logged = self.last_error
+            log.warning("NATS: %s", self.last_error)
+
+    def _note_violation(self, violation: str) -> None:
+        self.violation = violation
+        if denied := _PUBLISH_DENIED.search(violation):
+            error = Misconfigured(f"NATS denies us this subject: {violation}. Give this user the permission")
+            self._answers.fail(error, subject=denied[1])
+
+    async def _on_disconnect(self) -> None:
+        if self.up.is_set() and not self.closing:
+            log.warning("NATS: connection lost, trying to get it back")
+        self._lost(TryAgain("the connection to NATS was lost before the answer came"))
+
+    async def _on_reconnect(self) -> None:
+        self.up.set()
+        self._last_logged = ""
+        log.info("NATS: connected again")
+
+    async def _on_close(self) -> None:
+        self.closed.set()
+        self._lost(Unreachable("the connection to NATS is closed for good: restart the service"))
+
+    def _lost(self, error: BusError) -> None:
+        self.up.clear()
+        self._answers.fail(error)

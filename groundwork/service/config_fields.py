@@ -1,0 +1,133 @@
+"""Raw settings against the fields of a pydantic model: secrets from files, JSON from the environment, unknown keys.
+
+Unknown keys are refused at every depth, whatever the `extra` of the models says.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr, ValidationError
+
+from groundwork.service.config_problems import Keys, Problems
+from groundwork.service.secret import UNFIT, fault_of
+
+M = TypeVar("M", bound=BaseModel)
+
+_CONTAINERS = (list, tuple, set, frozenset, Mapping)
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """One reading of settings whose keys begin at `root`, overridden by variables that begin with `env_prefix`."""
+
+    problems: Problems
+    root: Keys
+    env_prefix: str
+    secrets: set[Keys] = field(default_factory=set)
+
+    def validated(self, model: type[M], raw: Mapping[str, Any]) -> M | None:
+        """The settings; None if there are problems, which are then reported."""
+        resolved = self._resolved(raw, model, self.root)
+        try:
+            return model.model_validate(resolved)
+        except ValidationError as error:
+            for one in error.errors(include_url=False, include_input=False, include_context=False):
+                keys = (*self.root, *map(str, one["loc"]))
+                self.problems.report(keys, self._text(keys, one["type"], one["msg"]))
+        return None
+
+    def _text(self, keys: Keys, kind: str, message: str) -> str:
+        if kind == "missing":
+            variable = self.env_prefix + "__".join(keys[len(self.root) :]).upper()
+            return f"required; set it here or as {variable} in the environment"
+        # The words of a validator of our own could quote the secret; those of pydantic do not, but are not told apart.
+        return f"not accepted ({kind})" if keys in self.secrets and kind != UNFIT else message
+
+    def _resolved(self, node: Any, annotation: Any, keys: Keys) -> Any:
+        kinds = list(_kinds(annotation))
+        if SecretStr in kinds:
+            self._take_secret(node, keys)
+        elif isinstance(node, str) and keys in self.problems.origins:
+            node = self._from_environment(node, kinds, keys)
+        if isinstance(node, dict) and (fields := _fields(kinds)):
+            return self._known(node, fields, keys)
+        if isinstance(node, dict):
+            return {key: self._resolved(value, _item(kinds), (*keys, key)) for key, value in node.items()}
+        if isinstance(node, list):
+            return [self._resolved(value, _item(kinds), (*keys, str(index))) for index, value in enumerate(node)]
+        return node
+
+    def _from_environment(self, text: str, kinds: list[Any], keys: Keys) -> Any:
+        if str in kinds or not any(map(_is_container, kinds)):
+            return text
+        try:
+            return json.loads(text)
+        except ValueError:
+            self.problems.report(keys, 'write a list or mapping as JSON here, as in ["a", "b"] or {"a": 1}')
+            return text
+
+    def _known(self, node: dict[str, Any], fields: dict[str, Any], keys: Keys) -> dict[str, Any]:
+        known: dict[str, Any] = {}
+        for key, value in node.items():
+            name = key.removesuffix("_file")
+            if key in fields:
+                known[key] = self._resolved(value, fields[key], (*keys, key))
+            elif name not in fields or SecretStr not in _kinds(fields[name]):
+                self.problems.report_unknown((*keys, key), fields)
+            elif name in node:
+                self.problems.report(
+                    (*keys, name), f"also given by {self.problems.place((*keys, key))}; keep one of them"
+                )
+            else:
+                known[name] = self._secret(value, (*keys, name), written_as=key)
+        return known
+
+    def _take_secret(self, secret: Any, keys: Keys) -> None:
+        self.secrets.add(keys)
+        if isinstance(secret, str) and (fault := fault_of(secret)):
+            self.problems.report(keys, fault)
+
+    def _secret(self, file: Any, keys: Keys, *, written_as: str) -> str:
+        self.secrets.add(keys)
+        try:
+            secret = Path(file).read_text(encoding="utf-8").strip()
+            problem = fault_of(secret)
+        except (OSError, TypeError, ValueError) as error:
+            secret, problem = "", f"cannot read a secret there ({type(error).__name__}); name a readable text file"
+        if problem:
+            self.problems.report(keys, problem, written_as=written_as)
+        return secret
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """The alternatives of a type: `SecretStr | None` has two."""
+    if get_origin(annotation) in (Union, UnionType):
+        for alternative in get_args(annotation):
+            yield from _kinds(alternative)
+    elif get_origin(annotation) is Annotated:
+        yield from _kinds(get_args(annotation)[0])
+    else:
+        yield annotation
+
+
+def _fields(kinds: list[Any]) -> dict[str, Any]:
+    """Field types by name, of all models among the alternatives."""
+    models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    return {name: info.annotation for model in models for name, info in model.model_fields.items()}
+
+
+def _is_container(kind: Any) -> bool:
+    origin = get_origin(kind) or kind
+    return isinstance(origin, type) and issubclass(origin, _CONTAINERS)
+
+
+def _item(kinds: list[Any]) -> Any:
+    """The type of the values in a list or mapping."""
+    for kind in filter(_is_container, kinds):
+        arguments = [argument for argument in get_args(kind) if argument is not Ellipsis]
+        return arguments[-1] if arguments else Any
+    return Any

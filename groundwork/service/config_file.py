@@ -1,0 +1,143 @@
+"""Settings of one service: a YAML file, overridden by the environment, checked by a pydantic model.
+
+- A service reads its own top-level section; keys of the shared section `nats:` fill those missing in its own `nats`.
+- `${VAR}` and `${VAR:-default}` stand for environment variables, after parsing: a value cannot add keys. `$${` is `${`.
+- `PREFIX_HTTP__PORT=1` overrides `http: {port: …}`; a list or mapping is written there as JSON.
+- A secret may come from a file: `token_file: /run/secrets/x` for a SecretStr field `token`, or `PREFIX_…_FILE`.
+- A secret that is empty or soon guessed is refused, wherever it comes from (secret.py).
+- All problems are told at once, each with its place; no value is ever shown, because any could hold a secret.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from groundwork.service.config_fields import Fields
+from groundwork.service.config_problems import Keys, Misconfigured, Problems
+from groundwork.service.strict_yaml import NotYaml, parse
+
+M = TypeVar("M", bound=BaseModel)
+
+SHARED_SECTION = "nats"
+
+_VARIABLE = re.compile(r"(\$?)\$\{([^}]*)\}")
+
+
+def load(
+    model: type[M],
+    *,
+    path: Path | None,
+    section: str | None,
+    env_prefix: str,
+    environ: Mapping[str, str],
+    other_sections: Collection[str] = (),
+) -> M:
+    """The settings as a `model`; raises Misconfigured with all problems.
+
+    `path`: None for no file. `section`: None if the whole file is this model's. `other_sections`: top-level sections
+    that belong to other programs; any further one is an unknown key, as is a variable with the prefix and no field.
+    """
+    root = (section,) if section else ()
+    problems = Problems(str(path or "environment"))
+    reading = _Reading(problems, root, env_prefix, environ)
+    raw = reading.mapping(_parsed(path) if path else None, ())
+    if section:
+        reading.refuse_unknown(raw, {section, SHARED_SECTION, *other_sections})
+        raw = reading.own_section(raw, shares=SHARED_SECTION in model.model_fields)
+    raw = reading.interpolated(raw, root)
+    reading.override(raw)
+    settings = Fields(problems, root, env_prefix).validated(model, raw)
+    if settings is None or problems.found:
+        raise Misconfigured(problems.found.values())
+    return settings
+
+
+def secret_at(path: Path, keys: Keys, environ: Mapping[str, str]) -> str:
+    """A secret in another program's section of the file, also where it is in a file of its own; empty for none."""
+    *parents, last = keys
+    node = _parsed(path)
+    for key in parents:
+        node = node.get(key) if isinstance(node, dict) else None
+    given = _Reading(Problems(str(path)), (), "", environ).interpolated(node, ()) if isinstance(node, dict) else {}
+    try:
+        return str(given.get(last) or Path(given[f"{last}_file"]).read_text(encoding="utf-8").strip())
+    except (KeyError, OSError, TypeError, ValueError):
+        return ""
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror}); name a readable file"
+    except UnicodeDecodeError:
+        problem = "is not UTF-8; save it as UTF-8"
+    except NotYaml as error:
+        problem = str(error)
+    raise Misconfigured([f"{path}: {problem}"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    problems: Problems
+    root: Keys
+    env_prefix: str
+    environ: Mapping[str, str]
+
+    def mapping(self, node: Any, keys: Keys) -> dict[str, Any]:
+        """An absent or empty section is one without settings."""
+        if not isinstance(node, dict | None):
+            raise Misconfigured([f"{self.problems.place(keys)}: expected settings as `key: value` lines"])
+        return {str(key): value for key, value in (node or {}).items()}
+
+    def refuse_unknown(self, document: dict[str, Any], known: Collection[str]) -> None:
+        for key in document:
+            if key not in known:
+                self.problems.report_unknown((key,), known)
+
+    def own_section(self, document: dict[str, Any], *, shares: bool) -> dict[str, Any]:
+        own = self.mapping(document.get(*self.root), self.root)
+        if not shares:
+            return own
+        inner = (*self.root, SHARED_SECTION)
+        shared = self.mapping(document.get(SHARED_SECTION), (SHARED_SECTION,))
+        nearer = self.mapping(own.get(SHARED_SECTION), inner)
+        for key in shared.keys() - nearer.keys():
+            self.problems.origins[*inner, key] = self.problems.place((SHARED_SECTION, key))
+        return own | {SHARED_SECTION: shared | nearer}
+
+    def interpolated(self, node: Any, keys: Keys) -> Any:
+        """A copy with all variables replaced and all keys as text."""
+        if isinstance(node, dict):
+            return {str(key): self.interpolated(value, (*keys, str(key))) for key, value in node.items()}
+        if isinstance(node, list):
+            return [self.interpolated(value, (*keys, str(index))) for index, value in enumerate(node)]
+        if isinstance(node, str):
+            return _VARIABLE.sub(lambda found: self.variable(found, keys), node)
+        return node
+
+    def variable(self, found: re.Match[str], keys: Keys) -> str:
+        name, has_default, default = found[2].partition(":-")
+        if found[1]:
+            return found[0][1:]
+        if not name.isidentifier():
+            self.problems.report(keys, "write ${NAME} or ${NAME:-default}, and $${ where the text itself has ${")
+        elif not has_default and name not in self.environ:
+            self.problems.report(keys, f"{name} is not set; set it in the environment, or write ${{{name}:-default}}")
+        return self.environ.get(name) or default
+
+    def override(self, raw: dict[str, Any]) -> None:
+        """Put in what the environment says; where one name begins another, the longer one holds."""
+        for name in sorted(name for name in self.environ if name.startswith(self.env_prefix)):
+            *parents, last = name.removeprefix(self.env_prefix).lower().split("__")
+            node = raw
+            for parent in parents:
+                if not isinstance(node.get(parent), dict):
+                    node[parent] = {}
+                node = node[parent]
+            node[last] = self.environ[name]
+            self.problems.origins[*self.root, *parents, last] = name

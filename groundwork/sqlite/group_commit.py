@@ -1,0 +1,199 @@
+"""Group commit: one SQLite connection in one writer thread; all writes waiting at a moment share one fsync.
+
+A write is a function of the connection, answered only after the COMMIT that holds it returned: what was acknowledged
+survives kill -9 and, with synchronous=FULL, power loss. A work may run several times before it is committed once, so
+it depends on the connection alone, fetches all it selects, and never begins, commits, rolls back or changes the schema
+(which has no deferred constraints). Other connections to the file only read: before SQLite 3.51.3 a checkpoint of one
+connection beside the commit of another could, rarely, corrupt the file.
+"""
+
+import asyncio
+import contextlib
+import logging
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+from groundwork.sqlite.errors import StorageBroken, StorageClosed, storage_error, storage_kind
+
+T = TypeVar("T")
+
+CACHED_STATEMENTS = 512
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Work(Generic[T]):
+    run: Callable[[sqlite3.Connection], T]
+    answered: asyncio.Future[None] | None  # None: housekeeping, nobody waits
+    error: BaseException | None = None
+    value: T = field(init=False)
+
+
+class GroupCommit:
+    """The writer of the SQLite file at `path`, used from one event loop. Opening it raises StorageError.
+
+    `busy_seconds`: how long a group waits for the lock of another connection before it fails as StorageBusy.
+    `quiet_seconds`: how long housekeeping waits for a write to ride on.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        synchronous: Literal["FULL", "NORMAL"] = "FULL",
+        busy_seconds: float = 5.0,
+        quiet_seconds: float = 0.05,
+    ) -> None:
+        self._path = path
+        self._connection = _open(path, synchronous, busy_seconds)
+        self._queue: queue.SimpleQueue[_Work[Any] | None] = queue.SimpleQueue()
+        self._quiet_seconds = quiet_seconds
+        self._closing = False
+        self._broken_by: Exception | None = None
+        self._writer = threading.Thread(target=self._run, name=f"group-commit {path.name}", daemon=True)
+        self._writer.start()
+
+    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` in a transaction shared with all others waiting now; its value is returned once committed.
+
+        Raises what `work` raised, and then nothing of it is stored; or a StorageError. Cancelling the caller does
+        not take the work back: it may still be committed.
+        """
+        answered = asyncio.get_running_loop().create_future()
+        item = _Work(work, answered)
+        self._enqueue(item)
+        await answered
+        if item.error is not None:
+            raise item.error
+        return item.value
+
+    def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
+        """Housekeeping: committed with the next write, after a moment of quiet, or on close; failure is only logged.
+
+        A crash or a full disk can lose it, so what it records must be derivable again.
+        """
+        self._enqueue(_Work(work, None))
+
+    async def close(self) -> None:
+        """Finish all queued works, checkpoint, close the file. Closing twice is harmless."""
+        if not self._closing:
+            self._closing = True
+            self._queue.put(None)
+        await asyncio.to_thread(self._writer.join)
+
+    def _enqueue(self, item: _Work[Any]) -> None:
+        if self._closing:
+            raise StorageClosed(f"{self._path} is closing and stored nothing: write again after the next start")
+        self._queue.put(item)
+
+    def _run(self) -> None:
+        more = True
+        while more:
+            group, more = self._gather()
+            self._settle(group)
+            self._answer(group)
+        # If this fails nothing is lost: what is committed stays in the WAL, which the next start reads.
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._connection.close()
+
+    def _gather(self) -> tuple[list[_Work[Any]], bool]:
+        """All that is queued, and whether more may come. Housekeeping alone is held back for a write to ride on."""
+        items = [self._queue.get()]
+        quiet_until = time.monotonic() + self._quiet_seconds
+        with contextlib.suppress(queue.Empty):
+            while (last := items[-1]) is not None and last.answered is None:
+                items.append(self._queue.get(timeout=max(0.0, quiet_until - time.monotonic())))
+        items.extend(self._queue.get_nowait() for _ in range(self._queue.qsize()))
+        return [item for item in items if item is not None], items[-1] is not None
+
+    def _settle(self, group: list[_Work[Any]]) -> None:
+        """Commit the group without the works that spoil it.
+
+        If the commit fails, every work has failed, also one that had refused by itself: the row that made it refuse
+        may have been another's, never committed.
+        """
+        if self._broken_by:
+            return self._fail(group, self._broken_by)
+        todo = list(group)
+        try:
+            while todo and (spoiler := self._attempt(todo)):
+                todo.remove(spoiler)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may be left waiting
+            self._fail(group, error)
+
+    def _attempt(self, group: list[_Work[Any]]) -> _Work[Any] | None:
+        """One transaction for the group. A work that raises after it wrote has it rolled back, and is returned."""
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        for item in group:
+            changes = connection.total_changes
+            _perform(item, connection)
+            # SQLite ends the transaction by itself after some errors, such as those of INSERT OR ROLLBACK.
+            if not connection.in_transaction:
+                item.error = item.error or RuntimeError("a work ended the transaction that it shares with others")
+                return item
+            if item.error is not None and connection.total_changes != changes:
+                connection.execute("ROLLBACK")
+                return item
+        connection.execute("COMMIT")
+        return None
+
+    def _fail(self, group: list[_Work[Any]], cause: Exception) -> None:
+        for item in group:
+            item.error = storage_error(cause, self._path)
+        if not self._broken_by and storage_kind(cause) in (StorageBroken, None):
+            self._broken_by = cause
+            log.critical("%s", storage_error(cause, self._path))
+        if self._connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):  # what stays open makes the next BEGIN fail, so it is not missed
+                self._connection.execute("ROLLBACK")
+
+    def _answer(self, group: list[_Work[Any]]) -> None:
+        """Wake all waiters with one call into their loop."""
+        waiters = [item.answered for item in group if item.answered is not None]
+        if waiters:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                waiters[0].get_loop().call_soon_threadsafe(_wake, waiters)
+        for item in group:
+            if item.answered is None and item.error is not None:
+                log.error("housekeeping was not stored in %s: %r", self._path, item.error)
+
+
+def _open(path: Path, synchronous: str, busy_seconds: float) -> sqlite3.Connection:
+    try:
+        connection = sqlite3.connect(
+            path,
+            timeout=busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=CACHED_STATEMENTS,
+        )
+        for setting in ("journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {setting}")
+    except sqlite3.Error as error:
+        raise storage_error(error, path) from error
+    return connection
+
+
+def _perform(item: _Work[Any], connection: sqlite3.Connection) -> None:
+    item.error = None
+    try:
+        item.value = item.run(connection)
+    except BaseException as error:
+        if storage_kind(error):
+            raise
+        item.error = error
+
+
+def _wake(waiters: list[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)

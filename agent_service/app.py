@@ -26,7 +26,7 @@ from agent_service.bus.skills import NatsSkills
 from agent_service.bus.troubles import NatsTroubles
 from agent_service.clock import SystemClock
 from agent_service.core.state import Status
-from agent_service.errors import Misconfigured, TryAgain
+from agent_service.errors import Fatal, TryAgain
 from agent_service.foundations import Foundations, laid
 from agent_service.intake import COUNTED, Intake
 from agent_service.journal import Commit
@@ -86,7 +86,7 @@ class Agent:
 
 
 async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
-    """Run the agent until SIGTERM or SIGINT. Raises Misconfigured when it cannot start, or not go on, like this.
+    """Run the agent until SIGTERM or SIGINT. Raises Fatal when it cannot start, or not go on, like this.
 
     `take_over` makes the agent end that owns the bus now, and waits for what that one leaves.
     """
@@ -175,7 +175,7 @@ def metrics(agent: Agent) -> str:
 async def _wrong_with(question: Awaitable[object]) -> str:
     try:
         await question
-    except (TryAgain, Misconfigured) as error:
+    except (TryAgain, Fatal) as error:
         return str(error)
     return ""
 

@@ -1,24 +1,30 @@
 """Errors of the agent, named by what to do about them.
 
-TryAgain          nothing was done or stored: the same again, later
 VersionMoved      another turn was faster: load again, decide again
 WakeConflict      the wake id names another request: choose another id
 Damaged           one run's stored rows cannot be read: leave that run alone, the others go on
 ModelError        no answer from the model; `remedy` says what becomes of the run
-Misconfigured     nothing works before a person mends the configuration
+and those of both services, in groundwork/service/errors.py.
 """
 
 from typing import Literal
 
+from groundwork.service.errors import Broken, Fatal, Misconfigured, TryAgain, Unreachable
+
+__all__ = [
+    "Broken",
+    "Damaged",
+    "Fatal",
+    "Misconfigured",
+    "ModelError",
+    "Remedy",
+    "TryAgain",
+    "Unreachable",
+    "VersionMoved",
+    "WakeConflict",
+]
+
 Remedy = Literal["try_again", "shrink", "pause", "fail", "escalate"]
-
-
-class TryAgain(Exception):
-    """Not done for now. `delay_s` is a good time to wait, in seconds."""
-
-    def __init__(self, message: str, delay_s: float = 1.0) -> None:
-        super().__init__(message)
-        self.delay_s = delay_s
 
 
 class VersionMoved(Exception):
@@ -53,7 +59,3 @@ class ModelError(Exception):
         self.remedy: Remedy = remedy
         self.error_class = error_class
         self.retry_after_s = retry_after_s
-
-
-class Misconfigured(Exception):
-    """Cannot start or go on like this; the message says what to change."""

@@ -25,7 +25,7 @@ from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
 from agent_service.core.events import Event, ToolReturned, TurnBroke, WakeAccepted
 from agent_service.core.state import RunState, Status
-from agent_service.errors import Damaged, Misconfigured, TryAgain, VersionMoved
+from agent_service.errors import Damaged, Fatal, TryAgain, VersionMoved
 from agent_service.journal import Commit, Run
 from agent_service.ports import Clock, RunStore, Wake
 from agent_service.publisher import Outbox
@@ -117,7 +117,7 @@ class Turns:
             log.warning("left in the outbox", extra={"run_id": state.run_id, "entry": seq, "why": str(error)})
             self.left[state.run_id, seq] = effects
             return None
-        except Misconfigured:
+        except Fatal:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stand still
             return await self._broke(state.run_id, seq, effects, error)
@@ -146,7 +146,7 @@ class Turns:
         """`event` committed, or, where this program breaks over it, the run's end. Raises as `commit` does."""
         try:
             return await self.commit(run_id, event)
-        except (TryAgain, Misconfigured, Damaged):
+        except (TryAgain, Fatal, Damaged):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stand still
             return await self._end(run_id, error, f"an event of kind {type(event).__name__}")

@@ -4,7 +4,7 @@
 """
 
 from agent_service.core.limits import LimitRefused
-from agent_service.errors import Damaged, Misconfigured, TryAgain, WakeConflict
+from agent_service.errors import Damaged, Fatal, TryAgain, WakeConflict
 from groundwork.service.strict_json import NotStrictJson
 
 BROKEN_RETRY_S = 30.0
@@ -36,7 +36,7 @@ class Refusal(Exception):
         return {"error": {name: value for name, value in told.items() if value is not None}}
 
 
-REFUSED = (Refusal, NotStrictJson, LimitRefused, WakeConflict, Damaged, TryAgain, Misconfigured)
+REFUSED = (Refusal, NotStrictJson, LimitRefused, WakeConflict, Damaged, TryAgain, Fatal)
 """The errors that `refusal_of` knows; any other is a fault of ours."""
 
 
@@ -60,7 +60,7 @@ def refusal_of(error: Exception) -> Refusal:
             return Refusal(500, "damaged", str(error), run_id=error.run_id)
         case TryAgain():
             return Refusal(503, "try_again", f"not done, and nothing was stored: {error}", retry_after_s=error.delay_s)
-        case Misconfigured():
+        case Fatal():
             message = "the agent cannot work before a person mends it: ask again later, with the same wake_id"
             return Refusal(503, "broken", message, retry_after_s=BROKEN_RETRY_S)
     raise error

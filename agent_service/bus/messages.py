@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from agent_service.background import Background
 from agent_service.bus.overheard import Overheard
 from agent_service.bus.patience import Patience
-from agent_service.errors import Damaged, Misconfigured, TryAgain
+from agent_service.errors import Damaged, Fatal, TryAgain
 from agent_service.intake import Arrival, Intake, UnknownRun, Unreadable
 from agent_service.publisher import SOURCE
 from groundwork.nats import errors as nats_errors
@@ -75,7 +75,7 @@ class NatsIntake:
         return "; ".join(loop.trouble for loop in self._loops if loop.trouble)
 
     async def run(self) -> None:
-        """Consume until cancelled. Raises Misconfigured when the agent itself is broken (a disk that fails)."""
+        """Consume until cancelled. Raises Fatal when the agent cannot go on (a disk that fails)."""
         await self._overheard.listen(self._link)
         async with asyncio.TaskGroup() as group:
             for loop in self._loops:
@@ -98,7 +98,7 @@ class NatsIntake:
             raise nats_errors.Poison(str(error)) from error
         except TryAgain as error:
             raise nats_errors.TryAgain(str(error), delay_s=error.delay_s) from error
-        except Misconfigured as error:
+        except Fatal as error:
             # Not the message's fault: it must never end among the dead letters. The process ends and is started again.
             if not self._broken.done():
                 self._broken.set_exception(error)

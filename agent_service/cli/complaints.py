@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from agent_service.cli.exits import Exit
-from agent_service.errors import Misconfigured, TryAgain
+from agent_service.errors import Fatal, Misconfigured, TryAgain
 from groundwork.nats import errors as nats_errors
 
 
@@ -61,7 +61,7 @@ def _complaint(error: BaseException) -> Complaint | None:
             return Complaint(message=str(error), exit_code=Exit.UNREACHABLE)
         case TryAgain() | nats_errors.TryAgain():
             return Complaint(message=str(error), exit_code=Exit.TRY_AGAIN)
-        case Misconfigured() | nats_errors.BusError():
+        case Fatal() | nats_errors.BusError():
             return Complaint(message=str(error), exit_code=Exit.MISCONFIGURED)
         case OSError(strerror=str(reason)):
             place = f"{error.filename}: " if error.filename else ""

@@ -12,7 +12,7 @@ from typing import Any
 
 from agent_service.cli.configuration import told
 from agent_service.cli.records import Records, artifacts_of, bus_when_needed, records
-from agent_service.errors import Misconfigured, TryAgain
+from agent_service.errors import Fatal, TryAgain
 from agent_service.journal import Entry, Run
 from agent_service.ports import Artifacts
 from agent_service.telling.folder.trail import FILES
@@ -126,7 +126,7 @@ async def _stored(run_id: str, paths: list[str], bus: Artifacts) -> dict[str, by
     for path in paths:
         try:
             content = await bus.get(run_id, path)
-        except (Misconfigured, TryAgain):
+        except (Fatal, TryAgain):
             break
         if content is not None:
             contents[path] = content

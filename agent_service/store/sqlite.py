@@ -18,8 +18,9 @@ from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
 from agent_service.ports import RunLine, Unperformed, Wake
 from agent_service.store.quarantine import Quarantine
-from agent_service.store.sql.columns import instant, microseconds
-from agent_service.store.sql.database import Database, open_database
+from agent_service.store.sql.database import open_database
+from agent_service.store.sql.queries import load_queries
+from groundwork.sqlite.file import SqliteFile, instant, microseconds
 
 NO_LIMIT = -1
 AFTER_EVERY_ID = "~"
@@ -37,11 +38,11 @@ class _Rows:
 
 
 class SqliteStore:
-    """Fills the ports RunStore and Archive. A full or locked disk raises TryAgain, a broken one Misconfigured."""
+    """Fills the ports RunStore and Archive. A full or locked disk raises TryAgain, a broken one Broken."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqliteFile) -> None:
         self._database = database
-        self._sql = database.sql
+        self._sql = load_queries()
         self._quarantine = Quarantine()
 
     @classmethod
@@ -61,7 +62,7 @@ class SqliteStore:
     async def load(self, run_id: str) -> Run | None:
         self._quarantine.check(run_id)
         try:
-            rows = await self._database.read("load", (run_id,))
+            rows = await self._database.read(self._sql["load"], (run_id,))
             return next((_run(*row) for row in rows), None)
         except ValueError as error:
             self.quarantine(Damaged(run_id, "its state or brief"))
@@ -78,39 +79,39 @@ class SqliteStore:
         self._database.later(lambda connection: connection.execute(self._sql["effects_performed"], (run_id, seq)))
 
     async def unperformed(self, limit: int) -> Sequence[Unperformed]:
-        rows = await self._database.read("unperformed", (limit,))
+        rows = await self._database.read(self._sql["unperformed"], (limit,))
         return [Unperformed(run_id=run_id, seq=seq, effects=effects) for run_id, seq, effects in rows]
 
     async def due(self, now: datetime, limit: int) -> Sequence[str]:
-        rows = await self._database.read("due", (microseconds(now), limit + len(self._quarantine)))
+        rows = await self._database.read(self._sql["due"], (microseconds(now), limit + len(self._quarantine)))
         return self._quarantine.without(run_id for (run_id,) in rows)
 
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
-        rows = await self._database.read("entries", (run_id, after, NO_LIMIT if limit is None else limit))
+        rows = await self._database.read(self._sql["entries"], (run_id, after, NO_LIMIT if limit is None else limit))
         return [_entry(run_id, row) for row in rows]
 
     async def runs(self, *, status: Status | None, limit: int, before: str | None) -> Sequence[RunLine]:
         before = AFTER_EVERY_ID if before is None else before
         if status is None:
-            rows = await self._database.read("runs", (before, limit))
+            rows = await self._database.read(self._sql["runs"], (before, limit))
         else:
-            rows = await self._database.read("runs_of_status", (before, status.value, limit))
+            rows = await self._database.read(self._sql["runs_of_status"], (before, status.value, limit))
         return [replace(line, damaged=self._quarantine.why(line.run_id)) for line in map(_line, rows)]
 
     async def queued(self, limit: int) -> Sequence[str]:
-        rows = await self._database.read("queued", (limit + len(self._quarantine),))
+        rows = await self._database.read(self._sql["queued"], (limit + len(self._quarantine),))
         return self._quarantine.without(run_id for (run_id,) in rows)
 
     async def run_of(self, wake_id: str) -> str | None:
-        return next((run_id for run_id, _ in await self._database.read("wake", (wake_id,))), None)
+        return next((run_id for run_id, _ in await self._database.read(self._sql["wake"], (wake_id,))), None)
 
     async def unsettled(self, since: datetime) -> Sequence[str]:
-        rows = await self._database.read("unsettled", (microseconds(since),))
+        rows = await self._database.read(self._sql["unsettled"], (microseconds(since),))
         return self._quarantine.without(run_id for (run_id,) in rows)
 
     async def counts(self) -> dict[Status, int]:
         """As the port says; a status that no run has counts 0."""
-        return {Status(status): runs for status, runs in await self._database.read("counts")}
+        return {Status(status): runs for status, runs in await self._database.read(self._sql["counts"])}
 
     def _accept(self, wake: Wake, commit: Commit, rows: _Rows, connection: sqlite3.Connection) -> str:
         for run_id, digest in connection.execute(self._sql["wake"], (wake.wake_id,)).fetchall():

@@ -8,9 +8,10 @@ import contextlib
 import sqlite3
 from collections.abc import AsyncIterator
 from datetime import datetime
+from importlib.resources import files
 from pathlib import Path
 
-from ductile_gateway.store.file import SqliteFile, microseconds, open_file
+from groundwork.sqlite.file import SqliteFile, microseconds, open_file
 
 FILE = "deliveries.db"
 
@@ -29,7 +30,7 @@ class SqliteDeliveries:
         self._file = file
 
     async def find(self, source: str, identity: str) -> str | None:
-        rows = self._file.read(_FIND, (source, identity))
+        rows = self._file.look_up(_FIND, (source, identity))
         return str(rows[0][0]) if rows else None
 
     async def record(self, source: str, identity: str, *, event_key: str, at: datetime) -> None:
@@ -44,7 +45,7 @@ class SqliteDeliveries:
 @contextlib.asynccontextmanager
 async def open_deliveries(folder: Path) -> AsyncIterator[SqliteDeliveries]:
     """The record in an existing folder. Raises Misconfigured when its file cannot be used."""
-    async with open_file(folder / FILE, f"{__package__}.deliveries_sql") as file:
+    async with open_file(folder / FILE, files(__package__) / "deliveries_sql") as file:
         yield SqliteDeliveries(file)
 
 

@@ -8,11 +8,12 @@ import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
+from importlib.resources import files
 from pathlib import Path
 
 from ductile_gateway.calls.asked import read_again
 from ductile_gateway.calls.entries import Answer, Intent, Past
-from ductile_gateway.store.file import SqliteFile, instant, microseconds, open_file
+from groundwork.sqlite.file import SqliteFile, instant, microseconds, open_file
 
 FILE = "ledger.db"
 
@@ -63,7 +64,7 @@ class SqliteLedger:
         return self._file.trouble
 
     async def find(self, key: str) -> Past:
-        rows = self._file.read(_FIND, (key,))
+        rows = self._file.look_up(_FIND, (key,))
         return _past(rows[0]) if rows else None
 
     async def intend(self, intent: Intent) -> None:
@@ -91,15 +92,15 @@ class SqliteLedger:
         return await self._file.write(work)
 
     async def digest_of(self, run_id: str, name: str) -> str | None:
-        rows = self._file.read(_DIGEST_OF, (run_id, name))
+        rows = self._file.look_up(_DIGEST_OF, (run_id, name))
         return rows[0][0] if rows else None
 
     async def open_intents(self) -> Sequence[Intent]:
-        found = map(_past, self._file.read(OPEN_INTENTS, ()))
+        found = map(_past, self._file.look_up(OPEN_INTENTS, ()))
         return [past for past in found if isinstance(past, Intent)]
 
     async def answers_to_publish(self, since: datetime) -> Sequence[Answer]:
-        found = map(_past, self._file.read(ANSWERS_TO_PUBLISH, (microseconds(since),)))
+        found = map(_past, self._file.look_up(ANSWERS_TO_PUBLISH, (microseconds(since),)))
         return [past for past in found if isinstance(past, Answer)]
 
     async def forget_before(self, instant: datetime) -> None:
@@ -110,7 +111,7 @@ class SqliteLedger:
 @contextlib.asynccontextmanager
 async def open_ledger(folder: Path) -> AsyncIterator[SqliteLedger]:
     """The ledger in an existing folder. Raises Misconfigured when its file cannot be used."""
-    async with open_file(folder / FILE, f"{__package__}.sql") as file:
+    async with open_file(folder / FILE, files(__package__) / "sql") as file:
         yield SqliteLedger(file)
 
 

@@ -8,11 +8,12 @@ import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.resources import files
 from pathlib import Path
 
 from ductile_gateway.outbound.deliveries import Delivery
 from ductile_gateway.outbound.ports import Outcome
-from ductile_gateway.store.file import SqliteFile, instant, microseconds, open_file
+from groundwork.sqlite.file import SqliteFile, instant, microseconds, open_file
 
 FILE = "outbox.db"
 
@@ -73,10 +74,10 @@ class SqliteOutbox:
         await self._file.write(lambda connection: connection.executemany(_ADD, rows).close())
 
     async def lanes_due(self, now: datetime) -> Sequence[str]:
-        return [lane for (lane,) in self._file.read(_LANES, (microseconds(now),))]
+        return [lane for (lane,) in self._file.look_up(_LANES, (microseconds(now),))]
 
     async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Delivery]:
-        return [_delivery(row) for row in self._file.read(_DUE, (lane, microseconds(now), limit))]
+        return [_delivery(row) for row in self._file.look_up(_DUE, (lane, microseconds(now), limit))]
 
     async def settle(self, delivery: Delivery, outcome: Outcome, *, at: datetime) -> None:
         one = (outcome, microseconds(at), delivery.tries, delivery.target, delivery.key)
@@ -94,9 +95,9 @@ class SqliteOutbox:
         await self._file.write(lambda connection: connection.execute(_POSTPONE, values).close())
 
     def backlog(self) -> Backlog:
-        ((waiting, oldest),) = self._file.read(_BACKLOG, ())
-        ((lane, why),) = self._file.read(_LAST_WHY, ()) or [("", "")]
-        ((dead,),) = self._file.read(_DEAD, ())
+        ((waiting, oldest),) = self._file.look_up(_BACKLOG, ())
+        ((lane, why),) = self._file.look_up(_LAST_WHY, ()) or [("", "")]
+        ((dead,),) = self._file.look_up(_DEAD, ())
         return Backlog(waiting, None if oldest is None else instant(oldest), lane, why, dead)
 
     async def forget_before(self, instant: datetime) -> None:
@@ -107,7 +108,7 @@ class SqliteOutbox:
 @contextlib.asynccontextmanager
 async def open_outbox(folder: Path) -> AsyncIterator[SqliteOutbox]:
     """The outbox in an existing folder. Raises Misconfigured when its file cannot be used."""
-    async with open_file(folder / FILE, f"{__package__}.outbox_sql") as file:
+    async with open_file(folder / FILE, files(__package__) / "outbox_sql") as file:
         yield SqliteOutbox(file)
 
 

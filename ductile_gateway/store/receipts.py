@@ -8,11 +8,12 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
 from ductile_gateway.ductile.watch import Job
-from ductile_gateway.store.file import SqliteFile, instant, microseconds, open_file
+from groundwork.sqlite.file import SqliteFile, instant, microseconds, open_file
 
 FILE = "receipts.db"
 
@@ -62,7 +63,7 @@ class SqliteOverdue:
 
     def all(self) -> list[OverdueJob]:
         """The longest overdue first."""
-        rows = self._file.read(_ALL_OVERDUE, ())
+        rows = self._file.look_up(_ALL_OVERDUE, ())
         return [OverdueJob(key, Job(job_id, bool(flow)), instant(since)) for key, job_id, flow, since in rows]
 
     async def drop(self, key: str) -> None:
@@ -103,5 +104,5 @@ class SqliteReceipts:
 @contextlib.asynccontextmanager
 async def open_receipts(folder: Path) -> AsyncIterator[SqliteReceipts]:
     """The receipts in an existing folder. Raises Misconfigured when their file cannot be used."""
-    async with open_file(folder / FILE, f"{__package__}.receipts_sql") as file:
+    async with open_file(folder / FILE, files(__package__) / "receipts_sql") as file:
         yield SqliteReceipts(file)

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from groundwork.sqlite.errors import StorageBroken, StorageClosed, storage_error, storage_kind
+from groundwork.service.errors import Broken, TryAgain
+from groundwork.sqlite.errors import concerns_the_file, storage_error
 
 T = TypeVar("T")
 
@@ -37,9 +38,9 @@ class _Work(Generic[T]):
 
 
 class GroupCommit:
-    """The writer of the SQLite file at `path`, used from one event loop. Opening it raises StorageError.
+    """The writer of the SQLite file at `path`, used from one event loop. Opening it raises TryAgain or Broken.
 
-    `busy_seconds`: how long a group waits for the lock of another connection before it fails as StorageBusy.
+    `busy_seconds`: how long a group waits for the lock of another connection before it fails (TryAgain).
     `quiet_seconds`: how long housekeeping waits for a write to ride on.
     """
 
@@ -63,8 +64,8 @@ class GroupCommit:
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` in a transaction shared with all others waiting now; its value is returned once committed.
 
-        Raises what `work` raised, and then nothing of it is stored; or a StorageError. Cancelling the caller does
-        not take the work back: it may still be committed.
+        Raises what `work` raised, or TryAgain, and then nothing of it is stored; or Broken. Cancelling the caller
+        does not take the work back: it may still be committed.
         """
         answered = asyncio.get_running_loop().create_future()
         item = _Work(work, answered)
@@ -90,7 +91,7 @@ class GroupCommit:
 
     def _enqueue(self, item: _Work[Any]) -> None:
         if self._closing:
-            raise StorageClosed(f"{self._path} is closing and stored nothing: write again after the next start")
+            raise TryAgain(f"{self._path} is closing and stored nothing: write again after the next start")
         self._queue.put(item)
 
     def _run(self) -> None:
@@ -149,9 +150,10 @@ class GroupCommit:
     def _fail(self, group: list[_Work[Any]], cause: Exception) -> None:
         for item in group:
             item.error = storage_error(cause, self._path)
-        if not self._broken_by and storage_kind(cause) in (StorageBroken, None):
+        error = storage_error(cause, self._path)
+        if not self._broken_by and isinstance(error, Broken):
             self._broken_by = cause
-            log.critical("%s", storage_error(cause, self._path))
+            log.critical("%s", error)
         if self._connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):  # what stays open makes the next BEGIN fail, so it is not missed
                 self._connection.execute("ROLLBACK")
@@ -188,7 +190,7 @@ def _perform(item: _Work[Any], connection: sqlite3.Connection) -> None:
     try:
         item.value = item.run(connection)
     except BaseException as error:
-        if storage_kind(error):
+        if concerns_the_file(error):
             raise
         item.error = error
 

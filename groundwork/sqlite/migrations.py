@@ -11,31 +11,25 @@ import sqlite3
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from groundwork.sqlite.errors import storage_error, storage_kind
+from groundwork.service.errors import Misconfigured
+from groundwork.sqlite.errors import concerns_the_file, storage_error
 
 _NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
-
-
-class MigrationsWrong(Exception):
-    """The scripts are not 0001, 0002, … without gap or repetition, or one of them fails: correct them."""
-
-
-class StoreTooNew(Exception):
-    """The file was written by a newer program: install that, or restore a backup made by this one."""
 
 
 def migrate(path: Path, scripts: Traversable) -> int:
     """Bring the SQLite file at `path` (made if absent) up to the newest of `scripts`; return its version.
 
-    `scripts` is a folder, as from `importlib.resources.files("package") / "sql"`. Raises MigrationsWrong, StoreTooNew,
-    or a StorageError; the file is then as the last complete script left it.
+    `scripts` is a folder, as from `importlib.resources.files("package") / "sql"`. Raises Misconfigured for
+    scripts that are not 0001, 0002, … without gap or repetition, for one that fails, and for a file of a newer
+    program; TryAgain and Broken. The file is then as the last complete script left it.
     """
     ordered = _ordered(scripts)
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
             found = int(connection.execute("PRAGMA user_version").fetchone()[0])
             if found > len(ordered):
-                raise StoreTooNew(
+                raise Misconfigured(
                     f"{path} has schema version {found}, and this program knows versions up to {len(ordered)}: "
                     "start the newer program that wrote it, or restore a backup from before that upgrade"
                 )
@@ -46,14 +40,19 @@ def migrate(path: Path, scripts: Traversable) -> int:
     return len(ordered)
 
 
+def newest(scripts: Traversable) -> int:
+    """The version of the newest of `scripts`. Raises Misconfigured."""
+    return len(_ordered(scripts))
+
+
 def _ordered(scripts: Traversable) -> list[Traversable]:
     found = sorted((entry for entry in scripts.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
     if not found:
-        raise MigrationsWrong(f"no migration in {scripts}: the program is not completely installed, install it again")
+        raise Misconfigured(f"no migration in {scripts}: the program is not completely installed, install it again")
     for expected, script in enumerate(found, start=1):
         name = _NAME.fullmatch(script.name)
         if name is None or int(name[1]) != expected:
-            raise MigrationsWrong(
+            raise Misconfigured(
                 f"migration {script.name} in {scripts} stands where {expected:04d}_<name>.sql must be: "
                 "number the scripts 0001, 0002, … without gap or repetition"
             )
@@ -65,9 +64,9 @@ def _run(connection: sqlite3.Connection, script: Traversable, *, version: int, p
     try:  # closing the connection rolls back what fails here
         connection.executescript(f"BEGIN IMMEDIATE;\n{sql}\n;PRAGMA user_version={version};\nCOMMIT;")
     except sqlite3.Error as error:
-        if storage_kind(error):
+        if concerns_the_file(error):
             raise
-        raise MigrationsWrong(
+        raise Misconfigured(
             f"migration {script.name} failed on {path} ({error}): nothing of it is stored, the file stays at version "
             f"{version - 1}. Correct the script, which begins and commits nothing by itself, then start again"
         ) from error

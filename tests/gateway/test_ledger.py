@@ -5,8 +5,9 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from importlib.resources import files
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -16,9 +17,8 @@ from ductile_gateway.calls.results import answer_to
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.ports import Ledger
 from ductile_gateway.status import look_at_store
-from ductile_gateway.store.file import SqliteFile, open_file
 from ductile_gateway.store.ledger import ANSWERS_TO_PUBLISH, FILE, OPEN_INTENTS, SqliteLedger, open_ledger
-from groundwork.sqlite.errors import StorageBroken
+from groundwork.sqlite.file import SqliteFile, open_file
 from groundwork.sqlite.group_commit import GroupCommit
 from tests.gateway.parts import NOON, RUN, MemoryLedger, a_request, asked_for
 
@@ -218,12 +218,19 @@ class FailedDisk:
     """A writer whose disk has failed."""
 
     async def write(self, _: object) -> None:
-        raise StorageBroken("the disk failed")
+        raise Broken("the disk failed")
 
 
 async def test_a_disk_that_failed_ends_the_process(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(":memory:")) as reader:
-        ledger = SqliteLedger(SqliteFile(tmp_path / FILE, cast("GroupCommit", FailedDisk()), reader=reader))
+        ledger = SqliteLedger(
+            SqliteFile(
+                tmp_path / FILE,
+                cast("GroupCommit", FailedDisk()),
+                at_once=reader,
+                reader=cast("Any", None),
+            )
+        )
         with pytest.raises(Broken, match="the disk failed"):
             await ledger.answer(an_answer())
 
@@ -247,7 +254,7 @@ async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_ro
         insert = "INSERT INTO artifacts (run_id, name, key, place) VALUES (?, 'a.md', 'key', 1)"
         return connection.execute(insert, ("x" * 100_000,))
 
-    async with open_file(tmp_path / FILE, "ductile_gateway.store.sql") as file:
+    async with open_file(tmp_path / FILE, files("ductile_gateway.store") / "sql") as file:
         await file.write(limit("1"))  # no more than there are
         for _ in range(2):
             with pytest.raises(TryAgain, match="no room"):
@@ -256,5 +263,5 @@ async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_ro
         assert (found.mark, "no room" in found.text) == ("wrong", True)
         await file.write(limit("1000000"))
         assert look_at_store(file.trouble) == ()
-    ours = [record for record in caplog.records if record.name == "ductile_gateway.store.file"]
+    ours = [record for record in caplog.records if record.name == "groundwork.sqlite.file"]
     assert [record.levelname for record in ours] == ["ERROR", "WARNING"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.sqlite.errors import StorageBroken, StorageBusy, StorageClosed, StorageFull
+from groundwork.service.errors import Broken, TryAgain
 from groundwork.sqlite.group_commit import GroupCommit
 
 PROJECT = Path(__file__).parents[2]
@@ -224,7 +224,7 @@ async def test_a_full_database_stores_nothing_of_the_group_and_works_again_with_
     size = await store.write(lambda connection: connection.execute("PRAGMA page_count").fetchone()[0])
     await store.write(lambda connection: connection.execute(f"PRAGMA max_page_count={size + 2}").fetchone())
     answers = await as_one_group(store, insert(2), refuse, insert_many)
-    assert [type(answer) for answer in answers] == [StorageFull] * 3
+    assert [type(answer) for answer in answers] == [TryAgain] * 3
     assert stored(path) == [1]
     await store.write(lambda connection: connection.execute("PRAGMA max_page_count=100000").fetchone())
     assert await as_one_group(store, insert(2), insert_many) == [2, None]
@@ -242,7 +242,7 @@ async def test_a_full_disk_loses_no_acknowledged_write_and_works_again_with_room
             await store.write(insert(number, "x" * 1000))
             acknowledged.append(number)
 
-    with pytest.raises(StorageFull, match="nothing of this write is stored"):
+    with pytest.raises(TryAgain, match="nothing of this write is stored"):
         await fill()
     assert acknowledged
     assert stored(path) == acknowledged
@@ -255,7 +255,7 @@ async def test_a_full_disk_loses_no_acknowledged_write_and_works_again_with_room
 async def test_a_lock_held_by_another_makes_it_busy_and_is_forgotten_afterwards(store: GroupCommit, path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StorageBusy, match="Try again"):
+        with pytest.raises(TryAgain, match="Try again"):
             await store.write(insert(1))
         other.execute("ROLLBACK")
     assert await store.write(insert(2)) == 2
@@ -265,9 +265,9 @@ async def test_a_lock_held_by_another_makes_it_busy_and_is_forgotten_afterwards(
 async def test_after_an_io_error_it_refuses_all_writes_until_it_is_opened_again(path: Path) -> None:
     store = GroupCommit(path)
     await store.write(insert(1))
-    with files_limited_to(10 * PAGE), pytest.raises(StorageBroken, match="restart the process"):
+    with files_limited_to(10 * PAGE), pytest.raises(Broken, match="restart the process"):
         await store.write(insert(2, "x" * 20 * PAGE))
-    with pytest.raises(StorageBroken, match="disk I/O error"):
+    with pytest.raises(Broken, match="disk I/O error"):
         await store.write(insert(3))
     await store.close()
     again = GroupCommit(path)
@@ -279,7 +279,7 @@ async def test_after_an_io_error_it_refuses_all_writes_until_it_is_opened_again(
 def test_a_file_that_is_no_database_is_named_when_opened(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.write_bytes(b"no database" * 100)
-    with pytest.raises(StorageBroken, match=r"store\.db"):
+    with pytest.raises(Broken, match=r"store\.db"):
         GroupCommit(path)
 
 
@@ -319,7 +319,7 @@ async def test_closing_finishes_all_that_was_asked_before_and_refuses_what_comes
     await store.close()
     assert await asyncio.gather(*writes) == list(range(50))
     assert stored(path) == list(range(51))
-    with pytest.raises(StorageClosed, match="after the next start"):
+    with pytest.raises(TryAgain, match="after the next start"):
         await store.write(insert(51))
 
 

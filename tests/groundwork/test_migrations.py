@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.sqlite.errors import StorageBroken
-from groundwork.sqlite.migrations import MigrationsWrong, StoreTooNew, migrate
+from groundwork.service.errors import Broken, Misconfigured
+from groundwork.sqlite.migrations import migrate
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_only_what_is_missing_runs(path: Path, scripts: Path) -> None:
 def test_a_failing_script_leaves_nothing_behind_and_keeps_those_before_it(path: Path, scripts: Path) -> None:
     wrong = scripts / "0003_wrong.sql"
     wrong.write_text("INSERT INTO run VALUES ('half', 'x');\nINSERT INTO nowhere VALUES (1);")
-    with pytest.raises(MigrationsWrong, match=r"0003_wrong\.sql failed .*nowhere.* stays at version 2"):
+    with pytest.raises(Misconfigured, match=r"0003_wrong\.sql failed .*nowhere.* stays at version 2"):
         migrate(path, scripts)
     assert answer(path, "SELECT id FROM run") == ["a;b"]
     assert answer(path, "PRAGMA user_version") == [2]
@@ -64,7 +64,7 @@ def test_a_disk_that_fails_is_not_blamed_on_the_script(path: Path, scripts: Path
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, limits[1]))
     try:
-        with pytest.raises(StorageBroken, match="check the disk"):
+        with pytest.raises(Broken, match="check the disk"):
             migrate(path, scripts)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -75,7 +75,7 @@ def test_a_file_of_a_newer_program_is_refused_and_unchanged(path: Path, scripts:
     migrate(path, scripts)
     (scripts / "0002_state.sql").unlink()
     before = path.read_bytes()
-    with pytest.raises(StoreTooNew, match=r"store\.db has schema version 2, .* up to 1: start the newer program"):
+    with pytest.raises(Misconfigured, match=r"store\.db has schema version 2, .* up to 1: start the newer program"):
         migrate(path, scripts)
     assert path.read_bytes() == before
 
@@ -85,17 +85,17 @@ def test_numbers_with_a_gap_or_repetition_are_refused_before_anything_runs(
     path: Path, scripts: Path, name: str
 ) -> None:
     (scripts / name).write_text("SELECT 1;")
-    with pytest.raises(MigrationsWrong, match="without gap or repetition"):
+    with pytest.raises(Misconfigured, match="without gap or repetition"):
         migrate(path, scripts)
     assert not path.exists()
 
 
 def test_a_folder_without_scripts_is_an_incomplete_installation(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(MigrationsWrong, match="install it again"):
+    with pytest.raises(Misconfigured, match="install it again"):
         migrate(path, tmp_path)
 
 
 def test_a_file_that_is_no_database_is_named(path: Path, scripts: Path) -> None:
     path.write_bytes(b"no database" * 100)
-    with pytest.raises(StorageBroken, match=r"store\.db failed"):
+    with pytest.raises(Broken, match=r"store\.db failed"):
         migrate(path, scripts)

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.errors import Misconfigured, TryAgain
+from agent_service.errors import Broken, Misconfigured, TryAgain
 from agent_service.journal import flaw_in_chain
 from agent_service.store import sql
-from agent_service.store.sql.database import FILE, Database, open_database
+from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sql.queries import load_queries
 from agent_service.store.sqlite import SqliteStore
+from groundwork.sqlite.file import SqliteFile
 from tests.runs import NOON, accepted, run_id, started, wake_of, whole_run
 
 PROJECT = Path(__file__).parents[2]
@@ -27,13 +28,13 @@ PAGE = 4096
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
+async def database(tmp_path: Path) -> AsyncIterator[SqliteFile]:
     async with open_database(tmp_path / "store") as database:
         yield database
 
 
 @pytest.fixture
-def store(database: Database) -> SqliteStore:
+def store(database: SqliteFile) -> SqliteStore:
     return SqliteStore(database)
 
 
@@ -42,7 +43,7 @@ async def accept(store: SqliteStore, *numbers: int) -> None:
         await store.accept(wake_of(accepted(number)), accepted(number))
 
 
-async def ask(database: Database, sql: str) -> int:
+async def ask(database: SqliteFile, sql: str) -> int:
     """One statement on the connection that writes, and the number it answers."""
 
     def work(connection: sqlite3.Connection) -> int:
@@ -72,7 +73,7 @@ def files_limited_to(size: int) -> Iterator[None]:
 
 
 async def test_a_full_disk_stores_nothing_says_so_and_works_again_with_room(
-    database: Database, store: SqliteStore
+    database: SqliteFile, store: SqliteStore
 ) -> None:
     await accept(store, 1)
     begun = started(accepted(1))
@@ -89,7 +90,7 @@ async def test_a_full_disk_stores_nothing_says_so_and_works_again_with_room(
     await store.commit(begun)
 
 
-async def test_a_lock_held_by_another_stores_nothing_and_says_so(database: Database, store: SqliteStore) -> None:
+async def test_a_lock_held_by_another_stores_nothing_and_says_so(database: SqliteFile, store: SqliteStore) -> None:
     await accept(store, 1)
     await ask(database, "PRAGMA busy_timeout=50")
     with contextlib.closing(sqlite3.connect(database.path, isolation_level=None)) as other:
@@ -103,9 +104,9 @@ async def test_a_lock_held_by_another_stores_nothing_and_says_so(database: Datab
 async def test_an_io_error_asks_for_a_person(store: SqliteStore) -> None:
     await accept(store, 1)
     large = accepted(2, goal="x" * 7 * PAGE)
-    with files_limited_to(4 * PAGE), pytest.raises(Misconfigured, match="check the disk, then restart"):
+    with files_limited_to(4 * PAGE), pytest.raises(Broken, match="check the disk, then restart"):
         await store.accept(wake_of(large), large)
-    with pytest.raises(Misconfigured):
+    with pytest.raises(Broken):
         await store.commit(started(accepted(1)))
 
 
@@ -119,12 +120,12 @@ async def test_a_store_that_is_closed_is_to_be_tried_later(tmp_path: Path) -> No
     store.performed(run_id(1), 1)
 
 
-async def test_a_mistake_in_a_statement_is_not_dressed_up_as_trouble_of_the_disk(database: Database) -> None:
+async def test_a_mistake_in_a_statement_is_not_dressed_up_as_trouble_of_the_disk(database: SqliteFile) -> None:
     with pytest.raises(sqlite3.ProgrammingError):
-        await database.read("due", ())
+        await database.read(load_queries()["due"], ())
 
 
-async def test_commits_that_wait_together_share_one_transaction(database: Database, store: SqliteStore) -> None:
+async def test_commits_that_wait_together_share_one_transaction(database: SqliteFile, store: SqliteStore) -> None:
     numbers = range(1, 65)
     await accept(store, *numbers)
     statements: list[str] = []
@@ -183,7 +184,7 @@ async def test_kill_9_loses_no_acknowledged_entry_and_leaves_no_half_commit(tmp_
 
 
 @pytest.fixture
-def schema(database: Database) -> Iterator[sqlite3.Connection]:
+def schema(database: SqliteFile) -> Iterator[sqlite3.Connection]:
     with contextlib.closing(sqlite3.connect(database.path)) as connection:
         yield connection
 
@@ -225,7 +226,7 @@ def test_every_name_stands_for_one_whole_statement() -> None:
         "UPDATE outbox SET position = 99",
     ],
 )
-async def test_the_schema_refuses_what_no_run_can_be(database: Database, store: SqliteStore, change: str) -> None:
+async def test_the_schema_refuses_what_no_run_can_be(database: SqliteFile, store: SqliteStore, change: str) -> None:
     await accept(store, 1)
     with pytest.raises(sqlite3.IntegrityError):
         await ask(database, change)
@@ -235,7 +236,7 @@ def modes(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mode & 0o777 for path in (folder, *folder.iterdir())}
 
 
-async def test_the_files_are_for_this_user_alone(database: Database, store: SqliteStore) -> None:
+async def test_the_files_are_for_this_user_alone(database: SqliteFile, store: SqliteStore) -> None:
     await accept(store, 1)
     expected = {"store": 0o700, FILE: 0o600, f"{FILE}-wal": 0o600, f"{FILE}-shm": 0o600}
     assert modes(database.path.parent) == expected

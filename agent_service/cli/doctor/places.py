@@ -13,10 +13,11 @@ from urllib.parse import quote
 from agent_service.cli.doctor.check import Check, ok, warning, wrong
 from agent_service.cli.doctor.damage import damage
 from agent_service.cli.show import seconds
-from agent_service.errors import Misconfigured, TryAgain
+from agent_service.errors import Fatal, TryAgain
 from agent_service.settings import AgentSettings
-from agent_service.store.sql.database import FILE, Database, open_for_reading
+from agent_service.store.sql.database import FILE, open_for_reading
 from agent_service.store.sqlite import SqliteStore
+from groundwork.sqlite.file import SqliteFile
 
 OLDEST_SQLITE = (3, 37, 0)
 """The first with STRICT tables."""
@@ -58,11 +59,11 @@ async def database(settings: AgentSettings, *, deep: bool) -> AsyncIterator[Chec
             yield await damage(SqliteStore(opened), all_runs=deep)
             if deep:
                 yield await asyncio.to_thread(_integrity, opened.path)
-    except (Misconfigured, TryAgain) as error:
+    except (Fatal, TryAgain) as error:
         yield wrong("database", str(error), remedy="see above, then run doctor again")
 
 
-async def _contents(opened: Database) -> Check:
+async def _contents(opened: SqliteFile) -> Check:
     store = SqliteStore(opened)
     counts = await store.counts()
     newest = await store.runs(status=None, limit=1, before=None)

@@ -1,0 +1,189 @@
+"""A service's SQLite file: opened, migrated; one connection that writes, and two that only read.
+
+Writes go through the group commit: all that wait at a moment share one fsync. Reads see everything that was
+acknowledged. One process at a time writes, which is the caller's lock to hold; others may read meanwhile.
+"""
+
+import asyncio
+import contextlib
+import logging
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import aiosqlite
+
+from groundwork.service.errors import Broken, Misconfigured, TryAgain
+from groundwork.sqlite.errors import concerns_the_file, storage_error
+from groundwork.sqlite.group_commit import GroupCommit
+from groundwork.sqlite.migrations import migrate, newest
+
+T = TypeVar("T")
+Values = tuple[object, ...]
+
+FORGOTTEN_AT_ONCE = 500
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+log = logging.getLogger(__name__)
+
+
+class SqliteFile:
+    """An open file. Every method raises TryAgain, also while the file is closing, and Broken.
+
+    `trouble` says why the last write was not stored; it is empty where it was. Without a writer nothing is written.
+    """
+
+    def __init__(
+        self, path: Path, writer: GroupCommit | None, *, at_once: sqlite3.Connection, reader: aiosqlite.Connection
+    ) -> None:
+        self.path = path
+        self.trouble = ""
+        self.closing = False
+        self._writer = writer
+        self._at_once = at_once
+        self._reader = reader
+
+    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What `work` returns, once it is durable. Raises what `work` raises, and Misconfigured without a writer."""
+        if self._writer is None:
+            raise Misconfigured(f"{self.path} was opened to be read only")
+        try:
+            stored = await self._writer.write(work)
+        except (TryAgain, Broken) as error:
+            self._note(str(error))
+            raise
+        self._note("")
+        return stored
+
+    def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
+        """Write with the next group, or never: what is lost in a crash may as well be lost while closing."""
+        if self._writer is not None and not self.closing:
+            self._writer.later(work)
+
+    def look_up(self, statement: str, values: Values = ()) -> list[Any]:
+        """The rows of a statement that finds them by a key, right on the event loop.
+
+        In cached pages that takes some 50 µs, less than to ask another thread.
+        """
+        with self._explained():
+            return self._at_once.execute(statement, values).fetchall()
+
+    async def read(self, statement: str, values: Values = ()) -> list[Any]:
+        """The rows of a statement that may take its time: another thread reads them."""
+        with self._explained():
+            rows: Iterable[Any] = await self._reader.execute_fetchall(statement, values)
+            return list(rows)
+
+    async def forget(self, some: Callable[[sqlite3.Connection, int], int]) -> None:
+        """Have `some` forget at most so many rows and say how many, until all are gone: others write in between."""
+        while await self.write(lambda connection: some(connection, FORGOTTEN_AT_ONCE)) == FORGOTTEN_AT_ONCE:
+            pass
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        if self.closing:
+            raise TryAgain(f"{self.path} is closing: read again after the next start")
+        try:
+            yield
+        except sqlite3.Error as error:
+            if not concerns_the_file(error):
+                raise
+            raise storage_error(error, self.path) from error
+
+    def _note(self, trouble: str) -> None:
+        if trouble and not self.trouble:
+            log.error("nothing can be stored: %s", trouble)
+        elif self.trouble and not trouble:
+            log.warning("what is stored is stored again", extra={"file": self.path.name})
+        self.trouble = trouble
+
+
+@contextlib.asynccontextmanager
+async def open_file(path: Path, migrations: Traversable) -> AsyncIterator[SqliteFile]:
+    """The file, made if absent, for this user alone; `migrations` is the folder of its schema. Closed on leaving.
+
+    Raises Misconfigured for a folder or file that cannot be used, and TryAgain for one that is full or locked for now.
+    """
+    writer = await asyncio.to_thread(_open_writer, path, migrations)
+    try:
+        async with _reading(path, writer) as file:
+            yield file
+    finally:
+        await writer.close()
+
+
+@contextlib.asynccontextmanager
+async def open_for_reading(path: Path, migrations: Traversable) -> AsyncIterator[SqliteFile]:
+    """The file, also while another process has it open. It is neither made, migrated nor written.
+
+    Raises Misconfigured where it has another schema than this version of the program.
+    """
+    try:
+        async with _reading(path, None) as file:
+            ((version,),) = await file.read("PRAGMA user_version")
+            if version != (known := newest(migrations)):
+                raise Misconfigured(
+                    f"{path} has schema version {version}, and this program reads version {known}: use the version "
+                    "that wrote it, or start this version's agent once, which brings an older database up to date"
+                )
+            yield file
+    except sqlite3.Error as error:
+        raise _lasting(storage_error(error, path)) from error
+
+
+def make_private(path: Path) -> None:
+    """Make the file and its folder, both for this user alone. Raises Misconfigured."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.chmod(0o700)
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+    except OSError as error:
+        raise Misconfigured(f"{path} cannot be used ({error}): give this user the folder, or name another") from error
+
+
+def microseconds(instant: datetime) -> int:
+    """An instant as columns hold it: whole microseconds since 1970 UTC, exact both ways."""
+    return (instant - _EPOCH) // _MICROSECOND
+
+
+def instant(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+@contextlib.asynccontextmanager
+async def _reading(path: Path, writer: GroupCommit | None) -> AsyncIterator[SqliteFile]:
+    address = f"file:{quote(str(path))}?mode=ro"
+    async with aiosqlite.connect(address, uri=True, isolation_level=None) as reader:
+        with contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None)) as at_once:
+            reader.text_factory = at_once.text_factory = _lenient
+            file = SqliteFile(path, writer, at_once=at_once, reader=reader)
+            try:
+                yield file
+            finally:
+                file.closing = True
+
+
+def _lenient(text: bytes) -> str:
+    """Text in which a damaged row is no fault of a whole list of rows."""
+    return text.decode(errors="replace")
+
+
+def _open_writer(path: Path, migrations: Traversable) -> GroupCommit:
+    make_private(path)
+    try:
+        migrate(path, migrations)
+        return GroupCommit(path)
+    except Broken as error:
+        raise _lasting(error) from error
+
+
+def _lasting(error: TryAgain | Broken) -> TryAgain | Misconfigured:
+    """At the start a restart mends nothing."""
+    return error if isinstance(error, TryAgain) else Misconfigured(str(error))

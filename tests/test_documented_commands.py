@@ -16,10 +16,10 @@ from typer.core import TyperGroup
 from agent_service.cli.main import app
 from agent_service.models.scripted_model import _ANSWERS, Condition, Fault, Rule
 from agent_service.workbench.dev import DevOptions, stack
-from tests import nats_cli
 from tests.cli.calling import clean
-from tests.nats_server import server_with
-from tests.pages import PAGES, ROOT, Block, blocks, play
+from tests.kit import nats_cli
+from tests.kit.bus import server_with
+from tests.kit.pages import PAGES, ROOT, Block, blocks, play
 
 BUS, README, SCRIPTS = ROOT / "docs" / "BUS.md", ROOT / "README.md", ROOT / "docs" / "SCRIPTS.md"
 FIVE_MINUTES, OWN_SERVER = "The next five minutes", "With your own NATS server"

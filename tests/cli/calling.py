@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agent_service.cli.main import main
-from tests.logs import logging_kept
+from tests.kit.logs import logging_kept
 
 COMMAND = (sys.executable, "-m", "agent_service")
 ROOT = Path(__file__).parent.parent.parent

@@ -24,8 +24,8 @@ from groundwork.nats.topology import StreamSpec, Topology, create_missing
 from groundwork.service.counts import Counts
 from schemas import keys, subjects
 from tests.cli.calling import Called, agentic_here
-from tests.nats_server import until
-from tests.runs import NOON
+from tests.kit.runs import NOON
+from tests.kit.waiting import until
 from tests.shell.world import Offer, World
 
 TOO_MUCH = {"goal": "append", "constraints": {"max_steps": 30}}

@@ -9,7 +9,7 @@ import pytest
 from agent_service.cli.doctor.permissions import NEEDED, denied, matches
 from tests.cli.calling import agentic, agentic_here, interrupt, started
 from tests.cli.examined import ITS_PASSWORD, configured, found, up
-from tests.nats_server import server_with
+from tests.kit.bus import server_with
 
 
 async def test_a_login_that_may_not_publish_everything_is_told_which(tmp_path: Path, unused_port: int) -> None:

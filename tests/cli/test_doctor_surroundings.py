@@ -9,7 +9,7 @@ import pytest
 from groundwork.nats.embedded import EmbeddedNats
 from tests.cli.calling import agentic, interrupt, started
 from tests.cli.examined import configured, found, up
-from tests.nats_server import server_with
+from tests.kit.bus import server_with
 
 
 @pytest.mark.parametrize(

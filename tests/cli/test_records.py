@@ -29,6 +29,7 @@ from tests.cli.calling import agentic
 from tests.core.cues import RUN_ID
 from tests.core.cues import started as begun
 from tests.core.script import Script
+from tests.kit.runs import run_id, wake_of
 from tests.projections.fakes import Shelf
 from tests.projections.journals import (
     CRITIQUE,
@@ -45,7 +46,6 @@ from tests.projections.journals import (
     thinks,
     worked_example,
 )
-from tests.runs import run_id, wake_of
 
 SHELF = {"artifacts/fetch-01.html": PAGE, "artifacts/critique.md": CRITIQUE}
 

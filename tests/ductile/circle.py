@@ -31,7 +31,6 @@ from tests.ductile.sample_house import (
     AGENTIC_TOKEN,
     WAKE_TOKEN,
     SampleHouse,
-    eventually,
     free_port,
     guide_pipeline,
     guide_settings,
@@ -40,6 +39,7 @@ from tests.ductile.sample_house import (
 )
 from tests.ductile.under_test import PROBE
 from tests.e2e.bodies import ENDED
+from tests.kit.waiting import wait_until
 
 ANSWER = "answer.found"
 STARTS_WITHIN_S = 60.0
@@ -111,13 +111,13 @@ class Circle:
 
     def ended(self, run_id: str) -> dict[str, Any]:
         """The run, once it has ended."""
-        eventually(lambda: self.run(run_id)["state"] in ENDED, lambda: str(self.run(run_id)))
+        wait_until(lambda: self.run(run_id)["state"] in ENDED, lambda: str(self.run(run_id)))
         return self.run(run_id)
 
     def outcome(self, run_id: str) -> str:
         """What Ductile keeps of the run, once it does."""
         file = self.house.outcomes / f"{run_id}.md"
-        eventually(
+        wait_until(
             lambda: file.exists() and bool(file.read_text()),
             lambda: f"no {file.name}: {self.run(run_id)}, {self.house.jobs('file_handler')}",
         )
@@ -134,7 +134,7 @@ class Circle:
 
     def started(self, part: str) -> str:
         """The id of the one run that has this in its goal, once it is there."""
-        eventually(lambda: bool(self.with_goal(part)), lambda: f"no run for {part}: {self.log('gateway')[-2000:]}")
+        wait_until(lambda: bool(self.with_goal(part)), lambda: f"no run for {part}: {self.log('gateway')[-2000:]}")
         (run_id,) = self.with_goal(part)
         return run_id
 
@@ -197,7 +197,7 @@ def services(circle: Circle) -> Iterator["Future[DevStack]"]:
     with ThreadPoolExecutor(1) as thread:
         ended = thread.submit(asyncio.run, run())
         try:
-            eventually(lambda: ready.done() or circle.is_answered(), lambda: circle.log("agent")[-2000:])
+            wait_until(lambda: ready.done() or circle.is_answered(), lambda: circle.log("agent")[-2000:])
             yield ready
         finally:
             enough.set()

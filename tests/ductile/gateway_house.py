@@ -21,7 +21,7 @@ from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.on_nats import a_bus, all_acknowledged, results, send
 from tests.gateway.parts import a_request
 from tests.gateway.served import Gateway
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 AT_ONCE = 32
 BRISK = {"poll_first_s": 0.02, "poll_most_s": 0.2, "breaker_failures": 1000}

@@ -17,7 +17,8 @@ from typing import Any
 
 import yaml
 
-from tests.ductile.sample_house import FILE_HANDLER, FILE_HANDLER_MANIFEST, ROOT, eventually, free_port
+from tests.ductile.sample_house import FILE_HANDLER, FILE_HANDLER_MANIFEST, ROOT, free_port
+from tests.kit.waiting import wait_until
 
 GUIDE, README = (Path("docs") / "DUCTILE.md", Path("deploy") / "ductile" / "README.md")
 NOT_RUN = "## Version N"
@@ -47,7 +48,7 @@ class Terminal:
         """What the block prints; it has to end, and well."""
         before = len(self.printed())
         self.start(f"set -e\n{block}\nset +e\necho all-of-it-went-well")
-        eventually(
+        wait_until(
             lambda: "all-of-it-went-well\n" in self.printed()[before:] or self.bash.poll() is not None,
             lambda: f"{block}\n{self.printed()}",
             within_s=WITHIN_S,

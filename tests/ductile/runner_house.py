@@ -1,8 +1,6 @@
 """Runners over a Ductile under test: each new one over the same folder is a gateway that was started again."""
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -34,7 +32,7 @@ def a_call(command: str = "note", *, plugin: str = "probe", within_s: float = PA
     return ToolCall(key, plugin, command, payload, datetime.now(UTC) + timedelta(seconds=within_s))
 
 
-def until(call: ToolCall, within_s: float) -> ToolCall:
+def ending(call: ToolCall, within_s: float) -> ToolCall:
     """The same call with another deadline."""
     return replace(call, deadline_at=datetime.now(UTC) + timedelta(seconds=within_s))
 
@@ -65,11 +63,3 @@ async def gateway(
 def outcome(verdict: Verdict) -> ToolOutcome:
     assert isinstance(verdict, ToolOutcome), verdict
     return verdict
-
-
-async def eventually(fact: Callable[[], object]) -> None:
-    """Wait until it holds."""
-    give_up = time.monotonic() + PATIENCE_S
-    while not fact():
-        assert time.monotonic() < give_up, "it never came to pass"
-        await asyncio.sleep(0.01)

@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +18,8 @@ from typing import Any
 
 import httpx2
 import yaml
+
+from tests.kit.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "deploy" / "ductile"
@@ -118,7 +119,7 @@ class SampleHouse:
         def log() -> str:
             return f"Ductile did not start: {(self.folder.parent / 'log').read_text()[-2000:]}"
 
-        eventually(healthy_or_ended, log)
+        wait_until(healthy_or_ended, log)
         assert process.poll() is None, log()
 
     def ask(self, method: str, path: str, *, token: str = OPERATOR_TOKEN, **options: Any) -> httpx2.Response:
@@ -129,14 +130,6 @@ class SampleHouse:
         """The jobs of a plugin, the newest first."""
         found: list[dict[str, Any]] = self.ask("GET", f"/jobs?plugin={plugin}").json()["jobs"]
         return found
-
-
-def eventually(fact: Callable[[], bool], otherwise: Callable[[], str], *, within_s: float = PATIENCE_S) -> None:
-    """Wait for a fact; fail with what `otherwise` says."""
-    until = time.monotonic() + within_s
-    while not fact():
-        assert time.monotonic() < until, otherwise()
-        time.sleep(0.05)
 
 
 def in_place(folder: Path, *, agent: str, gateway: str = "http://127.0.0.1:9") -> SampleHouse:

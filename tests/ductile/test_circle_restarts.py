@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.ductile.circle import STARTS_WITHIN_S, Circle, drawn, real_ductile, services
-from tests.ductile.sample_house import PATIENCE_S, eventually
+from tests.ductile.sample_house import PATIENCE_S
+from tests.kit.waiting import wait_until
 
 pytestmark = real_ductile
 
@@ -42,7 +43,7 @@ def held(circle: Circle, name: str) -> list[Held]:
 def started(circle: Circle, runs: list[Held], *, times: int) -> None:
     """Wait until the first step of each was begun as often."""
     begun = [times] * len(runs)
-    eventually(lambda: [len(circle.held(run.file)) for run in runs] == begun, lambda: str(circle.house.jobs("probe")))
+    wait_until(lambda: [len(circle.held(run.file)) for run in runs] == begun, lambda: str(circle.house.jobs("probe")))
 
 
 def missed(circle: Circle) -> None:
@@ -50,7 +51,7 @@ def missed(circle: Circle) -> None:
     host, _, port = circle.house.url.removeprefix("http://").rpartition(":")
     with socket.create_server((host, int(port))) as nobody:
         nobody.settimeout(PATIENCE_S)
-        eventually(lambda: _asked(nobody).startswith(b"GET /job/"), lambda: "the gateway has not asked for a job")
+        wait_until(lambda: _asked(nobody).startswith(b"GET /job/"), lambda: "the gateway has not asked for a job")
 
 
 def _asked(nobody: socket.socket) -> bytes:
@@ -105,11 +106,11 @@ def test_a_ductile_that_is_away_between_two_steps_and_at_the_end_costs_the_run_n
     file.touch()
     with circle.ductile() as ductile:
         run_id = circle.wake(f"slowly hold look until {file}")
-        eventually(lambda: len(circle.results(run_id)) == 1, lambda: str(circle.run(run_id)))
+        wait_until(lambda: len(circle.results(run_id)) == 1, lambda: str(circle.run(run_id)))
         ductile.kill()
-    eventually(lambda: (circle.run(run_id)["pending"] or {}).get("step") == 2, lambda: str(circle.run(run_id)))
+    wait_until(lambda: (circle.run(run_id)["pending"] or {}).get("step") == 2, lambda: str(circle.run(run_id)))
     with circle.ductile() as ductile:
-        eventually(lambda: len(circle.results(run_id)) == 2, lambda: str(circle.run(run_id)))
+        wait_until(lambda: len(circle.results(run_id)) == 2, lambda: str(circle.run(run_id)))
         ductile.kill()
     assert circle.ended(run_id)["state"] == "done"
     assert not (circle.house.outcomes / f"{run_id}.md").exists()
@@ -120,7 +121,7 @@ def test_a_ductile_that_is_away_between_two_steps_and_at_the_end_costs_the_run_n
 
 def test_what_is_asked_before_ductile_is_there_is_done_once_it_is(tmp_path: Path) -> None:
     with drawn(tmp_path) as circle, services(circle) as ready:
-        eventually(lambda: "no tools yet" in circle.log("gateway"), lambda: circle.log("gateway")[-2000:])
+        wait_until(lambda: "no tools yet" in circle.log("gateway"), lambda: circle.log("gateway")[-2000:])
         run_id = circle.wake(f"Fetch {circle.page}?early and write a critique.")
         with circle.ductile():
             ready.result(STARTS_WITHIN_S)

@@ -14,7 +14,8 @@ import httpx2
 import pytest
 
 from tests.ductile.circle import Circle, real_ductile, running
-from tests.ductile.sample_house import CMS_SECRET, GITHUB_SECRET, WEBHOOK_SECRET, eventually
+from tests.ductile.sample_house import CMS_SECRET, GITHUB_SECRET, WEBHOOK_SECRET
+from tests.kit.waiting import wait_until
 
 pytestmark = real_ductile
 
@@ -101,14 +102,14 @@ def test_an_order_by_ductiles_own_webhook_is_a_job_each_time_and_one_run(circle:
         found = [circle.house.ask("GET", f"/job/{job}").json() for job in jobs]
         return [job.get("result", {}).get("output", {}).get("run_id") for job in found] == [run_id] * 2
 
-    eventually(accepted, lambda: str(circle.house.jobs("agentic-wake")))
+    wait_until(accepted, lambda: str(circle.house.jobs("agentic-wake")))
     assert circle.with_goal("?ordered") == [run_id]
 
 
 def test_an_order_without_a_wake_id_is_a_run_each_time(circle: Circle) -> None:
     for _ in range(2):
         assert order(circle, {"goal": f"Fetch {circle.page}?nameless and write a critique."}).status_code == 202
-    eventually(lambda: len(circle.with_goal("?nameless")) == 2, lambda: str(circle.house.jobs("agentic-wake")))
+    wait_until(lambda: len(circle.with_goal("?nameless")) == 2, lambda: str(circle.house.jobs("agentic-wake")))
 
 
 def test_an_order_that_is_not_signed_is_no_order(circle: Circle) -> None:

@@ -16,7 +16,7 @@ import pytest
 from tests.ductile.cut_wire import Knife
 from tests.ductile.gateway_house import House, ending, house, kill
 from tests.ductile.under_test import DuctileUnderTest
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 ALL = 4
 MAY_BE_REPEATED = 2

@@ -20,7 +20,7 @@ from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.ingress_house import INGEST, PEERS, an_event, signed
 from tests.gateway.on_nats import send
 from tests.gateway.parts import RUN, a_request
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 
 @pytest.fixture

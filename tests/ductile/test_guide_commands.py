@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from tests.ductile.guide import GUIDE, Place, Terminal, commands, place
-from tests.ductile.sample_house import ROOT, SAMPLES, eventually
+from tests.ductile.sample_house import ROOT, SAMPLES
+from tests.kit.waiting import wait_until
 
 needs_ductile = pytest.mark.skipif(
     "DUCTILE_BIN" not in os.environ, reason="no Ductile: bring a Ductile binary and set DUCTILE_BIN to its path"
@@ -95,7 +96,7 @@ def test_agents_are_added_to_a_configuration_of_ones_own_and_nothing_in_it_is_lo
     there.change(ductile / "config.yaml", lambda config: config["include"].append("agentic/agentic.yaml"))
     again = there.terminal()
     again.start(there.block(OWN_FOLDER))
-    eventually(lambda: "File exists" in again.printed(), again.printed)
+    wait_until(lambda: "File exists" in again.printed(), again.printed)
     _first_scheduled_run(there, shell)
     assert _asked(there, OPERATOR, "/plugins").status_code == 200
     assert [job["status"] for job in _asked(there, OPERATOR, "/jobs?plugin=agentic-wake").json()["jobs"]] == [
@@ -118,27 +119,27 @@ def test_the_guide_leads_from_nothing_to_outcomes_in_earnest(there: Place) -> No
     (there.repository / "agentic.yaml").write_text(_settings(there))
     nats = there.terminal()
     nats.start(there.block(NATS))
-    eventually(lambda: _listens(there.ports["4222"]), nats.printed)
+    wait_until(lambda: _listens(there.ports["4222"]), nats.printed)
     looking, *services = (there.terminal() for _ in range(3))
     for one in (looking, *services):
         one.run(there.block(VARIABLES))
     looking.run(there.block(SETUP))
     for one, beginning in zip(services, (GATEWAY, AGENT), strict=True):
         one.start(there.block(beginning))
-    eventually(lambda: _is_ready(there), lambda: "".join(one.printed() for one in services), within_s=60)
+    wait_until(lambda: _is_ready(there), lambda: "".join(one.printed() for one in services), within_s=60)
     said = looking.run(there.block(DOCTOR))
     assert "✗" not in said, said
     ordered = looking.run(there.block(ORDER))
     assert "job_id" in ordered, ordered
     outcomes = there.folder / "outcomes"
-    eventually(lambda: bool(list(outcomes.iterdir())), lambda: looking.run("agentic runs"), within_s=60)
+    wait_until(lambda: bool(list(outcomes.iterdir())), lambda: looking.run("agentic runs"), within_s=60)
 
 
 def _first_scheduled_run(there: Place, shell: Terminal) -> Terminal:
     """Steps 1, 3, 4 and 5 of the guide; returns the terminal of the agent."""
     dev = there.terminal()
     dev.start(there.block(DEV))
-    eventually(lambda: _is_ready(there), dev.printed, within_s=60)
+    wait_until(lambda: _is_ready(there), dev.printed, within_s=60)
     shell.run(there.block(DUE_NOW))
     shell.start(there.block(LOCK_CHECK_START))
     runs: list[dict[str, Any]] = []
@@ -147,7 +148,7 @@ def _first_scheduled_run(there: Place, shell: Terminal) -> Terminal:
         runs[:] = httpx2.get(f"{there.url('8700')}/v1/runs", trust_env=False).json()["runs"]
         return bool(runs)
 
-    eventually(woken, shell.printed, within_s=60)
+    wait_until(woken, shell.printed, within_s=60)
     look = there.terminal().run(there.block(LOOK).replace("RUN", runs[0]["run_id"]))
     assert "agentic-wake" in look
     assert runs[0]["run_id"] in look

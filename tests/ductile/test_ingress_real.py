@@ -16,7 +16,7 @@ from tests.ductile.real import RealDuctile
 from tests.ductile.under_test import Peer
 from tests.gateway.ingress_house import INGEST, House, on_the_wire
 from tests.gateway.parts import RUN
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.ductile
 

@@ -4,8 +4,9 @@ import asyncio
 from pathlib import Path
 
 from tests.ductile.fake import FakeDuctile, fails, prints
-from tests.ductile.runner_house import a_call, eventually, gateway, outcome
+from tests.ductile.runner_house import a_call, gateway, outcome
 from tests.ductile.under_test import DuctileUnderTest
+from tests.kit.waiting import until
 
 
 async def test_an_outcome_names_its_job(ductile: DuctileUnderTest, tmp_path: Path) -> None:
@@ -21,10 +22,10 @@ async def test_a_job_that_ductile_ran_again_after_it_was_killed_says_so(
     gate = tmp_path / "gate"
     async with gateway(ductile, tmp_path) as runner:
         running = asyncio.create_task(runner.run(a_call(do="hold", until=str(gate))))
-        await eventually(lambda: ductile.executions)
+        await until(lambda: ductile.executions)
         await asyncio.to_thread(ductile.kill)
         await asyncio.to_thread(ductile.start)
-        await eventually(lambda: len(ductile.executions) == 2)
+        await until(lambda: len(ductile.executions) == 2)
         gate.touch()
         found = outcome(await running)
     assert (found.status, found.job.attempts) == ("ok", 2)

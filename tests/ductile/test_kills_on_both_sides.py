@@ -13,7 +13,7 @@ from schemas.events import ToolResult
 from tests.ductile.cut_wire import Knife
 from tests.ductile.gateway_house import CALL_ID, House, ending, house, kill
 from tests.ductile.under_test import DuctileUnderTest
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 CALLS = 3
 

@@ -14,8 +14,9 @@ from ductile_gateway.ductile.watch import Job
 from ductile_gateway.errors import TryAgain
 from ductile_gateway.store.receipts import open_receipts
 from tests.ductile.fake import FakeDuctile
-from tests.ductile.runner_house import a_call, eventually, gateway, outcome
+from tests.ductile.runner_house import a_call, gateway, outcome
 from tests.ductile.under_test import DuctileUnderTest
+from tests.kit.waiting import until
 
 
 class Told(dict[str, Verdict]):
@@ -61,10 +62,10 @@ async def test_a_job_that_ends_after_its_deadline_is_told_by_the_next_gateway(
     async with gateway(ductile, tmp_path) as runner, following(runner) as told:
         assert not told
         gate.touch()
-        await eventually(lambda: told)
+        await until(lambda: told)
     assert outcome(told[call.key]).status == "ok"
     async with gateway(ductile, tmp_path) as runner, following(runner) as again:
-        await eventually(lambda: runner.late.waiting() == 0)
+        await until(lambda: runner.late.waiting() == 0)
     assert not again
     assert len(ductile.executions) == 1
 
@@ -74,7 +75,7 @@ async def test_what_nobody_takes_yet_is_told_again(fake: FakeDuctile, tmp_path: 
     gate.touch()
     async with gateway(fake, tmp_path) as runner, following(runner) as told:
         told.refused = 2
-        await eventually(lambda: told)
+        await until(lambda: told)
     assert outcome(told[call.key]).status == "ok"
     assert told.tries == 3
 
@@ -85,7 +86,7 @@ async def test_a_ductile_that_is_away_is_no_end(fake: FakeDuctile, tmp_path: Pat
     async with gateway(fake, tmp_path) as runner, following(runner) as told:
         gate.touch()
         fake.start()
-        await eventually(lambda: told)
+        await until(lambda: told)
     assert call.key in told
 
 
@@ -122,7 +123,7 @@ async def one_late(folder: Path, watch: Ended, tell: Tell) -> AsyncIterator[Late
 async def test_a_job_that_never_ends_is_given_up_after_a_day(tmp_path: Path) -> None:
     told = Told()
     async with one_late(tmp_path, Ended(Going()), told.take) as late:
-        await eventually(lambda: not late.waiting())
+        await until(lambda: not late.waiting())
     assert isinstance(told["k"], Unknown)
 
 
@@ -136,6 +137,6 @@ async def test_a_bus_that_does_not_take_it_now_is_tried_again(tmp_path: Path) ->
         return True
 
     async with one_late(tmp_path, watch, take) as late:
-        await eventually(lambda: not late.waiting())
+        await until(lambda: not late.waiting())
     assert tries == 3 * [("k", ToolOutcome("ok"))]
     assert watch.looked_at == 3 * [Job("j", pipeline=True)]

@@ -13,7 +13,7 @@ from tests.cli.calling import agentic
 from tests.ductile.circle_script import SCRIPT
 from tests.ductile.fake import FakeDuctile
 from tests.e2e.bodies import to_the_end, view, wake
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 
 def options(fake: FakeDuctile, folder: Path) -> DevOptions:

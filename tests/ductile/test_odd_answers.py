@@ -22,9 +22,10 @@ from ductile_gateway.ductile.watch import Job
 from ductile_gateway.store.receipts import Way, open_receipts
 from schemas.gateway_status import Finding
 from tests.ductile.fake import FakeDuctile
-from tests.ductile.runner_house import NO_TOOLS, PATIENCE_S, QUICK, a_call, eventually, gateway, outcome, settings_for
+from tests.ductile.runner_house import NO_TOOLS, PATIENCE_S, QUICK, a_call, gateway, outcome, settings_for
 from tests.ductile.under_test import DuctileUnderTest
 from tests.ductile.wires import LossyWire
+from tests.kit.waiting import until
 
 SETTINGS = DuctileSettings.model_validate({"url": "http://localhost:1", "token": "t", "events": False})
 HEALTH: dict[str, Any] = {"version": "dev", "queue_depth": 0, "plugins_loaded": 3}
@@ -112,7 +113,7 @@ async def test_a_late_result_that_cannot_be_told_is_given_up_and_the_others_are_
             await receipts.overdue.add(key, Job(key, pipeline=False), at)
         late = LateJobs(Ended(), receipts.overdue, every_s=0.01, clock=SystemClock())
         following = asyncio.create_task(late.follow(take))
-        await eventually(lambda: not late.waiting())
+        await until(lambda: not late.waiting())
         assert not following.done()
         following.cancel()
     assert told == ["fine"]

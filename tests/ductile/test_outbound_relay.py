@@ -21,7 +21,7 @@ from tests.ductile.real import RealDuctile
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.outbound_parts import an_event, read
 from tests.gateway.parts import RUN
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 LISTENING = {"pipelines": [{"name": "endings", "on": "agent.completed", "steps": [{"id": "p", "uses": "probe"}]}]}
 

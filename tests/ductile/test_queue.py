@@ -17,7 +17,8 @@ from ductile_gateway.ductile.queue import FRESH_FOR, DuctileQueue
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.errors import TryAgain
 from tests.ductile.fake import FakeDuctile, held
-from tests.ductile.runner_house import a_call, eventually, gateway, outcome
+from tests.ductile.runner_house import a_call, gateway, outcome
+from tests.kit.waiting import until
 
 SETTINGS = DuctileSettings.model_validate({"url": "http://localhost:1", "token": "t"})
 
@@ -136,7 +137,7 @@ async def test_a_call_is_not_begun_while_the_queue_is_too_long_and_is_run_later(
     call = a_call()
     async with gateway(fake, tmp_path, queue_most=None) as others:
         running = [asyncio.create_task(others.run(a_call("look"))) for _ in range(3)]
-        await eventually(lambda: len(fake.executions) == 3)
+        await until(lambda: len(fake.executions) == 3)
         (tmp_path / "ours").mkdir()
         async with gateway(fake, tmp_path / "ours", queue_most=2) as runner:
             with pytest.raises(TryAgain, match="3 jobs"):

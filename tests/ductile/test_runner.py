@@ -12,8 +12,9 @@ from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.discovery import discover_tools
 from ductile_gateway.errors import Misconfigured, TryAgain
 from tests.ductile.fake import FakeDuctile
-from tests.ductile.runner_house import a_call, eventually, gateway, outcome, settings_for, until
+from tests.ductile.runner_house import a_call, ending, gateway, outcome, settings_for
 from tests.ductile.under_test import DuctileUnderTest
+from tests.kit.waiting import until
 
 HELD = "hold"
 
@@ -36,7 +37,7 @@ async def test_a_call_under_way_is_resumed_by_the_next_gateway_and_not_run_again
     call = a_call(do=HELD, until=str(release))
     async with gateway(ductile, tmp_path) as runner:
         running = asyncio.create_task(runner.run(call))
-        await eventually(lambda: ductile.executions)
+        await until(lambda: ductile.executions)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     release.touch()
@@ -65,7 +66,7 @@ async def test_a_call_whose_job_has_ended_has_the_same_verdict_when_resumed(
     async with gateway(ductile, tmp_path) as runner:
         first = await runner.run(call)
     async with gateway(ductile, tmp_path) as runner:
-        assert await runner.resume(until(call, -5)) == first
+        assert await runner.resume(ending(call, -5)) == first
 
 
 async def test_the_error_of_a_tool_is_told_in_its_own_words(ductile: DuctileUnderTest, tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ async def test_a_job_is_waited_for_while_ductile_is_away(ductile: DuctileUnderTe
     release = tmp_path / "release"
     async with gateway(ductile, tmp_path) as runner:
         running = asyncio.create_task(runner.run(a_call("look", do=HELD, until=str(release))))
-        await eventually(lambda: ductile.executions)
+        await until(lambda: ductile.executions)
         await asyncio.to_thread(ductile.kill)
         release.touch()
         await asyncio.to_thread(ductile.start)

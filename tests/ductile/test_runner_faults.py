@@ -23,7 +23,8 @@ from tests.ductile.fake import (
     succeeds_but_routing_fails,
     times_out,
 )
-from tests.ductile.runner_house import QUICK, a_call, eventually, gateway, outcome
+from tests.ductile.runner_house import QUICK, a_call, gateway, outcome
+from tests.kit.waiting import until
 
 ONLY_EVENTS = Pace(first_s=15.0, most_s=15.0)
 """Who looks that seldom ends in time only when events tell of the end."""
@@ -90,7 +91,7 @@ async def test_a_call_whose_answer_was_lost_is_found_when_its_job_ends_later(
     caplog.set_level(logging.INFO, logger="httpx2")
     async with gateway(fake, tmp_path, pace=replace(QUICK, settle_s=0)) as runner:
         running = asyncio.create_task(runner.run(call))
-        await eventually(lambda: sum("/jobs?" in message for message in caplog.messages) >= 2)
+        await until(lambda: sum("/jobs?" in message for message in caplog.messages) >= 2)
         release.set()
         assert outcome(await running).output == {"seen": call.key}
 
@@ -114,9 +115,9 @@ async def test_a_lost_call_does_not_wait_for_jobs_that_began_later(
     caplog.set_level(logging.INFO, logger="httpx2")
     async with gateway(fake, tmp_path, pace=replace(QUICK, settle_s=0)) as runner:
         lost = asyncio.create_task(runner.run(a_call()))
-        await eventually(lambda: any("/jobs?" in message for message in caplog.messages))
+        await until(lambda: any("/jobs?" in message for message in caplog.messages))
         later = asyncio.create_task(runner.run(a_call()))
-        await eventually(lambda: len(fake.executions) == 2)
+        await until(lambda: len(fake.executions) == 2)
         release.set()
         async with asyncio.timeout(5):
             assert isinstance(await lost, Unknown)
@@ -173,7 +174,7 @@ async def test_no_more_calls_are_in_flight_than_may_be(fake: FakeDuctile, tmp_pa
     fake.on("probe", "look", held(release))
     async with gateway(fake, tmp_path, in_flight=2) as runner:
         running = [asyncio.create_task(runner.run(a_call("look"))) for _ in range(4)]
-        await eventually(lambda: len(fake.executions) == 2)
+        await until(lambda: len(fake.executions) == 2)
         with pytest.raises(TryAgain, match="as many calls"):
             await runner.run(a_call("look", within_s=0.2))
         assert len(fake.executions) == 2
@@ -191,14 +192,14 @@ async def test_calls_that_are_resumed_fill_places_and_wait_for_none(
     calls = [a_call("look") for _ in range(3)]
     async with gateway(fake, tmp_path) as runner:
         begun = [asyncio.create_task(runner.run(call)) for call in calls]
-        await eventually(lambda: looked_at(caplog) == 3)
+        await until(lambda: looked_at(caplog) == 3)
         for one in begun:
             one.cancel()
         await asyncio.gather(*begun, return_exceptions=True)
     caplog.clear()
     async with gateway(fake, tmp_path, in_flight=2) as runner:
         resumed = [asyncio.create_task(runner.resume(call)) for call in calls]
-        await eventually(lambda: looked_at(caplog) == 3)
+        await until(lambda: looked_at(caplog) == 3)
         with pytest.raises(TryAgain, match="as many calls"):
             await runner.run(a_call("look", within_s=0.3))
         assert len(fake.executions) == 3
@@ -217,7 +218,7 @@ async def test_an_event_ends_the_wait_for_a_job(fake: FakeDuctile, tmp_path: Pat
     fake.on("probe", "look", held(release))
     async with gateway(fake, tmp_path, pace=ONLY_EVENTS) as runner:
         running = asyncio.create_task(runner.run(a_call("look")))
-        await eventually(lambda: fake.executions)
+        await until(lambda: fake.executions)
         release.set()
         async with asyncio.timeout(5):
             assert outcome(await running).status == "ok"
@@ -231,7 +232,7 @@ async def test_events_are_heard_again_after_the_stream_ended(fake: FakeDuctile, 
         await asyncio.to_thread(fake.cut_streams if cut == "cut" else fake.restart)
         fake.on("probe", "look", held(release))
         running = asyncio.create_task(runner.run(a_call("look")))
-        await eventually(lambda: len(fake.executions) == 2)
+        await until(lambda: len(fake.executions) == 2)
         release.set()
         async with asyncio.timeout(5):
             assert outcome(await running).status == "ok"
@@ -251,7 +252,7 @@ async def test_a_token_that_may_not_hear_events_is_no_hindrance(
     with caplog.at_level(logging.WARNING):
         async with gateway(fake, tmp_path, token=reader) as runner:
             assert outcome(await runner.run(a_call("look"))).status == "ok"
-            await eventually(lambda: "jobs are looked at without Ductile's events" in caplog.messages)
+            await until(lambda: "jobs are looked at without Ductile's events" in caplog.messages)
     assert reader not in caplog.text
 
 

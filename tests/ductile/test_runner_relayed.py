@@ -13,9 +13,10 @@ from ductile_gateway.errors import TryAgain
 from ductile_gateway.store.receipts import open_receipts
 from tests.ductile.calling import finished
 from tests.ductile.fake import FakeDuctile, Outcome, answers, held
-from tests.ductile.runner_house import a_call, eventually, gateway, outcome, until
+from tests.ductile.runner_house import a_call, ending, gateway, outcome
 from tests.ductile.under_test import DuctileUnderTest, Execution
 from tests.ductile.wires import LossyWire
+from tests.kit.waiting import until
 
 ROUTE = "keep-note"
 AGAIN_S = 0.05
@@ -99,7 +100,7 @@ async def test_the_next_gateway_sends_the_event_of_one_that_ended_before_the_ans
     call = a_note(text="x")
     async with gateway(ductile, tmp_path, relay=by_events(ductile, again_first_s=15), wire=wire) as runner:
         running = asyncio.create_task(runner.run(call))
-        await eventually(lambda: len(ductile.executions) == 1 if arrives else wire.sent)
+        await until(lambda: len(ductile.executions) == 1 if arrives else wire.sent)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     if arrives:
@@ -117,9 +118,9 @@ async def test_while_ductile_is_down_a_lost_event_waits_and_is_sent_once_it_is_b
     wire = LossyWire(ductile, swallowed=1)
     async with gateway(ductile, tmp_path, relay=by_events(ductile), wire=wire) as runner:
         running = asyncio.create_task(runner.run(a_note()))
-        await eventually(lambda: wire.sent)
+        await until(lambda: wire.sent)
         await asyncio.to_thread(ductile.kill)
-        await eventually(lambda: len(wire.sent) > 2)
+        await until(lambda: len(wire.sent) > 2)
         await asyncio.to_thread(ductile.start)
         assert outcome(await running).status == "ok"
 
@@ -193,7 +194,7 @@ async def test_an_event_is_sent_until_the_deadline_and_not_after_it(ductile: Duc
     async with gateway(ductile, tmp_path, relay=by_events(ductile), wire=wire) as runner:
         assert isinstance(await runner.run(call), Unknown)
         sent = len(wire.sent)
-        assert isinstance(await runner.resume(until(call, -5)), Unknown)
+        assert isinstance(await runner.resume(ending(call, -5)), Unknown)
     assert sent > 2
     assert set(wire.sent) == {wire.sent[0]}
     assert len(wire.sent) == sent
@@ -226,7 +227,7 @@ async def test_version_n_runs_an_event_once_that_comes_again_while_its_job_runs(
     wire = LossyWire(newer, lost=2, waits=False)
     async with gateway(newer, tmp_path, relay=by_events(newer), wire=wire) as runner:
         running = asyncio.create_task(runner.run(a_note()))
-        await eventually(lambda: wire.arrived == 3)
+        await until(lambda: wire.arrived == 3)
         release.set()
         assert outcome(await running).text == "noted"
     assert len(newer.executions) == 1

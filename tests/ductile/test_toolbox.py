@@ -22,9 +22,9 @@ from ductile_gateway.errors import Misconfigured
 from ductile_gateway.settings import GatewaySettings
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.fake.wire import Answer
-from tests.ductile.runner_house import eventually
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.served import Gateway
+from tests.kit.waiting import until
 
 NEWS: dict[str, Any] = {
     "manifest_spec": "ductile.plugin",
@@ -76,7 +76,7 @@ async def test_a_plugin_that_comes_later_is_on_offer_soon(fake: FakeDuctile) -> 
     async with fresh(fake, "probe", "news") as (offers, told):
         assert names(offers) == ["probe"]
         fake.plugin(NEWS)
-        await eventually(lambda: names(offers) == ["news", "probe"])
+        await until(lambda: names(offers) == ["news", "probe"])
         assert "news" in told[-1].manifests
         assert not offers.problems
 
@@ -88,7 +88,7 @@ async def test_a_tool_that_is_gone_is_taken_out_when_it_stays_so(
     with caplog.at_level(logging.INFO):
         async with fresh(fake, "probe", "news") as (offers, _):
             fake.remove_plugin("news")
-            await eventually(lambda: names(offers) == ["probe"])
+            await until(lambda: names(offers) == ["probe"])
     assert "tools are gone, and taken out if they stay so" in caplog.messages
     assert "other tools are on offer" in caplog.messages
 
@@ -99,7 +99,7 @@ async def test_a_schema_that_changes_is_the_one_that_holds(fake: FakeDuctile) ->
         closed = {"type": "object", "additionalProperties": False}
         fake.plugin(NEWS | {"commands": [{"name": "tell", "type": "write", "input_schema": closed}]})
         before = offers.catalog.revision
-        await eventually(lambda: offers.catalog.tools[0].commands[0].tier == "write")
+        await until(lambda: offers.catalog.tools[0].commands[0].tier == "write")
         assert offers.catalog.revision != before
 
 
@@ -109,7 +109,7 @@ async def test_while_ductile_is_away_the_tools_stay_as_they_are(
     async with fresh(fake, "probe") as (offers, _):
         fake.kill()
         with caplog.at_level(logging.WARNING):
-            await eventually(lambda: "the tools stay as they are" in caplog.messages)
+            await until(lambda: "the tools stay as they are" in caplog.messages)
         assert names(offers) == ["probe"]
 
 
@@ -118,7 +118,7 @@ async def test_a_complaint_is_made_once_and_not_at_every_look(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         async with fresh(fake, "probe", "news") as (_, told):
-            await eventually(lambda: len(told) >= 3)
+            await until(lambda: len(told) >= 3)
     assert sum("there is no plugin news" in message for message in caplog.messages) == 1
 
 

@@ -12,7 +12,7 @@ from tests.ductile.gateway_house import House, ending, house, kill
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.on_nats import send
 from tests.gateway.parts import RUN, a_request
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 EXECUTOR = "ductile-gateway"
 

@@ -8,7 +8,7 @@ from tests.cli.calling import agentic
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.test_late_in_the_journal import options
 from tests.e2e.bodies import view, wake
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 
 async def test_a_run_says_that_ductile_is_away_and_goes_on_when_it_is_back(fake: FakeDuctile, tmp_path: Path) -> None:

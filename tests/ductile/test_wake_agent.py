@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from agent_service.workbench.dev import DevOptions, DevStack, stack
-from tests.ductile.sample_house import WAKE_TOKEN, eventually, in_place
+from tests.ductile.sample_house import WAKE_TOKEN, in_place
 from tests.e2e.bodies import ENDED, PROBES, recording
-from tests.nats_server import until
+from tests.kit.waiting import until, wait_until
 from tests.plugins.asking import SHIPPED, ask
 
 READ_TOKEN = "a-read-token-for-tests-0123"  # noqa: S105 - of an agent that lives for one test
@@ -100,7 +100,7 @@ async def test_ductiles_schedule_starts_a_run_and_its_job_ends_before_the_run_do
 
     def scheduled() -> dict[str, Any]:
         with house.running():
-            eventually(lambda: _succeeded(house.jobs("agentic-wake")), lambda: str(house.jobs("agentic-wake")))
+            wait_until(lambda: _succeeded(house.jobs("agentic-wake")), lambda: str(house.jobs("agentic-wake")))
             (job,) = house.jobs("agentic-wake")
             found: dict[str, Any] = house.ask("GET", f"/job/{job['job_id']}").json()
             return found

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.ductile.circle import Circle, real_ductile, running
-from tests.ductile.sample_house import eventually
+from tests.kit.waiting import wait_until
 
 pytestmark = real_ductile
 
@@ -55,7 +55,7 @@ def test_a_goal_that_ductile_relays_twice_is_one_run_and_its_outcome_is_relayed_
         start(circle, "start-glance", url=f"{circle.page}?glance", glance_id="g-1")
     run = reached_with_two_tools(circle, circle.started("?glance"))
     assert (run["wake_id"], run["state"]) == ("g-1", "done")
-    eventually(lambda: accepted_by_relay(circle) == ["g-1", "g-1"], lambda: str(circle.house.jobs("core.relay")))
+    wait_until(lambda: accepted_by_relay(circle) == ["g-1", "g-1"], lambda: str(circle.house.jobs("core.relay")))
     assert circle.with_goal("?glance") == [run["run_id"]]
 
 
@@ -68,7 +68,7 @@ def accepted_by_relay(circle: Circle) -> list[str]:
 def test_a_pipeline_that_knows_the_step_by_its_context_answers_it(circle: Circle) -> None:
     never = circle.folder / "answered"
     run_id = circle.wake(f"hold look until {never}")
-    eventually(lambda: bool(circle.held(never)), lambda: str(circle.run(run_id)))
+    wait_until(lambda: bool(circle.held(never)), lambda: str(circle.run(run_id)))
     start(circle, "answer-step", answer="It is 42.", run_id=run_id, step=1, tool="probe")
     run = circle.ended(run_id)
     never.touch()

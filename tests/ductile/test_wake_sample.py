@@ -24,9 +24,9 @@ from tests.ductile.sample_house import (
     SAMPLES,
     WAKE_TOKEN,
     SampleHouse,
-    eventually,
     in_place,
 )
+from tests.kit.waiting import wait_until
 from tests.plugins.wake_api import WakeApi, serving
 
 needs_ductile = pytest.mark.skipif(
@@ -70,7 +70,7 @@ def told(house: SampleHouse, kind: str, payload: dict[str, Any], *, secret: str 
 def outcome(house: SampleHouse, name: str) -> str:
     """The content of a kept file, once it is there."""
     file = house.outcomes / name
-    eventually(lambda: file.exists() and bool(file.read_text()), lambda: f"no {name}: {house.jobs('file_handler')}")
+    wait_until(lambda: file.exists() and bool(file.read_text()), lambda: f"no {name}: {house.jobs('file_handler')}")
     return file.read_text()
 
 
@@ -80,7 +80,7 @@ def test_the_schedule_wakes_the_agent_until_it_accepts_with_one_wake_id(house: S
     def succeeded() -> bool:
         return any(job["status"] == "succeeded" for job in house.jobs("agentic-wake"))
 
-    eventually(succeeded, lambda: str(house.jobs("agentic-wake")))
+    wait_until(succeeded, lambda: str(house.jobs("agentic-wake")))
     first, second = (wake for wake in api.received if wake.path == "/second-time/v1/wake")
     (job,) = house.jobs("agentic-wake")
     assert first.body == second.body
@@ -99,7 +99,7 @@ def test_an_outcome_that_is_told_twice_is_kept_once(house: SampleHouse) -> None:
     assert [answer.status_code for answer in answers] == [202, 202]
     assert answers[0].json()["job_id"]
     assert outcome(house, "run-1.md") == "# Look around\n\nGrüße, {all} is well.\n"
-    eventually(
+    wait_until(
         lambda: {job["status"] for job in house.jobs("file_handler")} == {"succeeded"},
         lambda: str(house.jobs("file_handler")),
     )
@@ -144,7 +144,7 @@ def test_an_event_wakes_with_the_goal_of_the_pipeline_whatever_it_brings(house: 
     def orders() -> list[dict[str, Any]]:
         return [wake.order for wake in api.received if wake.order.get("wake_id") == "review:r-7"]
 
-    eventually(lambda: bool(orders()), lambda: str(api.received))
+    wait_until(lambda: bool(orders()), lambda: str(api.received))
     assert orders()[0]["goal"] == "Review the page https://example.org/a and name its three weakest points."
 
 
@@ -157,7 +157,7 @@ def test_an_event_starts_a_run_by_relay_signed_for_the_gateway(house: SampleHous
     def relayed() -> list[Any]:
         return [wake for wake in api.received if wake.path == "/ingest/ductile"]
 
-    eventually(lambda: bool(relayed()), lambda: str(api.received))
+    wait_until(lambda: bool(relayed()), lambda: str(api.received))
     sent = relayed()[0]
     assert sent.headers["x-ductile-peer"] == "ductile"
     signed = b"\n".join([b"POST", b"/ingest/ductile", sent.headers["x-ductile-timestamp"].encode(), sent.body])
@@ -197,10 +197,10 @@ def test_a_wake_that_a_restart_cut_off_is_made_again_as_the_same_order(tmp_path:
         made = in_place(tmp_path, agent=silent.at("silent"))
         made.change(AGENTIC, lambda content: content["plugins"]["agentic-wake"]["config"].update(timeout_seconds=2))
         with made.running():
-            eventually(lambda: bool(silent.received), lambda: str(made.jobs("agentic-wake")))
+            wait_until(lambda: bool(silent.received), lambda: str(made.jobs("agentic-wake")))
         before = len(silent.received)
         with made.running():
-            eventually(lambda: len(silent.received) > before, lambda: str(made.jobs("agentic-wake")))
+            wait_until(lambda: len(silent.received) > before, lambda: str(made.jobs("agentic-wake")))
         assert len({wake.body for wake in silent.received}) == 1
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

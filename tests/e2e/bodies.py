@@ -14,7 +14,7 @@ from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings
 from schemas import subjects
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 PROBES = Path(__file__).resolve().parent.parent / "plugins"
 ENDED = {"done", "escalated", "failed", "cancelled"}

@@ -23,7 +23,8 @@ from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import create_missing
 from schemas import subjects
 from tests.e2e.bodies import ENDED, FRAME
-from tests.nats_server import server_with, until
+from tests.kit.bus import server_with
+from tests.kit.waiting import until
 
 READ = {"name": "look", "route": "look", "commands": [{"name": "handle", "tier": "read"}]}
 WRITE = {"name": "put", "route": "put", "commands": [{"name": "handle", "tier": "write"}]}

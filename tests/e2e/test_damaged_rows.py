@@ -10,7 +10,7 @@ from agent_service.cli.doctor.places import database
 from agent_service.settings import load
 from schemas import subjects
 from tests.e2e.by_hand import Bench, bench, one_step
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 DAMAGE = {
     "state": "UPDATE runs SET state = substr(state, 1, 40) WHERE run_id = ?",

@@ -6,7 +6,7 @@ from ductile_gateway.calls.runs import NatsRuns
 from groundwork.nats import link as nats_link
 from groundwork.nats.settings import NatsSettings
 from tests.e2e.bodies import lines, recording, running, to_the_end, touch, wake
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 
 async def test_a_run_has_ended_for_the_gateway_when_it_has_for_the_agent(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from groundwork.nats import link as nats_link
 from groundwork.nats.settings import NatsSettings
 from schemas import subjects
 from tests.e2e.bodies import lines, on_the_bus, recording, running, to_the_end, touch, wake
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 
 async def _kill_agent(made: DevStack) -> None:

@@ -15,8 +15,8 @@ import pytest
 from agent_service.workbench.dev import DevStack
 from tests.e2e.bodies import running, to_the_end, view, wake
 from tests.e2e.minds import RecordingMind, asking
+from tests.kit.waiting import until
 from tests.models.fake_anthropic import FakeAnthropic
-from tests.nats_server import until
 
 STEPS = 2
 CALLS = STEPS + 1

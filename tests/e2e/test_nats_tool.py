@@ -15,10 +15,10 @@ import pytest
 
 from agent_service.workbench.dev import DevStack, until_ready
 from schemas import keys, subjects
-from tests import nats_cli
 from tests.e2e.bodies import running, view
 from tests.executors.shipped import BASH, asking, heard
-from tests.nats_server import until
+from tests.kit import nats_cli
+from tests.kit.waiting import until
 
 pytestmark = [
     pytest.mark.natscli,

@@ -9,7 +9,7 @@ import pytest
 
 from schemas import keys, subjects
 from tests.e2e.by_hand import Bench, bench, one_step
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 MEBIBYTE = 1024 * 1024
 START: dict[str, Any] = {"type": subjects.START, "payload": {"goal": "record"}}

@@ -16,7 +16,7 @@ from tests.ductile.cut_wire import Rule, Way, wire
 from tests.e2e.agents import another_agent, last_word
 from tests.e2e.bodies import lines, recording, running, to_the_end, touch, wake
 from tests.e2e.by_hand import Bench, bench, one_step
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 SHORT = {"lease_s": 3}
 

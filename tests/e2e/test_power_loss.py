@@ -18,7 +18,7 @@ from groundwork.nats import link as nats_link
 from groundwork.nats.settings import NatsSettings
 from schemas import subjects
 from tests.e2e.bodies import lines, on_the_bus, recording, running, to_the_end, wake
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 RUNS, STEPS, LOST_S = 12, 3, 0.4
 

@@ -12,8 +12,8 @@ from agent_service.workbench.dev import DevStack
 from schemas import subjects
 from tests.cli.calling import agentic_here
 from tests.e2e.bodies import recording, running, to_the_end
-from tests.nats_cli import environment, needs_nats_cli, said
-from tests.nats_server import until
+from tests.kit.nats_cli import environment, needs_nats_cli, said
+from tests.kit.waiting import until
 
 pytestmark = [pytest.mark.natscli, needs_nats_cli]
 

@@ -25,7 +25,7 @@ from agent_service.store.sqlite import SqliteStore
 from agent_service.workbench.dev import DevOptions, DevStack, stack
 from schemas import subjects
 from tests.e2e.bodies import on_the_bus, recording, running, to_the_end, wake
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 SCRIPTS = Path(str(resources.files("agent_service"))) / "scripts"
 FILES = {"context.md", "memory.md", "skills.md", "plan.md", "decisions.md", "trace.jsonl"}

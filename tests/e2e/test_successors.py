@@ -15,7 +15,7 @@ import httpx2
 from agent_service.workbench.dev import DevStack
 from tests.e2e.agents import another_agent, another_gateway
 from tests.e2e.bodies import recording, running, to_the_end, wake
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 RUNS = 30
 PAUSE_S = 0.1

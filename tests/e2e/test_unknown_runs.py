@@ -10,7 +10,7 @@ from nats.js.api import RawStreamMsg
 
 from schemas import subjects
 from tests.e2e.by_hand import Bench, bench, one_step
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 ELSEWHERE = {"run_id": "run_elsewhere"}
 RESULT = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.cli.calling import agentic
 from tests.e2e.bodies import recording, running, to_the_end, view, wake
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 
 async def test_a_run_says_that_the_gateway_is_away_and_goes_on_when_it_is_back(tmp_path: Path) -> None:

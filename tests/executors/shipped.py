@@ -18,9 +18,9 @@ from agent_service.workbench.dev import DevStack
 from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings
-from tests import nats_cli
 from tests.e2e.bodies import FRAME
-from tests.nats_server import until
+from tests.kit import nats_cli
+from tests.kit.waiting import until
 
 EXECUTORS = Path(__file__).resolve().parent.parent.parent / "deploy" / "executors"
 

@@ -14,7 +14,8 @@ from schemas import subjects
 from schemas.catalog import Catalog
 from tests.executors.shipped import PYTHON
 from tests.gateway.parts import a_request, message_of
-from tests.nats_server import server_with, until
+from tests.kit.bus import server_with
+from tests.kit.waiting import until
 
 PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "BUS.md").read_text(encoding="utf-8")
 KNOWN_TO_ALL = "only-for-this-test"

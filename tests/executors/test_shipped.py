@@ -9,8 +9,8 @@ from agent_service.workbench.dev import DevStack, until_ready
 from schemas import keys, subjects
 from tests.e2e.bodies import on_the_bus, running, to_the_end, view, wake
 from tests.executors.shipped import BASH, EACH, PYTHON, Shipped, Step, asking, heard, linked
-from tests.nats_cli import needs_nats_cli
-from tests.nats_server import until
+from tests.kit.nats_cli import needs_nats_cli
+from tests.kit.waiting import until
 
 
 @EACH

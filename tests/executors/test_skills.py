@@ -11,7 +11,7 @@ from agent_service.bus.skills import NatsSkills
 from agent_service.errors import TryAgain
 from groundwork.nats.link import NatsLink
 from schemas import subjects
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 
 def catalog_of(executor: str | None, *names: str, tier: str = "read") -> bytes:

@@ -19,7 +19,7 @@ from ductile_gateway.outbound.telling import Outbound
 from ductile_gateway.store.outbox import open_outbox
 from tests.gateway.crashes import Death, Mortal
 from tests.gateway.parts import NOON, RUN, StoppedClock
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 KEY = b"a signing key for tests only!"
 SECRET = "whsec_" + base64.b64encode(KEY).decode()

@@ -1,10 +1,8 @@
 """The probe plugin, run by the gateway itself: what the tests of local plugins have in common."""
 
-import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -37,13 +35,6 @@ def probe(command: str, *, key: str = KEY, seconds: float = 20, **payload: Any) 
 def lines(file: Path) -> int:
     """How often the probe has recorded that it ran."""
     return len(file.read_text(encoding="utf-8").splitlines()) if file.exists() else 0
-
-
-async def until(fact: Callable[[], object]) -> None:
-    """Wait until the fact holds, at most 20 seconds."""
-    async with asyncio.timeout(20):
-        while not fact():  # noqa: ASYNC110 - the fact is another process's, which sets no event of ours
-            await asyncio.sleep(0.005)
 
 
 def group_of(state_dir: Path) -> int:

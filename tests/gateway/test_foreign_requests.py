@@ -11,7 +11,7 @@ from schemas.events import ToolRequest
 from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, dead_letters, results, send
 from tests.gateway.parts import CATALOG as OURS
 from tests.gateway.parts import MemoryLedger, World, a_request, asked_for, offering
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 NAME = subjects.SERVICE_GATEWAY
 

@@ -17,7 +17,7 @@ from schemas.events import ToolResult
 from tests.gateway.ingress_house import House, MemoryDeliveries, an_event
 from tests.gateway.on_nats import a_bus, results
 from tests.gateway.parts import NOON, RUN
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 COPIES = 200
 

@@ -17,11 +17,11 @@ from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from schemas import subjects
 from schemas.events import ARTIFACT_PATH, ToolResult
-from tests import runs
 from tests.gateway.ingress_house import RESULT, House, an_event, error_of
 from tests.gateway.on_nats import a_bus, results
 from tests.gateway.parts import NOON, RUN, MemoryArtifacts, MemoryBus, asked_for, result_in
 from tests.gateway.test_ingress_webhooks import OLD, hex_of
+from tests.kit import runs
 
 PAGE = "# A page\n" + "A line of it — ü.\n" * 1000
 LINKS = [f"https://example.org/{number:04d}" for number in range(1000)]

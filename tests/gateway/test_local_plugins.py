@@ -14,7 +14,8 @@ import uvloop
 
 from ductile_gateway.calls.call import AlreadyStarted, NeverStarted, ToolOutcome, Unknown
 from ductile_gateway.plugins.process import Limits, plugin_environment
-from tests.gateway.probe_calls import KEY, group_of, lines, living, local_plugins, probe, until
+from tests.gateway.probe_calls import KEY, group_of, lines, living, local_plugins, probe
+from tests.kit.waiting import until
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 

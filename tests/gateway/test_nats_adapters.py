@@ -26,7 +26,8 @@ from schemas.events import Envelope, Rejected
 from schemas.gateway_status import Finding, GatewayStatus
 from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, dead_letters, results, send
 from tests.gateway.parts import CATALOG, RUN, TRACE, FakeRunner, MemoryLedger, World, a_request, message_of, offering
-from tests.nats_server import server_with, until
+from tests.kit.bus import server_with
+from tests.kit.waiting import until
 
 
 def a_world(link: NatsLink, **parts: Any) -> World:

@@ -17,7 +17,7 @@ from groundwork.nats.link import NatsLink
 from tests.gateway.on_nats import a_bus, all_acknowledged, results, send
 from tests.gateway.parts import a_request
 from tests.gateway.served import Gateway
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 LEASE_S = 1
 

@@ -11,7 +11,7 @@ from ductile_gateway.errors import TryAgain
 from ductile_gateway.outbound.deliveries import Arrived, Delivery, Gone, Never, NotYet, Verdict
 from tests.gateway.outbound_parts import ENDINGS, HOOK, Town, an_event, down, read
 from tests.gateway.parts import RUN
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 DAY_S = 86400.0
 

@@ -14,7 +14,7 @@ from ductile_gateway.outbound.callbacks import MOST_BYTES, callback_body
 from ductile_gateway.outbound.lifecycle import LifecycleEvent
 from tests.gateway.outbound_parts import HOOK, Town, an_event, down, read
 from tests.gateway.parts import NOON, RUN
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 URL = f"https://traces.example/{RUN}"
 DONE = [{"id": f"d{n}", "text": f"Item {n} " + "ü" * 500, "done": True, "evidence": ["step:1"] * 50} for n in range(50)]

@@ -22,7 +22,7 @@ from groundwork.nats.topology import Topology, create_missing
 from schemas import subjects
 from schemas.gateway_status import Finding
 from tests.gateway.outbound_parts import SECRET, Receiver, an_event
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from ductile_gateway.outbound.deliveries import Arrived, NotYet, Verdict
 from tests.gateway.outbound_parts import ENDINGS, HOOK, Town, an_event, down, read
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 
 async def test_a_try_that_a_kill_cut_off_is_made_again_under_the_same_id_and_with_the_same_body(tmp_path: Path) -> None:

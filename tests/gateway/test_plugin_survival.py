@@ -7,14 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ductile_gateway.calls.call import NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict
-from tests.gateway.probe_calls import KEY, group_of, lines, living, local_plugins, probe, until
+from tests.gateway.probe_calls import KEY, group_of, lines, living, local_plugins, probe
+from tests.kit.waiting import until, wait_until
 
 DONE = ToolOutcome("ok", text="recorded")
 PROJECT = Path(__file__).parents[2]
@@ -36,10 +36,6 @@ class Gateway:
         self._process.kill()
         self._process.communicate()
         return self._process.returncode
-
-
-def wait_until(fact: Callable[[], object]) -> None:
-    asyncio.run(until(fact))
 
 
 def resumed(state_dir: Path, call: ToolCall) -> Verdict:

@@ -15,7 +15,7 @@ from ductile_gateway.ports import passes
 from schemas import keys, subjects
 from schemas.catalog import Catalog
 from tests.gateway.parts import CATALOG, FETCH, NOON, RUN, FakeRunner, World, a_request, asked_for, outcomes
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 
 def executed(world: World) -> list[str]:

@@ -9,7 +9,7 @@ from ductile_gateway.calls.call import ProducedArtifact, ToolOutcome
 from ductile_gateway.calls.entries import Intent
 from ductile_gateway.errors import TryAgain
 from tests.gateway.parts import NOON, RUN, FakeRunner, World, a_request, asked_for, outcomes
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 PAGE = ProducedArtifact("page.html", "text/html", b"<h1>Example</h1>")
 CRITIQUE = ProducedArtifact("critique.md", "text/markdown", b"# Good")

@@ -22,7 +22,7 @@ from schemas.events import ToolResult
 from tests.gateway.crashes import POINTS, Death, mortal_relay
 from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, results, send
 from tests.gateway.parts import RUN, FakeRunner, World, a_request, asked_for
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 PAGE = ProducedArtifact("page.html", "text/html", b"<h1>Example</h1>")
 FETCHED = ToolOutcome("ok", text="Fetched", artifacts=(PAGE,))

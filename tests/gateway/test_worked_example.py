@@ -14,7 +14,7 @@ from schemas.events import ToolRequest, ToolResult
 from tests.gateway.on_nats import a_bus, results, send
 from tests.gateway.parts import RUN, a_request
 from tests.gateway.served import ROOT, Gateway
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 PAGE = "<html><head><title>Example</title></head><body>" + "<p>Words about a thing worth reading.</p>" * 200
 

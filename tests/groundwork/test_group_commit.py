@@ -16,6 +16,7 @@ import pytest
 
 from groundwork.service.errors import Broken, TryAgain
 from groundwork.sqlite.group_commit import GroupCommit
+from tests.kit.waiting import until
 
 PROJECT = Path(__file__).parents[2]
 PAGE = 4096
@@ -109,12 +110,6 @@ def files_limited_to(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-async def until(fact: Callable[[], bool], *, seconds: float = 10) -> None:
-    async with asyncio.timeout(seconds):
-        while not fact():  # noqa: ASYNC110 - the fact is in a file or thread, which sets no event
-            await asyncio.sleep(0.005)
 
 
 async def as_one_group(
@@ -288,8 +283,8 @@ async def test_housekeeping_waits_for_the_next_write_and_shares_its_commit(path:
     before = commits(path)
     store.later(insert(1))
     store.later(insert(2))
-    with pytest.raises(TimeoutError):
-        await until(lambda: stored(path) != [], seconds=0.1)
+    with pytest.raises(AssertionError):
+        await until(lambda: stored(path) != [], within_s=0.1)
     await store.write(insert(3))
     assert stored(path) == [1, 2, 3]
     assert commits(path) - before == 1

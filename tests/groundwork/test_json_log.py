@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from groundwork.service.json_log import set_up
-from tests.logs import logging_kept
+from tests.kit.logs import logging_kept
 
 SECRET = 'tok"en\\ü-4711'  # noqa: S105 - it opens nothing
 log = logging.getLogger("service.part")

@@ -10,7 +10,7 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.errors import BusFull, Misconfigured, Refused
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import BucketSpec, Topology, create_missing
-from tests.nats_server import until
+from tests.kit.waiting import until
 
 
 @pytest.fixture

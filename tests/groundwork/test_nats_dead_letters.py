@@ -16,7 +16,8 @@ from groundwork.nats.errors import Poison
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import consume
 from groundwork.nats.settling import DeadLetters, Handler, Notice, Notify
-from tests.nats_server import a_consumer, a_stream, until
+from tests.kit.bus import a_consumer, a_stream
+from tests.kit.waiting import until
 
 TERMINATED = "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.WORK.>"
 

@@ -16,7 +16,8 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.errors import Misconfigured
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
-from tests.nats_server import a_stream, start_process, until
+from tests.kit.bus import a_stream, start_process
+from tests.kit.waiting import until
 
 OWNER = """
 import asyncio, sys

@@ -17,7 +17,8 @@ from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.settling import DeadLetters, Settling
 from groundwork.nats.topology import BucketSpec, KeyValueSpec, Topology, create_missing
-from tests.nats_server import a_consumer, a_stream, until
+from tests.kit.bus import a_consumer, a_stream
+from tests.kit.waiting import until
 
 ROLE = Role(bucket="leases", key="agent", command="agentic serve")
 

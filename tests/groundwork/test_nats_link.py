@@ -17,7 +17,8 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.errors import BusFull, Misconfigured, Refused, TryAgain, Unreachable
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
-from tests.nats_server import a_stream, server_with, until
+from tests.kit.bus import a_stream, server_with
+from tests.kit.waiting import until
 
 RIGHT, WRONG = "right", "wr0ng"
 

@@ -21,7 +21,8 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_account import SILENCE_SECONDS
 from groundwork.nats.pull_loop import PullLoop, consume
 from groundwork.nats.settling import DeadLetters, Settling
-from tests.nats_server import a_consumer, a_stream, until
+from tests.kit.bus import a_consumer, a_stream
+from tests.kit.waiting import until
 
 Handler = Callable[[Delivery], Awaitable[None]]
 

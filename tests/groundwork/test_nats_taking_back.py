@@ -18,7 +18,8 @@ from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.pull_loop import consume
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.settling import DeadLetters
-from tests.nats_server import a_consumer, a_stream, server_with, until
+from tests.kit.bus import a_consumer, a_stream, server_with
+from tests.kit.waiting import until
 
 SECRET = os.urandom(8).hex()
 AT_ONCE_S = 5.0

@@ -19,7 +19,7 @@ from groundwork.nats.topology import (
     check_topology,
     create_missing,
 )
-from tests import nats_cli
+from tests.kit import nats_cli
 
 DAY = 86400.0
 ADVISORIES = (

@@ -7,8 +7,6 @@ import httpx2
 import pytest
 
 from tests.http.house import House, bearer, open_house, serving
-from tests.nats_server import link as link
-from tests.nats_server import nats_server as nats_server
 
 
 @pytest.fixture

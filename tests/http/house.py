@@ -37,9 +37,9 @@ from agent_service.turn import Turns
 from groundwork.http.protocol import BoundedProtocol
 from groundwork.service.counts import Counts
 from schemas.catalog import Catalog
-from tests.fakes import FakeClock
+from tests.kit.fakes import FakeClock
+from tests.kit.runs import NOON, wake_of
 from tests.projections.fakes import Shelf
-from tests.runs import NOON, wake_of
 
 HOST = "127.0.0.1:8700"
 TOKENS: Mapping[str, frozenset[Scope]] = {

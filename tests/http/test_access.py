@@ -12,7 +12,7 @@ from agent_service.errors import Misconfigured
 from agent_service.settings import HttpSettings, Scope, TokenSettings, load
 from tests.http import raw
 from tests.http.house import HOST, TOKENS, House, known_token, open_house, secret
-from tests.runs import whole_run
+from tests.kit.runs import whole_run
 
 RULES: dict[tuple[str, str], Scope | None] = {
     ("POST", "/v1/wake"): "wake",

@@ -11,7 +11,7 @@ import pytest
 from agent_service.telling.folder.workspace import MAX_BYTES
 from tests.http import raw
 from tests.http.house import House
-from tests.runs import returned, run_id, whole_run
+from tests.kit.runs import returned, run_id, whole_run
 
 RUN, OTHER = run_id(1), run_id(2)
 PLAN = b"# Plan\n<script>alert(1)</script>\n"

@@ -18,7 +18,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from schemas import subjects
 from tests.http.house import House
-from tests.runs import run_id, whole_run
+from tests.kit.runs import run_id, whole_run
 
 ENDPOINTS = ("wake", "status", "callback", "cancel")
 WAKE, STATUS, CALLBACK, CANCEL = (f"{subjects.SERVICE_AGENT}.{name}" for name in ENDPOINTS)

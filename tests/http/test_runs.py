@@ -11,7 +11,7 @@ from agent_service.core.announcing import outstanding
 from agent_service.core.events import TimerFired
 from agent_service.journal import GENESIS
 from tests.http.house import House
-from tests.runs import SECOND, accepted, after, run_id, started, whole_run
+from tests.kit.runs import SECOND, accepted, after, run_id, started, whole_run
 
 UNKNOWN = "run_00000000000000000000000009"
 

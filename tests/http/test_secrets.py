@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from tests.http.house import TOKENS, House, secret
-from tests.runs import whole_run
+from tests.kit.runs import whole_run
 
 CANARY = "canary-4f1a"
 REFUSED: list[tuple[str, str, bytes, dict[str, str]]] = [

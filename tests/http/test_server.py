@@ -13,8 +13,8 @@ from tests.http import raw
 from tests.http.house import House, bearer, serving
 from tests.http.raw import HEAD
 from tests.http.sse import events
-from tests.nats_server import until
-from tests.runs import accepted, whole_run
+from tests.kit.runs import accepted, whole_run
+from tests.kit.waiting import until
 
 BODY = json.dumps({"goal": "x"})
 POST = f"POST /v1/wake HTTP/1.1\r\n{HEAD}Content-Type: application/json\r\n"

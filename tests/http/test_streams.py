@@ -9,8 +9,8 @@ import pytest
 from agent_service.api.streams import MOST_STREAMS_OF_A_CALLER
 from tests.http.house import House, bearer
 from tests.http.sse import Event, events
-from tests.nats_server import until
-from tests.runs import accepted, run_id, whole_run
+from tests.kit.runs import accepted, run_id, whole_run
+from tests.kit.waiting import until
 
 WITHIN_S = 10.0
 

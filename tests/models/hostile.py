@@ -9,8 +9,8 @@ from agent_service.core.replacing import replace
 from agent_service.core.state import Limits, RunState
 from agent_service.journal import Commit, commit_of
 from schemas.events import Signal, ToolOutput, ToolResult
-from tests import runs
-from tests.runs import NOON, SECOND
+from tests.kit import runs
+from tests.kit.runs import NOON, SECOND
 
 ARTIFACT = "artifacts/page.txt"
 

@@ -16,7 +16,7 @@ from agent_service.thinker import Thinker
 from agent_service.turn import Turns
 from groundwork.service.counts import Counts
 from schemas import keys, subjects
-from tests.fakes import FakeClock, MemoryStore
+from tests.kit.fakes import FakeClock, MemoryStore
 from tests.shell.faults import Crash, Faults, FaultyStore
 from tests.shell.world import FOR_THE_AGENT, Delivery, FakeBus, FakeGateway, Offer
 

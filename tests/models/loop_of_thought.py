@@ -28,8 +28,8 @@ from agent_service.journal import Run
 from agent_service.ports import Model, Question
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import ToolResult
+from tests.kit.runs import NOON
 from tests.models.fake_anthropic import serve
-from tests.runs import NOON
 
 SEARCH = ToolOffer(
     name="search",

@@ -16,8 +16,8 @@ from agent_service.core.replacing import replace
 from agent_service.core.state import Asking, RunState
 from agent_service.journal import Commit
 from agent_service.ports import Model, Question
-from tests import runs
-from tests.runs import NOON
+from tests.kit import runs
+from tests.kit.runs import NOON
 
 KEY = "sk-test-0123456789-secret"
 """The key that every fake wants to see."""

@@ -8,10 +8,10 @@ import pytest
 
 from agent_service.core.state import Limits, RunState, Status
 from schemas import subjects
+from tests.kit.runs import NOON
 from tests.models.fake_anthropic import ServedAnthropic, serve
 from tests.models.living import Living
 from tests.models.model_house import FRAMING
-from tests.runs import NOON
 
 STEPS = 2
 LIMITS = Limits(deadline_at=NOON)

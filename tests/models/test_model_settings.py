@@ -13,7 +13,7 @@ from agent_service.models.opening import open_model
 from agent_service.models.settings import ModelSettings
 from agent_service.settings import load
 from groundwork.service import json_log
-from tests.logs import logging_kept
+from tests.kit.logs import logging_kept
 from tests.models.model_house import KEY, framing
 
 CHOSEN = {"AGENT_LLM_PROVIDER": "openai", "AGENT_LLM_MODEL": "gpt-5.4"}

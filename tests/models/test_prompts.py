@@ -13,9 +13,9 @@ from agent_service.core.replacing import replace
 from agent_service.core.state import Asking, Limits, RunState, Spent
 from agent_service.models.prompts.prompt import Prompt, compose
 from agent_service.models.prompts.templates import rendered
+from tests.kit.runs import NOON
 from tests.models.hostile import after_two_steps
 from tests.models.model_house import framing, question, reflecting
-from tests.runs import NOON
 
 WIDE, SMALL = "\uff1c", "\ufe64"
 """Signs that become `<` when Unicode's compatibility forms are folded."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from agent_service.journal import Commit, Run
 from agent_service.ports import Archive, RunStore
 from agent_service.store.sqlite import SqliteStore
-from tests.fakes import MemoryStore
-from tests.runs import wake_of
+from tests.kit.fakes import MemoryStore
+from tests.kit.runs import wake_of
 
 
 @dataclass(frozen=True, slots=True)

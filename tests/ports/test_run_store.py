@@ -12,8 +12,8 @@ from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.journal import flaw_in_chain, rehearse
 from agent_service.ports import Archive, RunStore, Unperformed
 from schemas.events import Constraints, Signal
+from tests.kit.runs import NOON, SECOND, accepted, after, run_id, started, wake_of, whole_run
 from tests.ports.stores import Opener, as_loaded, owed, stored
-from tests.runs import NOON, SECOND, accepted, after, run_id, started, wake_of, whole_run
 
 HOUR = timedelta(hours=1)
 

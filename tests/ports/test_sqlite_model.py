@@ -17,7 +17,7 @@ from agent_service.core.state import Status
 from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.journal import Run
 from agent_service.store.sqlite import SqliteStore
-from tests.runs import run_id, wake_of, whole_run
+from tests.kit.runs import run_id, wake_of, whole_run
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sql.queries import load_queries
 from agent_service.store.sqlite import SqliteStore
 from groundwork.sqlite.file import SqliteFile
-from tests.runs import NOON, accepted, run_id, started, wake_of, whole_run
+from tests.kit.runs import NOON, accepted, run_id, started, wake_of, whole_run
 
 PROJECT = Path(__file__).parents[2]
 PAGE = 4096

@@ -10,6 +10,7 @@ from agent_service.telling.folder.projector import Projector
 from agent_service.telling.folder.workspace import MAX_BYTES, Workspace
 from agent_service.telling.verify import verify
 from tests.core.cues import RUN_ID, a_waiting_run
+from tests.kit.waiting import until
 from tests.projections.fakes import Journals, Shelf
 from tests.projections.journals import (
     CRITIQUE,
@@ -19,7 +20,7 @@ from tests.projections.journals import (
     entries_of,
     worked_example,
 )
-from tests.projections.loops import running, until
+from tests.projections.loops import running
 
 ARTIFACTS = {"artifacts/fetch-01.html": PAGE, "artifacts/critique.md": CRITIQUE}
 

@@ -19,6 +19,7 @@ from agent_service.telling.recollection import BESIDE_EVENT, Recollection
 from agent_service.telling.verify import verify
 from tests.core.cues import RUN_ID, a_waiting_run, cancel, returns
 from tests.core.script import Script
+from tests.kit.waiting import until
 from tests.projections.fakes import Journals, Shelf
 from tests.projections.journals import (
     CRITIQUE,
@@ -29,7 +30,7 @@ from tests.projections.journals import (
     five_steps,
     worked_example,
 )
-from tests.projections.loops import running, until
+from tests.projections.loops import running
 
 ARTIFACTS = {"artifacts/fetch-01.html": PAGE, "artifacts/critique.md": CRITIQUE}
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from agent_service.errors import Damaged, TryAgain
 from agent_service.journal import Commit, Run
 from agent_service.ports import Unperformed, Wake
-from tests.fakes import MemoryStore
+from tests.kit.fakes import MemoryStore
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from agent_service.core.events import CallReserved, ModelUsage
 from agent_service.core.phases import Action, Framing, Met, Phase, Plan, Reflection, Verdict
 from agent_service.core.state import Reserve, RunState
 from agent_service.ports import Answer, Estimate, Question
-from tests.fakes import MemoryStore
+from tests.kit.fakes import MemoryStore
 from tests.shell.faults import Faults
 
 USAGE = ModelUsage(input_tokens=10, output_tokens=5, cost_usd=0.001)

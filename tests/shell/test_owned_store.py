@@ -6,8 +6,8 @@ from agent_service.errors import TryAgain
 from agent_service.store.owned import OwnedStore
 from groundwork.nats import errors as nats_errors
 from groundwork.nats.lease import Taken
-from tests.fakes import MemoryStore
-from tests.runs import accepted, started, wake_of
+from tests.kit.fakes import MemoryStore
+from tests.kit.runs import accepted, started, wake_of
 
 AWAY = nats_errors.TryAgain("the bus cannot be asked")
 TAKEN = Taken("another agent has taken this bus over")

@@ -7,7 +7,7 @@ from agent_service.core.state import Reserve, RunState, Status
 from agent_service.errors import ModelError
 from agent_service.intake import Arrival
 from schemas import subjects
-from tests.runs import run_id
+from tests.kit.runs import run_id
 from tests.shell.world import World
 
 RESERVE = Reserve(tokens=700, cost_usd=0.25)

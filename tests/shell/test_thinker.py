@@ -16,7 +16,7 @@ from agent_service.thinker import Thinker
 from tests.core.cues import a_framing_run, a_planning_run, due, framing, plan, unavailable
 from tests.core.model_cues import reserves
 from tests.core.script import NOON, Script
-from tests.fakes import FakeClock
+from tests.kit.fakes import FakeClock
 from tests.shell.mind import USAGE
 
 ESTIMATE = Estimate(

@@ -16,7 +16,7 @@ from agent_service.intake import Arrival, Unreadable
 from agent_service.starter import Starter
 from schemas import subjects
 from schemas.events import AgenticStart, Constraints
-from tests.nats_server import until
+from tests.kit.waiting import until
 from tests.shell.world import FOR_THE_AGENT, World
 
 

@@ -25,8 +25,8 @@ from groundwork.service.counts import Counts
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolOutput, ToolRequest, ToolResult
-from tests.fakes import FakeClock, MemoryStore
-from tests.runs import NOON
+from tests.kit.fakes import FakeClock, MemoryStore
+from tests.kit.runs import NOON
 from tests.shell.faults import Crash, Faults, FaultyStore
 from tests.shell.mind import Mind
 

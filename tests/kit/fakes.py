@@ -7,7 +7,7 @@ from agent_service.core.state import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.journal import Commit, Entry, Run
 from agent_service.ports import RunLine, Unperformed, Wake
-from tests.runs import NOON, run_id
+from tests.kit.runs import NOON, run_id
 
 
 class FakeClock:

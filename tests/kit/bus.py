@@ -1,16 +1,11 @@
-"""A real nats-server for tests: on a free port, in the test's own folder, ended with the test.
+"""A real nats-server for tests: on a free port, in the test's own folder, ended with the test."""
 
-A folder's conftest.py names the fixtures that its tests use: `from tests.nats_server import link as link`.
-"""
-
-import asyncio
 import contextlib
 import json
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,18 +48,6 @@ async def a_stream(link: NatsLink, name: str = "WORK", **settings: Any) -> None:
 async def a_consumer(link: NatsLink, name: str = "workers", *, stream: str = "WORK", **settings: Any) -> None:
     defaults = {"ack_wait": 30.0, "max_ack_pending": 1000}
     await create_missing(link, Topology(consumers=(ConsumerSpec(stream, name, defaults | settings),)))
-
-
-async def until(fact: Callable[[], bool | Awaitable[bool]], *, within_s: float = 10.0) -> None:
-    """Wait for a fact; fail if it does not come true in time."""
-    deadline = time.monotonic() + within_s
-    while not await _true(fact()):
-        assert time.monotonic() < deadline, "it did not come true in time"
-        await asyncio.sleep(0.01)
-
-
-async def _true(fact: bool | Awaitable[bool]) -> bool:
-    return fact if isinstance(fact, bool) else await fact
 
 
 def start_process(*command: str | Path, stdout: int = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":

@@ -1,5 +1,0 @@
-"""Fixtures of these tests, by name."""
-
-from tests.nats_server import link as link
-from tests.nats_server import nats_server as nats_server
-from tests.nats_server import unused_port as unused_port

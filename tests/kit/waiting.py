@@ -1,0 +1,36 @@
+"""Waiting for a fact that comes true by itself: the one way in which tests wait."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable
+
+LOOK_S = 0.005
+
+
+def _not_in_time() -> str:
+    return "it did not come true in time"
+
+
+async def until(
+    fact: Callable[[], object], *, within_s: float = 10.0, otherwise: Callable[[], str] = _not_in_time
+) -> None:
+    """Wait until `fact` returns, or awaits to, something true. Raises AssertionError with what `otherwise` says."""
+    deadline = time.monotonic() + within_s
+    while not await _value(fact()):
+        assert time.monotonic() < deadline, otherwise()
+        await asyncio.sleep(LOOK_S)
+
+
+async def _value(found: object) -> object:
+    return await found if inspect.isawaitable(found) else found
+
+
+def wait_until(
+    fact: Callable[[], object], otherwise: Callable[[], str] = _not_in_time, *, within_s: float = 30.0
+) -> None:
+    """The same for tests without an event loop, which watch whole processes."""
+    deadline = time.monotonic() + within_s
+    while not fact():
+        assert time.monotonic() < deadline, otherwise()
+        time.sleep(LOOK_S)

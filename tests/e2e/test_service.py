@@ -1,11 +1,9 @@
-"""What the service promises from outside: the worked example, one run per wake, one agent per store, quick starts."""
+"""What the service promises from outside: the worked example, one run per wake, one agent per store."""
 
 import asyncio
-import hashlib
 import os
 import sys
 import time
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
@@ -16,12 +14,6 @@ from typing import Any
 import httpx2
 import pytest
 
-from agent_service import journal
-from agent_service.core.decide import decide
-from agent_service.core.events import WakeAccepted
-from agent_service.core.state import Limits
-from agent_service.ports import Wake
-from agent_service.store.sqlite import SqliteStore
 from agent_service.workbench.dev import DevOptions, DevStack, stack
 from schemas import subjects
 from tests.e2e.bodies import on_the_bus, recording, running, to_the_end, wake
@@ -116,51 +108,3 @@ async def _has_late_result(made: DevStack, run_id: str) -> bool:
     async with httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
         entries = (await client.get(f"/v1/runs/{run_id}/entries")).json()["entries"]
         return bool(entries[-1]["kind"] == "ToolReturned")
-
-
-@pytest.mark.alone
-async def test_an_agent_with_a_thousand_queued_runs_answers_within_two_seconds(tmp_path: Path) -> None:
-    await _queue(tmp_path / "full" / "agent", 1000)
-    async with running(tmp_path / "full", recording(tmp_path / "lines", steps=1)) as made:
-        async with httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
-            queued = (await client.get("/v1/runs", params={"state": "queued"})).json()["runs"]
-        full = await _quickest_restart(made)
-    async with running(tmp_path / "empty", recording(tmp_path / "lines", steps=1)) as made:
-        empty = await _quickest_restart(made)
-    assert queued
-    # A machine that needs two seconds for an agent with nothing to do may need a little more for this one.
-    assert full < max(2.0, empty + 0.7)
-
-
-async def _quickest_restart(made: DevStack) -> float:
-    """Of three, in seconds: what else the machine does is not what is measured."""
-    return min([await _restarted(made, start) for start in (2, 3, 4)])
-
-
-async def _restarted(made: DevStack, start: int) -> float:
-    """Kill the agent; the seconds from its next start to its first answer."""
-    made.agent.kill()
-    await until(lambda: made.agent.starts == start)
-    began = time.monotonic()
-    await until(partial(_alive, made))
-    return time.monotonic() - began
-
-
-async def _alive(made: DevStack) -> bool:
-    async with httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
-        try:
-            return bool((await client.get("/healthz")).is_success)
-        except httpx2.TransportError:
-            return False
-
-
-async def _queue(folder: Path, number: int) -> None:
-    """Runs that were accepted by the wake API and not begun."""
-    at = datetime.now(UTC)
-    limits = Limits(deadline_at=at + timedelta(hours=1))
-    async with SqliteStore.open(folder) as store:
-        for n in range(number):
-            run_id = f"run_{n:026d}"
-            event = WakeAccepted(at=at, run_id=run_id, wake_id=f"w{n}", goal="record", limits=limits, announce=True)
-            commit = journal.commit_of(None, event, decide(None, event))
-            await store.accept(Wake(wake_id=f"w{n}", digest=hashlib.sha256(b"").hexdigest()), commit)

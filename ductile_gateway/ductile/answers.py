@@ -1,4 +1,4 @@
-"""Which answers are Ductile's own words, and not those of a proxy, a gateway or a firewall on the way. Pure.
+"""What an answer of a Ductile says, or that there is none; and whether it is Ductile's own or a proxy's. Pure.
 
 A refusal counts only where Ductile itself says it: then nothing has started. Whatever else answers a call may have let
 it pass before. Ductile refuses with one JSON object `{"error": …}` and with words of its own (`internal/api`: auth.go,
@@ -39,6 +39,34 @@ _REFUSALS: Mapping[int, tuple[str, ...]] = {
 FORBIDDEN = "forbidden"
 """What the relay ingress says, as many others do, of a signature that is not its peer's."""
 _TOO_LARGE = {"error", "bytes_actual", "bytes_limit"}
+
+
+class NotSent(Exception):
+    """Nothing has left this machine: the same again later is safe."""
+
+
+class DuctileRefused(Exception):
+    """Ductile itself has answered that it does not do this: nothing has started. Of a question it may be a stranger."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"Ductile answered {status}: {message}")
+        self.status = status
+
+
+class Lost(Exception):
+    """The request was sent, and no answer that could be read says what became of it."""
+
+
+class Away(Exception):
+    """A question has not been answered: ask again later. `refused`: Ductile is there, and does not say it to us."""
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
+
+
+class Unreadable(Exception):
+    """The answer is empty or too large, as that of a job is whose result cannot be told: ask the log of jobs."""
 
 
 def own_refusal(status: int, body: bytes) -> str | None:

@@ -1,12 +1,19 @@
 """The HTTP API of a Ductile: start a job, look at jobs, ask what there is.
 
 Rules: a body always has a length, because Ductile drops the payload of a chunked request. A name is matched before it
-becomes part of a URL. No redirects, answers of at most 12 MiB.
+becomes part of a URL. No redirects, no proxy of the environment, answers of at most 12 MiB.
+
+Each start has a connection of its own, so that one which the other side has closed in the meantime cannot make a call
+doubtful. It is reset when it is closed: else the kernel would go on for minutes to send what has not left yet, of a
+call that is long said never to have arrived.
 """
 
 import asyncio
 import json
 import re
+import socket
+import ssl
+import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,46 +22,19 @@ import httpx2
 from pydantic import JsonValue
 
 from ductile_gateway.calls.excerpts import printable
-from ductile_gateway.ductile.answers import is_health, own_refusal
-from ductile_gateway.ductile.http import CONNECT_WITHIN_S, open_clients
+from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent, Unreadable, is_health, own_refusal
 from ductile_gateway.ductile.settings import DuctileSettings
 from schemas import subjects
 
 MOST_BYTES = 12 * 1024 * 1024
 LONGEST_QUOTE = 300
+CONNECT_WITHIN_S = 3.0
+_RESET_AT_CLOSE = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _LATER = (httpx2.codes.REQUEST_TIMEOUT, httpx2.codes.TOO_MANY_REQUESTS)
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 Document = dict[str, JsonValue]
-
-
-class NotSent(Exception):
-    """Nothing has left this machine: the same again later is safe."""
-
-
-class Refused(Exception):
-    """Ductile itself has answered that it does not do this: nothing has started. Of a question it may be a stranger."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(f"Ductile answered {status}: {message}")
-        self.status = status
-
-
-class Lost(Exception):
-    """The request was sent, and no answer that could be read says what became of it."""
-
-
-class Away(Exception):
-    """A question has not been answered: ask again later. `refused`: Ductile is there, and does not say it to us."""
-
-    def __init__(self, message: str, *, refused: bool = False) -> None:
-        super().__init__(message)
-        self.refused = refused
-
-
-class Unreadable(Exception):
-    """The answer is empty or too large, as that of a job is whose result cannot be told: ask the log of jobs."""
 
 
 class DuctileApi:
@@ -67,18 +47,18 @@ class DuctileApi:
         self._timeout_s = timeout_s
 
     async def start(self, plugin: str, command: str, payload: Mapping[str, JsonValue]) -> str:
-        """Start a command of a plugin; the id of the job. Raises NotSent, Refused or Lost."""
+        """Start a command of a plugin; the id of the job. Raises NotSent, DuctileRefused or Lost."""
         return await self._start(f"/plugin/{_name(plugin)}/{_name(command)}", payload)
 
     async def start_pipeline(self, pipeline: str, payload: Mapping[str, JsonValue]) -> str:
-        """Start a pipeline without waiting for it; the id of its first job. Raises NotSent, Refused or Lost."""
+        """Start a pipeline without waiting for it; the id of its first job. Raises NotSent, DuctileRefused or Lost."""
         return await self._start(f"/pipeline/{_name(pipeline)}?async=true", payload)
 
     async def job(self, job_id: str) -> Document | None:
         """The job; None when Ductile does not know it (any more). Raises Away or Unreadable."""
         try:
             return _object(await self._get(f"/job/{_id(job_id)}"))
-        except Refused as refusal:
+        except DuctileRefused as refusal:
             if refusal.status == httpx2.codes.NOT_FOUND:
                 return None
             raise Away(str(refusal), refused=True) from refusal
@@ -103,31 +83,31 @@ class DuctileApi:
         return _listed(await self._look("/jobs", params), "jobs")
 
     async def plugin(self, name: str) -> Document | None:
-        """What a plugin can do; None if there is no such plugin. Raises Away or Refused."""
+        """What a plugin can do; None if there is no such plugin. Raises Away or DuctileRefused."""
         try:
             return _object(await self._get(f"/plugin/{_name(name)}"))
-        except Refused as refusal:
+        except DuctileRefused as refusal:
             if refusal.status == httpx2.codes.NOT_FOUND:
                 return None
             raise
 
     async def skills(self) -> Document:
-        """All commands and pipelines. Raises Away or Refused."""
+        """All commands and pipelines. Raises Away or DuctileRefused."""
         return _object(await self._get("/skills"))
 
     async def health(self) -> Document:
         """Version and size of the queue. Raises Away unless a Ductile answers: a proxy does for one that is away."""
         try:
             found = _object(await self._get("/healthz"))
-        except (Refused, Unreadable) as error:
+        except (DuctileRefused, Unreadable) as error:
             raise Away(f"what answers at {self._url} is no Ductile: to /healthz it says: {error}") from error
         if not is_health(found):
             raise Away(f"what answers at {self._url} is no Ductile: its /healthz tells no queue_depth")
         return found
 
     async def permits(self, method: str, path: str) -> bool:
-        """Whether the token opens what does not exist, by a request that changes nothing. Raises Away, or Refused where
-        the token is not known at all."""
+        """Whether the token opens what does not exist, by a request that changes nothing. Raises Away, or
+        DuctileRefused where the token is not known at all."""
         return await self._answered(method, path) != httpx2.codes.FORBIDDEN
 
     async def shows(self, path: str) -> bool:
@@ -140,7 +120,7 @@ class DuctileApi:
         except (httpx2.HTTPError, TimeoutError, Unreadable) as error:
             raise self._away(error) from error
         if status == httpx2.codes.UNAUTHORIZED:
-            raise Refused(status, _quote(answer))
+            raise DuctileRefused(status, _quote(answer))
         if httpx2.codes.is_server_error(status) or httpx2.codes.is_redirect(status) or status in _LATER:
             raise Away(f"Ductile answered {status}")
         return status
@@ -150,12 +130,12 @@ class DuctileApi:
         try:
             async with self.events(silent_s=CONNECT_WITHIN_S):
                 return True
-        except Refused:
+        except DuctileRefused:
             return False
 
     @asynccontextmanager
     async def events(self, *, silent_s: float) -> AsyncIterator[httpx2.EventSource]:
-        """The stream of events, that must say something every `silent_s`. Raises Refused or Away."""
+        """The stream of events, that must say something every `silent_s`. Raises DuctileRefused or Away."""
         timeout = httpx2.Timeout(silent_s, connect=CONNECT_WITHIN_S)
         try:
             async with self._http.stream("GET", "/events", timeout=timeout) as response:
@@ -179,14 +159,14 @@ class DuctileApi:
         except (httpx2.HTTPError, Unreadable, TimeoutError) as error:
             raise Lost(f"Ductile was asked, and its answer was lost ({type(error).__name__})") from error
         if (words := own_refusal(status, answer)) is not None:
-            raise Refused(status, printable(words, LONGEST_QUOTE))
+            raise DuctileRefused(status, printable(words, LONGEST_QUOTE))
         return _started(status, answer)
 
     async def _look(self, path: str, params: Mapping[str, str] | None = None) -> JsonValue:
         """As `_get`, where what is refused may be granted later."""
         try:
             return await self._get(path, params)
-        except Refused as refusal:
+        except DuctileRefused as refusal:
             raise Away(str(refusal), refused=True) from refusal
 
     async def _get(self, path: str, params: Mapping[str, str] | None = None) -> JsonValue:
@@ -218,13 +198,46 @@ async def open_api(
     settings: DuctileSettings, transport: httpx2.AsyncBaseTransport | None = None
 ) -> AsyncIterator[DuctileApi]:
     """The API at the address of the settings. `transport`: in place of the network."""
-    async with open_clients(settings, transport) as (http, starts):
+    async with _open_clients(settings, transport) as (http, starts):
         yield DuctileApi(http, starts, url=settings.url, timeout_s=settings.request_timeout_s)
+
+
+@asynccontextmanager
+async def _open_clients(
+    settings: DuctileSettings, transport: httpx2.AsyncBaseTransport | None
+) -> AsyncIterator[tuple[httpx2.AsyncClient, httpx2.AsyncClient]]:
+    """Clients for questions and for starts. `transport`: in place of the network."""
+    tls = _tls(settings)
+    looks = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=5.0)
+    once = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+    asking = transport or httpx2.AsyncHTTPTransport(verify=tls, limits=looks, trust_env=False)
+    starting = transport or httpx2.AsyncHTTPTransport(
+        verify=tls, limits=once, trust_env=False, socket_options=[_RESET_AT_CLOSE]
+    )
+    async with _client(settings, asking) as http, _client(settings, starting) as starts:
+        yield http, starts
+
+
+def _client(settings: DuctileSettings, transport: httpx2.AsyncBaseTransport) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(
+        base_url=settings.url,
+        headers={"Authorization": f"Bearer {settings.token.get_secret_value()}"},
+        timeout=httpx2.Timeout(settings.request_timeout_s, connect=CONNECT_WITHIN_S),
+        transport=transport,
+        trust_env=False,
+    )
+
+
+def _tls(settings: DuctileSettings) -> ssl.SSLContext:
+    """Reading the machine's certificates takes a tenth of a second: not where there is no TLS to be spoken. A context
+    that knows none trusts nobody."""
+    is_needed = settings.url.startswith("https:")
+    return ssl.create_default_context() if is_needed else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _name(name: str) -> str:
     if not subjects.NAME.fullmatch(name):
-        raise Refused(0, f"{name[:80]!r} is not a legal name, so it was not asked for")
+        raise DuctileRefused(0, f"{name[:80]!r} is not a legal name, so it was not asked for")
     return name
 
 
@@ -238,7 +251,7 @@ def _accept(status: int, body: bytes) -> None:
     if httpx2.codes.is_success(status):
         return
     if httpx2.codes.is_client_error(status):
-        raise Refused(status, _quote(body))
+        raise DuctileRefused(status, _quote(body))
     raise Away(f"Ductile answered {status}")
 
 

@@ -1,18 +1,52 @@
-"""What a Ductile has to offer, and whether our token opens what we need: asked at the start, and now and then after."""
+"""What a Ductile has to offer, whether it is there, and whether our token opens what the gateway needs, and no more.
+
+Asked at the start, and now and then after; nothing that is asked changes Ductile. What a token opens is told by the
+answer to requests for what does not exist: 403 without the scope, 400 or 404 with it (Ductile API).
+"""
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from ductile_gateway.calls.catalog import HOUSEKEEPING, ToolChoice
-from ductile_gateway.ductile.api import Away, Document, DuctileApi, Refused, Unreadable
+from ductile_gateway.calls.excerpts import printable
+from ductile_gateway.ductile.answers import Away, DuctileRefused, Unreadable
+from ductile_gateway.ductile.api import Document, DuctileApi
 from ductile_gateway.ductile.catalog import Declared, DuctileTools, pipeline_names, read_tools, wanted
-from ductile_gateway.ductile.probe import look_at
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.errors import Misconfigured, TryAgain
+from schemas.gateway_status import Finding
 
 NOT_FOUND = 404
 NEEDED = "of May 2026 or later"
+
+_Mark = Literal["ok", "warning", "wrong"]
+
+_NOTHING = "no-such-thing-5f1d8e0a2b"
+_NO_JOB = "00000000-0000-4000-8000-000000000000"
+
+
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """Something that a scope opens. `scope`: the one to ask for, in both versions of Ductile."""
+
+    what: str
+    method: str
+    path: str
+    scope: str
+
+
+_NEEDED = (
+    _Door("plugins", "GET", f"/plugin/{_NOTHING}", "plugin:ro (newer: plugin:catalog:ro)"),
+    _Door("calls that read", "POST", f"/plugin/{_NOTHING}/call", "plugin:ro (newer: plugin:invoke:ro)"),
+    _Door("jobs", "GET", f"/job/{_NO_JOB}", "jobs:ro"),
+)
+_WRITING = _Door("calls that write", "POST", f"/pipeline/{_NOTHING}?async=true", "plugin:rw")
+_LOGS = _Door("the log of jobs, where lost calls are looked for", "GET", "/job-logs?limit=1", "jobs:ro or jobs:logs:ro")
+_TREE = _Door("trees of jobs, by which pipelines end", "GET", f"/job/{_NO_JOB}/tree", "jobs:ro or jobs:tree:ro")
+_WANTED = (_WRITING, _LOGS, _TREE)
+_ALL = (*_NEEDED, *_WANTED)
 
 
 async def discover_tools(
@@ -25,11 +59,22 @@ async def discover_tools(
         found = await _read(api, choices, settings)
         if _writes(found, choices or {}, settings.relayed()):
             warned = await _look(api, settings, writes=True)
-    except Refused as refusal:
+    except DuctileRefused as refusal:
         raise Misconfigured(f"gateway.ductile: {refusal}") from refusal
     except (Away, Unreadable) as error:
         raise TryAgain(f"gateway.ductile: {error}") from error
     return replace(found, warnings=warned)
+
+
+async def look_at(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
+    """What was found of Ductile and of the token. `writes`: there are tools that do. Raises Away."""
+    return _of_ductile(await api.health(), settings), await _of_token(api, settings, writes=writes)
+
+
+def away(settings: DuctileSettings, error: Away) -> Finding:
+    """What there is to say of a Ductile that does not answer."""
+    remedy = f"start it, or correct gateway.ductile.url ({settings.url}): requests wait on the bus until then"
+    return Finding(name="ductile", mark="wrong", text=str(error), remedy=remedy)
 
 
 async def _look(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[str, ...]:
@@ -53,7 +98,7 @@ async def _read(api: DuctileApi, choices: Mapping[str, ToolChoice] | None, setti
 async def _skills(api: DuctileApi, settings: DuctileSettings) -> Document:
     try:
         return await api.skills()
-    except Refused as refusal:
+    except DuctileRefused as refusal:
         if refusal.status != NOT_FOUND:
             raise
         text = f"the Ductile at {settings.url} is too old: it has no /skills, so that it cannot tell its pipelines"
@@ -69,3 +114,45 @@ def _writes(found: DuctileTools, choices: Mapping[str, ToolChoice], relayed: fro
         if plugin in found.manifests and plugin not in relayed
         for command in found.manifests[plugin].commands
     )
+
+
+def _of_ductile(health: Document, settings: DuctileSettings) -> Finding:
+    posture, waiting, plugins = (health.get(name) for name in ("posture", "queue_depth", "plugins_loaded"))
+    what, at = printable(health.get("version"), 80), settings.url
+    text = f"Ductile {what} at {at}, {printable(plugins, 20)} plugins, {printable(waiting, 20)} jobs waiting or running"
+    if posture == "management-only":
+        remedy = "give it a vault, so that it does more than manage itself"
+        return Finding(name="ductile", mark="wrong", text=f"{text}, does no work ({posture})", remedy=remedy)
+    if isinstance(waiting, int) and settings.queue_most is not None and waiting > settings.queue_most:
+        remedy = f"find out who fills its queue: beyond {settings.queue_most} jobs new calls wait on the bus"
+        return Finding(name="ductile", mark="warning", text=text, remedy=remedy)
+    return Finding(name="ductile", mark="ok", text=f"{text}, {printable(posture, 80)}" if posture else text)
+
+
+async def _of_token(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> Finding:
+    try:
+        answers = await asyncio.gather(*(api.permits(door.method, door.path) for door in _ALL))
+        follows, sees_all = settings.events and await api.may_follow_events(), await api.shows("/config/view")
+    except DuctileRefused as refusal:
+        return _token("wrong", f"is not known: {refusal}", "correct gateway.ductile.token")
+    opens = dict(zip(_ALL, answers, strict=True))
+    if sees_all:
+        text = "may see Ductile's configuration, so it has the scope * or system:…, which opens far more than tools"
+        return _token("wrong", text, "make one with plugin:ro (plugin:rw where tools write), jobs:ro and events:ro")
+    if closed := [door for door in _NEEDED if not opens[door]]:
+        return _closed("wrong", closed)
+    if closed := [door for door in _WANTED if not opens[door] and (writes or door is not _WRITING)]:
+        return _closed("warning", closed)
+    if settings.events and not follows:
+        return _token("warning", "may not follow events: jobs are polled, which is slower", "give it events:ro")
+    told = [door.what for door in (*_NEEDED, _WRITING) if opens[door]] + ["events"] * follows
+    return _token("ok", f"opens {', '.join(told)}; nothing of the system")
+
+
+def _closed(mark: _Mark, doors: Sequence[_Door]) -> Finding:
+    scopes = ", ".join(dict.fromkeys(door.scope for door in doors))
+    return _token(mark, f"does not open {', nor '.join(door.what for door in doors)}", f"give it {scopes}")
+
+
+def _token(mark: _Mark, text: str, remedy: str = "") -> Finding:
+    return Finding(name="ductile token", mark=mark, text=f"the token {text}", remedy=remedy)

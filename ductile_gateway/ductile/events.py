@@ -13,7 +13,8 @@ from typing import Final, NoReturn
 
 import httpx2
 
-from ductile_gateway.ductile.api import Away, DuctileApi, Refused
+from ductile_gateway.ductile.answers import Away, DuctileRefused
+from ductile_gateway.ductile.api import DuctileApi
 
 SILENT_AT_MOST_S = 45.0
 """Ductile says something at least every 15 s."""
@@ -47,7 +48,7 @@ class DuctileEvents:
         What goes wrong here costs time, and nothing else: it is logged."""
         try:
             await self._follow()
-        except Refused as refusal:
+        except DuctileRefused as refusal:
             log.warning("jobs are looked at without Ductile's events", extra={"why": str(refusal)})
         except Exception:
             log.exception("jobs are looked at without Ductile's events: reading them failed")

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import NoReturn, Protocol
 
 from ductile_gateway.calls.call import Unknown, Verdict
-from ductile_gateway.ductile.api import Away
+from ductile_gateway.ductile.answers import Away
 from ductile_gateway.ductile.jobs import Going
 from ductile_gateway.ductile.watch import Job
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain

@@ -7,7 +7,8 @@ import asyncio
 import logging
 from datetime import datetime, timedelta
 
-from ductile_gateway.ductile.api import Away, DuctileApi
+from ductile_gateway.ductile.answers import Away
+from ductile_gateway.ductile.api import DuctileApi
 from ductile_gateway.errors import TryAgain
 from ductile_gateway.ports import Clock
 

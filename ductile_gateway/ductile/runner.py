@@ -22,15 +22,15 @@ import httpx2
 from ductile_gateway.calls.breaker import Breaker
 from ductile_gateway.calls.call import AlreadyStarted, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.places import Places
-from ductile_gateway.ductile.api import Away, DuctileApi, Lost, NotSent, Refused
+from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent
+from ductile_gateway.ductile.api import DuctileApi
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.events import DuctileEvents
 from ductile_gateway.ductile.late import LateJobs
 from ductile_gateway.ductile.queue import DuctileQueue
-from ductile_gateway.ductile.relay_starts import open_relay_starts
-from ductile_gateway.ductile.search import JobSearch
+from ductile_gateway.ductile.relay_client import open_relay_starts
 from ductile_gateway.ductile.settings import DuctileSettings
-from ductile_gateway.ductile.starts import ApiStarts, Starts
+from ductile_gateway.ductile.starts import ApiStarts, JobSearch, Starts
 from ductile_gateway.ductile.watch import Job, JobWatch, Pace
 from ductile_gateway.errors import TryAgain
 from ductile_gateway.ports import Check, Clock, passes
@@ -134,7 +134,7 @@ class DuctileRunner:
         except NotSent as error:
             await self._receipts.drop(call.key)
             raise TryAgain(str(error), self._failed(call.plugin)) from error
-        except Refused as refusal:
+        except DuctileRefused as refusal:
             await self._receipts.drop(call.key)
             return self._refused(call, refusal)
         except Lost as error:
@@ -192,7 +192,7 @@ class DuctileRunner:
             log.warning("left alone after several failures", extra={"plugin": plugin})
         return self._breaker.wait_s(plugin, now) or COME_BACK_S
 
-    def _refused(self, call: ToolCall, refusal: Refused) -> ToolOutcome:
+    def _refused(self, call: ToolCall, refusal: DuctileRefused) -> ToolOutcome:
         self._breaker.succeeded(call.plugin)
         is_missing = any(words in str(refusal) for words in ("not found", "not supported", "not allowed"))
         is_of_arguments = refusal.status in (400, 413, 422) and not is_missing

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
 
-from ductile_gateway.ductile.relay_envelope import EVENT_TYPE
+from ductile_gateway.ductile.relay_wire import EVENT_TYPE
 from groundwork.service.secret import SigningSecret
 from schemas import subjects
 

@@ -1,20 +1,152 @@
 """Starting a call through the API of a Ductile, and finding the job of a start that was not answered.
 
 Rules: a call is sent at most once, unless it is sure that Ductile has made no job of it. Ductile has no idempotency of
-its own, so the call id travels in the payload, by which its job is found. What cannot be found out is Unknown.
+its own, so the call id travels in the payload: a job whose result shows it is the one. A job that merely may be it is
+waited for, and not taken for it. That there is none is sure when Ductile lists all jobs of the command that it made
+since just before the call was sent, none of them is of unknown origin, and it stays so, in a Ductile that answers all
+the while, for longer than a request can be on its way: Ductile drops one that it has not read whole within ten seconds,
+and makes a job of it at once. What cannot be found out is Unknown.
 """
 
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from pydantic import JsonValue
 
-from ductile_gateway.calls.call import ToolCall, Unknown
-from ductile_gateway.ductile.api import DuctileApi
+from ductile_gateway.calls.call import NeverStarted, ToolCall, Unknown
+from ductile_gateway.ductile.answers import Away, DuctileRefused, Unreadable
+from ductile_gateway.ductile.api import Document, DuctileApi
 from ductile_gateway.ductile.catalog import DuctileTools
-from ductile_gateway.ductile.search import Found, JobSearch
+from ductile_gateway.ductile.jobs import FINISHED
+from ductile_gateway.ductile.watch import JobWatch, Pace
+from ductile_gateway.ports import Clock
 from ductile_gateway.store.receipts import Receipt
 
 CALL_ID = "agentic_call_id"
+CLOCKS_DIFFER_BY = timedelta(seconds=30)
+"""How far Ductile's clock may be behind ours."""
+MOST_NAMED = 5
+REMEMBERED = 2000
+
+Found = str | NeverStarted | Unknown
+"""The id of the job; or that there is none and will be none; or that nobody can tell, with the jobs that may be it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The jobs of which one may be the call's, by whether they have ended. `all`: there are no others."""
+
+    ended: tuple[str, ...]
+    under_way: frozenset[str]
+    all: bool
+
+    @property
+    def none(self) -> bool:
+        return self.all and not self.ended and not self.under_way
+
+    def named(self) -> tuple[str, ...]:
+        return (*self.ended, *sorted(self.under_way))[:MOST_NAMED]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """How long a job is looked for, by what was seen so far. `deadline_at`: for jobs that may yet show to be it."""
+
+    settled_at: datetime
+    patient_until: datetime
+    in_flight: timedelta
+    deadline_at: datetime
+    seen: _Seen = _Seen((), frozenset(), all=False)
+    suspects: frozenset[str] | None = None
+    there_since: datetime | None = None
+
+    def after(self, seen: _Seen, now: datetime) -> datetime:
+        """Until when to go on after this look."""
+        self.seen, self.there_since = seen, self.there_since or now
+        # Once it had time to show, a job that is new is another's.
+        had_time = self.suspects is not None and now >= self.settled_at
+        self.suspects = seen.under_way & (self.suspects or frozenset()) if had_time else seen.under_way
+        if seen.none:
+            return self.patient_until
+        return max(self.deadline_at, self.settled_at) if self.suspects else self.settled_at
+
+    def without_a_look(self, *, is_refused: bool) -> datetime:
+        """Until when to go on where Ductile does not say."""
+        self.there_since = None
+        return self.settled_at if is_refused else self.patient_until
+
+    def is_sure(self, now: datetime) -> bool:
+        """Whether there is no such job, and none can come any more."""
+        return self.seen.none and self.there_since is not None and now >= self.there_since + self.in_flight
+
+
+class JobSearch:
+    """Looks for jobs of calls, among those that are not known to be of others."""
+
+    def __init__(self, api: DuctileApi, watch: JobWatch, *, pace: Pace, clock: Clock) -> None:
+        self._api = api
+        self._watch = watch
+        self._known = deque[str](maxlen=REMEMBERED)
+        self._pace = pace
+        self._clock = clock
+
+    def know(self, job_id: str) -> None:
+        """The job of a call that need not be looked for (any more)."""
+        self._known.append(job_id)
+
+    async def newest(self, call: ToolCall) -> str | None:
+        """The newest job of the command, as a mark for `find`: empty if there is none, None if Ductile does not say."""
+        try:
+            jobs = await self._api.jobs(plugin=call.plugin, command=call.command, most=1)
+        except (Away, DuctileRefused, Unreadable):
+            return None
+        return str(jobs[0].get("job_id")) if jobs else ""
+
+    async def find(self, call: ToolCall, receipt: Receipt, *, names_itself: bool) -> Found:
+        """Looked for as long as there is a job that may yet show to be it, or a request that may be on its way."""
+        now = self._clock.now()
+        waiting = _Waiting(
+            settled_at=now + timedelta(seconds=self._pace.settle_s),
+            patient_until=self._watch.patient_until(call),
+            in_flight=timedelta(seconds=self._pace.in_flight_s),
+            deadline_at=call.deadline_at if names_itself else now,
+        )
+        delay_s = self._pace.first_s
+        while True:
+            try:
+                seen = await self._seen(call, receipt)
+                if names_itself and (job_id := await self._shown(call, receipt)):
+                    return job_id
+                until = waiting.after(seen, self._clock.now())
+                if waiting.is_sure(self._clock.now()):
+                    return NeverStarted()
+            except Unreadable:
+                until = waiting.patient_until
+            except Away as error:
+                until = waiting.without_a_look(is_refused=error.refused)
+            if self._clock.now() >= until:
+                return Unknown(_why(names_itself=names_itself), jobs=waiting.seen.named())
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, self._pace.most_s)
+
+    async def _seen(self, call: ToolCall, receipt: Receipt) -> _Seen:
+        listed = await self._api.jobs(plugin=call.plugin, command=call.command)
+        since = list(_since(listed, receipt))
+        complete = receipt.newest is not None and (not receipt.newest or len(since) < len(listed))
+        ids = {str(job.get("job_id")): job.get("status") in FINISHED for job in since}
+        possible = {job_id: ended for job_id, ended in ids.items() if job_id not in self._known}
+        under_way = frozenset(job_id for job_id, ended in possible.items() if not ended)
+        return _Seen(tuple(job_id for job_id, ended in possible.items() if ended), under_way, all=complete)
+
+    async def _shown(self, call: ToolCall, receipt: Receipt) -> str | None:
+        """The one job whose result or stderr holds the call id, and that is not older than the call."""
+        entries = await self._api.logged_with(call.key, plugin=call.plugin, command=call.command)
+        found = {str(entry.get("job_id")) for entry in entries if _later(entry.get("created_at"), receipt.begun_at)}
+        return found.pop() if len(found) == 1 else None
 
 
 class Starts(Protocol):
@@ -73,3 +205,27 @@ class ApiStarts:
 
     def _names_itself(self, call: ToolCall) -> bool:
         return self._send_call_id and (call.plugin, call.command) not in self._tools.closed
+
+
+def _why(*, names_itself: bool) -> str:
+    if names_itself:
+        return "its start in Ductile was not answered, and no job there shows its call id"
+    return "its start in Ductile was not answered, and it carries no call id to find its job by"
+
+
+def _since(listed: list[Document], receipt: Receipt) -> Iterator[Document]:
+    """The jobs that were made after the mark; without one, those that are not older than the call."""
+    for job in listed:
+        if job.get("job_id") == receipt.newest:
+            return
+        if receipt.newest is not None or _later(job.get("created_at"), receipt.begun_at):
+            yield job
+
+
+def _later(created_at: JsonValue, begun_at: datetime) -> bool:
+    try:
+        created = datetime.fromisoformat(str(created_at))
+    except ValueError:
+        return False
+    created = created if created.tzinfo else created.replace(tzinfo=UTC)
+    return created >= begun_at - CLOCKS_DIFFER_BY

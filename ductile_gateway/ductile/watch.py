@@ -13,7 +13,8 @@ from typing import Protocol
 
 from ductile_gateway.calls.call import JobFacts, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.excerpts import masked
-from ductile_gateway.ductile.api import Away, DuctileApi, Unreadable
+from ductile_gateway.ductile.answers import Away, Unreadable
+from ductile_gateway.ductile.api import DuctileApi
 from ductile_gateway.ductile.events import DuctileEvents
 from ductile_gateway.ductile.jobs import Going, SeeLog, facts_of, last_error, read_job, read_log, read_tree
 from ductile_gateway.ports import Clock

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.requests import ClientDisconnect, Request
 
-from ductile_gateway.calls.refusals import Refused
+from ductile_gateway.ingress.refusals import RequestRefused
 
 READ_WITHIN_S = 15.0
 
@@ -17,7 +17,7 @@ def headers_of(request: Request) -> Mapping[str, str]:
 
 
 def reader_of(request: Request, limit: int, *, within_s: float = READ_WITHIN_S) -> Callable[[], Awaitable[bytes]]:
-    """What reads the body. It raises Refused: 413 beyond `limit` bytes, 408 when slow, 400 when cut off."""
+    """What reads the body. It raises RequestRefused: 413 beyond `limit` bytes, 408 when slow, 400 when cut off."""
 
     async def read() -> bytes:
         length = request.headers.get("content-length", "")
@@ -27,9 +27,9 @@ def reader_of(request: Request, limit: int, *, within_s: float = READ_WITHIN_S) 
             async with asyncio.timeout(within_s):
                 return await _read(request, limit)
         except TimeoutError as error:
-            raise Refused(408, f"the body did not arrive within {within_s:g} s") from error
+            raise RequestRefused(408, f"the body did not arrive within {within_s:g} s") from error
         except ClientDisconnect as error:
-            raise Refused(400, "the connection ended within the body") from error
+            raise RequestRefused(400, "the connection ended within the body") from error
 
     return read
 
@@ -45,5 +45,5 @@ async def _read(request: Request, limit: int) -> bytes:
     return b"".join(chunks)
 
 
-def _too_large(limit: int) -> Refused:
-    return Refused(413, f"the body has more than {limit} bytes")
+def _too_large(limit: int) -> RequestRefused:
+    return RequestRefused(413, f"the body has more than {limit} bytes")

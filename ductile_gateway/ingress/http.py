@@ -12,12 +12,12 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from ductile_gateway.calls.refusals import Refused
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.ingress.body import headers_of, reader_of
 from ductile_gateway.ingress.door import Door
-from ductile_gateway.ingress.intake import Incoming, Intake, Receipt
+from ductile_gateway.ingress.intake import Acceptance, Incoming, Intake
 from ductile_gateway.ingress.peers import Peers
+from ductile_gateway.ingress.refusals import RequestRefused
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.ingress.webhooks import Webhooks
 from ductile_gateway.ports import Clock
@@ -40,7 +40,7 @@ def create_app(settings: IngressSettings, intake: Intake, *, clock: Clock, conne
     app.add_api_route("/ingest/ductile", routes.ingest, methods=["POST"], response_model=None)
     app.add_api_route("/webhooks/{name}", routes.webhook, methods=["POST"], response_model=None)
     handlers: dict[type[Exception], Any] = {
-        Refused: _refused,
+        RequestRefused: _refused,
         HTTPException: _by_framework,
         **dict.fromkeys((TryAgain, Broken, Misconfigured), _come_again),
         Exception: _broken,
@@ -67,15 +67,15 @@ class _Routes:
         )
 
     async def ingest(self, request: Request) -> JSONResponse:
-        peer, receipt = await self._peers.relay(self._incoming(request))
-        return JSONResponse({"status": "accepted", "peer": peer} | _told(receipt), 202)
+        peer, acceptance = await self._peers.relay(self._incoming(request))
+        return JSONResponse({"status": "accepted", "peer": peer} | _told(acceptance), 202)
 
     async def webhook(self, name: str, request: Request) -> JSONResponse:
-        receipt = await self._webhooks.take(name, self._incoming(request))
-        if receipt is None:
+        acceptance = await self._webhooks.take(name, self._incoming(request))
+        if acceptance is None:
             return JSONResponse({"status": "ignored"}, 200)
-        status = "duplicate" if receipt.duplicate else "accepted"
-        return JSONResponse({"status": status} | _told(receipt), 200 if receipt.duplicate else 202)
+        status = "duplicate" if acceptance.duplicate else "accepted"
+        return JSONResponse({"status": status} | _told(acceptance), 200 if acceptance.duplicate else 202)
 
     def _incoming(self, request: Request) -> Incoming:
         return Incoming(
@@ -86,16 +86,16 @@ class _Routes:
         )
 
 
-def _told(receipt: Receipt) -> dict[str, object]:
+def _told(acceptance: Acceptance) -> dict[str, object]:
     return {
-        "event_type": receipt.event_type,
-        "receiver_event_id": receipt.event_key,
-        "job_id": receipt.about,
-        "duplicate": receipt.duplicate,
+        "event_type": acceptance.event_type,
+        "receiver_event_id": acceptance.event_key,
+        "job_id": acceptance.about,
+        "duplicate": acceptance.duplicate,
     }
 
 
-async def _refused(request: Request, error: Refused) -> JSONResponse:
+async def _refused(request: Request, error: RequestRefused) -> JSONResponse:
     log.info("refused", extra={"path": request.scope["path"][:80], "status": error.status, "why": str(error)})
     # The rest of a body that was not read is not worth reading.
     headers = {"Connection": "close"} if error.status in (408, 413) else None

@@ -16,9 +16,9 @@ from weakref import WeakValueDictionary
 
 from pydantic import JsonValue
 
-from ductile_gateway.calls.refusals import Refused
 from ductile_gateway.errors import TryAgain
 from ductile_gateway.ingress.mapping import Origin, Outgoing, token
+from ductile_gateway.ingress.refusals import RequestRefused
 from ductile_gateway.ports import Artifacts, Bus, CannotKeep
 from groundwork.service import strict_json
 from schemas import headers
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 class Incoming:
     """A request. `headers` by lower-case name, without those that were sent more than once; `path` decoded.
 
-    `read` gives the body, once; it raises Refused where that is too large, too slow or cut off.
+    `read` gives the body, once; it raises RequestRefused where that is too large, too slow or cut off.
     """
 
     method: str
@@ -42,7 +42,7 @@ class Incoming:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
+class Acceptance:
     """What came of a delivery. `about` is the wake id of a start, else the run's id."""
 
     event_type: str
@@ -74,9 +74,9 @@ class Intake:
         self._within_s = within_s
         self._in_hand: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
-    async def take(self, event_type: str, event: Outgoing, *, origin: Origin, identity: str) -> Receipt:
+    async def take(self, event_type: str, event: Outgoing, *, origin: Origin, identity: str) -> Acceptance:
         """Durable on return, or known before. `identity` tells deliveries of one source apart. Raises TryAgain
-        or Refused."""
+        or RequestRefused."""
         try:
             async with asyncio.timeout(self._within_s):
                 known = await self._once(event, origin, token(identity))
@@ -85,7 +85,7 @@ class Intake:
         key, duplicate = known or event.key, known is not None
         facts = {"source": origin.source, "event": event.subject, "key": key, "duplicate": duplicate}
         log.info("event from outside", extra=facts)
-        return Receipt(event_type=event_type, event_key=key, about=event.about, duplicate=duplicate)
+        return Acceptance(event_type=event_type, event_key=key, about=event.about, duplicate=duplicate)
 
     async def _once(self, event: Outgoing, origin: Origin, identity: str) -> str | None:
         """The key that the delivery is known by; None when it was new."""
@@ -104,15 +104,15 @@ class Intake:
                 await self._artifacts.put(event.about, one.name, one.artifact.content, one.artifact.content_type)
             except CannotKeep as error:
                 told = "the result is too large for an event, and for a run of this name no artifact can be stored"
-                raise Refused(422, told) from error
+                raise RequestRefused(422, told) from error
 
 
 def read_json(body: bytes) -> JsonValue:
-    """The document in a body. Raises Refused."""
+    """The document in a body. Raises RequestRefused."""
     try:
         return strict_json.read(body)
     except strict_json.NotStrictJson as error:
-        raise Refused(400, f"invalid JSON body: it {error}") from None
+        raise RequestRefused(400, f"invalid JSON body: it {error}") from None
 
 
 def digest(body: bytes) -> str:

@@ -5,97 +5,30 @@ mapping names, or from a relayed event's baggage, and never from elsewhere in th
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
+from pydantic import JsonValue, ValidationError
 
 from ductile_gateway.calls.excerpts import cut
 from ductile_gateway.calls.large_results import made_small
-from ductile_gateway.calls.refusals import Refused
 from ductile_gateway.calls.results import MAX_MESSAGE_BYTES, Kept
-from ductile_gateway.ingress.envelope import Relayed
-from ductile_gateway.ingress.pointers import Pointer, fill, find
+from ductile_gateway.ductile.relay_wire import ReceivedEvent
+from ductile_gateway.ingress.refusals import RequestRefused
+from ductile_gateway.ingress.settings import EventMapping, ToCancel, ToResult, ToSignal, ToStart
 from schemas import keys, subjects
 from schemas.events import INBOUND, MAX_GOAL_BYTES, RESERVED_KEYS, AgenticStart, Cancel, Signal, ToolResult
 
 MAX_EVENT_BYTES = 512 * 1024
 LONGEST_ID = 128
 CORRELATION = ("run_id", "step", "tool", "attempt")
-BY_THEMSELVES = frozenset({subjects.START, subjects.TOOL_RESULT})
-"""Types of relayed events that are taken for what they say they are."""
-
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+_SLOT = re.compile(r"\{(/[^{}]*)\}")
 _ID = re.compile(r"[A-Za-z0-9._:-]+")
-
-
-class _Choice(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-Template = Annotated[str, StringConstraints(min_length=1)]
-"""Text in which `{/place}` stands for what the event has at this place (a JSON pointer)."""
-
-
-class ToStart(_Choice):
-    """Begin a run."""
-
-    to: Literal["agentic.start"]
-    """The event that comes of it."""
-    goal: Template
-    """What the run is to reach; `{/place}` stands for what the event has there."""
-    context: dict[str, Pointer] = Field(default_factory=dict)
-    """What the agent is told besides, by name, each with its place in the event."""
-
-
-class ToResult(_Choice):
-    """Answer a tool request of a run."""
-
-    to: Literal["agentic.tool_result"]
-    """The event that comes of it."""
-    run_id: Pointer
-    """The place of the run's id."""
-    step: Pointer
-    """The place of the step's number."""
-    tool: Pointer
-    """The place of the tool's name."""
-    attempt: Pointer | None = None
-    """The place of the attempt's number; without it, the attempt that is pending."""
-    status: Pointer | None = None
-    """The place of `ok`, `error` or `continuation`; without it, `ok`."""
-    result: Pointer | None = ""
-    """The place of what the tool brought; by default the whole event."""
-    error: Pointer | None = None
-    """The place of what went wrong, needed where `status` may say `error`."""
-
-
-class ToSignal(_Choice):
-    """Speak to a run."""
-
-    to: Literal["agentic.signal"]
-    """The event that comes of it."""
-    run_id: Pointer
-    """The place of the run's id."""
-    kind: Literal["message", "resume", "approve", "reject"]
-    """What is said."""
-    message: Template | None = None
-    """The words; `{/place}` stands for what the event has there."""
-
-
-class ToCancel(_Choice):
-    """Stop a run."""
-
-    to: Literal["agentic.cancel"]
-    """The event that comes of it."""
-    run_id: Pointer
-    """The place of the run's id."""
-    reason: Template | None = None
-    """Why; `{/place}` stands for what the event has there."""
-
-
-EventMapping = Annotated[ToStart | ToResult | ToSignal | ToCancel, Field(discriminator="to")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,13 +73,34 @@ def token(text: str) -> str:
     return text if fits else f"sha256-{hashlib.sha256(text.encode()).hexdigest()}"
 
 
+def find(document: JsonValue, pointer: str) -> JsonValue:
+    """The value at this place. Raises RequestRefused when there is none."""
+    here = document
+    for token in pointer.split("/")[1:]:
+        name = token.replace("~1", "/").replace("~0", "~")
+        match here:
+            case dict() if name in here:
+                here = here[name]
+            case list() if _INDEX.fullmatch(name) and int(name) < len(here):
+                here = here[int(name)]
+            case _:
+                raise RequestRefused(422, f"the event has nothing at {pointer}")
+    return here
+
+
+def fill(template: str, document: JsonValue) -> str:
+    """The template with each `{/place}` replaced by what is there: text as it is, anything else as JSON."""
+    return _SLOT.sub(lambda slot: _text(find(document, slot[1])), template)
+
+
 def of_document(mapping: EventMapping, document: JsonValue, origin: Origin) -> Outgoing:
-    """What a mapping makes of a document. Raises Refused."""
+    """What a mapping makes of a document. Raises RequestRefused."""
     return _message(mapping.to, _payload(mapping, document, origin), origin)
 
 
-def of_relayed(event: Relayed, mapping: EventMapping | None, origin: Origin) -> Outgoing:
-    """What becomes of a relayed event: by its type, by a mapping, or by its baggage, in this order. Raises Refused.
+def of_relayed(event: ReceivedEvent, mapping: EventMapping | None, origin: Origin) -> Outgoing:
+    """What becomes of a relayed event: by its type, by a mapping, or by its baggage, in this order. Raises
+    RequestRefused.
 
     A mapping's places are in `{"type", "payload", "baggage"}`.
     """
@@ -159,7 +113,7 @@ def of_relayed(event: Relayed, mapping: EventMapping | None, origin: Origin) -> 
         return of_document(mapping, {"type": event.type, **parts}, origin)
     if {"run_id", "step", "tool"} <= event.baggage.keys():
         return _message(subjects.TOOL_RESULT, _resume(event, origin), origin)
-    raise Refused(422, "event type is not mapped, and its baggage names no run, step and tool")
+    raise RequestRefused(422, "event type is not mapped, and its baggage names no run, step and tool")
 
 
 def _payload(mapping: EventMapping, document: JsonValue, origin: Origin) -> dict[str, JsonValue]:
@@ -199,11 +153,11 @@ def _start(payload: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         start["context"] = _without_correlation(context)
     goal = start.get("goal")
     if isinstance(goal, str) and len(goal.encode()) > MAX_GOAL_BYTES:
-        raise Refused(413, f"the goal is longer than {MAX_GOAL_BYTES} bytes")
+        raise RequestRefused(413, f"the goal is longer than {MAX_GOAL_BYTES} bytes")
     return start
 
 
-def _resume(event: Relayed, origin: Origin) -> dict[str, JsonValue]:
+def _resume(event: ReceivedEvent, origin: Origin) -> dict[str, JsonValue]:
     """The answer to the step that an event's baggage names."""
     correlation = {name: event.baggage[name] for name in CORRELATION if name in event.baggage}
     return _result({**correlation, "status": "ok", "result": dict(event.payload)}, origin)
@@ -246,14 +200,14 @@ def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin) -> 
     try:
         message = INBOUND[subject].model_validate({"type": subject, "payload": payload})
     except ValidationError as error:
-        raise Refused(422, f"no valid {subject} comes of it: {_flaws(error)}") from None
+        raise RequestRefused(422, f"no valid {subject} comes of it: {_flaws(error)}") from None
     content, artifacts = message.payload, tuple[Kept, ...]()
     if isinstance(content, ToolResult):
         content, artifacts = made_small(content)
     key, about, run_id = _names(content, origin)
     body = message.model_copy(update={"dedupe_key": key, "payload": content}).body()
     if len(body) > MAX_EVENT_BYTES:
-        raise Refused(413, f"the event would have more than {MAX_EVENT_BYTES} bytes")
+        raise RequestRefused(413, f"the event would have more than {MAX_EVENT_BYTES} bytes")
     return Outgoing(subject=subject, body=body, key=key, about=about, run_id=run_id, artifacts=artifacts)
 
 
@@ -274,3 +228,7 @@ def _names(payload: Any, origin: Origin) -> tuple[str, str, str | None]:
 def _flaws(error: ValidationError) -> str:
     found = error.errors(include_url=False, include_input=False, include_context=False)[:3]
     return "; ".join(f"{'.'.join(map(str, flaw['loc']))[:200]}: {flaw['msg']}" for flaw in found)
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))

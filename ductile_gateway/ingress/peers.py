@@ -3,18 +3,14 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from ductile_gateway.calls.refusals import Refused
-from ductile_gateway.ingress import signatures
-from ductile_gateway.ingress.envelope import read_envelope
-from ductile_gateway.ingress.intake import Incoming, Intake, Receipt, digest, read_json
+from ductile_gateway import signatures
+from ductile_gateway.ductile import relay_wire
+from ductile_gateway.ductile.relay_wire import KEY_ID, PEER, SIGNATURE, TIMESTAMP
+from ductile_gateway.ingress.intake import Acceptance, Incoming, Intake, digest, read_json
 from ductile_gateway.ingress.mapping import Origin, of_relayed
+from ductile_gateway.ingress.refusals import RequestRefused
 from ductile_gateway.ingress.settings import IngressSettings, PeerSettings
 from ductile_gateway.ports import Clock
-
-PEER = "x-ductile-peer"
-KEY_ID = "x-ductile-key-id"
-TIMESTAMP = "x-ductile-timestamp"
-SIGNATURE = "x-ductile-signature"
 
 
 class Peers:
@@ -25,21 +21,21 @@ class Peers:
         self._intake = intake
         self._clock = clock
 
-    async def relay(self, incoming: Incoming) -> tuple[str, Receipt]:
-        """The peer's name, and what came of its event. Raises Refused, TryAgain or Broken."""
+    async def relay(self, incoming: Incoming) -> tuple[str, Acceptance]:
+        """The peer's name, and what came of its event. Raises RequestRefused, TryAgain or Broken."""
         now = self._clock.now()
-        sent = {name: incoming.headers.get(name, "").strip() for name in (PEER, KEY_ID, TIMESTAMP, SIGNATURE)}
+        sent = {name: incoming.headers.get(name.lower(), "").strip() for name in (PEER, KEY_ID, TIMESTAMP, SIGNATURE)}
         name, peer = sent[PEER], self._settings.peers.get(sent[PEER])
         if peer is None:
-            raise Refused(403, "unknown relay peer")
+            raise RequestRefused(403, "unknown relay peer")
         self._check_time(sent[TIMESTAMP], now)
         secrets = self._secrets(peer, sent[KEY_ID])
         body = await _signed_body(incoming, sent, secrets)
-        event = read_envelope(read_json(body))
+        event = _read(body)
         if event.instance not in ("", name):
-            raise Refused(403, "origin instance mismatch")
+            raise RequestRefused(403, "origin instance mismatch")
         if event.type not in peer.accept:
-            raise Refused(422, "event type not allowed for peer")
+            raise RequestRefused(422, "event type not allowed for peer")
         origin = Origin(source=name, event_id=event.event_id or digest(body), at=now, keeps_names=True)
         outgoing = of_relayed(event, peer.events.get(event.type), origin)
         identity = f"{event.type}:{origin.event_id}"
@@ -47,28 +43,35 @@ class Peers:
 
     def _check_time(self, timestamp: str, now: datetime) -> None:
         if not timestamp:
-            raise Refused(403, "missing relay timestamp")
-        instant = signatures.relay_instant(timestamp)
+            raise RequestRefused(403, "missing relay timestamp")
+        instant = relay_wire.read_instant(timestamp)
         if instant is None:
-            raise Refused(403, "invalid relay timestamp")
+            raise RequestRefused(403, "invalid relay timestamp")
         if not signatures.within(instant, now, self._settings.allowed_skew_s):
-            raise Refused(403, "relay timestamp outside allowed clock skew")
+            raise RequestRefused(403, "relay timestamp outside allowed clock skew")
 
     def _secrets(self, peer: PeerSettings, key_id: str) -> list[bytes]:
         if not key_id and self._settings.require_key_id:
-            raise Refused(403, "missing relay key id")
+            raise RequestRefused(403, "missing relay key id")
         chosen = [key for key in peer.keys if not key_id or key.id == key_id]
         if not chosen:
-            raise Refused(403, "relay key id mismatch")
+            raise RequestRefused(403, "relay key id mismatch")
         return [key.secret.get_secret_value().encode() for key in chosen]
 
 
 async def _signed_body(incoming: Incoming, sent: Mapping[str, str], secrets: list[bytes]) -> bytes:
     if not sent[SIGNATURE]:
-        raise Refused(403, "missing relay signature")
+        raise RequestRefused(403, "missing relay signature")
     body = await incoming.read()
-    message = signatures.relayed(incoming.method, incoming.path, sent[TIMESTAMP], body)
+    message = relay_wire.signed_part(incoming.method, incoming.path, sent[TIMESTAMP], body)
     found = signatures.hex_digest(sent[SIGNATURE])
     if found is None or not signatures.signed_by_any(secrets, message, [found]):
-        raise Refused(403, "forbidden")
+        raise RequestRefused(403, "forbidden")
     return body
+
+
+def _read(body: bytes) -> relay_wire.ReceivedEvent:
+    try:
+        return relay_wire.read_received(read_json(body))
+    except relay_wire.Malformed as error:
+        raise RequestRefused(400, str(error)) from error

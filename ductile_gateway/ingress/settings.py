@@ -4,18 +4,84 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from ductile_gateway.ingress.mapping import BY_THEMSELVES, EventMapping
-from ductile_gateway.ingress.pointers import Pointer
-from ductile_gateway.ingress.signatures import standard_secret
+from ductile_gateway.signatures import standard_key
 from groundwork.service.secret import SigningSecret
+from schemas import subjects
 
 PeerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$", max_length=48)]
 WebhookName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
 EventType = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:[._-][a-z0-9]+)*$", max_length=128)]
 
 
+BY_THEMSELVES = frozenset({subjects.START, subjects.TOOL_RESULT})
+"""Types of relayed events that are taken for what they say they are."""
+Pointer = Annotated[str, StringConstraints(pattern=r"^(/([^/~]|~[01])*)*$")]
+"""A place in a JSON document (RFC 6901), such as `/issue/title`; an empty one is the whole document."""
+Template = Annotated[str, StringConstraints(min_length=1)]
+"""Text in which `{/place}` stands for what the event has at this place (a JSON pointer)."""
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
+
+
+class ToStart(_Section):
+    """Begin a run."""
+
+    to: Literal["agentic.start"]
+    """The event that comes of it."""
+    goal: Template
+    """What the run is to reach; `{/place}` stands for what the event has there."""
+    context: dict[str, Pointer] = Field(default_factory=dict)
+    """What the agent is told besides, by name, each with its place in the event."""
+
+
+class ToResult(_Section):
+    """Answer a tool request of a run."""
+
+    to: Literal["agentic.tool_result"]
+    """The event that comes of it."""
+    run_id: Pointer
+    """The place of the run's id."""
+    step: Pointer
+    """The place of the step's number."""
+    tool: Pointer
+    """The place of the tool's name."""
+    attempt: Pointer | None = None
+    """The place of the attempt's number; without it, the attempt that is pending."""
+    status: Pointer | None = None
+    """The place of `ok`, `error` or `continuation`; without it, `ok`."""
+    result: Pointer | None = ""
+    """The place of what the tool brought; by default the whole event."""
+    error: Pointer | None = None
+    """The place of what went wrong, needed where `status` may say `error`."""
+
+
+class ToSignal(_Section):
+    """Speak to a run."""
+
+    to: Literal["agentic.signal"]
+    """The event that comes of it."""
+    run_id: Pointer
+    """The place of the run's id."""
+    kind: Literal["message", "resume", "approve", "reject"]
+    """What is said."""
+    message: Template | None = None
+    """The words; `{/place}` stands for what the event has there."""
+
+
+class ToCancel(_Section):
+    """Stop a run."""
+
+    to: Literal["agentic.cancel"]
+    """The event that comes of it."""
+    run_id: Pointer
+    """The place of the run's id."""
+    reason: Template | None = None
+    """Why; `{/place}` stands for what the event has there."""
+
+
+EventMapping = Annotated[ToStart | ToResult | ToSignal | ToCancel, Field(discriminator="to")]
 
 
 class KeySettings(_Section):
@@ -69,7 +135,7 @@ class WebhookSettings(_Section):
     def secrets(self) -> tuple[bytes, ...]:
         """The keys of the HMAC. Raises ValueError."""
         texts = [key.secret.get_secret_value() for key in self.keys]
-        return tuple(map(standard_secret, texts) if self.scheme == "standard" else (text.encode() for text in texts))
+        return tuple(map(standard_key, texts) if self.scheme == "standard" else (text.encode() for text in texts))
 
 
 class IngressSettings(_Section):

@@ -11,12 +11,11 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
-from ductile_gateway.calls.refusals import Refused
-from ductile_gateway.ingress import signatures
-from ductile_gateway.ingress.intake import Incoming, Intake, Receipt, digest, read_json
-from ductile_gateway.ingress.mapping import EventMapping, Origin, of_document
-from ductile_gateway.ingress.pointers import find
-from ductile_gateway.ingress.settings import IngressSettings, WebhookSettings
+from ductile_gateway import signatures
+from ductile_gateway.ingress.intake import Acceptance, Incoming, Intake, digest, read_json
+from ductile_gateway.ingress.mapping import Origin, find, of_document
+from ductile_gateway.ingress.refusals import RequestRefused
+from ductile_gateway.ingress.settings import EventMapping, IngressSettings, WebhookSettings
 from ductile_gateway.ports import Clock
 
 ANY_TYPE = "*"
@@ -36,7 +35,7 @@ class _Claim:
     event_type: str = ""
 
     def message(self, body: bytes) -> bytes:
-        return signatures.standard(*self.before, body) if self.before else body
+        return signatures.standard_message(*self.before, body) if self.before else body
 
 
 class Webhooks:
@@ -49,11 +48,11 @@ class Webhooks:
         self._hooks = settings.webhooks
         self._secrets = {name: hook.secrets() for name, hook in settings.webhooks.items()}
 
-    async def take(self, name: str, incoming: Incoming) -> Receipt | None:
-        """What came of a delivery; None where its type is none of ours. Raises Refused, TryAgain or Broken."""
+    async def take(self, name: str, incoming: Incoming) -> Acceptance | None:
+        """What came of a delivery; None where its type is none of ours. Raises RequestRefused, TryAgain or Broken."""
         hook = self._hooks.get(name)
         if hook is None:
-            raise Refused(404, "there is nothing at this path")
+            raise RequestRefused(404, "there is nothing at this path")
         now = self._clock.now()
         claim = self._claim(hook, incoming.headers, now)
         if not claim.digests:
@@ -107,7 +106,7 @@ def _hex(text: str, *, prefix_needed: bool = False) -> tuple[bytes, ...]:
 
 def _well_formed(form: re.Pattern[str], text: str, header: str) -> str:
     if not form.fullmatch(text):
-        raise Refused(400, f"the header {header} is missing, or no name of a delivery")
+        raise RequestRefused(400, f"the header {header} is missing, or no name of a delivery")
     return text
 
 
@@ -125,7 +124,7 @@ def _ids(hook: WebhookSettings, claim: _Claim, *, body: bytes, document: JsonVal
         case "ductile" if hook.delivery_id is not None:
             named = find(document, hook.delivery_id)
             if not isinstance(named, str) or not named:
-                raise Refused(422, f"the event has no text at {hook.delivery_id}, where its id should be")
+                raise RequestRefused(422, f"the event has no text at {hook.delivery_id}, where its id should be")
             return named, named
     return claim.delivery_id or own, own
 
@@ -135,5 +134,5 @@ def _text(document: JsonValue, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _unauthorized() -> Refused:
-    return Refused(401, "unauthorized")
+def _unauthorized() -> RequestRefused:
+    return RequestRefused(401, "unauthorized")

@@ -1,17 +1,28 @@
-"""What the agent says of a run on the bus, as far as the gateway passes it on: ends, pauses and progress.
+"""What the agent says of a run on the bus, as the gateway passes it on: ends, pauses and progress. Pure.
 
 Read leniently: an agent newer than this gateway may say more than it knows, and that is passed on as it is.
+Callbacks have the form of Standard Webhooks 1.0, in less than 20 kB: what is larger is shortened, and says so.
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
-_RUN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+from ductile_gateway.calls.excerpts import cut
+
 MAX_KEY = 512
+MOST_BYTES = 20_000
+"""Standard Webhooks: a payload is smaller than 20 kB."""
+KEPT = ("run_id", "trace_url")
+"""What a shortened payload has as it was: whose it is, and where the whole is to be found."""
+LONGEST_KEPT = 2048
+LEVELS = 8
+_LONGEST_TEXT, _LONGEST_LIST = 8192, 128
+_HALVINGS = 7
+_RUN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 class Unreadable(Exception):
@@ -57,6 +68,18 @@ def read_event(subject: str, body: bytes, *, at: datetime) -> LifecycleEvent:
     )
 
 
+def callback_body(event: LifecycleEvent) -> bytes:
+    """`type`, `timestamp` (when it was said on the bus) and `data`, which is the payload: whole, or shortened to fit.
+
+    A payload that was shortened has `truncated: true`. The same event always has the same body.
+    """
+    body = _body(event, event.payload)
+    if len(body) <= MOST_BYTES:
+        return body
+    bodies = (_body(event, {**payload, "truncated": True}) for payload in _shortened(event.payload))
+    return next(body for body in bodies if len(body) <= MOST_BYTES)
+
+
 def _object(body: bytes) -> dict[str, Any]:
     try:
         envelope = json.loads(body)
@@ -71,3 +94,31 @@ def _object(body: bytes) -> dict[str, Any]:
 
 def _is_run_id(value: object) -> bool:
     return isinstance(value, str) and _RUN_ID.fullmatch(value) is not None
+
+
+def _body(event: LifecycleEvent, payload: Mapping[str, Any]) -> bytes:
+    said = event.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    content = {"type": event.type, "timestamp": said, "data": payload}
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _shortened(payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Ever shorter forms of the payload; the last has nothing but what is kept, in 13 kB at most."""
+    kept = {name: payload[name] for name in KEPT if name in payload and len(str(payload[name])) <= LONGEST_KEPT}
+    for halvings in range(_HALVINGS + 1):
+        text, items = _LONGEST_TEXT >> halvings, _LONGEST_LIST >> halvings
+        yield {name: _short(value, text, items, levels=LEVELS) for name, value in payload.items()} | kept
+    yield kept
+
+
+def _short(value: Any, text: int, items: int, *, levels: int) -> Any:
+    match value:
+        case str():
+            return cut(value, text)
+        case list() | dict() if not levels:
+            return None
+        case list():
+            return [_short(item, text, items, levels=levels - 1) for item in value[:items]]
+        case dict():
+            return {name: _short(item, text, items, levels=levels - 1) for name, item in value.items()}
+    return value

@@ -7,13 +7,11 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from ductile_gateway.outbound.callback_addresses import NatsCallbacks
-from ductile_gateway.outbound.callback_sender import open_callback_sender
-from ductile_gateway.outbound.deliveries import Audience, Subscriber
-from ductile_gateway.outbound.lifecycle_bus import NatsDeadLetters, NatsLifecycle
-from ductile_gateway.outbound.relay_sender import RelaySender, open_relay_sender
+from ductile_gateway.outbound.bus import NatsCallbacks, NatsDeadLetters, NatsLifecycle
+from ductile_gateway.outbound.dispatch import Outbound
+from ductile_gateway.outbound.notifications import Audience, Subscriber
+from ductile_gateway.outbound.senders import RelaySender, open_callback_sender, open_relay_sender
 from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
-from ductile_gateway.outbound.telling import Outbound
 from ductile_gateway.ports import Clock
 from ductile_gateway.status import Status
 from ductile_gateway.store.outbox import SqliteOutbox, open_outbox

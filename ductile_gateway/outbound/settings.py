@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, StringConstraints
 
 from ductile_gateway.ductile.settings import RelayPeerSettings
-from ductile_gateway.outbound.callbacks import signing_key
 from ductile_gateway.outbound.destinations import Rules
+from ductile_gateway.signatures import standard_key
 from groundwork.service.secret import unfit
 from schemas.events import ToolName
 
@@ -24,7 +24,7 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 
 def _webhook_secret(secret: SecretStr) -> SecretStr:
     try:
-        signing_key(secret.get_secret_value())
+        standard_key(secret.get_secret_value())
     except ValueError as error:
         raise unfit(str(error)) from None
     return secret

@@ -11,8 +11,8 @@ from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
 
-from ductile_gateway.outbound.deliveries import Delivery
-from ductile_gateway.outbound.ports import Outcome
+from ductile_gateway.outbound.dispatch import Outcome
+from ductile_gateway.outbound.notifications import Notification
 from groundwork.sqlite.file import SqliteFile, instant, microseconds, open_file
 
 FILE = "outbox.db"
@@ -69,17 +69,17 @@ class SqliteOutbox:
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
-    async def add(self, deliveries: Sequence[Delivery]) -> None:
+    async def add(self, deliveries: Sequence[Notification]) -> None:
         rows = [_values(delivery) for delivery in deliveries]
         await self._file.write(lambda connection: connection.executemany(_ADD, rows).close())
 
     async def lanes_due(self, now: datetime) -> Sequence[str]:
         return [lane for (lane,) in self._file.look_up(_LANES, (microseconds(now),))]
 
-    async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Delivery]:
+    async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Notification]:
         return [_delivery(row) for row in self._file.look_up(_DUE, (lane, microseconds(now), limit))]
 
-    async def settle(self, delivery: Delivery, outcome: Outcome, *, at: datetime) -> None:
+    async def settle(self, delivery: Notification, outcome: Outcome, *, at: datetime) -> None:
         one = (outcome, microseconds(at), delivery.tries, delivery.target, delivery.key)
         rest = (microseconds(at), delivery.target, delivery.run_id)
 
@@ -90,7 +90,7 @@ class SqliteOutbox:
 
         await self._file.write(work)
 
-    async def postpone(self, delivery: Delivery, due_at: datetime, *, why: str) -> None:
+    async def postpone(self, delivery: Notification, due_at: datetime, *, why: str) -> None:
         values = (microseconds(due_at), delivery.tries, why, delivery.target, delivery.key)
         await self._file.write(lambda connection: connection.execute(_POSTPONE, values).close())
 
@@ -112,14 +112,14 @@ async def open_outbox(folder: Path) -> AsyncIterator[SqliteOutbox]:
         yield SqliteOutbox(file)
 
 
-def _values(delivery: Delivery) -> tuple[object, ...]:
+def _values(delivery: Notification) -> tuple[object, ...]:
     named = (delivery.target, delivery.lane, delivery.key, delivery.run_id, delivery.type, delivery.url)
     return (*named, delivery.body, microseconds(delivery.accepted_at), delivery.tries)
 
 
-def _delivery(row: Row) -> Delivery:
+def _delivery(row: Row) -> Notification:
     target, lane, key, run_id, event_type, url, body, accepted_at, tries = row
-    return Delivery(
+    return Notification(
         target=target,
         lane=lane,
         key=key,

@@ -11,9 +11,8 @@ from ductile_gateway.ductile.events import DuctileEvents
 from ductile_gateway.ductile.late import LateJobs
 from ductile_gateway.ductile.queue import DuctileQueue
 from ductile_gateway.ductile.runner import DuctileRunner
-from ductile_gateway.ductile.search import JobSearch
 from ductile_gateway.ductile.settings import DuctileSettings
-from ductile_gateway.ductile.starts import ApiStarts, Starts
+from ductile_gateway.ductile.starts import ApiStarts, JobSearch, Starts
 from ductile_gateway.ductile.watch import JobWatch, Pace
 from ductile_gateway.errors import TryAgain
 from ductile_gateway.store.receipts import Receipt, SqliteReceipts, Way

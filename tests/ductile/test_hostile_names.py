@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from ductile_gateway.calls.asked import Unacceptable, read_request
 from ductile_gateway.calls.catalog import ToolChoice
 from ductile_gateway.calls.relay import Relay
-from ductile_gateway.ductile.api import Refused, open_api
+from ductile_gateway.ductile.answers import DuctileRefused
+from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import wanted
 from ductile_gateway.settings import GatewaySettings
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
@@ -88,13 +89,13 @@ def test_a_route_of_such_a_name_is_never_taken(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 async def test_the_way_to_ductile_itself_builds_no_url_of_such_a_name(fake: FakeDuctile, name: str) -> None:
     async with open_api(settings_for(fake)) as api:
-        with pytest.raises(Refused, match="not a legal name"):
+        with pytest.raises(DuctileRefused, match="not a legal name"):
             await api.start(name, "note", {})
-        with pytest.raises(Refused, match="not a legal name"):
+        with pytest.raises(DuctileRefused, match="not a legal name"):
             await api.start("probe", name, {})
-        with pytest.raises(Refused, match="not a legal name"):
+        with pytest.raises(DuctileRefused, match="not a legal name"):
             await api.start_pipeline(name, {})
-        with pytest.raises(Refused, match="not a legal name"):
+        with pytest.raises(DuctileRefused, match="not a legal name"):
             await api.plugin(name)
     assert not fake.executions
 

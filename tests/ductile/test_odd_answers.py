@@ -13,9 +13,10 @@ import pytest
 
 from ductile_gateway.calls.call import ToolCall, ToolOutcome, Unknown, Verdict
 from ductile_gateway.clock import SystemClock
-from ductile_gateway.ductile.api import Away, open_api
+from ductile_gateway.ductile.answers import Away
+from ductile_gateway.ductile.api import open_api
+from ductile_gateway.ductile.discovery import look_at
 from ductile_gateway.ductile.late import LateJobs
-from ductile_gateway.ductile.probe import look_at
 from ductile_gateway.ductile.runner import open_runner
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.watch import Job

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.clock import SystemClock
-from ductile_gateway.outbound.deliveries import Arrived, Delivery, Never, NotYet, deliveries_of
-from ductile_gateway.outbound.relay_sender import RelaySender, open_relay_sender
+from ductile_gateway.outbound.notifications import Arrived, Never, Notification, NotYet, notifications_of
+from ductile_gateway.outbound.senders import RelaySender, open_relay_sender
 from ductile_gateway.outbound.service import audience
 from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
 from ductile_gateway.ports import Clock
@@ -57,9 +57,9 @@ async def a_sender(
         yield sender
 
 
-def a_delivery(ductile: DuctileUnderTest, kind: str = "completed", run_id: str = RUN) -> Delivery:
+def a_delivery(ductile: DuctileUnderTest, kind: str = "completed", run_id: str = RUN) -> Notification:
     told = audience(OutboundSettings(relay=settings(ductile)))
-    [delivery] = deliveries_of(read(an_event(kind, run_id=run_id)), told, at=SystemClock().now())
+    [delivery] = notifications_of(read(an_event(kind, run_id=run_id)), told, at=SystemClock().now())
     return delivery
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from ductile_gateway.ductile.api import Away, open_api
-from ductile_gateway.ductile.probe import look_at
+from ductile_gateway.ductile.answers import Away
+from ductile_gateway.ductile.api import open_api
+from ductile_gateway.ductile.discovery import look_at
 from schemas.gateway_status import Finding
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.runner_house import settings_for

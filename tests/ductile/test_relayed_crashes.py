@@ -16,7 +16,7 @@ import pytest
 
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.api import DuctileApi, open_api
-from ductile_gateway.ductile.relay_starts import open_relay_starts
+from ductile_gateway.ductile.relay_client import open_relay_starts
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.starts import Starts
 from ductile_gateway.store.receipts import SqliteReceipts, open_receipts

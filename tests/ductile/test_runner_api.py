@@ -10,16 +10,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from ductile_gateway.ductile.api import (
-    MOST_BYTES,
-    Away,
-    DuctileApi,
-    Lost,
-    NotSent,
-    Refused,
-    Unreadable,
-    open_api,
-)
+from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent, Unreadable
+from ductile_gateway.ductile.api import MOST_BYTES, DuctileApi, open_api
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.errors import Misconfigured
 from ductile_gateway.store.receipts import FILE, Receipt, open_receipts
@@ -104,7 +96,7 @@ async def test_a_refusal_is_told_with_ductiles_words_and_nothing_that_could_forg
     async with api_over(
         lambda _: httpx2.Response(400, json={"error": "root baggage claims failed: \n\x1b[31m" + "x" * 5000})
     ) as api:
-        with pytest.raises(Refused, match="Ductile answered 400") as caught:
+        with pytest.raises(DuctileRefused, match="Ductile answered 400") as caught:
             await api.start("probe", "look", {})
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 400

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ductile_gateway.errors import TryAgain
-from ductile_gateway.outbound.deliveries import Arrived, Audience, Delivery, NotYet, Subscriber, Verdict
+from ductile_gateway.outbound.dispatch import Outbound, Outbox
 from ductile_gateway.outbound.lifecycle import LifecycleEvent, read_event
-from ductile_gateway.outbound.ports import Outbox
-from ductile_gateway.outbound.telling import Outbound
+from ductile_gateway.outbound.notifications import Arrived, Audience, Notification, NotYet, SendResult, Subscriber
 from ductile_gateway.store.outbox import open_outbox
 from tests.gateway.crashes import Death, Mortal
 from tests.gateway.parts import NOON, RUN, StoppedClock
@@ -41,12 +40,12 @@ def read(event: Any, at: datetime = NOON) -> LifecycleEvent:
     return read_event(event["type"], json.dumps(event).encode(), at=at)
 
 
-def down(_: Delivery) -> Verdict:
+def down(_: Notification) -> SendResult:
     """The answer of a receiver that is not there."""
     return NotYet("ConnectError")
 
 
-Answer = Callable[[Delivery], Verdict]
+Answer = Callable[[Notification], SendResult]
 
 
 @dataclass(slots=True)
@@ -55,12 +54,12 @@ class FakeSender:
 
     answers: dict[str, Answer] = field(default_factory=dict)
     hangs: set[str] = field(default_factory=set)
-    tries: list[Delivery] = field(default_factory=list)
+    tries: list[Notification] = field(default_factory=list)
     under_way: list[str] = field(default_factory=list)
     overlaps: int = 0
     """How often two deliveries of one run went to one receiver at the same time."""
 
-    async def send(self, delivery: Delivery) -> Verdict:
+    async def send(self, delivery: Notification) -> SendResult:
         self.tries.append(delivery)
         name = f"{delivery.lane} {delivery.run_id}"
         self.overlaps += name in self.under_way
@@ -83,9 +82,9 @@ class Grave:
     """Dead letters; while `down` it takes none."""
 
     down: bool = False
-    buried: list[tuple[Delivery, str]] = field(default_factory=list)
+    buried: list[tuple[Notification, str]] = field(default_factory=list)
 
-    async def bury(self, delivery: Delivery, why: str) -> None:
+    async def bury(self, delivery: Notification, why: str) -> None:
         if self.down:
             raise TryAgain("not connected")
         self.buried.append((delivery, why))

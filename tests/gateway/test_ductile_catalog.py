@@ -7,14 +7,7 @@ from pydantic import ValidationError
 
 from ductile_gateway.calls.argument_schemas import schema_flaw
 from ductile_gateway.calls.catalog import ToolChoice, draw_catalog
-from ductile_gateway.ductile.catalog import (
-    Declared,
-    DuctileTools,
-    pipeline_names,
-    read_tools,
-    wanted,
-    without_call_id,
-)
+from ductile_gateway.ductile.catalog import Declared, DuctileTools, pipeline_names, read_tools, wanted, without_call_id
 from ductile_gateway.ductile.settings import DuctileSettings
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 

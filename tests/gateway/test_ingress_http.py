@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.types import Message
 
-from ductile_gateway.calls.refusals import Refused
 from ductile_gateway.errors import Misconfigured
 from ductile_gateway.ingress.body import reader_of
+from ductile_gateway.ingress.refusals import RequestRefused
 from ductile_gateway.ingress.server import listening, serve_ingress
 from ductile_gateway.ingress.settings import IngressSettings
 from tests.gateway.ingress_house import INGEST, PEERS, House, an_event, error_of, on_the_wire, signed
@@ -158,7 +158,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
         raise AssertionError
 
     request = Request({"type": "http", "headers": []}, never)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestRefused) as caught:
         await reader_of(request, 1024, within_s=0.01)()
     assert caught.value.status == 408
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.errors import TryAgain
-from ductile_gateway.outbound.deliveries import Arrived, Delivery, Gone, Never, NotYet, Verdict
+from ductile_gateway.outbound.notifications import Arrived, Gone, Never, Notification, NotYet, SendResult
 from tests.gateway.outbound_parts import ENDINGS, HOOK, Town, an_event, down, read
 from tests.gateway.parts import RUN
 from tests.kit.waiting import until
@@ -98,7 +98,7 @@ async def test_callbacks_to_one_server_do_not_delay_those_to_another(tmp_path: P
 
 async def test_events_of_a_run_arrive_in_their_order_and_one_at_a_time(tmp_path: Path) -> None:
     town = Town(tmp_path, relayed=ENDINGS)
-    verdicts: Iterator[Verdict] = iter([NotYet("ConnectError"), NotYet("ConnectError")])
+    verdicts: Iterator[SendResult] = iter([NotYet("ConnectError"), NotYet("ConnectError")])
     town.sender.answers["relay"] = lambda _: next(verdicts, Arrived())
     async with town.telling() as outbound:
         for number in (1, 2, 3):
@@ -201,7 +201,7 @@ async def test_events_that_nobody_in_ductile_listens_to_are_counted_and_logged_o
 async def test_a_surprise_in_one_delivery_stops_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     town = Town(tmp_path, subscribers=("a", "b"))
 
-    def surprise(_: Delivery) -> Verdict:
+    def surprise(_: Notification) -> SendResult:
         raise RuntimeError("surprise")
 
     town.sender.answers["subscription:a"] = surprise

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.outbound.callback_sender import open_callback_sender
-from ductile_gateway.outbound.callbacks import signed_headers
-from ductile_gateway.outbound.deliveries import Arrived, Delivery, Gone, Never, NotYet, Verdict
+from ductile_gateway.outbound.notifications import Arrived, Gone, Never, Notification, NotYet, SendResult
+from ductile_gateway.outbound.senders import open_callback_sender, retry_after_s, webhook_id
 from ductile_gateway.outbound.settings import CallbackSettings, NetworkSettings, OutboundSettings
+from ductile_gateway.signatures import standard_headers
 from tests.gateway.outbound_parts import KEY, SECRET, Receiver
 from tests.gateway.parts import NOON, RUN, StoppedClock
 
@@ -24,9 +24,9 @@ async def receiver() -> AsyncIterator[Receiver]:
         yield receiver
 
 
-def a_delivery(url: str) -> Delivery:
+def a_delivery(url: str) -> Notification:
     key = f"agentic:run:{RUN}:completed"
-    return Delivery(
+    return Notification(
         target="callback",
         lane="callback:here",
         key=key,
@@ -64,7 +64,7 @@ async def sent(
     timeout_s: float = 5,
     tls: ssl.SSLContext | None = None,
     **network: Any,
-) -> Verdict:
+) -> SendResult:
     settings = OutboundSettings(
         callbacks=CallbackSettings(
             secret=SECRET if signed else None,
@@ -76,7 +76,7 @@ async def sent(
         return await sender.send(a_delivery(url))
 
 
-async def allowed(receiver: Receiver, url: str = "", *, names: Names = LOCAL, timeout_s: float = 5) -> Verdict:
+async def allowed(receiver: Receiver, url: str = "", *, names: Names = LOCAL, timeout_s: float = 5) -> SendResult:
     """Sent where private networks are allowed."""
     url = url or f"http://hook.test:{receiver.port}/token?a=b"
     rules: dict[str, Any] = {"allow_private": True, "allow_http": True, "ports": (receiver.port,)}
@@ -89,7 +89,7 @@ async def test_a_receiver_gets_the_signed_body_under_the_name_it_was_called_by(r
     assert request.line == "POST /token?a=b HTTP/1.1"
     assert request.headers["host"] == f"hook.test:{receiver.port}"
     assert request.body == b'{"type":"agent.completed"}'
-    expected = signed_headers(f"agentic:run:{RUN}:completed", request.body, [KEY], at=NOON)
+    expected = standard_headers(f"agentic:run:{RUN}:completed", request.body, [KEY], at=NOON)
     assert {name: request.headers[name] for name in expected} == expected
 
 
@@ -105,7 +105,7 @@ async def test_a_receiver_gets_the_signed_body_under_the_name_it_was_called_by(r
         ("503 Busy\r\nRetry-After: Sat, 21 Nov 2026 12:01:00 GMT", NotYet("callback:here answered 503", 60.0)),
     ],
 )
-async def test_the_status_decides(receiver: Receiver, status: str, verdict: Verdict) -> None:
+async def test_the_status_decides(receiver: Receiver, status: str, verdict: SendResult) -> None:
     receiver.answer = f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode()
     assert await allowed(receiver) == verdict
 
@@ -231,3 +231,26 @@ async def test_the_certificate_must_be_that_of_the_name_and_not_of_the_address(
         verdict = await sent(url, names=names, tls=trusting, allow_private=True, ports=(receiver.port,))
     assert isinstance(verdict, Arrived if arrives else NotYet)
     assert len(receiver.requests) == int(arrives)
+
+
+def test_the_id_is_the_dedupe_key_without_a_dot() -> None:
+    assert webhook_id("agentic:run:r:completed") == "agentic:run:r:completed"
+    assert "." not in webhook_id("agentic:run:r.1:completed")
+    assert webhook_id("a.b") != webhook_id("a.c")
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, 0),
+        ("", 0),
+        ("soon", 0),
+        ("-5", 0),
+        ("90", 90),
+        ("9" * 400, 999999999),
+        ("Sat, 21 Nov 2026 12:01:00 GMT", 60),
+        ("Sat, 21 Nov 2026 11:00:00 GMT", 0),
+    ],
+)
+def test_retry_after_is_read_as_seconds_or_as_a_date(header: str | None, seconds: float) -> None:
+    assert retry_after_s(header, now=NOON) == seconds

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.outbound.deliveries import Arrived, NotYet, Verdict
+from ductile_gateway.outbound.notifications import Arrived, NotYet, SendResult
 from tests.gateway.outbound_parts import ENDINGS, HOOK, Town, an_event, down, read
 from tests.kit.waiting import until
 
@@ -40,7 +40,7 @@ async def test_a_kill_at_any_write_loses_nothing_and_repeats_only_what_was_not_r
     tmp_path: Path, when: str, method: str, tries: int
 ) -> None:
     town = Town(tmp_path, subscribers=("a",))
-    verdicts: Iterator[Verdict] = iter([NotYet("ConnectError")] if method == "postpone" else [])
+    verdicts: Iterator[SendResult] = iter([NotYet("ConnectError")] if method == "postpone" else [])
     town.sender.answers["subscription:a"] = lambda _: next(verdicts, Arrived())
     async with town.telling() as outbound:
         died = town.dies(when, method)

@@ -5,13 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from ductile_gateway.outbound.deliveries import CALLBACK, RELAY, Delivery
-from ductile_gateway.outbound.retry_schedule import LONGEST_WISH_S, next_try
+from ductile_gateway.outbound.notifications import CALLBACK, LONGEST_WISH_S, RELAY, Notification, next_try
 from tests.gateway.parts import NOON, RUN
 
 
-def a_delivery(target: str = CALLBACK, tries: int = 1) -> Delivery:
-    return Delivery(
+def a_delivery(target: str = CALLBACK, tries: int = 1) -> Notification:
+    return Notification(
         target=target,
         lane=target,
         key="agentic:run:r:completed",
@@ -24,7 +23,7 @@ def a_delivery(target: str = CALLBACK, tries: int = 1) -> Delivery:
     )
 
 
-def delay_s(delivery: Delivery, *, wish_s: float = 0.0) -> float:
+def delay_s(delivery: Notification, *, wish_s: float = 0.0) -> float:
     due_at = next_try(delivery, now=NOON, wish_s=wish_s)
     assert due_at is not None
     return (due_at - NOON).total_seconds()

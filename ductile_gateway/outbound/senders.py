@@ -1,27 +1,44 @@
-"""Callbacks over HTTP. Fills the port Sender.
+"""Notifications over HTTP: callbacks of runs and subscribers, and Ductile's relay ingress. Both fill Sender.
 
 A name is resolved here and all of its addresses are checked; the connection goes to an address that was checked, with
 the name in the Host header and in the certificate. Redirects are not followed, proxies of the environment not used,
 and of an answer only status and Retry-After are read: no cookie is kept. A connection serves one request: the next one
 is checked anew.
+
+Of Ductile its own answer decides: accepted, never (it refuses in its own words), or not now, which is anything else. A
+signature that does not fit is for a person to mend: the event waits for that as it does for a Ductile that is away.
 """
 
 import asyncio
 import contextlib
+import hashlib
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx2
 
-from ductile_gateway.outbound.callbacks import retry_after_s, signed_headers, signing_key, succeeded
-from ductile_gateway.outbound.deliveries import CALLBACK, SUBSCRIPTION, Arrived, Delivery, Gone, Never, NotYet, Verdict
+from ductile_gateway.ductile.relay_client import RelayIngress, open_relay_ingress
+from ductile_gateway.ductile.relay_wire import SECRETS_DIFFER
 from ductile_gateway.outbound.destinations import Destination, Forbidden, Rules, check_address, read_destination
-from ductile_gateway.outbound.settings import CallbackSettings, OutboundSettings, SubscriptionSettings
+from ductile_gateway.outbound.notifications import (
+    CALLBACK,
+    SUBSCRIPTION,
+    Arrived,
+    Gone,
+    Never,
+    Notification,
+    NotYet,
+    SendResult,
+)
+from ductile_gateway.outbound.settings import CallbackSettings, OutboundSettings, RelaySettings, SubscriptionSettings
 from ductile_gateway.ports import Clock
+from ductile_gateway.signatures import standard_headers, standard_key
 
 RESOLVERS = 16
 """Names looked up at the same time: in threads of their own, so that a slow name server holds up nothing else."""
@@ -63,29 +80,29 @@ class CallbackSender:
         self._timeout_s = timeout_s
         self._clock = clock
 
-    async def send(self, delivery: Delivery) -> Verdict:
-        receiver = self._receivers.get(delivery.target)
+    async def send(self, notification: Notification) -> SendResult:
+        receiver = self._receivers.get(notification.target)
         if receiver is None:
-            return Never(f"the configuration has no {delivery.target} any more")
+            return Never(f"the configuration has no {notification.target} any more")
         if not receiver.keys:
             return Never("gateway.outbound.callbacks.secret is not set, and a callback goes out signed or not at all")
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._sent(delivery, receiver)
+                return await self._sent(notification, receiver)
         except Forbidden as error:
             return Never(str(error))
         except OSError as error:  # a name that cannot be resolved; a TimeoutError is one, too
-            return NotYet(f"{type(error).__name__}: no answer from {delivery.lane}")
+            return NotYet(f"{type(error).__name__}: no answer from {notification.lane}")
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            return NotYet(f"{type(error).__name__} at {delivery.lane}")
+            return NotYet(f"{type(error).__name__} at {notification.lane}")
 
-    async def _sent(self, delivery: Delivery, receiver: Receiver) -> Verdict:
-        destination = read_destination(delivery.url, receiver.rules)
+    async def _sent(self, notification: Notification, receiver: Receiver) -> SendResult:
+        destination = read_destination(notification.url, receiver.rules)
         addresses = await self._checked_addresses(destination, receiver.rules)
         for address in addresses[:-1]:
             with contextlib.suppress(httpx2.ConnectError, httpx2.ConnectTimeout):
-                return await self._post(delivery, receiver, destination, address=address)
-        return await self._post(delivery, receiver, destination, address=addresses[-1])
+                return await self._post(notification, receiver, destination, address=address)
+        return await self._post(notification, receiver, destination, address=addresses[-1])
 
     async def _checked_addresses(self, destination: Destination, rules: Rules) -> Sequence[str]:
         loop = asyncio.get_running_loop()
@@ -96,24 +113,43 @@ class CallbackSender:
             raise OSError(f"{destination.host} has no address")
         return list(dict.fromkeys(found))[:MOST_ADDRESSES]
 
-    async def _post(self, delivery: Delivery, receiver: Receiver, destination: Destination, *, address: str) -> Verdict:
+    async def _post(
+        self, notification: Notification, receiver: Receiver, destination: Destination, *, address: str
+    ) -> SendResult:
         at = self._clock.now()
         host = f"[{address}]" if ":" in address else address
-        signed = signed_headers(delivery.key, delivery.body, receiver.keys, at=at)
+        signed = standard_headers(webhook_id(notification.key), notification.body, receiver.keys, at=at)
         headers = {"Host": destination.authority, "Content-Type": "application/json", "User-Agent": USER_AGENT}
         async with self._client.stream(
             "POST",
             f"{destination.scheme}://{host}:{destination.port}{destination.target}",
-            content=delivery.body,
+            content=notification.body,
             headers=headers | signed,
             extensions={"sni_hostname": destination.host},
         ) as response:
             wish_s = retry_after_s(response.headers.get("retry-after"), now=at)
-            return _verdict(response.status_code, wish_s, delivery.lane)
+            return _result(response.status_code, wish_s, notification.lane)
 
 
-def _verdict(status: int, wish_s: float, lane: str) -> Verdict:
-    if succeeded(status):
+def webhook_id(key: str) -> str:
+    """The id of a dedupe key. A dot would blur what is signed, so that a key with one is hashed."""
+    return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}" if "." in key else key
+
+
+def retry_after_s(header: str | None, *, now: datetime) -> float:
+    """The seconds that a Retry-After header asks for (RFC 9110: seconds or a date); 0 if it says nothing readable."""
+    if header is None:
+        return 0.0
+    if header.strip().isascii() and header.strip().isdigit():
+        return float(header.strip()[:9])
+    try:
+        return max(0.0, (parsedate_to_datetime(header).astimezone(UTC) - now).total_seconds())
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def _result(status: int, wish_s: float, lane: str) -> SendResult:
+    if httpx2.codes.is_success(status):
         return Arrived()
     return Gone() if status == _GONE else NotYet(f"{lane} answered {status}", wish_s)
 
@@ -151,5 +187,31 @@ async def open_callback_sender(
 
 def _receiver(settings: CallbackSettings | SubscriptionSettings) -> Receiver:
     secrets = (settings.secret, settings.previous_secret)
-    keys = tuple(signing_key(secret.get_secret_value()) for secret in secrets if secret is not None)
+    keys = tuple(standard_key(secret.get_secret_value()) for secret in secrets if secret is not None)
     return Receiver(keys=keys, rules=settings.network.rules())
+
+
+class RelaySender:
+    """From `open_relay_sender`."""
+
+    def __init__(self, ingress: RelayIngress) -> None:
+        self._ingress = ingress
+
+    async def send(self, notification: Notification) -> SendResult:
+        try:
+            answer = await self._ingress.post(notification.body)
+        except httpx2.HTTPError as error:
+            return NotYet(f"Ductile's relay ingress: {type(error).__name__}")
+        if answer.is_accepted:
+            return Arrived(heard=bool(answer.job_id))
+        why = f"Ductile's relay ingress answered {answer.status} {answer.error!a}"
+        if answer.is_unsigned:
+            return NotYet(f"{why}: {SECRETS_DIFFER}")
+        return Never(why) if answer.own else NotYet(why)
+
+
+@contextlib.asynccontextmanager
+async def open_relay_sender(settings: RelaySettings, *, clock: Clock) -> AsyncIterator[RelaySender]:
+    """A sender to the Ductile of the settings. Nothing is connected before the first event."""
+    async with open_relay_ingress(settings.url, settings, timeout_s=settings.timeout_s, clock=clock) as ingress:
+        yield RelaySender(ingress)

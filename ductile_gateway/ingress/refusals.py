@@ -1,7 +1,7 @@
 """Why a request from outside is not taken: the HTTP status that says so, and a text that repeats nothing of it."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The request can never be taken as it is."""
 
     def __init__(self, status: int, message: str) -> None:

@@ -1,10 +1,11 @@
-"""What the gateway hears of runs on the bus, and where it buries what it could not pass on.
+"""What the gateway hears of runs on the bus, asks about them, and where it buries what it could not pass on.
 
 A consumer that is missing, as in an installation from before it existed, stops nothing else: the log says what to do,
 and it is used as soon as it exists.
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -13,8 +14,8 @@ from nats.js.errors import APIError, NotFoundError
 
 from ductile_gateway.bus.messages import rejection_of, remedy
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
-from ductile_gateway.outbound.deliveries import Delivery as Outgoing
 from ductile_gateway.outbound.lifecycle import LifecycleEvent, Unreadable, read_event
+from ductile_gateway.outbound.notifications import Notification
 from groundwork.nats import errors as nats_errors
 from groundwork.nats.delivery import Delivery
 from groundwork.nats.errors import BusError
@@ -25,6 +26,8 @@ from schemas import subjects
 
 SLOTS = 16
 LOOK_AGAIN_S = 30.0
+ANSWER_WITHIN_S = 2.0
+ASK_AGAIN_S = 2.0
 
 Take = Callable[[LifecycleEvent], Awaitable[None]]
 
@@ -78,13 +81,29 @@ class NatsLifecycle:
             raise nats_errors.TryAgain(str(error)) from error
 
 
+class NatsCallbacks:
+    """Where a run wants its ending sent, which no event says: asked of the agent, anew each time. Fills Callbacks."""
+
+    def __init__(self, link: NatsLink) -> None:
+        self._link = link
+
+    async def of(self, run_id: str) -> str | None:
+        question = json.dumps({"run_id": run_id}).encode()
+        try:
+            told = json.loads(await self._link.request(subjects.RUN_CALLBACK, question, timeout_s=ANSWER_WITHIN_S))
+            callback = told["callback"]
+        except (BusError, ValueError, KeyError, TypeError) as error:  # no agent, or one that cannot say it now
+            raise TryAgain(f"no agent says where run {run_id} wants its ending sent", ASK_AGAIN_S) from error
+        return callback if isinstance(callback, str) else None
+
+
 class NatsDeadLetters:
     """Deliveries that were given up, on the stream of dead letters. Fills the port DeadLetters."""
 
     def __init__(self, link: NatsLink) -> None:
         self._link = link
 
-    async def bury(self, delivery: Outgoing, why: str) -> None:
+    async def bury(self, delivery: Notification, why: str) -> None:
         headers = {
             "Agentic-Run-Id": delivery.run_id,
             "Dead-Letter-Target": delivery.target,

@@ -1,4 +1,4 @@
-"""A callback is small whatever a run has to say, and says where it was made shorter."""
+"""What the agent says of a run: read leniently, and told in a callback that is small whatever the run has to say."""
 
 import json
 from datetime import timedelta
@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ductile_gateway.ductile.relay_envelope import envelope_body
-from ductile_gateway.outbound.callbacks import MOST_BYTES, callback_body
-from ductile_gateway.outbound.lifecycle import LifecycleEvent
+from ductile_gateway.outbound.lifecycle import MOST_BYTES, LifecycleEvent, Unreadable, callback_body, read_event
 from tests.gateway.outbound_parts import HOOK, Town, an_event, down, read
 from tests.gateway.parts import NOON, RUN
 from tests.kit.waiting import until
@@ -107,5 +105,35 @@ async def test_every_try_has_the_same_bytes_also_after_a_restart(tmp_path: Path)
     assert bodies == {callback_body(read(event))}
 
 
-def test_what_is_relayed_to_ductile_is_whole() -> None:
-    assert len(envelope_body(saying(outcome="x" * 100_000), "agent-gateway")) > 100_000
+def test_a_receiver_is_told_the_event_and_when_and_not_where_others_are_told() -> None:
+    body = json.loads(callback_body(read(an_event(callback="https://example.org/token"))))
+    assert body["type"] == "agent.completed"
+    assert body["timestamp"] == "2026-11-21T12:00:00Z"
+    assert body["data"] == {"run_id": RUN, "goal": "Find the answer — ü.", "outcome": "42"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b'{"type": "agent.failed", "payload": {"run_id": "r"}, "dedupe_key": "k"}',
+        b'{"type": "agent.completed", "payload": {"run_id": "r"}}',
+        b'{"type": "agent.completed", "payload": {"run_id": "r"}, "dedupe_key": "a\\r\\nb"}',
+        b'{"type": "agent.completed", "payload": {"run_id": "r r"}, "dedupe_key": "k"}',
+        b'{"type": "agent.completed", "payload": [], "dedupe_key": "k"}',
+        b'{"type": "agent.completed", "payload": {"run_id": "r", "step": NaN}, "dedupe_key": "k"}',
+        b'{"type": "agent.completed", "payload": {"run_id": "r", "step": 1e999}, "dedupe_key": "k"}',
+        b'{"type": "agent.completed", "payload": {"run_id": "r", "goal": "\\ud800"}, "dedupe_key": "k"}',
+    ],
+)
+def test_a_message_that_is_no_event_of_a_run_is_unreadable(body: bytes) -> None:
+    with pytest.raises(Unreadable):
+        read_event("agent.completed", body, at=NOON)
+
+
+def test_an_event_of_a_newer_agent_is_passed_on_with_all_that_it_says() -> None:
+    event = an_event()
+    event["payload"]["mood"] = "cheerful"
+    assert read(event).payload["mood"] == "cheerful"

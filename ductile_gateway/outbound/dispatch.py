@@ -14,24 +14,24 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Literal, Protocol
 
 from ductile_gateway.errors import TryAgain
-from ductile_gateway.outbound.deliveries import (
+from ductile_gateway.outbound.lifecycle import LifecycleEvent
+from ductile_gateway.outbound.notifications import (
     RELAY,
     Arrived,
     Audience,
-    Delivery,
     Gone,
     Never,
+    Notification,
     NotYet,
-    Verdict,
+    SendResult,
     callback_of,
-    deliveries_of,
+    next_try,
+    notifications_of,
 )
-from ductile_gateway.outbound.lifecycle import LifecycleEvent
-from ductile_gateway.outbound.ports import Callbacks, DeadLetters, Outbox, Sender
-from ductile_gateway.outbound.retry_schedule import next_try
 from ductile_gateway.ports import Clock
 
 LOOK_S = 1.0
@@ -40,9 +40,47 @@ WIDTH = 4
 """Deliveries to one receiver at the same time, each of another run."""
 BURY_AGAIN = timedelta(seconds=30)
 
+Outcome = Literal["arrived", "gone", "dead"]
 _UnderWay = dict[tuple[str, str], asyncio.Task[None]]
 
 log = logging.getLogger(__name__)
+
+
+class Outbox(Protocol):
+    """Deliveries still to be made, and for a while those that were. One gateway at a time uses it."""
+
+    async def add(self, notifications: Sequence[Notification]) -> None:
+        """Durable on return. What has been added before, or goes to who wants no more of its run, is left out."""
+
+    async def lanes_due(self, now: datetime) -> Sequence[str]:
+        """The lanes in which something is to be tried now."""
+
+    async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Notification]:
+        """What is to be tried now, the longest due first, one per run: the oldest that waits."""
+
+    async def settle(self, notification: Notification, outcome: Outcome, *, at: datetime) -> None:
+        """Durable on return. `gone` settles all that waits for the same target and run."""
+
+    async def postpone(self, notification: Notification, due_at: datetime, *, why: str) -> None:
+        """Keep the delivery as it is now, with the number of its tries, to be tried at `due_at`."""
+
+    async def forget_before(self, instant: datetime) -> None:
+        """Drop what was settled before."""
+
+
+class Sender(Protocol):
+    async def send(self, notification: Notification) -> SendResult:
+        """Try once. The number of tries and the time between them are the caller's affair."""
+
+
+class Callbacks(Protocol):
+    async def of(self, run_id: str) -> str | None:
+        """Where the run wants its ending sent; None where nobody knows of such a wish. Raises TryAgain for now."""
+
+
+class DeadLetters(Protocol):
+    async def bury(self, notification: Notification, why: str) -> None:
+        """Durably, where people look for what failed. Burying it twice is harmless."""
 
 
 class Outbound:
@@ -81,14 +119,14 @@ class Outbound:
         Raises TryAgain where only the address of a callback is missing: the others are told meanwhile.
         """
         at = self._clock.now()
-        await self._add(deliveries_of(event, self._audience, at=at))
+        await self._add(notifications_of(event, self._audience, at=at))
         if event.has_callback and not event.callback:
             url = await self._addresses.of(event.run_id)
             await self._add([callback_of(event, url, at=at)] if url else [])
 
-    async def _add(self, deliveries: Sequence[Delivery]) -> None:
-        if deliveries:
-            await self._outbox.add(deliveries)
+    async def _add(self, notifications: Sequence[Notification]) -> None:
+        if notifications:
+            await self._outbox.add(notifications)
             self._wake.set()
 
     async def run(self) -> None:
@@ -117,61 +155,61 @@ class Outbound:
         for name in [name for name, task in under_way.items() if task.done()]:
             del under_way[name]
         with contextlib.suppress(TryAgain):
-            for delivery in await self._outbox.due(lane, self._clock.now(), 2 * WIDTH):
-                name = delivery.target, delivery.key
+            for notification in await self._outbox.due(lane, self._clock.now(), 2 * WIDTH):
+                name = notification.target, notification.key
                 if len(under_way) < WIDTH and name not in under_way:
-                    under_way[name] = group.create_task(self._deliver(delivery))
+                    under_way[name] = group.create_task(self._deliver(notification))
         return bool(under_way)
 
-    async def _deliver(self, delivery: Delivery) -> None:
+    async def _deliver(self, notification: Notification) -> None:
         try:
-            await self._conclude(delivery, await self._tried(delivery))
+            await self._conclude(notification, await self._tried(notification))
         except TryAgain as error:
             log.warning("what became of a delivery is not recorded; it is made again", extra={"why": str(error)})
             await asyncio.sleep(error.delay_s)
 
-    async def _tried(self, delivery: Delivery) -> Verdict:
-        sender = self._relay if delivery.target == RELAY else self._callbacks
+    async def _tried(self, notification: Notification) -> SendResult:
+        sender = self._relay if notification.target == RELAY else self._callbacks
         if sender is None:
             return Never("there is no gateway.outbound.relay in the configuration any more")
         try:
-            return await sender.send(delivery)
+            return await sender.send(notification)
         except Exception as error:
             # A surprise in one delivery may neither stop the others nor make the gateway start over and over.
-            log.exception("a delivery failed unexpectedly", extra=_named(delivery))
+            log.exception("a delivery failed unexpectedly", extra=_named(notification))
             return NotYet(type(error).__name__)
 
-    async def _conclude(self, delivery: Delivery, verdict: Verdict) -> None:
-        tried = replace(delivery, tries=delivery.tries + 1)
-        match verdict:
+    async def _conclude(self, notification: Notification, result: SendResult) -> None:
+        tried = replace(notification, tries=notification.tries + 1)
+        match result:
             case Arrived():
                 await self._outbox.settle(tried, "arrived", at=self._clock.now())
-                self._count(tried, heard=verdict.heard)
+                self._count(tried, heard=result.heard)
             case Gone():
                 await self._outbox.settle(tried, "gone", at=self._clock.now())
                 self.outcomes[tried.target, "gone"] += 1
                 log.warning("the receiver wants nothing more of this run (410)", extra=_named(tried))
             case NotYet():
-                await self._put_off(tried, verdict)
+                await self._put_off(tried, result)
             case Never():
-                await self._bury(tried, verdict.why)
+                await self._bury(tried, result.why)
 
-    def _count(self, delivery: Delivery, *, heard: bool) -> None:
-        self.outcomes[delivery.target, "arrived"] += 1
+    def _count(self, notification: Notification, *, heard: bool) -> None:
+        self.outcomes[notification.target, "arrived"] += 1
         if not heard:
-            if not self.unheard[delivery.type]:
-                log.warning("nobody in Ductile listens to %s: add a pipeline `on:` it", delivery.type)
-            self.unheard[delivery.type] += 1
+            if not self.unheard[notification.type]:
+                log.warning("nobody in Ductile listens to %s: add a pipeline `on:` it", notification.type)
+            self.unheard[notification.type] += 1
 
-    async def _put_off(self, tried: Delivery, verdict: NotYet) -> None:
-        due_at = next_try(tried, now=self._clock.now(), wish_s=verdict.after_s)
+    async def _put_off(self, tried: Notification, result: NotYet) -> None:
+        due_at = next_try(tried, now=self._clock.now(), wish_s=result.after_s)
         if due_at is None:
-            await self._bury(tried, f"given up after {tried.tries} tries: {verdict.why}")
+            await self._bury(tried, f"given up after {tried.tries} tries: {result.why}")
             return
-        await self._outbox.postpone(tried, due_at, why=verdict.why)
-        log.info("to be delivered later", extra=_named(tried) | {"why": verdict.why, "due_at": due_at.isoformat()})
+        await self._outbox.postpone(tried, due_at, why=result.why)
+        log.info("to be delivered later", extra=_named(tried) | {"why": result.why, "due_at": due_at.isoformat()})
 
-    async def _bury(self, tried: Delivery, why: str) -> None:
+    async def _bury(self, tried: Notification, why: str) -> None:
         try:
             await self._dead_letters.bury(tried, why)
         except TryAgain as error:
@@ -182,6 +220,11 @@ class Outbound:
         log.error("not delivered, and in the dead letters now", extra=_named(tried) | {"why": why})
 
 
-def _named(delivery: Delivery) -> dict[str, object]:
+def _named(notification: Notification) -> dict[str, object]:
     """A delivery for the log: of its URL no more than the lane tells, for the rest may be a secret."""
-    return {"run_id": delivery.run_id, "event": delivery.type, "to": delivery.lane, "tries": delivery.tries}
+    return {
+        "run_id": notification.run_id,
+        "event": notification.type,
+        "to": notification.lane,
+        "tries": notification.tries,
+    }

@@ -1,0 +1,163 @@
+"""Ductile's relay ingress over HTTP: one signed event, one answer; and calls of tools made by such events.
+
+A timestamp that is too far off is renewed once. Calls by events are for routes whose plugin acts once per dedupe key:
+an event without an answer is sent again, the same under the same key, until the deadline of its call; one after the
+other, with a pause that gives a job time to end, because only then Ductile knows the key. After the deadline nothing is
+sent. Once a start was lost, a refusal does not say that nothing has run: what remains is Unknown.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import httpx2
+
+from ductile_gateway.calls.call import ToolCall, Unknown
+from ductile_gateway.ductile.answers import DuctileRefused, Lost, NotSent
+from ductile_gateway.ductile.relay_wire import (
+    SECRETS_DIFFER,
+    RelayAnswer,
+    Signer,
+    body_of,
+    of_call,
+    read_answer,
+    signed_headers,
+)
+from ductile_gateway.ductile.settings import DuctileSettings, RelayPeerSettings, RelayRouteSettings
+from ductile_gateway.ductile.starts import payload_of
+from ductile_gateway.ports import Clock
+from ductile_gateway.store.receipts import Receipt
+
+LONGEST_ANSWER = 64 * 1024
+_UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+
+
+class RelayIngress:
+    """From `open_relay_ingress`."""
+
+    def __init__(self, client: httpx2.AsyncClient, signer: Signer, *, clock: Clock) -> None:
+        self._client = client
+        self._signer = signer
+        self._clock = clock
+
+    async def post(self, body: bytes) -> RelayAnswer:
+        """What Ductile answered to the event in the body. Raises httpx2.HTTPError."""
+        answer = await self._post(body)
+        return await self._post(body) if answer.is_skewed else answer
+
+    async def _post(self, body: bytes) -> RelayAnswer:
+        headers = signed_headers(self._signer, body, at=self._clock.now())
+        async with self._client.stream("POST", self._signer.path, content=body, headers=headers) as response:
+            return read_answer(response.status_code, await _beginning(response))
+
+
+async def _beginning(response: httpx2.Response) -> bytes:
+    """The body, cut where it is longer than any answer of Ductile's."""
+    content = b""
+    async for part in response.aiter_bytes():
+        content += part
+        if len(content) > LONGEST_ANSWER:
+            break
+    return content[:LONGEST_ANSWER]
+
+
+@asynccontextmanager
+async def open_relay_ingress(
+    url: str,
+    settings: RelayPeerSettings,
+    *,
+    timeout_s: float,
+    clock: Clock,
+    transport: httpx2.AsyncBaseTransport | None = None,
+) -> AsyncIterator[RelayIngress]:
+    """The relay ingress of the Ductile at this address. `transport`: in place of the network.
+
+    Every event has a connection of its own: one that was closed in the meantime would make its fate doubtful.
+    """
+    signer = Signer(
+        settings.peer,
+        settings.key_id,
+        settings.secret.get_secret_value().encode(),
+        f"{settings.path.rstrip('/')}/{settings.peer}",
+    )
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+    async with httpx2.AsyncClient(
+        base_url=url, timeout=timeout_s, limits=limits, transport=transport, trust_env=False
+    ) as client:
+        yield RelayIngress(client, signer, clock=clock)
+
+
+class RelayStarts:
+    """Fills Starts. From `open_relay_starts`."""
+
+    def __init__(
+        self,
+        ingress: RelayIngress,
+        settings: RelayRouteSettings,
+        *,
+        send_call_id: bool,
+        timeout_s: float,
+        clock: Clock,
+    ) -> None:
+        self._ingress = ingress
+        self._settings = settings
+        self._types = settings.event_types()
+        self._send_call_id = send_call_id
+        self._timeout_s = timeout_s
+        self._clock = clock
+
+    async def start(self, call: ToolCall) -> str:
+        event = of_call(self._types[call.plugin], call.key, payload_of(call, with_id=self._send_call_id))
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                answer = await self._ingress.post(body_of(event, self._settings.peer))
+        except _UNSENT as error:
+            raise NotSent(f"no connection to Ductile ({type(error).__name__})") from error
+        except (httpx2.HTTPError, TimeoutError) as error:
+            raise Lost(f"Ductile was sent an event, and its answer was lost ({type(error).__name__})") from error
+        return _started(answer, event.type)
+
+    async def find(self, call: ToolCall, _: Receipt) -> str | Unknown:
+        """Found by sending the event again, whenever the call was begun."""
+        if not call.complete:
+            return Unknown("its event was not answered, and the same event cannot be made any more")
+        pause_s = self._settings.again_first_s
+        while (call.deadline_at - self._clock.now()).total_seconds() > pause_s:
+            await asyncio.sleep(pause_s)
+            try:
+                return await self.start(call)
+            except DuctileRefused as refusal:
+                return Unknown(f"its event was sent and not answered, and when it was sent again {refusal}")
+            except (NotSent, Lost):
+                pause_s = min(2 * pause_s, self._settings.again_most_s)
+        return Unknown("its event was sent to Ductile, and not answered before the deadline")
+
+
+def _started(answer: RelayAnswer, event_type: str) -> str:
+    if answer.job_id and answer.status == httpx2.codes.ACCEPTED:
+        return answer.job_id
+    if answer.unheard:
+        raise DuctileRefused(
+            answer.status, f"no pipeline listens to {event_type}: it needs one with `on: {event_type}`"
+        )
+    if answer.is_unsigned:
+        raise DuctileRefused(answer.status, f"{answer.error!a} to an event {event_type}: {SECRETS_DIFFER}")
+    if answer.own:
+        raise DuctileRefused(answer.status, f"{answer.error!a} to an event {event_type}")
+    raise Lost(f"Ductile was sent an event, and answered {answer.status} without the id of a job")
+
+
+@asynccontextmanager
+async def open_relay_starts(
+    settings: DuctileSettings, *, clock: Clock, transport: httpx2.AsyncBaseTransport | None = None
+) -> AsyncIterator[Mapping[str, RelayStarts]]:
+    """How the relayed routes of the settings are called, by route. `transport`: in place of the network."""
+    if (relay := settings.relay) is None:
+        yield {}
+        return
+    timeout_s = settings.request_timeout_s
+    async with open_relay_ingress(
+        settings.url, relay, timeout_s=timeout_s, clock=clock, transport=transport
+    ) as ingress:
+        starts = RelayStarts(ingress, relay, send_call_id=settings.send_call_id, timeout_s=timeout_s, clock=clock)
+        yield dict.fromkeys(relay.routes, starts)

@@ -1,0 +1,209 @@
+"""Events between Ductile and us, as Ductile's relay has them on the wire: read, written, signed and answered. Pure.
+
+`{"event": {"type", "payload", "dedupe_key"}, "origin": {"instance", "plugin", "job_id", "event_id"}, "baggage"}`; other
+fields are passed over. What is signed is the method, the path, the timestamp header and the raw body, joined by line
+feeds; every try is signed anew. A repeated event has the same dedupe key: Ductile answers it with the job that it began
+before.
+"""
+
+import hmac
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pydantic import JsonValue
+
+from ductile_gateway.ductile.answers import FORBIDDEN, own_refusal
+from ductile_gateway.outbound.lifecycle import LifecycleEvent
+from ductile_gateway.signatures import unix_instant
+from schemas.events import RESERVED_KEYS
+
+EVENT_TYPE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+"""Types that Ductile takes; to be matched in full."""
+PEER, KEY_ID = "X-Ductile-Peer", "X-Ductile-Key-Id"
+TIMESTAMP, SIGNATURE = "X-Ductile-Timestamp", "X-Ductile-Signature"
+SKEWED = "outside allowed clock skew"
+SECRETS_DIFFER = "the peer's secret in Ductile is not the one that is set here, or something on the way says so"
+_ACCEPTED = 202
+_FORBIDDEN = 403
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})")
+
+
+class Malformed(Exception):
+    """A body is no event. The message is what Ductile's own ingress answers to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedEvent:
+    """An event of a Ductile. `event_id` is what its sender calls it: empty when it has no name for it."""
+
+    type: str
+    payload: Mapping[str, JsonValue]
+    baggage: Mapping[str, JsonValue]
+    instance: str
+    event_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SentEvent:
+    """An event under its dedupe key. `baggage`: what Ductile's context is to carry, as far as it lets the peer."""
+
+    type: str
+    key: str
+    payload: Mapping[str, JsonValue]
+    baggage: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """We, as Ductile knows us among its peers. `path` is that of its relay ingress, with our name as its last part."""
+
+    name: str
+    key_id: str
+    secret: bytes
+    path: str
+
+    def __repr__(self) -> str:
+        return f"Signer({self.name!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class RelayAnswer:
+    """What Ductile answered: `job_id` is empty where it named none, `error` where it accepted the event.
+
+    unheard: it said that it accepted the event, and that no job came of it: nobody listens. own: these are Ductile's
+    own words, not those of something on the way: it will not accept the same event.
+    """
+
+    status: int
+    job_id: str
+    error: str
+    unheard: bool = False
+    own: bool = False
+
+    @property
+    def is_accepted(self) -> bool:
+        return self.status == _ACCEPTED
+
+    @property
+    def is_skewed(self) -> bool:
+        """Whether only the timestamp was wrong: a fresh one may be right."""
+        return self.status == _FORBIDDEN and SKEWED in self.error
+
+    @property
+    def is_unsigned(self) -> bool:
+        """Whether it said, in its words for a signature that does not fit, that the event is not let in."""
+        return self.status == _FORBIDDEN and self.error == FORBIDDEN
+
+
+def read_received(document: JsonValue) -> ReceivedEvent:
+    """The event in a body, checked as Ductile's own ingress does. Raises Malformed."""
+    root = _object(document)
+    event, origin = _object(root.get("event")), _object(root.get("origin"))
+    event_type = _text(event, "type")
+    if not event_type:
+        raise Malformed("event.type is required")
+    if not EVENT_TYPE.fullmatch(event_type):
+        raise Malformed("event.type must use lower-case dotted form")
+    return ReceivedEvent(
+        type=event_type,
+        payload=_object(event.get("payload")),
+        baggage=_object(root.get("baggage")),
+        instance=_text(origin, "instance"),
+        event_id=_text(event, "dedupe_key") or _origin_id(origin),
+    )
+
+
+def of_lifecycle(event: LifecycleEvent) -> SentEvent:
+    """What became of a run, with the run as baggage."""
+    return SentEvent(event.type, event.key, event.payload, {"run_id": event.run_id})
+
+
+def of_call(event_type: str, key: str, payload: Mapping[str, JsonValue]) -> SentEvent:
+    """The tool call with this key, which is `run_id:step:tool:attempt`: however often it is sent, the same event.
+
+    What it belongs to stands in the payload and in the baggage; neither a model nor a tool can say otherwise (RFC-103,
+    reserved keys).
+    """
+    run_id, step, tool, attempt = key.rsplit(":", 3)
+    belongs: dict[str, JsonValue] = {"run_id": run_id, "step": int(step), "tool": tool}
+    asked = {name: value for name, value in payload.items() if name not in RESERVED_KEYS}
+    return SentEvent(event_type, key, asked | belongs | {"attempt": int(attempt)}, belongs)
+
+
+def body_of(event: SentEvent, peer: str) -> bytes:
+    """The request's body for an event of ours. `peer`: our name."""
+    envelope = {
+        "event": {"type": event.type, "payload": dict(event.payload), "dedupe_key": event.key},
+        "origin": {"instance": peer, "event_id": event.key},
+        "baggage": dict(event.baggage),
+    }
+    return json.dumps(envelope, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def signed_part(method: str, path: str, timestamp: str, body: bytes) -> bytes:
+    """What a relay signs: four parts between line feeds. `path` is decoded and without its query."""
+    return b"\n".join((method.upper().encode(), path.encode(), timestamp.encode(), body))
+
+
+def signed_headers(signer: Signer, body: bytes, *, at: datetime) -> dict[str, str]:
+    """Headers of one try to POST the body."""
+    timestamp = at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    signed = signed_part("POST", signer.path, timestamp, body)
+    return {
+        "Content-Type": "application/json",
+        PEER: signer.name,
+        KEY_ID: signer.key_id,
+        TIMESTAMP: timestamp,
+        SIGNATURE: hmac.digest(signer.secret, signed, "sha256").hex(),
+    }
+
+
+def read_instant(timestamp: str) -> datetime | None:
+    """When an event was signed: RFC 3339 or whole seconds since 1970; None for anything else."""
+    if not _RFC3339.fullmatch(timestamp):
+        return unix_instant(timestamp)
+    try:
+        return datetime.fromisoformat(timestamp).astimezone(UTC)
+    except (ValueError, OverflowError):  # no such day, or beyond the years 1 to 9999
+        return None
+
+
+def read_answer(status: int, body: bytes) -> RelayAnswer:
+    """The answer, whatever its body is."""
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        content = None
+    fields = content if isinstance(content, dict) else {}
+    job_id, error = fields.get("job_id"), fields.get("error")
+    is_id = isinstance(job_id, str) and _JOB_ID.fullmatch(job_id)
+    unheard = status == _ACCEPTED and fields.get("status") == "accepted" and not job_id
+    own = unheard or own_refusal(status, body) is not None
+    return RelayAnswer(status, str(job_id) if is_id else "", str(error or "")[:200], unheard, own)
+
+
+def _origin_id(origin: Mapping[str, JsonValue]) -> str:
+    job_id, event_id = _text(origin, "job_id"), _text(origin, "event_id")
+    return f"{job_id}:{event_id}" if event_id else ""
+
+
+def _object(value: JsonValue) -> Mapping[str, JsonValue]:
+    match value:
+        case None:
+            return {}
+        case dict():
+            return value
+    raise Malformed("invalid JSON body")
+
+
+def _text(fields: Mapping[str, JsonValue], name: str) -> str:
+    match fields.get(name):
+        case None:
+            return ""
+        case str(text):
+            return text.strip()
+    raise Malformed("invalid JSON body")

@@ -1,0 +1,85 @@
+"""Signatures of webhooks, received and sent: HMAC-SHA256 in the forms of Ductile, GitHub and Standard Webhooks. Pure.
+
+Ours, and not the package `standardwebhooks`: that one knows one secret, five minutes by the machine's clock and UTF-8
+alone, takes times such as `1e9` and base64 with junk, looks at any number of signatures, and fails at a malformed one.
+What does not have its form exactly is no signature here. Comparing takes the same time wherever two of them differ.
+"""
+
+import base64
+import hmac
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+MOST_SIGNATURES = 8
+"""Of a list in one header: more than any rotation needs, so few that a long list costs nothing."""
+STANDARD_PREFIX = "whsec_"
+STANDARD_KEY_BYTES = range(24, 65)
+
+_HEX = re.compile(r"(sha256=)?([0-9a-f]{64})")
+_SECONDS = re.compile(r"[0-9]{10}")
+
+
+def hex_digest(text: str, *, prefix_needed: bool = False) -> bytes | None:
+    """The signature in a header such as `sha256=<hex>`; None for what has not this form."""
+    found = _HEX.fullmatch(text)
+    if found is None or (prefix_needed and not found[1]):
+        return None
+    return bytes.fromhex(found[2])
+
+
+def signed_by_any(secrets: Sequence[bytes], message: bytes, digests: Iterable[bytes]) -> bool:
+    """Whether one of the digests was made with one of the secrets."""
+    expected = [hmac.digest(secret, message, "sha256") for secret in secrets]
+    return any(hmac.compare_digest(one, digest) for digest in digests for one in expected)
+
+
+def standard_key(secret: str) -> bytes:
+    """The key in a secret `whsec_<base64>`. Raises ValueError, which says nothing of the secret."""
+    key = _base64(secret.removeprefix(STANDARD_PREFIX))
+    if not secret.startswith(STANDARD_PREFIX) or len(key) not in STANDARD_KEY_BYTES:
+        raise ValueError("a secret of Standard Webhooks is `whsec_` and the base64 of 24 to 64 bytes")
+    return key
+
+
+def standard_message(message_id: str, timestamp: str, body: bytes) -> bytes:
+    """What Standard Webhooks signs: `timestamp` is in seconds since 1970."""
+    return b".".join((message_id.encode(), timestamp.encode(), body))
+
+
+def standard_headers(message_id: str, body: bytes, keys: Sequence[bytes], *, at: datetime) -> dict[str, str]:
+    """Headers of one try to send a Standard Webhook, with one signature for each key."""
+    timestamp = str(int(at.timestamp()))
+    message = standard_message(message_id, timestamp, body)
+    encoded = (base64.b64encode(hmac.digest(key, message, "sha256")).decode() for key in keys)
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": timestamp,
+        "webhook-signature": " ".join(f"v1,{signature}" for signature in encoded),
+    }
+
+
+def standard_digests(text: str) -> tuple[bytes, ...]:
+    """The signatures of version 1 in a list such as `v1,<base64> v1,<base64>`; other versions are passed over."""
+    listed = (part.partition(",") for part in text.split(" ", MOST_SIGNATURES)[:MOST_SIGNATURES])
+    digests = (_base64(encoded) for version, _, encoded in listed if version == "v1")
+    return tuple(digest for digest in digests if digest)
+
+
+def unix_instant(text: str) -> datetime | None:
+    """An instant in whole seconds since 1970; None for anything else."""
+    return datetime.fromtimestamp(int(text), UTC) if _SECONDS.fullmatch(text) else None
+
+
+def within(instant: datetime, now: datetime, tolerance_s: float) -> bool:
+    """Whether two clocks differ by no more than is tolerated, either way."""
+    return abs(now - instant) <= timedelta(seconds=tolerance_s)
+
+
+def _base64(text: str) -> bytes:
+    """The bytes; empty for text that is not their one encoding."""
+    try:
+        content = base64.b64decode(text, validate=True)
+    except ValueError:  # binascii.Error too, and text beyond ASCII
+        return b""
+    return content if base64.b64encode(content).decode() == text else b""

@@ -51,6 +51,8 @@ from groundwork.service.counts import Counts
 from schemas import subjects
 
 HEAD_START_S = 0.5
+INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
+"""The streams that are watched for what they forget."""
 """How long runs that are under way have the processor for themselves, unless one has got on, before callers come in."""
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 OF_THE_BUS = {
@@ -209,7 +211,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
                 await agent.bus.spoken.wait()
     await _let_callers_in(agent, group, listener)
     agent.projector.catch_up(await agent.store.unsettled(agent.clock.now() - FORGETTABLE))
-    inform = keep_informed(agent.link, subjects.STREAM, lambda: _inform_bus(agent, next(moments)))
+    inform = keep_informed(agent.link, INFORMED, lambda: _inform_bus(agent, next(moments)))
     for work in (agent.projector.run(), inform):
         group.create_task(work)
     host, port = listener.getsockname()[:2]

@@ -112,7 +112,7 @@ async def _carry(
         async with asyncio.TaskGroup() as group:
             group.create_task(keep_tidy(ledger, SystemClock(), timedelta(days=settings.ledger_days), what="answers"))
             group.create_task(relay.recover())
-            group.create_task(keep_informed(link, subjects.STREAM, partial(_inform_bus, relay)))
+            group.create_task(keep_informed(link, (subjects.STREAM,), partial(_inform_bus, relay)))
             group.create_task(requests.run())
             status.also("gateway store", partial(_look_at, ledger))
             status.also_waiting(relay.waiting.told)

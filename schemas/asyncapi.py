@@ -48,7 +48,7 @@ _OF_A_RUN = ("traceparent", "Agentic-Run-Id")
 
 _ENDINGS = (subjects.COMPLETED, subjects.ESCALATED, subjects.FAILED, subjects.CANCELLED)
 
-_WORK = (subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL, subjects.ALL_TOOL_REQUESTS)
+_WORK = (subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL)
 
 CONSUMERS: dict[str, tuple[str, ...]] = {
     subjects.DURABLE_LOOP: (subjects.START, subjects.TOOL_RESULT),
@@ -61,6 +61,7 @@ CONSUMERS: dict[str, tuple[str, ...]] = {
 
 STREAMS: dict[str, tuple[str, ...]] = {
     subjects.STREAM: (*_WORK, *_ENDINGS),
+    subjects.STREAM_REQUESTS: (subjects.ALL_TOOL_REQUESTS,),
     subjects.STREAM_PROGRESS: (subjects.WAKE_ACCEPTED, subjects.PROGRESS),
     subjects.STREAM_DEAD_LETTERS: (subjects.ALL_DEAD_LETTERS, subjects.REJECTED),
 }

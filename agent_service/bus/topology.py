@@ -1,16 +1,31 @@
 """The streams, consumers and buckets that the program needs on a NATS server.
 
-`AGENTIC` keeps work and endings: limits retention (every consumer and viewer sees everything), discard new (the bus
-pushes back instead of losing work), no deletes (deleting the newest message would lose the dedupe ids at a crash).
-Progress and acceptance have a stream without a sync of its own, because the journal can say them again.
+`AGENTIC` keeps what comes from others, and endings: limits retention (every consumer and viewer sees everything),
+discard new (the bus pushes back instead of losing work), no deletes (deleting the newest message would lose the dedupe
+ids at a crash). Tool requests, progress and acceptance have streams without a sync of their own, because the journal
+can say them again: a server that is killed loses the newest of them, and the agent says again what is outstanding as
+soon as it is back.
 """
 
-from groundwork.nats.topology import BucketSpec, ConsumerSpec, KeyValueSpec, StreamSpec, Topology
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import (
+    BucketSpec,
+    ConsumerSpec,
+    Finding,
+    KeyValueSpec,
+    StreamSpec,
+    Topology,
+    change_subjects,
+    create_missing,
+    delete_consumer,
+    subjects_of,
+)
 from schemas import subjects
 
 DAY_S = 86400.0
 GIB = 1024**3
 ACK_WAIT_S = 30.0
+CONSUMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
 ENDINGS = (subjects.COMPLETED, subjects.ESCALATED, subjects.FAILED, subjects.CANCELLED)
 
 
@@ -23,11 +38,16 @@ def topology(*, replicas: int = 1, max_gib: float = MAX_GIB) -> Topology:
     The server sets all of it aside at once: see `reserved_gib`.
     """
     return Topology(
-        streams=(_work(replicas, max_gib), _progress(replicas, max_gib), _dead_letters(replicas, max_gib)),
+        streams=(
+            _work(replicas, max_gib),
+            _requests(replicas, max_gib),
+            _progress(replicas, max_gib),
+            _dead_letters(replicas, max_gib),
+        ),
         consumers=(
-            _consumer(subjects.DURABLE_LOOP, [subjects.START, subjects.TOOL_RESULT], 256),
-            _consumer(subjects.DURABLE_CONTROL, [subjects.CANCEL, subjects.SIGNAL], 64),
-            _consumer(subjects.DURABLE_TOOLS, [subjects.ALL_TOOL_REQUESTS], 256),
+            _consumer(subjects.STREAM, subjects.DURABLE_LOOP, [subjects.START, subjects.TOOL_RESULT], 256),
+            _consumer(subjects.STREAM, subjects.DURABLE_CONTROL, [subjects.CANCEL, subjects.SIGNAL], 64),
+            _consumer(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, [subjects.ALL_TOOL_REQUESTS], 256),
             _notices(subjects.STREAM, subjects.DURABLE_LIFECYCLE, list(ENDINGS)),
             _notices(subjects.STREAM_PROGRESS, subjects.DURABLE_PROGRESS, [subjects.PROGRESS]),
         ),
@@ -44,6 +64,22 @@ def topology(*, replicas: int = 1, max_gib: float = MAX_GIB) -> Topology:
     )
 
 
+async def set_up(link: NatsLink, wanted: Topology) -> list[Finding]:
+    """Create what is missing, and move what earlier versions kept elsewhere. The findings tell all that was done, and
+    what differs, which is left as it is. Raises as `create_missing`."""
+    return [*await _requests_moved(link, wanted), *await create_missing(link, wanted)]
+
+
+async def _requests_moved(link: NatsLink, wanted: Topology) -> list[Finding]:
+    """Out of `AGENTIC`, where they once were. Those that nobody has answered are said again by the agent that asks."""
+    streams = {stream.name: stream for stream in wanted.streams}
+    work, letters = streams[subjects.STREAM], streams[subjects.STREAM_DEAD_LETTERS]
+    if subjects.ALL_TOOL_REQUESTS not in await subjects_of(link, work):
+        return []
+    await delete_consumer(link, subjects.STREAM, subjects.DURABLE_TOOLS)
+    return [await change_subjects(link, stream) for stream in (work, letters)]
+
+
 def reserved_gib(max_gib: float) -> float:
     """What the server has to have room for, in each of its replicas."""
     streams = topology(max_gib=max_gib).all_streams()
@@ -54,15 +90,8 @@ def _work(replicas: int, max_gib: float) -> StreamSpec:
     return StreamSpec(
         subjects.STREAM,
         {
-            "description": "Agentic Loop: goals, tool requests and results, endings. Durable.",
-            "subjects": [
-                subjects.START,
-                subjects.ALL_TOOL_REQUESTS,
-                subjects.TOOL_RESULT,
-                subjects.CANCEL,
-                subjects.SIGNAL,
-                *ENDINGS,
-            ],
+            "description": "Agentic Loop: goals, results, cancels, signals, endings. Durable.",
+            "subjects": [subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL, *ENDINGS],
             "retention": "limits",
             "storage": "file",
             "discard": "new",
@@ -76,6 +105,31 @@ def _work(replicas: int, max_gib: float) -> StreamSpec:
     )
 
 
+def _requests(replicas: int, max_gib: float) -> StreamSpec:
+    """The oldest give way: a request is of use until its tool has answered."""
+    return StreamSpec(
+        subjects.STREAM_REQUESTS,
+        {
+            "description": "Agentic Loop: tool requests. Can be published again from the journal.",
+            "subjects": [subjects.ALL_TOOL_REQUESTS],
+            "retention": "limits",
+            "storage": "file",
+            **_without_fsync(replicas),
+            "discard": "old",
+            "max_age": 14 * DAY_S,
+            "max_bytes": int(min(1.0, max_gib / 4) * GIB),
+            "duplicate_window": DAY_S,
+            "num_replicas": replicas,
+            "allow_direct": True,
+        },
+    )
+
+
+def _without_fsync(replicas: int) -> dict[str, str]:
+    """A server with replicas has no such mode, and needs none."""
+    return {"persist_mode": "async"} if replicas == 1 else {}
+
+
 def _progress(replicas: int, max_gib: float) -> StreamSpec:
     return StreamSpec(
         subjects.STREAM_PROGRESS,
@@ -84,8 +138,7 @@ def _progress(replicas: int, max_gib: float) -> StreamSpec:
             "subjects": [subjects.PROGRESS, subjects.WAKE_ACCEPTED],
             "retention": "limits",
             "storage": "file",
-            # Written without an fsync; a server with replicas has no such mode, and needs none.
-            **({"persist_mode": "async"} if replicas == 1 else {}),
+            **_without_fsync(replicas),
             "discard": "old",
             "max_age": DAY_S,
             "max_bytes": int(min(0.25, max_gib / 8) * GIB),
@@ -104,8 +157,8 @@ def _dead_letters(replicas: int, max_gib: float) -> StreamSpec:
             "subjects": [
                 subjects.ALL_DEAD_LETTERS,
                 subjects.REJECTED,
-                f"{advisories}.MAX_DELIVERIES.{subjects.STREAM}.>",
-                f"{advisories}.MSG_TERMINATED.{subjects.STREAM}.>",
+                *(f"{advisories}.MAX_DELIVERIES.{stream}.>" for stream in CONSUMED),
+                *(f"{advisories}.MSG_TERMINATED.{stream}.>" for stream in CONSUMED),
             ],
             "retention": "limits",
             "storage": "file",
@@ -118,10 +171,10 @@ def _dead_letters(replicas: int, max_gib: float) -> StreamSpec:
     )
 
 
-def _consumer(name: str, filters: list[str], max_ack_pending: int) -> ConsumerSpec:
+def _consumer(stream: str, name: str, filters: list[str], max_ack_pending: int) -> ConsumerSpec:
     """Redelivery has no backoff: it would replace ack_wait, and a handler asks for its own delay."""
     return ConsumerSpec(
-        subjects.STREAM,
+        stream,
         name,
         {
             "filter_subjects": filters,
@@ -136,5 +189,5 @@ def _consumer(name: str, filters: list[str], max_ack_pending: int) -> ConsumerSp
 
 def _notices(stream: str, name: str, filters: list[str]) -> ConsumerSpec:
     """A consumer of what is told to others: from now on, for what ended long before must not be told as news."""
-    spec = _consumer(name, filters, 256)
+    spec = _consumer(stream, name, filters, 256)
     return ConsumerSpec(stream, name, {**spec.settings, "deliver_policy": "new"})

@@ -1,17 +1,19 @@
-"""`agentic setup`: creates what is missing on the NATS server, and tells what differs, which it leaves as it is."""
+"""`agentic setup`: creates what is missing on the NATS server, moves what earlier versions kept elsewhere, and tells
+what differs, which it leaves as it is."""
 
 from dataclasses import asdict
 from pathlib import Path
 
 from agent_service import settings
 from agent_service.bus.topology import reserved_gib, topology
+from agent_service.bus.topology import set_up as create_all
 from agent_service.cli import configuration, output
 from agent_service.cli.exits import Exit
 from agent_service.errors import Misconfigured
 from agent_service.telling.plain import one_line
 from groundwork.nats import link as nats_link
 from groundwork.nats.errors import BusFull
-from groundwork.nats.topology import Finding, create_missing
+from groundwork.nats.topology import Finding
 
 CONNECT_WITHIN_S = 5.0
 
@@ -21,7 +23,7 @@ async def set_up(config: Path | None, *, max_gib: float, replicas: int, as_json:
     loaded = settings.load(configuration.own(config))
     link = await nats_link.connect(loaded.nats.settings("agentic-setup"), timeout_s=CONNECT_WITHIN_S)
     try:
-        findings = await create_missing(link, topology(max_gib=max_gib, replicas=replicas))
+        findings = await create_all(link, topology(max_gib=max_gib, replicas=replicas))
     except BusFull as error:
         needed = f"with --max-gib {max_gib:g} it sets {reserved_gib(max_gib):.1f} GiB aside"
         remedy = "name less, or raise max_file_store of the server or the limits of the account"
@@ -39,5 +41,8 @@ async def set_up(config: Path | None, *, max_gib: float, replicas: int, as_json:
 def _line(finding: Finding) -> str:
     if finding.kind == "created":
         return f"created  {finding.what}"
+    if finding.kind == "changed":
+        told = f"its {finding.field} are {finding.expected} now, and were {finding.actual}"
+        return one_line(f"changed  {finding.what}: {told}", 1000)
     found = f"{finding.field} is {finding.actual}, expected {finding.expected}"
     return one_line(f"differs  {finding.what}: {found}. Left as it is; {finding.remedy}", 1000)

@@ -20,12 +20,11 @@ from typing import Any
 
 import httpx2
 
-from agent_service.bus.topology import topology
+from agent_service.bus.topology import set_up, topology
 from agent_service.errors import Misconfigured
 from groundwork.nats import link as nats_link
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.topology import create_missing
 from groundwork.service.tied_child import tied_to_us
 
 READY_WITHIN_S = 30.0
@@ -193,7 +192,7 @@ async def until_ready(made: DevStack) -> None:
 async def _set_up(url: str) -> None:
     link = await nats_link.connect(NatsSettings(urls=(url,), name="agentic-setup"))
     try:
-        await create_missing(link, topology(max_gib=1))
+        await set_up(link, topology(max_gib=1))
     finally:
         await link.close()
 

@@ -65,7 +65,7 @@ class NatsRequests:
         self._offers = offers
         self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_of)
-        settling = Settling(link, subjects.STREAM, subjects.DURABLE_TOOLS, self._handle, buried)
+        settling = Settling(link, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, self._handle, buried)
         self._loop = PullLoop(settling, slots=slots, in_progress_s=in_progress_s, grace_s=grace_s)
 
     async def run(self) -> None:

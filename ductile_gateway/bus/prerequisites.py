@@ -9,8 +9,10 @@ from groundwork.nats.topology import BucketSpec, ConsumerSpec, KeyValueSpec, Str
 from schemas import subjects
 
 NEEDED = Topology(
-    streams=(StreamSpec(subjects.STREAM, {}), StreamSpec(subjects.STREAM_DEAD_LETTERS, {})),
-    consumers=(ConsumerSpec(subjects.STREAM, subjects.DURABLE_TOOLS, {}),),
+    streams=tuple(
+        StreamSpec(name, {}) for name in (subjects.STREAM, subjects.STREAM_REQUESTS, subjects.STREAM_DEAD_LETTERS)
+    ),
+    consumers=(ConsumerSpec(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, {}),),
     buckets=(BucketSpec(subjects.ARTIFACT_BUCKET, {}), KeyValueSpec(subjects.LEASE_BUCKET, {})),
 )
 
@@ -32,5 +34,5 @@ async def require(link: NatsLink) -> None:
 
 async def ack_wait(link: NatsLink) -> float:
     """After how many seconds without a word the server gives a request to another gateway."""
-    info = await link.jetstream.consumer_info(subjects.STREAM, subjects.DURABLE_TOOLS)
+    info = await link.jetstream.consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
     return info.config.ack_wait or 30.0

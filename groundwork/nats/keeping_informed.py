@@ -1,11 +1,11 @@
-"""Noticing that the bus may have forgotten: it was away, or its stream is another one than before, or was emptied.
+"""Noticing that the bus may have forgotten: it was away, or a stream is another one than before, or was emptied.
 
 What it is not: saying anything again, which is for who knows what was said.
 """
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -33,15 +33,16 @@ class Sight:
         return gone_since or (had_any and self.first_seq > before.last_seq)
 
 
-async def keep_informed(link: NatsLink, stream: str, inform: Callable[[], Awaitable[bool]]) -> None:
-    """Call `inform` now, and whenever the bus may have forgotten, until it returns True. For ever."""
-    before: Sight | None = None
+async def keep_informed(link: NatsLink, streams: Iterable[str], inform: Callable[[], Awaitable[bool]]) -> None:
+    """Call `inform` now, and whenever one of the streams may have forgotten, until it returns True. For ever."""
+    before: dict[str, Sight] = {}
+    told = False
     while True:
-        now = await _look(link, stream)
-        if now and (before is None or now.may_have_forgotten(before)):
-            before = now if await inform() else None
-        else:
-            before = now or before
+        now = {name: sight for name in streams if (sight := await _look(link, name))}
+        forgotten = any(sight.may_have_forgotten(before[name]) for name, sight in now.items() if name in before)
+        if now and (forgotten or not told):
+            told = await inform()
+        before |= now
         await asyncio.sleep(LOOK_S)
 
 

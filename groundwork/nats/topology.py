@@ -111,9 +111,9 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as specified (`missing`, `differs`), or that was made so now (`created`)."""
+    """One thing that is not as specified (`missing`, `differs`), or that was made so now (`created`, `changed`)."""
 
-    kind: Literal["missing", "differs", "created"]
+    kind: Literal["missing", "differs", "created", "changed"]
     what: str
     field: str = ""
     expected: str = ""
@@ -129,6 +129,25 @@ async def check_topology(link: NatsLink, topology: Topology) -> list[Finding]:
 async def create_missing(link: NatsLink, topology: Topology) -> list[Finding]:
     """Create what is missing. The findings tell what was created and what differs, which is left as it is."""
     return await _visit(link, topology, create=True)
+
+
+async def subjects_of(link: NatsLink, stream: StreamSpec) -> list[str]:
+    """What the stream takes at present; nothing where it is missing. Raises as `check_topology`."""
+    info = await _found(link, stream.what, link.jetstream.stream_info(stream.name))
+    return list(info.config.subjects or []) if info else []
+
+
+async def change_subjects(link: NatsLink, stream: StreamSpec) -> Finding:
+    """Give a stream that exists the subjects of its specification, and leave all else. Raises as `check_topology`."""
+    config = (await asked(link, stream.what, link.jetstream.stream_info(stream.name))).config
+    before, config.subjects = config.subjects, stream.settings["subjects"]
+    await asked(link, stream.what, link.jetstream.update_stream(config))
+    return Finding("changed", stream.what, "subjects", _shown(config.subjects), _shown(before))
+
+
+async def delete_consumer(link: NatsLink, stream: str, name: str) -> None:
+    """Whether it exists or not. Raises as `check_topology`."""
+    await _found(link, f"consumer {name} of stream {stream}", link.jetstream.delete_consumer(stream, name))
 
 
 async def _visit(link: NatsLink, topology: Topology, *, create: bool) -> list[Finding]:

@@ -13,7 +13,6 @@ from agent_service.workbench.dev import DevOptions, DevStack, stack
 from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings
-from schemas import subjects
 from tests.kit.waiting import until
 
 PROBES = Path(__file__).resolve().parent.parent / "plugins"
@@ -124,7 +123,7 @@ async def on_the_bus(made: DevStack, subject: str) -> list[dict[str, Any]]:
 
 
 async def _stored(link: NatsLink, subject: str) -> list[bytes]:
-    subscription = await link.jetstream.subscribe(subject, stream=subjects.STREAM, ordered_consumer=True)
+    subscription = await link.jetstream.subscribe(subject, ordered_consumer=True)
     bodies = []
     try:
         while True:

@@ -67,7 +67,7 @@ async def test_a_result_that_a_killed_agent_had_taken_and_not_read_is_taken_up_a
         await until(lambda: lines(file) == 1, within_s=20)
         _freeze(made.agent)
         touch(go, 1)
-        await until(lambda: _is_in_hand(made, subjects.DURABLE_LOOP), within_s=20)
+        await until(lambda: _is_in_hand(made, subjects.STREAM, subjects.DURABLE_LOOP), within_s=20)
         made.agent.kill()
         await until(lambda: lines(file) == 2, within_s=AT_ONCE_S)
 
@@ -77,7 +77,7 @@ async def test_a_request_that_a_killed_gateway_had_taken_and_not_read_is_carried
     async with running(tmp_path / "stack", recording(file)) as made:
         _freeze(made.gateway)
         await wake(made)
-        await until(lambda: _is_in_hand(made, subjects.DURABLE_TOOLS), within_s=20)
+        await until(lambda: _is_in_hand(made, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS), within_s=20)
         made.gateway.kill()
         await until(lambda: lines(file) >= 1, within_s=AT_ONCE_S)
 
@@ -88,10 +88,10 @@ def _freeze(service: Service) -> None:
     os.kill(service.pid, signal.SIGSTOP)
 
 
-async def _is_in_hand(made: DevStack, durable: str) -> bool:
+async def _is_in_hand(made: DevStack, stream: str, durable: str) -> bool:
     link = await nats_link.connect(NatsSettings(urls=(made.nats.url,)))
     try:
-        return bool((await link.jetstream.consumer_info(subjects.STREAM, durable)).num_ack_pending)
+        return bool((await link.jetstream.consumer_info(stream, durable)).num_ack_pending)
     finally:
         await link.close()
 

@@ -21,11 +21,11 @@ ACK_WAIT = 5.0
 async def a_bus(link: NatsLink, *, ack_wait: float = ACK_WAIT) -> None:
     """Everything that the setup of the service would create for the gateway."""
     limits = {"max_age": DAY, "duplicate_window": DAY, "discard": "new", "max_bytes": 1 << 26}
-    needed = (subjects.STREAM, subjects.STREAM_DEAD_LETTERS)
+    needed = (subjects.STREAM, subjects.STREAM_REQUESTS, subjects.STREAM_DEAD_LETTERS)
     filters = {"filter_subjects": list(CONSUMERS[subjects.DURABLE_TOOLS]), "ack_wait": ack_wait}
     topology = Topology(
         streams=tuple(StreamSpec(name, {"subjects": list(STREAMS[name])} | limits) for name in needed),
-        consumers=(ConsumerSpec(subjects.STREAM, subjects.DURABLE_TOOLS, filters),),
+        consumers=(ConsumerSpec(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, filters),),
         buckets=(
             BucketSpec(subjects.ARTIFACT_BUCKET, {"max_bytes": 1 << 26}),
             KeyValueSpec(subjects.LEASE_BUCKET, {"max_bytes": 1 << 20}),
@@ -54,7 +54,7 @@ async def consuming(link: NatsLink, relay: Relay, offers: Offers | None = None) 
 
 async def all_acknowledged(link: NatsLink) -> bool:
     """Whether no request waits, and none is in hand."""
-    info = await link.jetstream.consumer_info(subjects.STREAM, subjects.DURABLE_TOOLS)
+    info = await link.jetstream.consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
     return (info.num_pending, info.num_ack_pending) == (0, 0)
 
 

@@ -149,7 +149,7 @@ def test_no_subject_is_stored_in_two_streams() -> None:
 def test_every_event_is_stored_and_says_where(document: dict[str, Any]) -> None:
     for event in DEDUPE_KEYS:
         stream = document["channels"][event]["x-jetstream"]["stream"]
-        assert event in STREAMS[stream] or (event, stream) == (subjects.TOOL_REQUEST, subjects.STREAM)
+        assert event in STREAMS[stream] or (event, stream) == (subjects.TOOL_REQUEST, subjects.STREAM_REQUESTS)
 
 
 def test_the_streams_are_those_that_the_program_makes(document: dict[str, Any]) -> None:

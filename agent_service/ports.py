@@ -3,10 +3,10 @@
 Every instant is UTC. Errors are named in `errors`: what to do about them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from agent_service.core.events import ModelUsage, Provenance
 from agent_service.core.phases import Decision, Phase, Plan, Unusable
@@ -141,14 +141,21 @@ class Estimate:
     schema_hash: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCall:
+    """A call that is put together and not made yet. A reply that is no valid decision is an Answer too (Unusable)."""
+
+    estimate: Estimate | None
+    """The most that the call can spend; None for a model that spends nothing."""
+    make: Callable[[], Coroutine[Any, Any, Answer]]
+    """Ask. Raises ModelError with what to do about it."""
+
+
 class Model(Protocol):
-    """Frames, plans, reflects and compacts. A reply that is no valid decision is an Answer too (Unusable)."""
+    """Frames, plans, reflects and compacts."""
 
-    def estimate(self, question: Question) -> Estimate | None:
-        """The most that the call can spend; None for a model that spends nothing. No I/O, and the same each time."""
-
-    async def decide(self, question: Question) -> Answer:
-        """Answer, or raise ModelError with what to do about it."""
+    def prepare(self, question: Question) -> ModelCall:
+        """The call that asks `question`. No I/O, and the same each time. May raise ModelError."""
 
 
 class Provider(Model, Protocol):

@@ -23,7 +23,7 @@ from agent_service.core.phases import Decision, Plan, Unusable
 from agent_service.core.state import Brief, RunState
 from agent_service.errors import ModelError
 from agent_service.pace import Pace
-from agent_service.ports import Answer, Clock, Estimate, Model, Question
+from agent_service.ports import Answer, Clock, Estimate, Model, ModelCall, Question
 
 MOST_BYTES = 128 * 1024
 """Of one reply: a request has to fit into a message of the bus (1 MiB), and the journal is kept for ever."""
@@ -51,6 +51,7 @@ class ArgumentCheck(Protocol):
 class _Admitted:
     """The first half of a call, made at `version` of its run: the second half belongs to a later one."""
 
+    call: ModelCall
     tokens: int
     version: int
 
@@ -121,23 +122,24 @@ class Thinker:
             del self._calls[key]
 
     async def _next_half(self, key: tuple[str, int], question: Question) -> Reply | None:
-        asking, estimate = question.state.asking, self._model.estimate(question)
-        if estimate is None:
-            return self._event(await self._model.decide(question), question)
-        admitted = self._admitted.get(key)
+        asking, admitted = question.state.asking, self._admitted.get(key)
         if admitted and question.state.version <= admitted.version:
             return None  # its first half is on its way into the journal, and whoever made it makes the second
         if admitted and asking and asking.reserve:
             del self._admitted[key]
             return await self._second_half(admitted, question)
-        await self._pace.admit(estimate.reserve.tokens)
-        self._admitted[key] = _Admitted(tokens=estimate.reserve.tokens, version=question.state.version)
-        return self._reserved(estimate, question.call)
+        call = self._model.prepare(question)
+        if call.estimate is None:
+            return self._event(await call.make(), question)
+        tokens = call.estimate.reserve.tokens
+        await self._pace.admit(tokens)
+        self._admitted[key] = _Admitted(call=call, tokens=tokens, version=question.state.version)
+        return self._reserved(call.estimate, question.call)
 
     async def _second_half(self, admitted: _Admitted, question: Question) -> Reply:
         used = 0
         try:
-            answer = await self._model.decide(question)
+            answer = await admitted.call.make()
             self._trouble = None
             used = answer.usage.input_tokens + answer.usage.output_tokens
         except ModelError as error:

@@ -1,36 +1,42 @@
-"""OpenAI's models, and those of every server that speaks its API (Ollama, vLLM), by OpenAI's SDK. Fills the port Model.
+"""OpenAI's models, and those of every server that speaks its API (Ollama, vLLM), by OpenAI's SDK. Fills Api.
 
-Rules: one request per call and no retries inside the SDK: every try is journaled and put off durably above it. The
-schema of the reply is asked for strictly; where a server does not keep to it, repairs do. Answers are read by models of
-our own, because the SDK does not check them. Only OpenAI itself is sent what other servers may not know; they bound a
+The schema of the reply is asked for strictly; where a server does not keep to it, repairs do. Reasons to stop that are
+not known are no error: servers have their own. Only OpenAI itself is sent what other servers may not know; they bound a
 reply by `max_tokens`, which OpenAI's reasoning models refuse.
+
+Every server finds the beginnings of prompts that it knows by itself, if at all, with one exception: from GPT-5.6 on
+nothing is found at OpenAI but at a mark, and what is written there costs more than plain input. Older models refuse
+marks.
 """
 
-import asyncio
 import logging
-from typing import Any
+import re
+from collections.abc import Collection
+from typing import Annotated, Any
 
 import httpx2
 import openai
+from pydantic import Field
 
-from agent_service.core.events import ModelUsage, Provenance
-from agent_service.core.phases import Decision, Plan, Refusal, Unusable
-from agent_service.errors import ModelError
-from agent_service.models.call_bounds import estimated, reply_tokens
-from agent_service.models.faults import by_status, cause_of, retry_after_s, without_answer
-from agent_service.models.openai_messages import cached, plain
-from agent_service.models.openai_reply import Reply, checked, unwrapped
-from agent_service.models.prices import Prices, TokenCounts
-from agent_service.models.prompts.prompt import Prompt, compose
-from agent_service.models.prompts.replies import MOST_RAW, read
+from agent_service.core.phases import Refusal
+from agent_service.core.state import RunState
+from agent_service.models.call import Reply, Request, Wire
+from agent_service.models.prices import TokenCounts
+from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.settings import ModelSettings
-from agent_service.ports import Answer, Estimate, Question
 
 OPENAI_HOST = "api.openai.com"
+FIRST_MARKED = (5, 6)
 MOST_BYTES_PER_TOKEN = 8
 """More than any prompt of ours has: a server that counts fewer tokens has not read all of it."""
 
+_VERSION = re.compile(r"gpt-(\d+)(?:\.(\d+))?")
+_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+_FENCED = re.compile(r"\s*```(?:json)?\s*(\{.*\})\s*```\s*", re.DOTALL)
+
 log = logging.getLogger(__name__)
+
+Count = Annotated[int, Field(ge=0)]
 
 
 def is_openai(url: httpx2.URL) -> bool:
@@ -38,120 +44,131 @@ def is_openai(url: httpx2.URL) -> bool:
     return url.host == OPENAI_HOST or url.host.endswith(f".{OPENAI_HOST}")
 
 
-class OpenAIModel:
-    """One client for all runs of the process."""
+class _Message(Wire):
+    content: str | None = None
+    refusal: str | None = None
 
-    def __init__(self, client: openai.AsyncOpenAI, settings: ModelSettings, prices: Prices, *, at_openai: bool) -> None:
-        """`client` has `max_retries=0`. `at_openai`: the server is OpenAI's own."""
+
+class _Choice(Wire):
+    message: _Message
+    finish_reason: str
+
+
+class _Details(Wire):
+    cached_tokens: Count | None = None
+    cache_write_tokens: Count | None = None
+
+
+class _Usage(Wire):
+    """`prompt_tokens` is the whole prompt, what was read from the cache or written to it being part of it."""
+
+    prompt_tokens: Count
+    completion_tokens: Count
+    prompt_tokens_details: _Details | None = None
+
+    def counts(self) -> TokenCounts:
+        details = self.prompt_tokens_details or _Details()
+        return TokenCounts(
+            input=self.prompt_tokens,
+            output=self.completion_tokens,
+            cache_read=details.cached_tokens or 0,
+            cache_write=details.cache_write_tokens or 0,
+        )
+
+
+class Completion(Wire):
+    """What a server answers."""
+
+    id: str
+    model: str
+    choices: Annotated[tuple[_Choice, ...], Field(min_length=1)]
+    usage: _Usage
+
+    def reply(self) -> Reply:
+        message, stop_reason = self.choices[0].message, self.choices[0].finish_reason
+        return Reply(
+            id=self.id,
+            model=self.model,
+            text=unwrapped(message.content or ""),
+            stop_reason=stop_reason,
+            counts=self.usage.counts(),
+            refusal=_refusal(message.refusal, stop_reason),
+            cut=stop_reason == "length",
+        )
+
+
+class OpenAIApi:
+    """Chat completions. `at_openai`: the server is OpenAI's own."""
+
+    sdk: Any = openai
+    sdk_error: type[Exception] = openai.OpenAIError
+
+    def __init__(self, client: openai.AsyncOpenAI, settings: ModelSettings, *, at_openai: bool) -> None:
+        """`client` has `max_retries=0`."""
         self._client = client
         self._settings = settings
-        self._prices = prices
         self._at_openai = at_openai
 
-    def estimate(self, question: Question) -> Estimate | None:
-        return estimated(question, self._settings, self._prices)
+    async def send(self, request: Request) -> Reply:
+        answer = await self._client.chat.completions.with_raw_response.create(**self._body(request))
+        reply = Completion.checked(answer.content, "chat completion").reply()
+        _look_for_a_cut_prompt(reply, request)
+        return reply
 
-    async def decide(self, question: Question) -> Answer:
-        prompt = compose(question)
-        reply = await self._create(self._request(question, prompt))
-        _look_for_a_cut_prompt(reply, prompt, question.state.run_id)
-        decision, plan = _decision(reply, prompt, question, reply_tokens(self._settings, question))
-        provenance = Provenance(
-            prompt_hash=prompt.template_hash,
-            schema_hash=prompt.schema_hash,
-            reply_id=reply.id,
-            stop_reason=reply.stop_reason,
-        )
-        return Answer(decision=decision, plan=plan, usage=self._usage(reply), model=reply.model, provenance=provenance)
+    async def look_up(self, model: str) -> str:
+        await self._client.models.retrieve(model)
+        return ""
 
-    async def check(self) -> tuple[str, ...]:
-        """Ask for each model of the settings. Raises ModelError when one cannot be used."""
-        try:
-            for name in self._settings.names():
-                await self._client.models.retrieve(name)
-        except openai.APIStatusError as error:
-            raise self._refused(error) from error
-        except openai.APIConnectionError as error:
-            raise without_answer("model_unreachable", f"no connection: {cause_of(error)}") from error
-        return ()
+    def kept_1h(self, state: RunState) -> bool:
+        del state
+        return False
 
-    async def _create(self, request: dict[str, Any]) -> Reply:
-        try:
-            async with asyncio.timeout(self._settings.timeout_s):
-                answer = await self._client.chat.completions.with_raw_response.create(**request)
-            return checked(answer.content)
-        except TimeoutError as error:
-            why = f"no answer within {self._settings.timeout_s:g} s"
-            raise without_answer("model_timeout", why) from error
-        except openai.APITimeoutError as error:
-            raise without_answer("model_timeout", f"no answer in time: {cause_of(error)}") from error
-        except openai.APIStatusError as error:
-            raise self._refused(error) from error
-        except openai.APIConnectionError as error:
-            raise without_answer("model_unreachable", f"no connection: {cause_of(error)}") from error
-        except (openai.OpenAIError, ValueError) as error:
-            raise without_answer("model_bad_answer", f"the answer cannot be read: {error}") from error
+    def told(self, error: openai.APIStatusError) -> tuple[str | None, str]:
+        said = error.body.get("message") if isinstance(error.body, dict) else error.body
+        return _code(error), said if isinstance(said, str) and said else error.message
 
-    def _request(self, question: Question, prompt: Prompt) -> dict[str, Any]:
-        phase = self._settings.of(question.phase)
+    def _body(self, request: Request) -> dict[str, Any]:
+        prompt, phase = request.prompt, self._settings.of(request.question.phase)
         form = {"name": prompt.form.value, "strict": True, "schema": prompt.schema}
-        request: dict[str, Any] = {
+        body: dict[str, Any] = {
             "model": phase.model,
-            "max_completion_tokens" if self._at_openai else "max_tokens": reply_tokens(self._settings, question),
+            "max_completion_tokens" if self._at_openai else "max_tokens": request.reply_tokens,
             "response_format": {"type": "json_schema", "json_schema": form},
         }
         if phase.effort:
-            request["reasoning_effort"] = phase.effort
+            body["reasoning_effort"] = phase.effort
         if self._at_openai:
-            request["store"] = False
+            body["store"] = False
         if self._at_openai and self._settings.cache != "off":
-            return request | cached(prompt, str(phase.model), question.state.run_id)
-        return request | plain(prompt)
-
-    def _refused(self, error: openai.APIStatusError) -> ModelError:
-        said = error.body.get("message") if isinstance(error.body, dict) else error.body
-        message = said if isinstance(said, str) and said else error.message
-        return by_status(
-            error.status_code,
-            code=_code(error),
-            message=message.replace(self._client.api_key, "***"),  # a proxy may repeat the key that it does not know
-            retry_after_s=retry_after_s(error.response.headers.get("retry-after")),
-            request_id=error.request_id,
-        )
-
-    def _usage(self, reply: Reply) -> ModelUsage:
-        usage, kept = reply.usage, reply.usage.prompt_tokens_details
-        counts = TokenCounts(
-            input=usage.prompt_tokens,
-            output=usage.completion_tokens,
-            cache_read=(kept.cached_tokens or 0) if kept else 0,
-            cache_write=(kept.cache_write_tokens or 0) if kept else 0,
-        )
-        return self._prices.usage(reply.model, counts)
+            return body | _cached(prompt, str(phase.model), request.question.state.run_id)
+        return body | _plain(prompt)
 
 
-def _look_for_a_cut_prompt(reply: Reply, prompt: Prompt, run_id: str) -> None:
+def unwrapped(text: str) -> str:
+    """`text` without what weak models put round a reply where the server does not enforce the schema.
+
+    A leading `<think>` block is what servers leave in that do not know the model's way of thinking; a fence round all
+    of the rest is how models were taught to show JSON. Neither leaves a doubt about which object is the reply. Whatever
+    else there is, such as an explanation or a second object, is for a repair.
+    """
+    said = _THOUGHT.sub("", text, count=1) if _THOUGHT.match(text) else text
+    fenced = _FENCED.fullmatch(said)
+    return fenced[1] if fenced else said
+
+
+def _refusal(said: str | None, stop_reason: str) -> Refusal | None:
+    if said:
+        return Refusal(category="refusal", explanation=said)
+    return Refusal(category="content_filter") if stop_reason == "content_filter" else None
+
+
+def _look_for_a_cut_prompt(reply: Reply, request: Request) -> None:
     """Warn of it: Ollama drops without a word what its context has no room for, which may be the rules."""
-    tokens, size = reply.usage.prompt_tokens, prompt.size()
+    tokens, size = reply.counts.input, request.prompt.size()
     if tokens * MOST_BYTES_PER_TOKEN < size:
         why = "the model's server seems to have read only a part of the prompt: give it a longer context"
-        log.warning(why, extra={"run_id": run_id, "tokens_read": tokens, "prompt_bytes": size})
-
-
-def _decision(
-    reply: Reply, prompt: Prompt, question: Question, most_tokens: int
-) -> tuple[Decision, Plan | Unusable | None]:
-    if reply.refusal:
-        return Refusal(category="refusal", explanation=reply.refusal), None
-    match reply.stop_reason:
-        case "content_filter":
-            return Refusal(category="content_filter"), None
-        case "length":
-            reason = f"the reply was cut at {most_tokens} tokens, thinking included"
-            return Unusable(reason=reason, raw=reply.text[:MOST_RAW], cut=True), None
-    if not reply.text:
-        return Unusable(reason="the reply holds no text"), None
-    return read(prompt.form, question.phase, unwrapped(reply.text))
+        read = {"run_id": request.question.state.run_id, "tokens_read": tokens, "prompt_bytes": size}
+        log.warning(why, extra=read)
 
 
 def _code(error: openai.APIStatusError) -> str | None:
@@ -159,3 +176,37 @@ def _code(error: openai.APIStatusError) -> str | None:
     named = error.code and not error.code.isdigit()
     code = error.code if named and error.type != "insufficient_quota" else error.type
     return code if isinstance(code, str) else None  # a type is whatever the server wrote there
+
+
+def _plain(prompt: Prompt) -> dict[str, Any]:
+    """The messages for any server. Each is one text: Ollama would make a message of every part."""
+    return _messages("\n\n".join(prompt.system), "\n\n".join(prompt.message))
+
+
+def _cached(prompt: Prompt, model: str, key: str) -> dict[str, Any]:
+    """The messages for OpenAI. Calls with the same `key` (at most 64 characters) are led to the same cache."""
+    version = _VERSION.match(model)
+    if not version or (int(version[1]), int(version[2] or 0)) < FIRST_MARKED:
+        return {"prompt_cache_key": key, **_plain(prompt)}
+    # Without this the end of the tail is marked as well: paid for in every call, and never found again.
+    return {"prompt_cache_key": key, "prompt_cache_options": {"mode": "explicit"}, **_marked(prompt)}
+
+
+def _marked(prompt: Prompt) -> dict[str, Any]:
+    """With the four marks that can be written: after the skills, the case, and the two newest notes.
+
+    The call before has written what ends with the older of these notes: this one finds it there, and writes the newer.
+    """
+    newest = len(prompt.message) - 2
+    return _messages(_parts(prompt.system, {1}), _parts(prompt.message, {0, newest - 1, newest}))
+
+
+def _parts(blocks: tuple[str, ...], marked: Collection[int]) -> list[dict[str, Any]]:
+    mark = {"prompt_cache_breakpoint": {"mode": "explicit"}}
+    return [
+        {"type": "text", "text": f"{block}\n\n", **(mark if at in marked else {})} for at, block in enumerate(blocks)
+    ]
+
+
+def _messages(system: Any, user: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "system", "content": system}, {"role": "user", "content": user}]}

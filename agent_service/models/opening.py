@@ -3,24 +3,56 @@
 Importing an SDK takes a second of CPU and 50 to 75 MB, which commands that ask no model must not pay.
 """
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent_service.errors import Misconfigured
-from agent_service.models.contained_model import ContainedModel
+from agent_service.errors import Misconfigured, ModelError
 from agent_service.models.prices import Prices
 from agent_service.models.scripted_model import ScriptedModel, read_script
 from agent_service.models.settings import ModelSettings
-from agent_service.ports import Provider
+from agent_service.ports import Answer, ModelCall, Provider, Question
 from groundwork.service.address import without_login
 from groundwork.service.secret import fault_of
 
 CONNECT_WITHIN_S = 10.0
 NO_KEY = "no-key-is-set"
 """What a server of one's own is sent that asks for no key: the SDK insists on one."""
+
+log = logging.getLogger(__name__)
+
+
+class ContainedModel:
+    """A model whose bugs, and whose SDK's, cost no run: what nobody foresaw is tried again. Fills the port Provider.
+
+    Without it a run would stand still until the next restart, and nobody would know why.
+    """
+
+    def __init__(self, model: Provider) -> None:
+        self._model = model
+
+    def prepare(self, question: Question) -> ModelCall:
+        try:
+            call = self._model.prepare(question)
+        except Exception as error:
+            raise _broken(error, question) from error
+        return replace(call, make=partial(self._make, call, question))
+
+    async def check(self) -> tuple[str, ...]:
+        return await self._model.check()
+
+    async def _make(self, call: ModelCall, question: Question) -> Answer:
+        try:
+            return await call.make()
+        except ModelError:
+            raise
+        except Exception as error:
+            raise _broken(error, question) from error
 
 
 @asynccontextmanager
@@ -32,17 +64,19 @@ async def open_model(settings: ModelSettings) -> AsyncIterator[Provider]:
             yield ContainedModel(ScriptedModel(read_script(settings.script_file())))
         case "anthropic":
             async with _claude(settings) as client:
-                from agent_service.models.anthropic_model import AnthropicModel  # see above
+                from agent_service.models.anthropic_model import AnthropicApi  # see above
+                from agent_service.models.call import LanguageModel
 
                 prices = Prices(_price_list(settings), settings.price)
-                yield ContainedModel(AnthropicModel(client, settings, prices))
+                yield ContainedModel(LanguageModel(AnthropicApi(client, settings), settings, prices))
         case "openai":
             async with _openai(settings) as client:
-                from agent_service.models.openai_model import OpenAIModel, is_openai  # see above
+                from agent_service.models.call import LanguageModel  # see above
+                from agent_service.models.openai_model import OpenAIApi, is_openai
 
                 own = is_openai(client.base_url)
                 prices = Prices("openai" if own else None, settings.price)
-                yield ContainedModel(OpenAIModel(client, settings, prices, at_openai=own))
+                yield ContainedModel(LanguageModel(OpenAIApi(client, settings, at_openai=own), settings, prices))
 
 
 def _check(settings: ModelSettings) -> None:
@@ -129,3 +163,8 @@ def _openai(settings: ModelSettings) -> Any:
         max_retries=0,
         timeout=httpx2.Timeout(settings.timeout_s, connect=CONNECT_WITHIN_S),
     )
+
+
+def _broken(error: Exception, question: Question) -> ModelError:
+    log.error("a model call broke", exc_info=error, extra={"run_id": question.state.run_id, "call": question.call})
+    return ModelError("try_again", "model_broken", f"{type(error).__name__} in the adapter: the agent's log has more")

@@ -11,6 +11,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any, Literal
@@ -22,7 +23,7 @@ from pydantic_core import ErrorDetails
 from agent_service.core.events import ModelUsage
 from agent_service.core.phases import Digest, Framing, Phase, Plan, Reflection, Unusable
 from agent_service.errors import Misconfigured, ModelError, Remedy
-from agent_service.ports import Answer, Estimate, Question
+from agent_service.ports import Answer, ModelCall, Question
 
 _FREE = ModelUsage(cost_usd=0.0)
 _FRAMING, _PLAN, _REFLECTION = TypeAdapter(Framing), TypeAdapter(Plan), TypeAdapter(Reflection)
@@ -166,16 +167,15 @@ class ScriptedModel:
         self._script = script
         self._name = f"script:{script.name}"
 
-    def estimate(self, question: Question) -> Estimate | None:
+    def prepare(self, question: Question) -> ModelCall:
         """Nothing is spent: nothing has to be set aside."""
-        del question
-        return None
+        return ModelCall(estimate=None, make=partial(self._decide, question))
 
     async def check(self) -> tuple[str, ...]:
         """A script that was read can be followed."""
         return ()
 
-    async def decide(self, question: Question) -> Answer:
+    async def _decide(self, question: Question) -> Answer:
         for rule in self._script.rules:
             names = _fit(rule, question)
             if names is not None:

@@ -56,7 +56,7 @@ class ScriptPolicy:
 
     def _decided(self, asked: "Asked", phase: Phase) -> tuple[object, object]:
         model = self._models[asked.goal]
-        answer: Answer = asyncio.run(model.decide(asked.question(phase)))
+        answer: Answer = asyncio.run(model.prepare(asked.question(phase)).make())
         return answer.decision, answer.plan
 
 

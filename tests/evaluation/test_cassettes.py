@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from agent_service.core.events import ModelUsage
 from agent_service.core.phases import Framing
 from agent_service.core.state import Reserve
 from agent_service.errors import Misconfigured, ModelError
-from agent_service.ports import Answer, Estimate, Model, Question
+from agent_service.ports import Answer, Estimate, Model, ModelCall, Question
 from agent_service.workbench.evaluation.cassette import Player
 from agent_service.workbench.evaluation.playing import Options, play
 from agent_service.workbench.evaluation.result import Result
@@ -35,15 +36,16 @@ class Priced:
         self._faults = faults
         self._hypothesis = hypothesis
 
-    def estimate(self, question: Question) -> Estimate | None:
+    def prepare(self, question: Question) -> ModelCall:
         reserve = Reserve(tokens=900, cost_usd=0.02)
-        return Estimate(model="priced", reserve=reserve, prompt_hash="p", schema_hash=str(question.phase))
+        estimate = Estimate(model="priced", reserve=reserve, prompt_hash="p", schema_hash=str(question.phase))
+        return ModelCall(estimate=estimate, make=partial(self._make, question))
 
-    async def decide(self, question: Question) -> Answer:
+    async def _make(self, question: Question) -> Answer:
         if self._faults:
             self._faults -= 1
             raise ModelError("try_again", "overloaded", "529", retry_after_s=70)
-        answer = await self._model.decide(question)
+        answer = await self._model.prepare(question).make()
         usage = ModelUsage(input_tokens=700, output_tokens=90, cost_usd=0.01, cache_read_tokens=350)
         decision = answer.decision
         if isinstance(decision, Framing):

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from agent_service.core.events import ModelReplied, ModelUnavailable, ModelUsage
 from agent_service.errors import ModelError
 from agent_service.pace import Pace
-from agent_service.ports import Answer, Estimate, Question
+from agent_service.ports import Answer, ModelCall, Question
 from agent_service.workbench.evaluation.happenings import happenings
 from agent_service.workbench.evaluation.kept_artifacts import KeptArtifacts
 from agent_service.workbench.evaluation.played_clock import BEGIN
@@ -111,12 +112,9 @@ async def test_a_price_that_counts_as_unknown_is_unknown_to_the_run() -> None:
 
 async def test_a_scenario_that_breaks_leaves_the_others_their_results() -> None:
     class Broken:
-        def estimate(self, question: Question) -> Estimate | None:
+        def prepare(self, question: Question) -> ModelCall:
             del question
             raise ZeroDivisionError("at the seams")
-
-        async def decide(self, question: Question) -> Answer:
-            raise AssertionError(question.call)
 
     broken = of_model(small(name="broken"), lambda: Mind(model=Broken(), fused=True))
     told: list[str] = []
@@ -149,14 +147,15 @@ class Busy:
         self._error = ModelError(remedy, "overloaded", "529", wait_s)
         self._model = follower_of("small", small().script)
 
-    def estimate(self, question: Question) -> Estimate | None:
-        return self._model.estimate(question)
+    def prepare(self, question: Question) -> ModelCall:
+        call = self._model.prepare(question)
+        return replace(call, make=partial(self._make, call))
 
-    async def decide(self, question: Question) -> Answer:
+    async def _make(self, call: ModelCall) -> Answer:
         self.asked += 1
         if self.asked <= self._times:
             raise self._error
-        answer = await self._model.decide(question)
+        answer = await call.make()
         return replace(answer, usage=ModelUsage(input_tokens=5))
 
 
@@ -166,7 +165,7 @@ class Busy:
 )
 async def test_a_busy_provider_is_waited_for_in_real_time(busy: Busy, waited: list[float]) -> None:
     slept: list[float] = []
-    answer = await Patient(busy, Pace(), sleep=into(slept)).decide(framing())
+    answer = await Patient(busy, Pace(), sleep=into(slept)).prepare(framing()).make()
     assert answer.usage.input_tokens == 5
     assert slept == waited
 
@@ -174,14 +173,14 @@ async def test_a_busy_provider_is_waited_for_in_real_time(busy: Busy, waited: li
 async def test_a_provider_that_stays_busy_fails_the_run() -> None:
     slept: list[float] = []
     with pytest.raises(ModelError, match="529; 6 tries were in vain") as failed:
-        await Patient(busy := Busy(99), Pace(), sleep=into(slept)).decide(framing())
+        await Patient(busy := Busy(99), Pace(), sleep=into(slept)).prepare(framing()).make()
     assert (failed.value.remedy, busy.asked, slept) == ("fail", 6, list(WAITS_S))
 
 
 @pytest.mark.parametrize("remedy", ["fail", "shrink", "pause", "escalate"])
 async def test_an_error_that_waiting_does_not_mend_is_passed_on(remedy: str) -> None:
     with pytest.raises(ModelError, match="529") as failed:
-        await Patient(busy := Busy(1, remedy), Pace()).decide(framing())
+        await Patient(busy := Busy(1, remedy), Pace()).prepare(framing()).make()
     assert (failed.value.remedy, busy.asked) == (remedy, 1)
 
 

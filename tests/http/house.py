@@ -26,7 +26,7 @@ from agent_service.core.state import Limits, RunState, Status
 from agent_service.errors import TryAgain
 from agent_service.intake import COUNTED, Intake
 from agent_service.journal import Commit, Entry
-from agent_service.ports import Answer, Archive, Question, RunLine
+from agent_service.ports import Archive, ModelCall, Question, RunLine
 from agent_service.publisher import Outbox
 from agent_service.settings import AgentSettings, HttpSettings, Scope, TokenSettings
 from agent_service.store.sqlite import SqliteStore
@@ -67,11 +67,7 @@ class SilentBus:
 
 
 class _NoModel:
-    def estimate(self, question: Question) -> None:
-        del question
-        return
-
-    async def decide(self, question: Question) -> Answer:
+    def prepare(self, question: Question) -> ModelCall:
         raise AssertionError(question)
 
 

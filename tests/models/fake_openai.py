@@ -15,7 +15,8 @@ import jsonschema_rs
 import openai
 from pydantic import SecretStr
 
-from agent_service.models.openai_model import OpenAIModel
+from agent_service.models import openai_model
+from agent_service.models.call import LanguageModel
 from agent_service.models.prices import Prices
 from agent_service.models.settings import ModelSettings
 from agent_service.ports import Model
@@ -209,6 +210,7 @@ async def serve(**settings: Any) -> AsyncIterator[ServedOpenAI]:
     key = made.api_key.get_secret_value() if made.api_key else ""
     try:
         async with openai.AsyncOpenAI(api_key=key, base_url=made.base_url, max_retries=0) as client:
-            yield ServedOpenAI(OpenAIModel(client, made, Prices("openai", made.price), at_openai=True), fake)
+            api = openai_model.OpenAIApi(client, made, at_openai=True)
+            yield ServedOpenAI(LanguageModel(api, made, Prices("openai", made.price)), fake)
     finally:
         fake.close()

@@ -25,7 +25,7 @@ from agent_service.core.events import (
 from agent_service.core.phases import Phase
 from agent_service.core.state import Limits, RunState
 from agent_service.journal import Run
-from agent_service.ports import Model, Question
+from agent_service.ports import Estimate, Model, ModelCall, Question
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import ToolResult
 from tests.kit.runs import NOON
@@ -88,6 +88,7 @@ class _Driver:
         self._limits = limits
         self._seconds = itertools.count()
         self._run: Run | None = None
+        self._call: ModelCall | None = None
         self.course = Course()
 
     async def drive(self) -> Course:
@@ -116,16 +117,17 @@ class _Driver:
             return self._take(self._result(state))
         question = Question(state=state, call=asked.call, phase=asked.phase, with_plan=self._fused, now=self._now())
         if state.asking and state.asking.reserve is None:
-            return self._take(self._reserved(question))
+            self._call = self._model.prepare(question)
+            return self._take(self._reserved(question, self._call.estimate))
         return self._take(await self._replied(question))
 
-    def _reserved(self, question: Question) -> CallReserved:
-        estimate = self._model.estimate(question)
+    def _reserved(self, question: Question, estimate: Estimate | None) -> CallReserved:
         assert estimate is not None
         return CallReserved(at=question.now, call=question.call, model=estimate.model, reserve=estimate.reserve)
 
     async def _replied(self, question: Question) -> ModelReplied:
-        answer = await self._model.decide(question)
+        assert self._call is not None
+        answer = await self._call.make()
         self.course.thoughts.append(Thought(phase=question.phase, step=question.state.step, usage=answer.usage))
         return ModelReplied(
             at=self._now(),

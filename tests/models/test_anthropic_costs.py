@@ -20,7 +20,7 @@ async def used(usage: dict[str, Any], *, model: str = "claude-sonnet-5-5", **set
     """What is made of the usage that the API reports."""
     async with serve(**settings) as claude:
         claude.fake.message(usage=usage, model=model)
-        return (await claude.model.decide(framing())).usage
+        return (await claude.model.prepare(framing()).make()).usage
 
 
 def reported(plain: int = 0, output: int = 0, read: int = 0, write_5m: int = 0, write_1h: int = 0) -> dict[str, Any]:
@@ -80,7 +80,7 @@ async def test_a_price_of_ones_own_goes_before_the_list(price: dict[str, float],
 
 async def test_the_estimate_reckons_with_the_dearer_hour() -> None:
     async with serve(cache="5m") as short, serve(cache="1h") as long:
-        costs = [claude.model.estimate(reflecting()) for claude in (short, long)]
+        costs = [claude.model.prepare(reflecting()).estimate for claude in (short, long)]
     cheap, dear = (estimate.reserve.cost_usd for estimate in costs if estimate)
     assert cheap is not None
     assert dear is not None
@@ -89,7 +89,7 @@ async def test_the_estimate_reckons_with_the_dearer_hour() -> None:
 
 async def test_a_call_whose_price_nobody_knows_is_estimated_in_tokens_alone() -> None:
     async with serve(model="claude-unheard-of-9") as claude:
-        estimate = claude.model.estimate(framing())
+        estimate = claude.model.prepare(framing()).estimate
     assert estimate is not None
     assert estimate.reserve.cost_usd is None
     assert estimate.reserve.tokens > 8000
@@ -99,7 +99,7 @@ async def test_a_run_pays_for_what_is_new_in_each_turn() -> None:
     """Ten turns, as the API would charge them: the beginning of each prompt is read, not paid for in full."""
     async with serve() as claude:
         claude.fake.policy = TURN
-        turns = [(await claude.model.decide(reflecting(steps))).usage for steps in range(1, 11)]
+        turns = [(await claude.model.prepare(reflecting(steps)).make()).usage for steps in range(1, 11)]
     assert turns[0].cache_read_tokens == 0
     for before, now in pairwise(turns):
         assert now.cache_read_tokens == before.cache_read_tokens + before.cache_write_tokens
@@ -110,10 +110,10 @@ async def test_a_run_pays_for_what_is_new_in_each_turn() -> None:
 async def test_the_second_run_reads_rules_and_tools_that_the_first_has_written() -> None:
     async with serve() as claude:
         claude.fake.policy = OPENING
-        first, second = [(await claude.model.decide(framing(number))).usage for number in (1, 2)]
+        first, second = [(await claude.model.prepare(framing(number)).make()).usage for number in (1, 2)]
         other = framing(3)
         brief = replace(other.state.brief, goal="Something else.")
-        third = (await claude.model.decide(replace(other, state=replace(other.state, brief=brief)))).usage
+        third = (await claude.model.prepare(replace(other, state=replace(other.state, brief=brief))).make()).usage
     assert first.cache_read_tokens == 0
     assert second.cache_read_tokens == first.cache_write_tokens
     assert 0 < third.cache_read_tokens < second.cache_read_tokens

@@ -38,7 +38,7 @@ async def error_of(claude: ServedAnthropic, script: Script) -> ModelError:
     """What the adapter says of the answer that `script` makes."""
     script(claude.fake)
     with pytest.raises(ModelError) as caught:
-        await claude.model.decide(framing())
+        await claude.model.prepare(framing()).make()
     return caught.value
 
 
@@ -156,7 +156,7 @@ async def test_what_is_missing_in_an_answer_is_named(claude: ServedAnthropic) ->
 )
 async def test_what_newer_versions_may_add_does_no_harm(claude: ServedAnthropic, script: Script) -> None:
     script(claude.fake)
-    assert isinstance((await claude.model.decide(framing())).decision, Framing)
+    assert isinstance((await claude.model.prepare(framing()).make()).decision, Framing)
 
 
 async def test_a_connection_cut_in_the_middle_is_no_answer(claude: ServedAnthropic) -> None:
@@ -168,7 +168,7 @@ async def test_a_connection_cut_in_the_middle_is_no_answer(claude: ServedAnthrop
 async def test_a_server_that_is_not_there_is_no_answer(claude: ServedAnthropic) -> None:
     claude.fake.close()
     with pytest.raises(ModelError, match="no connection: ConnectError") as caught:
-        await claude.model.decide(framing())
+        await claude.model.prepare(framing()).make()
     assert (caught.value.remedy, caught.value.error_class) == ("try_again", "model_unreachable")
 
 
@@ -177,24 +177,24 @@ async def test_no_answer_is_waited_for_longer_than_was_said(delivery: Delivery) 
     async with serve(timeout_s=0.2) as claude:
         claude.fake.deliver(delivery)
         with pytest.raises(ModelError, match="no answer") as caught:
-            await claude.model.decide(framing())
+            await claude.model.prepare(framing()).make()
     assert (caught.value.remedy, caught.value.error_class) == ("try_again", "model_timeout")
 
 
 async def test_a_refusal_is_a_decision_with_its_category(claude: ServedAnthropic) -> None:
     claude.refuse("This is not allowed.")
-    decision = (await claude.model.decide(framing())).decision
+    decision = (await claude.model.prepare(framing()).make()).decision
     assert decision == Refusal(category="cyber", explanation="This is not allowed.")
 
 
 async def test_a_refusal_without_details_is_a_refusal(claude: ServedAnthropic) -> None:
     claude.fake.message(content=[], stop_reason="refusal")
-    assert (await claude.model.decide(framing())).decision == Refusal(category="refusal")
+    assert (await claude.model.prepare(framing()).make()).decision == Refusal(category="refusal")
 
 
 async def test_a_reply_cut_before_any_text_is_told_with_its_limit(claude: ServedAnthropic) -> None:
     claude.fake.message(content=[THINKING], stop_reason="max_tokens")
-    decision = (await claude.model.decide(framing())).decision
+    decision = (await claude.model.prepare(framing()).make()).decision
     assert decision == Unusable(reason="the reply was cut at 8000 tokens, thinking included", cut=True)
 
 
@@ -206,7 +206,7 @@ async def test_a_prompt_beyond_the_window_is_shortened(claude: ServedAnthropic) 
 @pytest.mark.parametrize("content", [[], [THINKING], [{"type": "text", "text": None}]])
 async def test_a_reply_without_text_is_unusable(claude: ServedAnthropic, content: list[Any]) -> None:
     claude.fake.message(content=content)
-    assert (await claude.model.decide(framing())).decision == Unusable(reason="the reply holds no text")
+    assert (await claude.model.prepare(framing()).make()).decision == Unusable(reason="the reply holds no text")
 
 
 async def test_the_key_is_told_to_nobody(claude: ServedAnthropic, caplog: pytest.LogCaptureFixture) -> None:

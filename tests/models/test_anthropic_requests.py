@@ -21,7 +21,7 @@ async def sent(asked: Question, **settings: Any) -> dict[str, Any]:
     """The request that is made of a question."""
     async with serve(**settings) as claude:
         claude.answer("{}")
-        await claude.model.decide(asked)
+        await claude.model.prepare(asked).make()
         (request,) = claude.requests
         return request
 
@@ -55,7 +55,7 @@ async def test_a_request_has_these_fields_and_no_other() -> None:
 
 async def test_the_key_goes_out_as_the_vendors_sdk_sends_it_and_no_trace_does(claude: ServedAnthropic) -> None:
     claude.answer("{}")
-    await claude.model.decide(framing())
+    await claude.model.prepare(framing()).make()
     headers = claude.fake.calls[0].headers
     assert headers["authorization"].startswith("Bearer ")
     assert {"x-api-key", "traceparent", "tracestate", "baggage"}.isdisjoint(headers)
@@ -197,7 +197,7 @@ async def test_a_block_is_never_blank() -> None:
 
 async def turn(claude: ServedAnthropic, asked: Question) -> Any:
     claude.answer(json.dumps(TURN))
-    return await claude.model.decide(asked)
+    return await claude.model.prepare(asked).make()
 
 
 def remembering(asked: Question, reply: str) -> Question:

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from agent_service.core.state import Limits, Reserve, Spent
-from agent_service.models.call_bounds import LEAST_REPLY, estimated, reply_tokens
+from agent_service.models.call import LEAST_REPLY, estimated
 from agent_service.models.prices import Prices
+from agent_service.models.prompts.prompt import compose
 from agent_service.models.settings import ModelSettings, PriceSettings
 from agent_service.ports import Question
 from tests.models.model_house import reflecting
@@ -27,7 +28,7 @@ def limited(spent: Spent = UNSPENT, **limits: float) -> Question:
 
 
 def reserve(question: Question, prices: Prices = LISTED) -> Reserve:
-    return estimated(question, SETTINGS, prices).reserve
+    return estimated(question, compose(question), SETTINGS, prices).reserve
 
 
 def test_without_limits_the_whole_reply_is_set_aside() -> None:
@@ -69,12 +70,3 @@ def test_a_reply_is_never_too_short_to_hold_a_decision() -> None:
 def test_a_model_that_costs_nothing_is_not_cut_by_a_limit_in_usd() -> None:
     free = Prices(None, PriceSettings(input=0, output=0))
     assert reserve(limited(max_cost_usd=0.000001), free).reply_tokens == 8000
-
-
-def test_the_call_is_made_with_what_was_set_aside() -> None:
-    asked = limited()
-    asking = asked.state.asking
-    assert asking is not None
-    reserved = replace(asking, reserve=Reserve(tokens=9000, cost_usd=None, reply_tokens=4321))
-    assert reply_tokens(SETTINGS, asked) == 8000
-    assert reply_tokens(SETTINGS, replace(asked, state=replace(asked.state, asking=reserved))) == 4321

@@ -1,12 +1,13 @@
 """What nobody foresaw in an adapter is told and tried again: it costs no run."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 
 from agent_service.errors import ModelError
-from agent_service.models.contained_model import ContainedModel
-from agent_service.ports import Answer, Estimate, Question
+from agent_service.models.opening import ContainedModel
+from agent_service.ports import Answer, ModelCall, Question
 from tests.models.model_house import framing
 
 
@@ -16,12 +17,12 @@ class Breaking:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    def estimate(self, question: Question) -> Estimate | None:
-        del question
-        raise self._error
+    def prepare(self, question: Question) -> ModelCall:
+        if question.call == 0:
+            raise self._error
+        return ModelCall(estimate=None, make=self._make)
 
-    async def decide(self, question: Question) -> Answer:
-        del question
+    async def _make(self) -> Answer:
         raise self._error
 
     async def check(self) -> tuple[str, ...]:
@@ -33,19 +34,19 @@ async def test_an_unforeseen_error_is_tried_again_and_its_text_is_for_the_log_al
 ) -> None:
     model = ContainedModel(Breaking(ZeroDivisionError("a secret may stand here")))
     with caplog.at_level(logging.ERROR), pytest.raises(ModelError) as caught:
-        await model.decide(framing())
+        await model.prepare(framing()).make()
     assert (caught.value.remedy, caught.value.error_class) == ("try_again", "model_broken")
     assert "ZeroDivisionError" in str(caught.value)
     assert "secret" not in str(caught.value)
     assert caplog.records[0].exc_info
     with pytest.raises(ModelError, match="ZeroDivisionError"):
-        model.estimate(framing())
+        model.prepare(replace(framing(), call=0))
 
 
 async def test_an_error_that_says_what_to_do_passes_as_it_is() -> None:
     error = ModelError("pause", "model_spend_limit", "raise it")
     with pytest.raises(ModelError) as caught:
-        await ContainedModel(Breaking(error)).decide(framing())
+        await ContainedModel(Breaking(error)).prepare(framing()).make()
     assert caught.value is error
 
 

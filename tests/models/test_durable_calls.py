@@ -1,12 +1,17 @@
 """Calls of Claude's in runs that crash, wait and are refused: what is asked again, and what is said to be spent."""
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from types import FrameType
 from typing import Any
 
 import pytest
 
 from agent_service.core.state import Limits, RunState, Status
+from agent_service.models.prompts.prompt import compose
 from schemas import subjects
 from tests.kit.runs import NOON
 from tests.models.fake_anthropic import ServedAnthropic, serve
@@ -42,6 +47,22 @@ def tail(request: dict[str, Any]) -> str:
     return told
 
 
+@contextmanager
+def times_called(function: Callable[..., Any]) -> Iterator[list[None]]:
+    """A list that gets longer by one with each call of `function` in this thread."""
+    times: list[None] = []
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is function.__code__:
+            times.append(None)
+
+    sys.setprofile(watch)
+    try:
+        yield times
+    finally:
+        sys.setprofile(None)
+
+
 def ended(state: RunState) -> tuple[Status, str]:
     return state.status, state.ending_class
 
@@ -60,6 +81,12 @@ async def test_a_run_of_two_steps_takes_three_calls(mind: ServedAnthropic) -> No
     assert state.spent.tokens == mind.fake.billed
     assert state.spent.cost_usd
     assert state.spent.cache_read_tokens > 0
+
+
+async def test_a_prompt_is_composed_once_per_call(mind: ServedAnthropic) -> None:
+    with times_called(compose) as times:
+        state = await Living(mind.model, LIMITS).run()
+    assert (len(times), state.spent.calls) == (3, 3)
 
 
 async def test_each_call_names_the_reply_that_came_before_in_its_form(mind: ServedAnthropic) -> None:

@@ -49,38 +49,38 @@ async def served(request: pytest.FixtureRequest) -> AsyncIterator[Served]:
 
 async def test_a_fused_framing_brings_the_first_plan_along(served: Served) -> None:
     served.answer(OPENING)
-    answer = await served.model.decide(framing())
+    answer = await served.model.prepare(framing()).make()
     assert (answer.decision, answer.plan) == (FRAMED, PLANNED)
 
 
 async def test_a_fused_framing_may_come_without_a_plan(served: Served) -> None:
     served.answer({**OPENING, "plan": None})
-    answer = await served.model.decide(framing())
+    answer = await served.model.prepare(framing()).make()
     assert (answer.decision, answer.plan) == (FRAMED, None)
 
 
 async def test_a_fused_reflection_brings_the_next_plan_along(served: Served) -> None:
     served.answer(TURN)
-    answer = await served.model.decide(reflecting())
+    answer = await served.model.prepare(reflecting()).make()
     assert isinstance(answer.decision, Reflection)
     assert (answer.decision.verdict, answer.plan) == (Verdict.CONTINUE, PLANNED)
 
 
 async def test_a_plan_beside_the_end_of_a_run_is_left_out(served: Served) -> None:
     served.answer({"reflection": {**REFLECTION, "verdict": "done", "outcome": "It is 42."}, "plan": PLAN})
-    answer = await served.model.decide(reflecting())
+    answer = await served.model.prepare(reflecting()).make()
     assert isinstance(answer.decision, Reflection)
     assert (answer.decision.outcome, answer.plan) == ("It is 42.", None)
 
 
 async def test_a_plan_is_asked_for_by_itself_in_the_form_of_a_turn(served: Served) -> None:
     served.answer({"reflection": None, "plan": PLAN})
-    assert (await served.model.decide(planning())).decision == PLANNED
+    assert (await served.model.prepare(planning()).make()).decision == PLANNED
 
 
 async def test_where_no_tool_can_help_the_planning_escalates(served: Served) -> None:
     served.answer({"reflection": ESCALATION, "plan": None})
-    decision = (await served.model.decide(planning())).decision
+    decision = (await served.model.prepare(planning()).make()).decision
     assert isinstance(decision, Reflection)
     assert decision.verdict is Verdict.ESCALATE
 
@@ -94,21 +94,21 @@ async def test_phases_asked_apart_are_answered_apart(
     served: Served, reply: dict[str, object], asked: Question, kind: type
 ) -> None:
     served.answer(reply)
-    answer = await served.model.decide(separate(asked))
+    answer = await served.model.prepare(separate(asked)).make()
     assert isinstance(answer.decision, kind)
     assert answer.plan is None
 
 
 async def test_a_compaction_brings_a_digest(served: Served) -> None:
     served.answer(DIGEST)
-    answer = await served.model.decide(model_house.question(reflecting(3).state, Phase.COMPACT))
+    answer = await served.model.prepare(model_house.question(reflecting(3).state, Phase.COMPACT)).make()
     assert answer.decision == Digest(memory=("The answer is 42 (step:1)",))
 
 
 @pytest.mark.parametrize("said", ["", "I think so.", json.dumps(TURN) * 2, json.dumps(TURN)[:-9], "[]", "null"])
 async def test_a_reply_that_is_no_decision_is_paid_for_and_kept(served: Served, said: str) -> None:
     served.answer(said)
-    answer = await served.model.decide(reflecting())
+    answer = await served.model.prepare(reflecting()).make()
     assert isinstance(answer.decision, Unusable)
     assert answer.decision.raw == said[:4000]
     assert answer.decision.reason
@@ -118,7 +118,7 @@ async def test_a_reply_that_is_no_decision_is_paid_for_and_kept(served: Served, 
 
 async def test_what_is_kept_of_an_unusable_reply_is_bounded(served: Served) -> None:
     served.answer("x" * 100_000)
-    decision = (await served.model.decide(framing())).decision
+    decision = (await served.model.prepare(framing()).make()).decision
     assert isinstance(decision, Unusable)
     assert len(decision.raw) <= 4000
     assert len(decision.reason) <= 4000
@@ -126,7 +126,7 @@ async def test_what_is_kept_of_an_unusable_reply_is_bounded(served: Served) -> N
 
 async def test_a_refusal_is_told_in_the_words_of_the_provider(served: Served) -> None:
     served.refuse("This is not allowed.")
-    decision = (await served.model.decide(framing())).decision
+    decision = (await served.model.prepare(framing()).make()).decision
     assert isinstance(decision, Refusal)
     assert decision.category
     assert decision.explanation == "This is not allowed."
@@ -136,12 +136,12 @@ async def test_a_reply_that_was_cut_may_be_twice_as_long_the_next_time(served: S
     served.cut('{"framing": {"goal_st')
     served.answer(OPENING)
     first = framing()
-    decision = (await served.model.decide(first)).decision
+    decision = (await served.model.prepare(first).make()).decision
     assert isinstance(decision, Unusable)
     assert decision.cut
     assert decision.raw == '{"framing": {"goal_st'
     asking = Asking(call=first.call + 1, phase=first.phase, longer=True)
-    await served.model.decide(replace_asking(first, asking))
+    await served.model.prepare(replace_asking(first, asking)).make()
     assert most_tokens(served.requests[1]) == 2 * most_tokens(served.requests[0])
 
 
@@ -168,7 +168,7 @@ async def test_an_error_says_what_becomes_of_the_run(
 ) -> None:
     served.fail(status, headers=headers)
     with pytest.raises(ModelError) as caught:
-        await served.model.decide(framing())
+        await served.model.prepare(framing()).make()
     assert (caught.value.remedy, caught.value.error_class) == (remedy, error_class)
     assert caught.value.retry_after_s == retry_after_s
     assert str(status) in str(caught.value)
@@ -177,12 +177,12 @@ async def test_an_error_says_what_becomes_of_the_run(
 async def test_one_question_is_one_request_whatever_comes_of_it(served: Served) -> None:
     served.fail(503)
     with pytest.raises(ModelError):
-        await served.model.decide(framing())
+        await served.model.prepare(framing()).make()
     assert len(served.requests) == 1
 
 
 async def test_an_estimate_is_the_same_each_time_and_asks_nobody(served: Served) -> None:
-    estimates = {served.model.estimate(reflecting(2)) for _ in range(3)}
+    estimates = {served.model.prepare(reflecting(2)).estimate for _ in range(3)}
     assert len(estimates) == 1
     assert served.requests == []
 
@@ -190,7 +190,8 @@ async def test_an_estimate_is_the_same_each_time_and_asks_nobody(served: Served)
 @pytest.mark.parametrize("asked", [framing(), planning(), reflecting(1), reflecting(12)])
 async def test_a_call_spends_no_more_than_its_estimate_and_is_made_as_it_says(served: Served, asked: Question) -> None:
     served.answer("x" * 10_000)
-    estimate, answer = served.model.estimate(asked), await served.model.decide(asked)
+    call = served.model.prepare(asked)
+    estimate, answer = call.estimate, await call.make()
     assert estimate is not None
     assert answer.provenance is not None
     assert answer.usage.input_tokens + answer.usage.output_tokens <= estimate.reserve.tokens
@@ -198,6 +199,7 @@ async def test_a_call_spends_no_more_than_its_estimate_and_is_made_as_it_says(se
     assert estimate.reserve.cost_usd is not None
     assert answer.usage.cost_usd <= estimate.reserve.cost_usd
     assert served.requests[0]["model"] == estimate.model
+    assert most_tokens(served.requests[0]) == estimate.reserve.reply_tokens
     assert answer.provenance.prompt_hash == estimate.prompt_hash
     assert answer.provenance.schema_hash == estimate.schema_hash
 
@@ -205,7 +207,7 @@ async def test_a_call_spends_no_more_than_its_estimate_and_is_made_as_it_says(se
 async def test_a_longer_reply_is_estimated_as_longer(served: Served) -> None:
     first = framing()
     longer = replace_asking(first, Asking(call=first.call, phase=first.phase, longer=True))
-    short, long = served.model.estimate(first), served.model.estimate(longer)
+    short, long = served.model.prepare(first).estimate, served.model.prepare(longer).estimate
     assert short is not None
     assert long is not None
     assert long.reserve.tokens > short.reserve.tokens
@@ -213,14 +215,14 @@ async def test_a_longer_reply_is_estimated_as_longer(served: Served) -> None:
 
 async def test_nothing_that_newer_models_refuse_is_sent(served: Served) -> None:
     served.answer(OPENING)
-    await served.model.decide(framing())
+    await served.model.prepare(framing()).make()
     forbidden = {"temperature", "top_p", "top_k", "tools", "tool_choice", "thinking", "stream", "seed"}
     assert not forbidden & served.requests[0].keys()
 
 
 async def test_neither_answer_nor_adapter_shows_the_key(served: Served) -> None:
     served.answer(OPENING)
-    shown = f"{await served.model.decide(framing())!r} {served.model!r} {served.requests}"
+    shown = f"{await served.model.prepare(framing()).make()!r} {served.model!r} {served.requests}"
     assert KEY not in shown
 
 

@@ -104,7 +104,7 @@ async def test_what_is_missing_is_named(settings: ModelSettings, told: str) -> N
 
 async def test_a_server_of_ones_own_needs_no_key() -> None:
     async with open_model(openai_settings(base_url=LOCAL)) as model:
-        assert model.estimate(framing()) is not None
+        assert model.prepare(framing()).estimate is not None
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ async def test_a_server_of_ones_own_needs_no_key() -> None:
 )
 async def test_openais_prices_are_those_of_openai_itself(base_url: str | None, priced: bool) -> None:
     async with open_model(openai_settings(base_url=base_url, api_key=KEY)) as model:
-        estimate = model.estimate(framing())
+        estimate = model.prepare(framing()).estimate
     assert estimate is not None
     assert (estimate.reserve.cost_usd is not None) == priced
 

@@ -17,7 +17,7 @@ GIVEN = json.dumps(OPENING)
 
 async def error_of(served: ServedOpenAI) -> ModelError:
     with pytest.raises(ModelError) as raised:
-        await served.model.decide(framing())
+        await served.model.prepare(framing()).make()
     return raised.value
 
 

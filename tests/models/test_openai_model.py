@@ -47,7 +47,7 @@ async def test_openai_takes_the_strict_schema_of_every_form_from_every_model(mod
     asked, reply = FORMS[form]
     async with fake_openai.serve(model=model) as served:
         served.answer(reply)
-        answer = await served.model.decide(asked)
+        answer = await served.model.prepare(asked).make()
     assert not isinstance(answer.decision, Unusable)
     assert served.requests[0]["response_format"]["json_schema"]["strict"]
     assert served.requests[0]["response_format"]["json_schema"]["name"] == form
@@ -57,7 +57,7 @@ async def test_openai_takes_the_strict_schema_of_every_form_from_every_model(mod
 async def test_openai_is_told_to_store_nothing_and_where_to_look_for_the_run(model: str) -> None:
     async with fake_openai.serve(model=model) as served:
         served.answer(OPENING)
-        await served.model.decide(framing())
+        await served.model.prepare(framing()).make()
     (request,) = served.requests
     assert request["store"] is False
     assert request["prompt_cache_key"] == framing().state.run_id
@@ -66,7 +66,7 @@ async def test_openai_is_told_to_store_nothing_and_where_to_look_for_the_run(mod
 
 async def test_other_servers_are_sent_only_what_they_all_know(ollama: ServedOpenAI) -> None:
     ollama.answer(OPENING)
-    await ollama.model.decide(framing())
+    await ollama.model.prepare(framing()).make()
     (request,) = ollama.requests
     assert request.keys() == {"model", "messages", "max_tokens", "response_format"}
     assert [message["role"] for message in request["messages"]] == ["system", "user"]
@@ -78,8 +78,8 @@ async def test_the_effort_of_the_phase_is_asked_for(serving: Any) -> None:
     async with serving(effort="low", phases={"reflect": {"effort": "max"}}) as served:
         served.answer(OPENING)
         served.answer(TURN)
-        await served.model.decide(framing())
-        await served.model.decide(reflecting())
+        await served.model.prepare(framing()).make()
+        await served.model.prepare(reflecting()).make()
     assert [request["reasoning_effort"] for request in served.requests] == ["low", "max"]
 
 
@@ -92,8 +92,8 @@ async def test_a_reply_that_was_cut_may_be_twice_as_long_the_next_time(serving: 
         answers = []
         for question_ in (asked, again):
             served.answer(long)
-            answers.append(await served.model.decide(question_))
-        first, second = (served.model.estimate(question_).reserve.tokens for question_ in (asked, again))
+            answers.append(await served.model.prepare(question_).make())
+        first, second = (served.model.prepare(question_).estimate.reserve.tokens for question_ in (asked, again))
     assert isinstance(answers[0].decision, Unusable)
     assert answers[0].decision.cut
     assert "300 tokens" in answers[0].decision.reason
@@ -120,7 +120,7 @@ async def test_with_marks_each_turn_finds_all_that_the_turn_before_has_left(mode
 async def test_two_runs_do_not_compete_for_one_place_in_the_cache(served: ServedOpenAI) -> None:
     for number in (1, 2):
         served.answer(TURN)
-        await served.model.decide(reflecting(number=number))
+        await served.model.prepare(reflecting(number=number)).make()
     first, second = (request["prompt_cache_key"] for request in served.requests)
     assert first != second
 
@@ -128,7 +128,7 @@ async def test_two_runs_do_not_compete_for_one_place_in_the_cache(served: Served
 async def test_from_gpt_5_6_on_at_most_four_marks_are_set_and_none_on_what_changes(served: ServedOpenAI) -> None:
     for steps in (1, 2, 7):
         served.answer(TURN)
-        await served.model.decide(reflecting(steps))
+        await served.model.prepare(reflecting(steps)).make()
         (system, user) = (message["content"] for message in served.requests[-1]["messages"])
         marked = ["prompt_cache_breakpoint" in part for part in (*system, *user)]
         assert 2 <= sum(marked) <= 4
@@ -149,7 +149,7 @@ async def test_without_marks_gpt_5_6_pays_for_writing_what_it_never_finds() -> N
 async def test_a_call_takes_no_more_than_was_set_aside_for_it(model: str) -> None:
     async with fake_openai.serve(model=model) as served:
         for steps in (1, 2):
-            estimate = served.model.estimate(reflecting(steps))
+            estimate = served.model.prepare(reflecting(steps)).estimate
             usage = await _turn(served, steps)
             assert estimate is not None
             assert estimate.reserve.cost_usd is not None
@@ -184,7 +184,7 @@ async def test_the_cost_of_a_server_of_ones_own_is_unknown_unless_it_is_set() ->
 )
 async def test_one_object_is_the_reply_however_a_weak_model_wraps_it(ollama: ServedOpenAI, text: str) -> None:
     ollama.answer(text)
-    answer = await ollama.model.decide(framing())
+    answer = await ollama.model.prepare(framing()).make()
     assert isinstance(answer.decision, Framing)
     assert answer.plan is not None
 
@@ -205,7 +205,7 @@ async def test_one_object_is_the_reply_however_a_weak_model_wraps_it(ollama: Ser
 )
 async def test_anything_looser_is_for_a_repair(ollama: ServedOpenAI, text: str) -> None:
     ollama.answer(text)
-    answer = await ollama.model.decide(framing())
+    answer = await ollama.model.prepare(framing()).make()
     assert isinstance(answer.decision, Unusable)
     assert not answer.decision.cut
     assert answer.usage.output_tokens > 0
@@ -213,14 +213,14 @@ async def test_anything_looser_is_for_a_repair(ollama: ServedOpenAI, text: str) 
 
 async def test_a_schema_that_a_server_ignores_is_still_kept(ollama: ServedOpenAI) -> None:
     ollama.answer({**OPENING, "framing": {"goal_statement": "x"}})
-    answer = await ollama.model.decide(framing())
+    answer = await ollama.model.prepare(framing()).make()
     assert isinstance(answer.decision, Unusable)
     assert "framing.definition_of_done" in answer.decision.reason
 
 
 async def test_a_filtered_reply_is_a_refusal(served: ServedOpenAI) -> None:
     served.fake.complete(content='{"framing": ', finish_reason="content_filter")
-    answer = await served.model.decide(framing())
+    answer = await served.model.prepare(framing()).make()
     assert answer.decision == Refusal(category="content_filter")
 
 
@@ -228,7 +228,7 @@ async def test_a_filtered_reply_is_a_refusal(served: ServedOpenAI) -> None:
 async def test_a_reply_without_text_is_paid_for_and_repaired(ollama: ServedOpenAI, content: str | None) -> None:
     """As where a server parses thoughts, and the model only thought: asking again for nothing would never end."""
     ollama.fake.complete(content=content)
-    answer = await ollama.model.decide(framing())
+    answer = await ollama.model.prepare(framing()).make()
     assert answer.decision == Unusable(reason="the reply holds no text")
     assert answer.usage.input_tokens > 0
 
@@ -247,7 +247,7 @@ async def test_a_prompt_that_the_server_did_not_read_to_its_end_is_warned_of(cap
 
 async def _turn(served: ServedOpenAI, steps: int) -> Any:
     served.answer(TURN)
-    return (await served.model.decide(reflecting(steps))).usage
+    return (await served.model.prepare(reflecting(steps)).make()).usage
 
 
 @pytest.fixture

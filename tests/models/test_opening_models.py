@@ -82,7 +82,7 @@ async def test_the_key_given_goes_before_any_other(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("ANTHROPIC_API_KEY", "a third")
     async with serve() as claude:
         claude.answer(OPENING)
-        await claude.model.decide(framing())
+        await claude.model.prepare(framing()).make()
 
 
 @pytest.mark.parametrize("platform", ["bedrock", "vertex"])

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from agent_service.core.phases import Phase
 from agent_service.core.replacing import replace
 from agent_service.core.state import Asking, Limits, RunState, Spent
-from agent_service.models.prompts.prompt import Prompt, compose
-from agent_service.models.prompts.templates import rendered
+from agent_service.models.prompts.prompt import Prompt, compose, rendered
 from tests.kit.runs import NOON
 from tests.models.hostile import after_two_steps
 from tests.models.model_house import framing, question, reflecting

@@ -26,7 +26,7 @@ async def test_the_first_rule_that_fits_answers() -> None:
         {"phase": "reflect", "when": {"steps": 1, "status": "ok"}, "reflect": REFLECT},
         {"phase": "reflect", "unusable": "too late"},
     )
-    answer = await model.decide(reflecting())
+    answer = await model.prepare(reflecting()).make()
     assert answer.decision == Reflection(verdict=Verdict.CONTINUE, summary="seen")
     assert answer.model == "script:small"
     assert answer.usage.cost_usd == 0.0
@@ -38,7 +38,7 @@ async def test_a_plan_beside_a_framing_or_a_reflection_comes_along_in_a_fused_ru
         {"phase": "frame", "frame": FRAME, "plan": PLAN},
         {"phase": "reflect", "reflect": REFLECT, "plan": PLAN},
     )
-    fused, apart = await model.decide(asked), await model.decide(separate(asked))
+    fused, apart = await model.prepare(asked).make(), await model.prepare(separate(asked)).make()
     assert isinstance(fused.decision, Framing | Reflection)
     assert isinstance(fused.plan, Plan)
     assert apart.decision == fused.decision
@@ -46,39 +46,41 @@ async def test_a_plan_beside_a_framing_or_a_reflection_comes_along_in_a_fused_ru
 
 
 async def test_names_are_put_into_texts() -> None:
-    answer = await following({"phase": "plan", "plan": PLAN}).decide(planning())
+    answer = await following({"phase": "plan", "plan": PLAN}).prepare(planning()).make()
     assert isinstance(answer.decision, Plan)
     assert answer.decision.action.arguments == {"text": "Find the answer., step 0"}
 
 
 async def test_a_script_that_knows_nothing_of_compaction_keeps_every_fact() -> None:
     state = replace(reflecting().state, facts=("one", "two"))
-    answer = await following({"phase": "plan", "plan": PLAN}).decide(question(state, Phase.COMPACT))
+    answer = await following({"phase": "plan", "plan": PLAN}).prepare(question(state, Phase.COMPACT)).make()
     assert answer.decision == Digest(memory=("one", "two"))
 
 
 async def test_a_rule_may_say_what_a_compaction_leaves() -> None:
     model = following({"phase": "compact", "digest": ["this alone"]})
-    assert (await model.decide(question(reflecting().state, Phase.COMPACT))).decision == Digest(memory=("this alone",))
+    assert (await model.prepare(question(reflecting().state, Phase.COMPACT)).make()).decision == Digest(
+        memory=("this alone",)
+    )
 
 
 async def test_an_unusable_reply_and_a_fault_are_as_the_script_says() -> None:
     fault = {"remedy": "try_again", "error_class": "overloaded", "message": "later", "retry_after_s": 7}
     model = following({"phase": "frame", "unusable": "no JSON"}, {"phase": "plan", "fault": fault})
-    assert (await model.decide(framing())).decision == Unusable(reason="no JSON")
+    assert (await model.prepare(framing()).make()).decision == Unusable(reason="no JSON")
     with pytest.raises(ModelError) as caught:
-        await model.decide(planning())
+        await model.prepare(planning()).make()
     assert (caught.value.remedy, caught.value.error_class, caught.value.retry_after_s) == ("try_again", "overloaded", 7)
 
 
 async def test_a_script_that_ends_fails_the_run_and_says_what_is_missing() -> None:
     with pytest.raises(ModelError, match="script:small has no rule for reflect after 1 steps: add one") as caught:
-        await following({"phase": "plan", "plan": PLAN}).decide(reflecting())
+        await following({"phase": "plan", "plan": PLAN}).prepare(reflecting()).make()
     assert caught.value.remedy == "fail"
 
 
 def test_it_spends_nothing_so_nothing_is_set_aside() -> None:
-    assert following({"phase": "plan", "plan": PLAN}).estimate(planning()) is None
+    assert following({"phase": "plan", "plan": PLAN}).prepare(planning()).estimate is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.models.prompts.templates import version
+from agent_service.models.prompts.prompt import version
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = "agent_service/models/prompts/templates"
@@ -16,7 +16,7 @@ TEMPLATES = "agent_service/models/prompts/templates"
 
 def version_in(tree: Path) -> str:
     """What a process of its own says, which runs the program of `tree`."""
-    told = "from agent_service.models.prompts.templates import version; print(version())"
+    told = "from agent_service.models.prompts.prompt import version; print(version())"
     ran = subprocess.run([sys.executable, "-c", told], cwd=tree, capture_output=True, text=True, check=True, timeout=60)
     return ran.stdout.strip()
 

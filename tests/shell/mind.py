@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from agent_service.core.events import CallReserved, ModelUsage
 from agent_service.core.phases import Action, Framing, Met, Phase, Plan, Reflection, Verdict
 from agent_service.core.state import Reserve, RunState
-from agent_service.ports import Answer, Estimate, Question
+from agent_service.ports import Answer, Estimate, ModelCall, Question
 from tests.kit.fakes import MemoryStore
 from tests.shell.faults import Faults
 
@@ -35,13 +36,15 @@ class Mind:
         self._store = store
         self._steps = steps
 
-    def estimate(self, question: Question) -> Estimate | None:
-        del question
+    def prepare(self, question: Question) -> ModelCall:
+        return ModelCall(estimate=self._estimate(), make=partial(self._decide, question))
+
+    def _estimate(self) -> Estimate | None:
         if self.reserve is None:
             return None
         return Estimate(model="mind", reserve=self.reserve, prompt_hash="prompt", schema_hash="schema")
 
-    async def decide(self, question: Question) -> Answer:
+    async def _decide(self, question: Question) -> Answer:
         self.calls[question.state.run_id, question.call] += 1
         await self._look_for_its_reserve(question)
         self.asked.set()

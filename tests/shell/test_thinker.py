@@ -1,6 +1,7 @@
 """One model call, as the thinker makes it: free in one step, paid in two halves, and always told as an event."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from agent_service.core.phases import Decision, Plan, Unusable
 from agent_service.core.state import Brief, Reserve, RunState
 from agent_service.errors import ModelError
 from agent_service.pace import Pace
-from agent_service.ports import Answer, Estimate, Question
+from agent_service.ports import Answer, Estimate, ModelCall, Question
 from agent_service.thinker import Thinker
 from tests.core.cues import a_framing_run, a_planning_run, due, framing, plan, unavailable
 from tests.core.model_cues import reserves
@@ -38,11 +39,10 @@ class Sonnet:
         self.may_answer = asyncio.Event()
         self.may_answer.set()
 
-    def estimate(self, question: Question) -> Estimate | None:
-        del question
-        return self.estimated
+    def prepare(self, question: Question) -> ModelCall:
+        return ModelCall(estimate=self.estimated, make=partial(self._decide, question))
 
-    async def decide(self, question: Question) -> Answer:
+    async def _decide(self, question: Question) -> Answer:
         self.questions.append(question)
         await self.may_answer.wait()
         if self.error:

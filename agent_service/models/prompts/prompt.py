@@ -8,20 +8,29 @@
 
 Rules: no clock, counter or id before the tail. Rendered from durable state alone, so that a crash or another model
 changes nothing. Reframing is shown the facts, not the results they came from: a result must not word a new objective.
+
+The templates are files beside this one, versioned by a hash over all of them. Values are put in, never evaluated; a
+name that is missing is an error. What others wrote goes through `harmless`, so that it cannot close the tags around it.
 """
 
+import hashlib
+import json
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
+from importlib import resources
 from typing import Any
+
+import jinja2
 
 from agent_service.core import notes
 from agent_service.core.limits import cost_so_far
 from agent_service.core.phases import Phase
 from agent_service.core.state import Asking, RunState
 from agent_service.models.prompts.replies import Form, form_of, schema_hash, schema_of
-from agent_service.models.prompts.templates import rendered, version
 from agent_service.ports import Question
 
+FOLDER = "templates"
 SHORT = 0.8
 """The share of a budget from which on the model is told to come to an end."""
 
@@ -130,3 +139,41 @@ def _left(state: RunState, now: datetime) -> list[tuple[str, float]]:
         money = f"{max(0.0, limits.max_cost_usd - cost):.4f} of {limits.max_cost_usd:.4f} USD"
         left.append((money, cost / limits.max_cost_usd))
     return left
+
+
+@cache
+def version() -> str:
+    """SHA-256 over the names and texts of all templates, its first 16 digits."""
+    digest = hashlib.sha256()
+    for name, text in sorted(_texts().items()):
+        digest.update(f"{name}\0{text}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def rendered(name: str, **values: Any) -> str:
+    """Template `name` with `values`. Raises jinja2.UndefinedError for a value that it needs and does not get."""
+    return _environment().get_template(f"{name}.md").render(**values).strip()
+
+
+def canonical(value: Any) -> str:
+    """JSON that is the same for the same value, so that a provider's cache knows it again."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(", ", ": "))
+
+
+@cache
+def _texts() -> dict[str, str]:
+    folder = resources.files(__package__) / FOLDER
+    return {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.name.endswith(".md")}
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.DictLoader(_texts()),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # noqa: S701 # the text is for a model: `harmless` takes the tags out of what others wrote
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(harmless=notes.harmless, clipped=notes.clipped, canonical=canonical)
+    return environment

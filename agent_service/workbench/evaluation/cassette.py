@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,9 +18,8 @@ from pydantic_core import PydanticSerializationError
 
 from agent_service.core.phases import Phase, Unusable
 from agent_service.errors import Misconfigured, ModelError, Remedy
-from agent_service.models.prompts.prompt import compose
-from agent_service.models.prompts.templates import version
-from agent_service.ports import Answer, Estimate, Model, Question
+from agent_service.models.prompts.prompt import compose, version
+from agent_service.ports import Answer, Estimate, Model, ModelCall, Question
 
 HIDDEN = "***"
 SHORTEST_SECRET = 8
@@ -79,17 +79,16 @@ class Recorder:
         self._model = model
         self._lines: list[Recorded] = []
 
-    def estimate(self, question: Question) -> Estimate | None:
-        estimate, prompt = self._model.estimate(question), prompt_hash(question)
+    def prepare(self, question: Question) -> ModelCall:
+        call, prompt = self._model.prepare(question), prompt_hash(question)
         if not any(line.asks(question, prompt) for line in self._lines):
-            self._add(question, prompt, estimate)
-        return estimate
+            self._add(question, prompt, call.estimate)
+        return replace(call, make=partial(self._make, call, question, prompt))
 
-    async def decide(self, question: Question) -> Answer:
-        prompt, estimate = prompt_hash(question), self._model.estimate(question)
+    async def _make(self, call: ModelCall, question: Question, prompt: str) -> Answer:
         self._lines = [line for line in self._lines if line.was_made or not line.asks(question, prompt)]
         try:
-            answer = _recordable(await self._model.decide(question))
+            answer = _recordable(await call.make())
         except ModelError as error:
             fault = Fault(
                 remedy=error.remedy,
@@ -97,9 +96,9 @@ class Recorder:
                 message=str(error),
                 retry_after_s=error.retry_after_s,
             )
-            self._add(question, prompt, estimate, error=fault)
+            self._add(question, prompt, call.estimate, error=fault)
             raise
-        self._add(question, prompt, estimate, answer=answer)
+        self._add(question, prompt, call.estimate, answer=answer)
         return answer
 
     def save(self, file: Path, *, scenario: str, fused: bool, secrets: Collection[str]) -> None:
@@ -146,11 +145,13 @@ class Player:
     def fused(self) -> bool:
         return self._heading.fused
 
-    def estimate(self, question: Question) -> Estimate | None:
-        return self._found(question, self._lines).estimate
+    def prepare(self, question: Question) -> ModelCall:
+        prompt = prompt_hash(question)
+        estimate = self._found(question, prompt, self._lines).estimate
+        return ModelCall(estimate=estimate, make=partial(self._make, question, prompt))
 
-    async def decide(self, question: Question) -> Answer:
-        line = self._found(question, self._left)
+    async def _make(self, question: Question, prompt: str) -> Answer:
+        line = self._found(question, prompt, self._left)
         self._left.remove(line)
         if line.error:
             raise line.error.error()
@@ -158,8 +159,7 @@ class Player:
             raise AssertionError("only calls that were made are left to be answered")
         return line.answer
 
-    def _found(self, question: Question, lines: Iterable[Recorded]) -> Recorded:
-        prompt = prompt_hash(question)
+    def _found(self, question: Question, prompt: str, lines: Iterable[Recorded]) -> Recorded:
         found = next((line for line in lines if line.asks(question, prompt)), None)
         if found is None:
             raise NotRecorded(self._explained(question))

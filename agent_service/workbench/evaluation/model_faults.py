@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from agent_service.core.events import ModelUsage
 from agent_service.core.phases import Refusal, Unusable
 from agent_service.errors import ModelError
-from agent_service.ports import Answer, Estimate, Model, Question
+from agent_service.ports import Answer, Model, ModelCall, Question
 from agent_service.workbench.evaluation.played_clock import PlayedClock
 from agent_service.workbench.evaluation.scenario import ModelFault, Scenario
 
@@ -34,20 +35,21 @@ class Circumstances:
         self.broke: Exception | None = None
         """What the model raised that says nothing of what to do: the loop would make it an ending of the run."""
 
-    def estimate(self, question: Question) -> Estimate | None:
+    def prepare(self, question: Question) -> ModelCall:
         with self._noting():
-            estimate = self._model.estimate(question)
-        if estimate is None or not self._price_unknown:
-            return estimate
-        return replace(estimate, reserve=replace(estimate.reserve, cost_usd=None))
+            call = self._model.prepare(question)
+        estimate = call.estimate
+        if estimate and self._price_unknown:
+            estimate = replace(estimate, reserve=replace(estimate.reserve, cost_usd=None))
+        return ModelCall(estimate=estimate, make=partial(self._make, call, question))
 
-    async def decide(self, question: Question) -> Answer:
+    async def _make(self, call: ModelCall, question: Question) -> Answer:
         self._clock.advance(THINKING_S)
         fault = self._faults.get(question.call)
         answer = self._in_its_place(fault) if fault else None
         if answer is None:
             with self._noting():
-                answer = await self._model.decide(question)
+                answer = await call.make()
         if not self._price_unknown:
             return answer
         return replace(answer, usage=replace(answer.usage, cost_usd=None))

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
 
 from agent_service.errors import ModelError
 from agent_service.pace import Pace
-from agent_service.ports import Answer, Estimate, Model, Question
+from agent_service.ports import Answer, Model, ModelCall, Question
 
 WAITS_S = (2.0, 10.0, 30.0, 60.0, 60.0)
 LONGEST_WAIT_S = 300.0
@@ -19,13 +21,14 @@ class Patient:
         self._pace = pace
         self._sleep = sleep
 
-    def estimate(self, question: Question) -> Estimate | None:
-        return self._model.estimate(question)
+    def prepare(self, question: Question) -> ModelCall:
+        call = self._model.prepare(question)
+        return replace(call, make=partial(self._patiently, call))
 
-    async def decide(self, question: Question) -> Answer:
+    async def _patiently(self, call: ModelCall) -> Answer:
         for wait_s in (*WAITS_S, None):
             try:
-                return await self._paced(question)
+                return await self._paced(call)
             except ModelError as error:
                 if error.remedy != "try_again":
                     raise
@@ -36,12 +39,11 @@ class Patient:
             await self._sleep(longer_s)
         raise AssertionError("the last try returns or raises")
 
-    async def _paced(self, question: Question) -> Answer:
-        estimate = self._model.estimate(question)
-        admitted, used = (estimate.reserve.tokens if estimate else 0), 0
+    async def _paced(self, call: ModelCall) -> Answer:
+        admitted, used = (call.estimate.reserve.tokens if call.estimate else 0), 0
         await self._pace.admit(admitted)
         try:
-            answer = await self._model.decide(question)
+            answer = await call.make()
             used = answer.usage.input_tokens + answer.usage.output_tokens
         finally:
             self._pace.settle(admitted, used)

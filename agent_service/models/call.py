@@ -1,0 +1,211 @@
+"""A call to a model, by the same ladder for every provider: compose → estimate → ask → read → settle, or a ModelError.
+
+Rules: the prompt of a call is composed once, by `prepare`. One request per call and no retries inside the SDK: every
+try is journaled and put off durably above it. A provider's module knows its SDK and its answers, nothing of the ladder.
+Nothing is counted by a tokenizer: none fits all models, and a bound that is too high is given back when the call ends.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, Self
+
+import httpx2
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from agent_service.core.events import Provenance
+from agent_service.core.limits import cost_so_far
+from agent_service.core.phases import Decision, Plan, Refusal, Unusable
+from agent_service.core.state import Reserve, RunState
+from agent_service.errors import ModelError
+from agent_service.models.faults import by_status, cause_of, retry_after_s, without_answer
+from agent_service.models.prices import Prices, TokenCounts
+from agent_service.models.prompts.prompt import Prompt, compose
+from agent_service.models.prompts.replies import MOST_RAW, read
+from agent_service.models.settings import MOST_REPLY_TOKENS, ModelSettings
+from agent_service.ports import Answer, Estimate, ModelCall, Question
+
+BYTES_PER_TOKEN = 2
+"""Fewer than any text has that is not made for it, so that a reserve is not too small."""
+LEAST_REPLY = 3000
+"""Tokens with which a decision can still be thought about and written down."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a provider is asked. `reply_tokens`: the most of the reply, thinking included, as was set aside for it."""
+
+    question: Question
+    prompt: Prompt
+    reply_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What a provider replied. `cut`: because it reached the most tokens; `text` is without the thinking before it."""
+
+    id: str
+    model: str
+    text: str
+    stop_reason: str
+    counts: TokenCounts
+    refusal: Refusal | None = None
+    cut: bool = False
+    cache_miss: str = ""
+
+
+class Wire(BaseModel):
+    """A part of a provider's answer as far as it is looked at, and checked: the SDKs hand on whatever came."""
+
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+    @classmethod
+    def checked(cls, answer: object, what: str) -> Self:
+        """From the bytes of `what`, or from the SDK's object. Raises ValueError, naming what is missing or wrong."""
+        try:
+            return cls.model_validate_json(answer) if isinstance(answer, bytes) else cls.model_validate(answer)
+        except ValidationError as error:
+            wrong = {".".join(map(str, flaw["loc"])) or "all of it" for flaw in error.errors(include_input=False)}
+            raise ValueError(f"it is no complete {what}: {', '.join(sorted(wrong))}") from None
+
+
+class Api(Protocol):
+    """What a provider has of its own."""
+
+    sdk: Any
+    """The SDK's module. Both SDKs come from one generator and name their errors alike, but for the root of them."""
+    sdk_error: type[Exception]
+    """The root of the SDK's errors."""
+
+    async def send(self, request: Request) -> Reply:
+        """One request. Raises the SDK's errors, ModelError, and ValueError for an answer that is no reply."""
+
+    async def look_up(self, model: str) -> str:
+        """What is worth knowing of a model, such as its end; empty for nothing. Raises the SDK's errors."""
+
+    def kept_1h(self, state: RunState) -> bool:
+        """Whether the provider is asked to keep the prompt for an hour, which costs more."""
+
+    def told(self, error: Any) -> tuple[str | None, str]:
+        """The name that the provider gives the cause of an APIStatusError, and what it says of it."""
+
+
+class LanguageModel:
+    """The models of one provider, for all runs of the process. Fills the port Provider."""
+
+    def __init__(self, api: Api, settings: ModelSettings, prices: Prices) -> None:
+        self._api = api
+        self._settings = settings
+        self._prices = prices
+
+    def prepare(self, question: Question) -> ModelCall:
+        prompt = compose(question)
+        kept_1h = self._api.kept_1h(question.state)
+        estimate = estimated(question, prompt, self._settings, self._prices, kept_1h=kept_1h)
+        request = Request(question=question, prompt=prompt, reply_tokens=estimate.reserve.reply_tokens)
+        return ModelCall(estimate=estimate, make=partial(self._answer, request))
+
+    async def check(self) -> tuple[str, ...]:
+        """Look up each model of the settings."""
+        try:
+            found = [await self._api.look_up(name) for name in self._settings.names()]
+        except (self._api.sdk.APIStatusError, self._api.sdk.APIConnectionError) as error:
+            raise self._fault(error) from error
+        return tuple(filter(None, found))
+
+    async def _answer(self, request: Request) -> Answer:
+        reply = await self._ask(request)
+        decision, plan = _decision(reply, request)
+        provenance = Provenance(
+            prompt_hash=request.prompt.template_hash,
+            schema_hash=request.prompt.schema_hash,
+            reply_id=reply.id,
+            stop_reason=reply.stop_reason,
+            cache_miss=reply.cache_miss,
+        )
+        usage = self._prices.usage(reply.model, reply.counts)
+        return Answer(decision=decision, plan=plan, usage=usage, model=reply.model, provenance=provenance)
+
+    async def _ask(self, request: Request) -> Reply:
+        known = (self._api.sdk_error, httpx2.HTTPError, ValueError, RecursionError)
+        try:
+            async with asyncio.timeout(self._settings.timeout_s):
+                return await self._api.send(request)
+        except TimeoutError as error:
+            why = f"no answer within {self._settings.timeout_s:g} s"
+            raise without_answer("model_timeout", why) from error
+        except known as error:
+            raise self._fault(error) from error
+
+    def _fault(self, error: Exception) -> ModelError:
+        """What an error of the SDK, or an answer that cannot be read, leads to."""
+        sdk = self._api.sdk
+        if isinstance(error, sdk.APITimeoutError):
+            return without_answer("model_timeout", f"no answer in time: {cause_of(error)}")
+        if isinstance(error, sdk.APIStatusError):
+            return self._refused(error)
+        if isinstance(error, sdk.APIConnectionError):
+            return without_answer("model_unreachable", f"no connection: {cause_of(error)}")
+        return without_answer("model_bad_answer", f"the answer cannot be read: {error}")
+
+    def _refused(self, error: Any) -> ModelError:
+        """The body may be anything, as a proxy may have written it, and may repeat the key that it does not know."""
+        (code, message), key = self._api.told(error), self._settings.api_key
+        return by_status(
+            error.status_code,
+            code=code,
+            message=message.replace(key.get_secret_value(), "***") if key else message,
+            retry_after_s=retry_after_s(error.response.headers.get("retry-after")),
+            request_id=error.request_id,
+        )
+
+
+def estimated(
+    question: Question, prompt: Prompt, settings: ModelSettings, prices: Prices, *, kept_1h: bool = False
+) -> Estimate:
+    """What a call is made with, and its bounds in tokens and USD: all of its prompt, and the longest reply."""
+    model = str(settings.of(question.phase).model)
+    tokens = (prompt.size() + len(json.dumps(prompt.schema))) // BYTES_PER_TOKEN
+
+    def cost_usd(reply: int) -> float | None:
+        return prices.most_usd(model, prompt=tokens, reply=reply, kept_1h=kept_1h)
+
+    reply = _affordable(question.state, tokens, _usual(settings, question), cost_usd)
+    return Estimate(
+        model=model,
+        reserve=Reserve(tokens=tokens + reply, cost_usd=cost_usd(reply), reply_tokens=reply),
+        prompt_hash=prompt.template_hash,
+        schema_hash=prompt.schema_hash,
+    )
+
+
+def _usual(settings: ModelSettings, question: Question) -> int:
+    """As configured; twice as many where the last reply was cut."""
+    most = settings.of(question.phase).max_tokens or settings.max_tokens
+    asking = question.state.asking
+    return min(2 * most, MOST_REPLY_TOKENS) if asking and asking.longer else most
+
+
+def _affordable(state: RunState, prompt: int, usual: int, cost_usd: Callable[[int], float | None]) -> int:
+    """A shorter reply where the budget is nearly spent, so that what is left of it can still be used."""
+    limits, spent = state.brief.limits, state.spent
+    rooms = [usual]
+    if limits.max_tokens is not None:
+        rooms.append(limits.max_tokens - spent.tokens - spent.lost_tokens - prompt)
+    paid, least, most = cost_so_far(spent), cost_usd(0), cost_usd(usual)
+    if limits.max_cost_usd is not None and paid is not None and least is not None and most is not None and most > least:
+        rooms.append(int(usual * (limits.max_cost_usd - paid - least) / (most - least)))
+    return max(min(rooms), min(usual, LEAST_REPLY))
+
+
+def _decision(reply: Reply, request: Request) -> tuple[Decision, Plan | Unusable | None]:
+    if reply.refusal:
+        return reply.refusal, None
+    if reply.cut:
+        reason = f"the reply was cut at {request.reply_tokens} tokens, thinking included"
+        return Unusable(reason=reason, raw=reply.text[:MOST_RAW], cut=True), None
+    if not reply.text:
+        return Unusable(reason="the reply holds no text"), None
+    return read(request.prompt.form, request.question.phase, reply.text)

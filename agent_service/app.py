@@ -43,6 +43,7 @@ from agent_service.telling.folder.projector import Projector
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.run_files import RunFiles
 from agent_service.thinker import Thinker
+from agent_service.trail_process import TrailProcess
 from agent_service.turn import Turns
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.nats.lease import Lease
@@ -59,8 +60,6 @@ OF_THE_BUS = {
     "ids_taken_by_others": "Message ids of ours that somebody else's message had",
     "messages_rejected": "Messages that became dead letters",
 }
-LIVE_TRAIL_S = 2.0
-"""How old the paper trail of a run that goes on may be."""
 
 log = logging.getLogger(__name__)
 
@@ -77,12 +76,14 @@ class Agent:
     intake: NatsIntake
     missed: Missed
     projector: Projector
+    trails: TrailProcess
     bus: NatsBus
     starter: Starter
     counts: Counts
     runs: Runs
     skills: NatsSkills
     thinker: Thinker
+    workspace: Workspace
     files: RunFiles
     clock: SystemClock
 
@@ -103,6 +104,7 @@ async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
             except* _Stopped:
                 log.info("stopping")
             await agent.projector.flush()
+            agent.trails.close()
 
 
 def build(settings: AgentSettings, ground: Foundations, model: Model, background: Background) -> Agent:
@@ -111,11 +113,12 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
     clock, feed, bus = SystemClock(), Feed(), NatsBus(link)
     outbox = Outbox(bus, clock)
     workspace, artifacts = Workspace(settings.workspaces), NatsArtifacts(link)
-    projector = Projector(store, workspace, artifacts, live_s=LIVE_TRAIL_S, on_damage=store.quarantine)
+    trails = TrailProcess(settings.store, settings.workspaces)
+    projector = Projector(trails, workspace, artifacts, on_damage=store.quarantine)
 
     def committed(commit: Commit) -> None:
         feed.tell(commit.state.run_id)
-        projector.committed(commit)
+        projector.moved(commit.state.run_id, ended=commit.state.final)
 
     rates = settings.model
     pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
@@ -135,6 +138,7 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
         intake=NatsIntake(link, intake, background, slots=settings.turns),
         missed=Missed(link, intake, settings.store, slots=settings.turns),
         projector=projector,
+        trails=trails,
         bus=bus,
         starter=starter,
         counts=counts,
@@ -152,6 +156,7 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
         ),
         skills=skills,
         thinker=thinker,
+        workspace=workspace,
         files=RunFiles(workspace, store, artifacts),
         clock=clock,
     )
@@ -210,7 +215,8 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
             async with asyncio.timeout(HEAD_START_S):
                 await agent.bus.spoken.wait()
     await _let_callers_in(agent, group, listener)
-    agent.projector.catch_up(await agent.store.unsettled(agent.clock.now() - FORGETTABLE))
+    behind_since = agent.workspace.caught_up_at() or agent.clock.now()
+    agent.projector.catch_up(await agent.store.unsettled(behind_since - FORGETTABLE))
     inform = keep_informed(agent.link, INFORMED, lambda: _inform_bus(agent, next(moments)))
     for work in (agent.projector.run(), inform):
         group.create_task(work)

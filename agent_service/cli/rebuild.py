@@ -14,7 +14,7 @@ from agent_service.cli.configuration import told
 from agent_service.cli.exits import Exit
 from agent_service.cli.records import Records, Sources, artifacts_of, bus_when_needed, records
 from agent_service.journal import flaw_in_chain
-from agent_service.telling.folder.projector import Projector
+from agent_service.telling.folder.writer import rewrite
 from agent_service.telling.outputs import NamedArtifact
 
 
@@ -46,7 +46,7 @@ async def rebuild(run_id: str, config: Path | None) -> Rebuilt:
     async with records(config) as kept, bus_when_needed(kept.settings) as bus:
         named = await _named(kept, run_id)
         before = await _files(kept, run_id)
-        await Projector(kept.store, kept.workspace, Sources(kept.workspace, bus, named)).rebuild(run_id)
+        await rewrite(run_id, kept.store, kept.workspace, Sources(kept.workspace, bus, named))
         after = await _files(kept, run_id)
     return Rebuilt(
         run_id=run_id,

@@ -22,7 +22,7 @@ from agent_service.settings import AgentSettings
 from agent_service.store.sql.database import open_for_reading
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.disk import TooLarge, Unsafe
-from agent_service.telling.folder.places import IllegalName, checked
+from agent_service.telling.folder.staging import IllegalName, checked
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.moments import retell
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts

@@ -14,11 +14,11 @@ from typing import Literal
 
 from agent_service.journal import RULES, Entry, digest_of, encode_effects, flaw_in_chain, rehearse
 from agent_service.telling.folder.disk import TooLarge, Unsafe
-from agent_service.telling.folder.trail import pages_of
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.moments import Moment, retell
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
-from agent_service.telling.trace import TRACE, broken_line
+from agent_service.telling.pages.trace import TRACE, broken_line
+from agent_service.telling.pages.trail import pages_of
 
 JOURNAL = "journal"
 

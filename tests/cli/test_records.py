@@ -18,8 +18,8 @@ from agent_service.cli.verify import verify
 from agent_service.errors import Misconfigured
 from agent_service.journal import Commit
 from agent_service.store.sqlite import SqliteStore
-from agent_service.telling.folder.projector import Projector
 from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.folder.writer import rewrite
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
@@ -55,7 +55,7 @@ async def recorded(folder: Path, story: Script, shelf: dict[str, bytes]) -> Path
     commits = commits_of(story)
     async with SqliteStore.open(folder / "agent") as store:
         await stored(store, commits)
-        await Projector(store, Workspace(folder / "workspaces"), Shelf(shelf)).rebuild(commits[0].entry.run_id)
+        await rewrite(commits[0].entry.run_id, store, Workspace(folder / "workspaces"), Shelf(shelf))
     config = folder / "agentic.yaml"
     agent = {"store": str(folder / "agent"), "workspaces": str(folder / "workspaces")}
     config.write_text(json.dumps({"nats": {"urls": ["nats://127.0.0.1:1"]}, "agent": agent}))

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from agent_service.telling.folder.trail import trail
 from agent_service.telling.moments import Moment, retell
+from agent_service.telling.pages.trail import trail
 from agent_service.telling.rulings import Ruling, rulings
 from agent_service.telling.views import entry_views
 from tests.core.script import Script

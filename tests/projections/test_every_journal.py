@@ -3,9 +3,9 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent_service.telling.folder.trail import pages_of, trail
 from agent_service.telling.moments import recall, retell
-from agent_service.telling.trace import broken_line
+from agent_service.telling.pages.trace import broken_line
+from agent_service.telling.pages.trail import pages_of, trail
 from agent_service.telling.views import entry_views, run_view
 from tests.core.script import Script
 from tests.core.stories import STORIES

@@ -14,8 +14,8 @@ from markdown_it import MarkdownIt
 
 from agent_service.core.events import CancelRequested, RunStarted, SignalReceived
 from agent_service.core.phases import Action, Framing, Met, Plan, Reflection, Unusable, Verdict
-from agent_service.telling.folder.trail import FILES, trail
 from agent_service.telling.pages.markdown import inline
+from agent_service.telling.pages.trail import FILES, trail
 from agent_service.telling.plain import clipped, json_visible, one_line, visible
 from agent_service.telling.views import entry_views
 from schemas.catalog import ToolCommand, ToolOffer

@@ -7,10 +7,10 @@ import pytest
 
 from agent_service.core.events import CallReserved, Provenance
 from agent_service.core.phases import Digest, Phase, Refusal, Unusable, Verdict
-from agent_service.telling.folder.trail import pages_of, trail
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.moments import recall
-from agent_service.telling.trace import broken_line
+from agent_service.telling.pages.trace import broken_line
+from agent_service.telling.pages.trail import pages_of, trail
 from agent_service.telling.verify import verify
 from agent_service.telling.views import run_view
 from tests.core.cues import (

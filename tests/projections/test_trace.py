@@ -4,8 +4,8 @@ import hashlib
 import json
 from typing import Any
 
-from agent_service.telling.folder.trail import trail
-from agent_service.telling.trace import broken_line
+from agent_service.telling.pages.trace import broken_line
+from agent_service.telling.pages.trail import trail
 from tests.core.cues import (
     a_reflecting_run,
     a_retrying_run,

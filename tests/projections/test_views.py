@@ -6,8 +6,8 @@ import pytest
 
 from agent_service.core.state import Status
 from agent_service.ports import RunLine
-from agent_service.telling.folder.trail import trail
 from agent_service.telling.moments import retell, tell
+from agent_service.telling.pages.trail import trail
 from agent_service.telling.sayings import say
 from agent_service.telling.views import entry_view, entry_views, line_view, run_view
 from agent_service.trace import trace_id

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.telling.folder.disk import TooLarge, Unsafe
-from agent_service.telling.folder.places import IllegalName
+from agent_service.telling.folder.staging import IllegalName
 from agent_service.telling.folder.workspace import MAX_BYTES, MAX_LISTED, Workspace
 from tests.projections.folders import OTHER, RUN, names
 
@@ -148,7 +148,7 @@ def test_two_writers_at_once_leave_whole_files(root: Path) -> None:
 CRASH = """
 import os, signal, sys
 from pathlib import Path
-from agent_service.telling.folder.places import IllegalName
+from agent_service.telling.folder.staging import IllegalName
 from agent_service.telling.folder.workspace import Workspace
 
 def trails():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.telling.folder.disk import Unsafe
-from agent_service.telling.folder.places import IllegalName, checked
+from agent_service.telling.folder.staging import IllegalName, checked
 from agent_service.telling.folder.workspace import Workspace
 from tests.projections.folders import OTHER, RUN, SECRET, names
 

@@ -1,80 +1,80 @@
 """Keeps the workspace in step with the journal: after each commit a run is marked, and written with others in a batch.
 
-Ended runs are written soon, runs that go on at most once per second each. The marks are in memory only: after a start,
-`catch_up` with the runs that may have moved since they were written. What fails (full disk) is tried again later.
+Ended runs are written soon, runs that go on every few seconds. The marks are in memory only: at the next start those
+runs are caught up with that may have moved since the workspace was known to have all. What fails (full disk) is tried
+again later. Here is only the book-keeping: pages are rendered and written by another process (`Writer`).
 """
 
 import asyncio
+import heapq
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
 
 from agent_service.errors import Damaged
-from agent_service.journal import Commit
-from agent_service.ports import Archive, Artifacts
+from agent_service.ports import Artifacts
+from agent_service.telling.folder.copies import fetched
 from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.folder.writer import Failures, TrailWriter
-from agent_service.telling.marks import Marks
-from agent_service.telling.recollection import Recollection
+from agent_service.telling.folder.writer import Outcome
 
-MAX_BATCH = 32
-RESTS_PER_WORK = 3
-MAX_REMEMBERED = 16 << 20
-"""Bytes of entries kept in memory, so that live runs need not be read again."""
+MAX_BATCH = 64
+FIRST_RETRY_S = 1.0
+MAX_RETRY_S = 60.0
 
 log = logging.getLogger(__name__)
-
 
 OnDamage = Callable[[Damaged], None]
 """Told of a run whose journal cannot be read."""
 
 
+class Writer(Protocol):
+    """Writes the pages of runs as their journals have them now."""
+
+    async def write(self, run_ids: Collection[str]) -> Mapping[str, Outcome]:
+        """What became of each run."""
+
+
 class Projector:
-    """The writer of all trails of a process. `live_s` and `soon_s`: how long marks of live and ended runs wait."""
+    """Says what is to be written when: live runs after `live_s` seconds, ended ones after `soon_s`."""
 
     def __init__(
         self,
-        archive: Archive,
+        writer: Writer,
         workspace: Workspace,
         artifacts: Artifacts,
         *,
-        live_s: float = 1.0,
-        soon_s: float = 0.05,
+        live_s: float = 3.0,
+        soon_s: float = 0.2,
         on_damage: OnDamage = lambda _: None,
     ) -> None:
-        self._on_damage = on_damage
+        self._writer = writer
+        self._workspace = workspace
+        self._artifacts = artifacts
         self._live_s = live_s
         self._soon_s = soon_s
+        self._on_damage = on_damage
         self._marks = Marks()
-        self._recollection = Recollection(MAX_REMEMBERED)
-        self._writer = TrailWriter(archive, workspace, artifacts, recollection=self._recollection)
         self._turn = asyncio.Lock()
 
-    def committed(self, commit: Commit) -> None:
-        """A run has a new entry. What is told here, from its first entry on, is neither read nor decided again."""
-        self._recollection.add(commit)
-        self._marks.mark(commit.entry.run_id, self._soon_s if commit.state.final else self._live_s)
-
-    def touched(self, run_id: str, ended: bool) -> None:
-        """A run has new entries, which stand in the archive."""
-        self._recollection.forget(run_id)
+    def moved(self, run_id: str, *, ended: bool) -> None:
+        """A run has a new entry."""
         self._marks.mark(run_id, self._soon_s if ended else self._live_s)
 
     def catch_up(self, run_ids: Iterable[str]) -> None:
         """Runs that may have entries which were never written."""
         for run_id in run_ids:
-            self.touched(run_id, ended=True)
+            self.moved(run_id, ended=True)
 
     async def run(self) -> None:
-        """Write what is due, until cancelled. Runs come first: at most a quarter of the time goes into writing."""
+        """Write what is due, until cancelled."""
         while True:
             await self._marks.wait()
             await asyncio.sleep(self._soon_s)
-            while due := self._marks.take(MAX_BATCH):
-                began = time.monotonic()
-                async with self._turn:
+            async with self._turn:
+                while due := self._marks.take(MAX_BATCH):
                     await self._write(due)
-                await asyncio.sleep((time.monotonic() - began) * RESTS_PER_WORK)
+                await self._note_caught_up()
 
     async def flush(self) -> None:
         """Write all that is marked now, once. What fails stays marked."""
@@ -83,35 +83,98 @@ class Projector:
             while left:
                 batch, left = left[:MAX_BATCH], left[MAX_BATCH:]
                 await self._write(batch, left)
-
-    async def rebuild(self, run_id: str) -> None:
-        """Delete the run's folder and write it from the journal; a run without entries has none.
-
-        Raises IllegalName, OSError, ValueError for a journal that cannot be told, and what the ports raise.
-        """
-        async with self._turn:
-            await self._writer.rebuild(run_id)
+            await self._note_caught_up()
 
     async def _write(self, run_ids: Collection[str], not_yet: Collection[str] = ()) -> None:
         """Write these runs. Should it be cancelled, they and those `not_yet` begun are marked again."""
         try:
-            failed = await self._writer.write(run_ids)
+            outcomes = await self._writer.write(run_ids)
+            failed = {run_id: why for run_id in run_ids if (why := await self._completed(run_id, outcomes[run_id]))}
         except asyncio.CancelledError:
             for run_id in (*run_ids, *not_yet):
                 self._marks.mark(run_id, 0.0)
             raise
-        self._settle(run_ids, failed)
-
-    def _settle(self, run_ids: Collection[str], failed: Failures) -> None:
-        """Mark again what failed, but not what fails every time: an illegal name, an entry of a newer version."""
-        again = [run_id for run_id, error in failed.items() if not isinstance(error, ValueError)]
-        self._marks.settled([run_id for run_id in run_ids if run_id not in again])
-        for run_id in failed.keys() - set(again):
-            error = failed[run_id]
-            if isinstance(error, Damaged):
-                self._on_damage(error)
-            log.error("workspace not written, given up", extra={"run_id": run_id, "why": repr(failed[run_id])})
-        if again:
-            within_s = self._marks.failed(again)
-            facts = {"run_id": again[0], "runs": len(again), "within_s": within_s, "why": repr(failed[again[0]])}
+        self._marks.settled([run_id for run_id in run_ids if run_id not in failed])
+        if failed:
+            within_s = self._marks.failed(failed)
+            run_id, why = next(iter(failed.items()))
+            facts = {"run_id": run_id, "runs": len(failed), "within_s": within_s, "why": why}
             log.error("workspace not written, tried again", extra=facts)
+
+    async def _completed(self, run_id: str, outcome: Outcome) -> str:
+        """Copy what artifacts are missing; return why the run has to be written again, or nothing."""
+        if outcome.lasting:
+            if outcome.damaged:
+                self._on_damage(Damaged(run_id, outcome.damaged))
+            log.error("workspace not written, given up", extra={"run_id": run_id, "why": outcome.why})
+            return ""
+        if not outcome.missing:
+            return outcome.why
+        try:
+            copies = await fetched(self._artifacts, run_id, outcome.missing)
+            failed = await asyncio.to_thread(self._workspace.write, [(run_id, copies)] if copies else [])
+        except Exception as error:  # noqa: BLE001 - to show runs must never stop them
+            return repr(error)
+        return repr(failed[run_id]) if failed else ""
+
+    async def _note_caught_up(self) -> None:
+        if self._marks.failures == 0:
+            await asyncio.to_thread(self._workspace.note_caught_up)
+
+
+class Marks:
+    """Run ids with the instants at which they fall due; of two marks of one run, the earlier counts.
+
+    Failed runs wait longer each time. Instants are of the monotonic clock, in seconds.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[str, float] = {}
+        self._failures: dict[str, int] = {}
+        self._any = asyncio.Event()
+
+    @property
+    def failures(self) -> int:
+        """How many runs wait for another try."""
+        return len(self._failures)
+
+    def mark(self, run_id: str, delay_s: float) -> None:
+        due = time.monotonic() + delay_s
+        self._due[run_id] = min(due, self._due.get(run_id, due))
+        self._any.set()
+
+    async def wait(self) -> None:
+        """Wait until a run is marked, due or not."""
+        await self._any.wait()
+
+    def take(self, limit: int) -> list[str]:
+        """Up to `limit` runs that are due, longest due first. They are marked no longer."""
+        now = time.monotonic()
+        due = heapq.nsmallest(limit, ((at, run_id) for run_id, at in self._due.items() if at <= now))
+        return self._taken([run_id for _, run_id in due])
+
+    def take_all(self) -> list[str]:
+        """Every marked run, due or not, in the order in which they fall due."""
+        return self._taken(sorted(self._due, key=self._due.__getitem__))
+
+    def failed(self, run_ids: Collection[str]) -> float:
+        """Mark them for another try; return the longest wait, in seconds."""
+        longest = 0.0
+        for run_id in run_ids:
+            failures = self._failures[run_id] = self._failures.get(run_id, 0) + 1
+            delay_s = min(MAX_RETRY_S, FIRST_RETRY_S * 2.0 ** min(failures - 1, 10))
+            self.mark(run_id, delay_s)
+            longest = max(longest, delay_s)
+        return longest
+
+    def settled(self, run_ids: Collection[str]) -> None:
+        """They were written, or given up: past failures count no more."""
+        for run_id in run_ids:
+            self._failures.pop(run_id, None)
+
+    def _taken(self, run_ids: list[str]) -> list[str]:
+        for run_id in run_ids:
+            del self._due[run_id]
+        if not self._due:
+            self._any.clear()
+        return run_ids

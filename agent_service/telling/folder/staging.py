@@ -1,10 +1,12 @@
 """One batch of files on its way into the workspace: written aside, brought to disk, renamed; two syncs in all.
 
-A crash leaves every file with its old content or its new one, and scraps in the staging folder that the next batch
-sweeps away. Descriptors of the runs' folders stay open until the batch is published or given up.
+Nothing that is not named like a file of a run ever reaches the disk. A crash leaves every file with its old content or
+its new one, and scraps in the staging folder that the next batch sweeps away. Descriptors of the runs' folders stay
+open until the batch is published or given up.
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,10 +23,36 @@ from agent_service.telling.folder.disk import (
     sync_file_system,
     write_new,
 )
-from agent_service.telling.folder.places import checked, place_of
+from agent_service.telling.outputs import is_artifact_path
+from agent_service.telling.pages.trail import FILES
+
+STAGING = ".staging"
+ARTIFACTS = "artifacts"
 
 Files = Mapping[str, bytes]
 """Contents by path below the run's folder."""
+
+_RUN_ID = re.compile(r"run_[0-9A-HJKMNP-TV-Z]{26}")
+
+
+class IllegalName(ValueError):
+    """No run and no file of a run may be called so; nothing was touched."""
+
+
+def checked(run_id: str) -> str:
+    """The run's folder below the root. Raises IllegalName for what is not `run_` and a ULID."""
+    if not _RUN_ID.fullmatch(run_id):
+        raise IllegalName(f"{run_id[:80]!r} is no run id of ours ({_RUN_ID.pattern}): it has no folder")
+    return run_id
+
+
+def place_of(path: str) -> tuple[str, str]:
+    """Folder (empty for the run's own) and name of a run's file. Raises IllegalName for any other path."""
+    if path in FILES:
+        return "", path
+    if is_artifact_path(path):
+        return ARTIFACTS, path.removeprefix(f"{ARTIFACTS}/")
+    raise IllegalName(f"{path[:120]!r} is no file of a run: it has {', '.join(FILES)} and {ARTIFACTS}/<name>")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The workspace: a folder of files for people per run, `<root>/<run_id>/…`, six pages and `artifacts/`.
 
 Names are matched before they touch the disk, and no link is followed inside a run's folder. Writers take turns by a
-lock, so that a second process may rebuild while this one runs. Nothing here is async: call it from a thread.
+lock. Nothing here is async.
 """
 
 import fcntl
@@ -10,15 +10,16 @@ import heapq
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from agent_service.telling.folder.disk import Unsafe, content, folder, plain_file, sync_file_system
-from agent_service.telling.folder.places import ARTIFACTS, STAGING, IllegalName, checked, place_of
-from agent_service.telling.folder.staging import Batch, Files
+from agent_service.telling.folder.staging import ARTIFACTS, STAGING, Batch, Files, IllegalName, checked, place_of
 from agent_service.telling.plain import one_line
 
+CAUGHT_UP = ".caught-up"
 MAX_BYTES = 64 << 20
 """What is read of one file, or hashed for a list."""
 MAX_LISTED = 1_000
@@ -47,13 +48,22 @@ class Workspace:
     def __init__(self, root: Path) -> None:
         self._root = root
 
+    @contextmanager
+    def batch(self) -> Iterator[Batch]:
+        """Files to be staged and published, while no other writer does the same.
+
+        What a writer reads of a journal while it has this is at least as new as all that is in the workspace.
+        """
+        with self._writing() as (root, staging), Batch(root, staging) as batch:
+            yield batch
+
     def write(self, trails: Iterable[tuple[str, Files]]) -> dict[str, Exception]:
         """Write the runs; return those that failed, by id. What could not be written whole keeps its old content.
 
         Files whose content is there already are left alone. Raises OSError when the disk failed as a whole.
         """
         failed: dict[str, Exception] = {}
-        with self._writing() as (root, staging), Batch(root, staging) as batch:
+        with self.batch() as batch:
             for run_id, files in trails:
                 try:
                     batch.stage(run_id, files)
@@ -94,6 +104,19 @@ class Workspace:
             except FileNotFoundError:
                 return
             sync_file_system(root)
+
+    def note_caught_up(self) -> None:
+        """Note that no run which ended before now waits to be written: as the time of an empty file, which takes no
+        room on a full disk. Where it cannot be noted, more is written again after the next start."""
+        with suppress(OSError):
+            (self._root / CAUGHT_UP).touch()
+
+    def caught_up_at(self) -> datetime | None:
+        """When that was noted last; None if it never was."""
+        try:
+            return datetime.fromtimestamp((self._root / CAUGHT_UP).stat().st_mtime, UTC)
+        except OSError:
+            return None
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[int, int]]:

@@ -11,8 +11,8 @@ from agent_service.core.limits import LimitRefused
 from agent_service.errors import Misconfigured
 from agent_service.intake import Unreadable
 from agent_service.store.sqlite import SqliteStore
-from agent_service.telling.folder.projector import Projector
 from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.folder.writer import rewrite
 from agent_service.workbench.evaluation.cassette import NotRecorded, Recorder
 from agent_service.workbench.evaluation.observed import Observed
 from agent_service.workbench.evaluation.result import Result, judged
@@ -67,8 +67,7 @@ async def _played(trial: Trial, mind: Mind, options: Options) -> Observed:
             world = World(trial.scenario, store, recorder or mind.model, name=trial.name, fused=mind.fused)
             seen = await world.observed(await _trouble(world))
             if options.trail and seen.state:
-                trail = Projector(store, Workspace(options.trail), world.gateway.artifacts)
-                await trail.rebuild(seen.state.run_id)
+                await rewrite(seen.state.run_id, store, Workspace(options.trail), world.gateway.artifacts)
     if recorder and options.record and not seen.broken:
         file = cassette_file(options.record, trial.name)
         recorder.save(file, scenario=trial.scenario.name, fused=mind.fused, secrets=options.secrets)

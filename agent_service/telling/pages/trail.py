@@ -12,7 +12,7 @@ from agent_service.telling.pages.decisions import decisions_page
 from agent_service.telling.pages.memory import memory_page
 from agent_service.telling.pages.plan import plan_page
 from agent_service.telling.pages.skills import skills_page
-from agent_service.telling.trace import TRACE, trace
+from agent_service.telling.pages.trace import TRACE, trace
 
 _PAGES: Mapping[str, Callable[[Sequence[Moment]], str]] = {
     "context.md": context_page,

@@ -1,0 +1,91 @@
+"""The process that writes the paper trail: it reads the database and writes the workspace, and knows nothing else.
+
+Rendering takes half as long as all that the agent does for a step; in a process of its own it takes nothing from the
+thread that carries the turns. Requests and answers are lines of JSON on its standard input and output. It ends when its
+input ends, so also when the agent is killed: what it was asked for is then caught up with at the next start.
+"""
+
+import asyncio
+import json
+import logging
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import IO, cast
+
+from pydantic import TypeAdapter
+
+from agent_service.store.sql.database import open_for_reading
+from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.folder.writer import Outcome, TrailWriter
+
+_ANSWER = TypeAdapter(dict[str, Outcome])
+
+log = logging.getLogger(__name__)
+
+
+class TrailProcess:
+    """Fills the port Writer. The process is started when it is first needed, and again when it has died."""
+
+    def __init__(self, store: Path, workspaces: Path) -> None:
+        self._command = (sys.executable, "-m", __name__, str(store), str(workspaces))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._turn = threading.Lock()
+
+    async def write(self, run_ids: Collection[str]) -> Mapping[str, Outcome]:
+        return await asyncio.to_thread(self._write, tuple(run_ids))
+
+    def close(self) -> None:
+        """End the process, once it has answered."""
+        with self._turn:
+            self._end()
+
+    def _write(self, run_ids: tuple[str, ...]) -> dict[str, Outcome]:
+        """One request at a time: whoever was cancelled while it waited leaves an answer that has to be read first."""
+        try:
+            with self._turn:
+                return self._asked(run_ids)
+        except (OSError, ValueError) as error:
+            if len(run_ids) == 1:
+                return {run_ids[0]: Outcome(why=f"the process that writes it died: {error!r}")}
+        log.warning("the process that writes the paper trail died: one run at a time", extra={"runs": len(run_ids)})
+        return {run_id: outcome for one in run_ids for run_id, outcome in self._write((one,)).items()}
+
+    def _asked(self, run_ids: tuple[str, ...]) -> dict[str, Outcome]:
+        if self._process is None:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            )
+        asked, answered = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
+        try:
+            asked.write(json.dumps(run_ids).encode() + b"\n")
+            asked.flush()
+            return _ANSWER.validate_json(answered.readline())
+        except (OSError, ValueError):
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.communicate()
+
+
+async def answer(store: Path, workspaces: Path) -> None:
+    """Write what is asked for on standard input, until it ends."""
+    async with open_for_reading(store) as database:
+        writer = TrailWriter(SqliteStore(database), Workspace(workspaces))
+        for request in sys.stdin.buffer:
+            answered = await writer.write(json.loads(request))
+            sys.stdout.buffer.write(_ANSWER.dump_json(answered) + b"\n")
+            sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):  # meant for the agent, which ends its input once all is written
+        signal.signal(number, signal.SIG_IGN)
+    asyncio.run(answer(*map(Path, sys.argv[1:])))

@@ -1,0 +1,124 @@
+"""The process that writes the paper trail: over a database that the agent has open, and whatever becomes of either."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import IO, cast
+
+import pytest
+
+from agent_service.ports import Wake
+from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.folder.projector import Projector
+from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.verify import verify
+from agent_service.trail_process import TrailProcess
+from tests.core.cues import RUN_ID
+from tests.core.script import Script
+from tests.kit.waiting import until
+from tests.projections.fakes import Shelf
+from tests.projections.journals import CRITIQUE, PAGE, commits_of, entries_of, five_steps, worked_example
+
+OTHER = "run_01JD7Z0000000000000000000B"
+MISSING = ("artifacts/fetch-01.html", "artifacts/critique.md")
+
+
+async def stored(store: SqliteStore, script: Script, name: str) -> None:
+    first, *others = commits_of(script)
+    await store.accept(Wake(wake_id=name, digest=""), first)
+    for commit in others:
+        await store.commit(commit)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    async with SqliteStore.open(tmp_path / "store") as opened:
+        await stored(opened, worked_example(), "a")
+        await stored(opened, five_steps(OTHER), "b")
+        yield opened
+
+
+def pid_of(trails: TrailProcess) -> int:
+    assert trails._process
+    return trails._process.pid
+
+
+async def test_a_projector_writes_by_it_what_the_journal_says(
+    store: SqliteStore, workspace: Workspace, root: Path, tmp_path: Path
+) -> None:
+    with closing(TrailProcess(tmp_path / "store", root)) as trails:
+        projector = Projector(trails, workspace, Shelf(dict(zip(MISSING, (PAGE, CRITIQUE), strict=True))))
+        projector.catch_up([RUN_ID, OTHER])
+        await projector.flush()
+        pid = pid_of(trails)
+        assert verify(entries_of(worked_example()), workspace, RUN_ID) == []
+        assert verify(entries_of(five_steps(OTHER)), workspace, OTHER) == []
+        await stored(store, five_steps(RUN_ID.replace("0A", "0C")), "c")
+        projector.catch_up([RUN_ID.replace("0A", "0C")])
+        await projector.flush()
+        assert pid_of(trails) == pid
+        assert workspace.read(RUN_ID.replace("0A", "0C"), "plan.md")
+
+
+@pytest.mark.usefixtures("store")
+async def test_it_tells_what_failed_and_which_artifacts_are_missing(root: Path, tmp_path: Path) -> None:
+    with closing(TrailProcess(tmp_path / "store", root)) as trails:
+        await trails.write([])
+        (root / OTHER).write_text("a file where a folder should be")
+        outcomes = await trails.write([RUN_ID, OTHER, "R1"])
+    assert tuple(artifact.path for artifact in outcomes[RUN_ID].missing) == MISSING
+    assert "Unsafe" in outcomes[OTHER].why
+    assert outcomes["R1"].why == ""
+
+
+@pytest.mark.usefixtures("store")
+async def test_a_signal_to_all_processes_of_the_agent_does_not_end_it(root: Path, tmp_path: Path) -> None:
+    with closing(TrailProcess(tmp_path / "store", root)) as trails:
+        await trails.write([])
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(pid_of(trails), number)
+        pid = pid_of(trails)
+        assert (await trails.write([OTHER]))[OTHER].why == ""
+        assert pid_of(trails) == pid
+
+
+@pytest.mark.usefixtures("store")
+async def test_one_that_was_killed_is_started_again(workspace: Workspace, root: Path, tmp_path: Path) -> None:
+    with closing(TrailProcess(tmp_path / "store", root)) as trails:
+        await trails.write([])
+        os.kill(pid_of(trails), signal.SIGKILL)
+        outcomes = await trails.write([RUN_ID, OTHER])
+    assert {outcome.why for outcome in outcomes.values()} == {""}
+    assert workspace.read(OTHER, "plan.md")
+
+
+async def test_one_that_cannot_work_costs_no_more_than_the_pages(root: Path, tmp_path: Path) -> None:
+    with closing(TrailProcess(tmp_path / "no store", root)) as trails:
+        outcomes = await trails.write([RUN_ID, OTHER])
+    assert all("the process that writes it died" in outcome.why for outcome in outcomes.values())
+    assert not any(outcome.lasting for outcome in outcomes.values())
+
+
+@pytest.mark.usefixtures("store")
+async def test_it_ends_when_the_agent_is_killed(root: Path, tmp_path: Path) -> None:
+    trails = TrailProcess(tmp_path / "store", root)
+    await trails.write([])
+    process = trails._process
+    assert process
+    with cast("IO[bytes]", process.stdout):
+        cast("IO[bytes]", process.stdin).close()
+        await until(lambda: process.poll() is not None)
+    assert process.returncode == 0
+
+
+@pytest.mark.usefixtures("store")
+async def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(root: Path, tmp_path: Path) -> None:
+    with closing(TrailProcess(tmp_path / "store", root)) as trails:
+        await trails.write([])
+        asking = asyncio.create_task(trails.write([RUN_ID]))
+        await asyncio.sleep(0)
+        asking.cancel()
+        assert set(await trails.write([OTHER])) == {OTHER}

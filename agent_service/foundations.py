@@ -16,12 +16,12 @@ from agent_service.bus.topology import topology
 from agent_service.errors import Misconfigured
 from agent_service.settings import AgentSettings, HttpSettings
 from agent_service.store.sqlite import SqliteStore
-from groundwork.nats import errors as nats_errors
 from groundwork.nats import link as nats_link
 from groundwork.nats.lease import Lease, hold
 from groundwork.nats.lease_record import Owner, Role
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import check_topology
+from groundwork.service.errors import Failure
 from groundwork.service.hand_over import HAND_OVER_S, locked, once_free
 from groundwork.service.process_lock import AlreadyRunning
 from schemas import subjects
@@ -64,8 +64,8 @@ async def laid(settings: AgentSettings, *, take_over: bool) -> AsyncIterator[Fou
 async def _connected(settings: AgentSettings) -> AsyncIterator[NatsLink]:
     try:
         link = await nats_link.connect(settings.nats.settings(subjects.SERVICE_AGENT), timeout_s=CONNECT_WITHIN_S)
-    except nats_errors.BusError as error:
-        raise Misconfigured(f"{error}. Start one with `agentic dev`, or set `nats.urls`") from error
+    except Failure as error:
+        raise type(error)(f"{error}. Start one with `agentic dev`, or set `nats.urls`") from error
     try:
         yield link
     finally:

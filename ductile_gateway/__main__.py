@@ -16,15 +16,14 @@ from pathlib import Path
 
 import uvloop
 
-from ductile_gateway.bus.messages import remedy
 from ductile_gateway.calls.argument_schemas import ArgumentSchemas
 from ductile_gateway.calls.offers import Offers
 from ductile_gateway.calls.toolbox import Tools, find_tools
 from ductile_gateway.ductile import service as ductile_service
-from ductile_gateway.errors import Broken, Misconfigured, TryAgain, Unreachable
+from ductile_gateway.errors import Misconfigured, TryAgain, Unreachable
 from ductile_gateway.settings import GatewaySettings, load
-from groundwork.nats.errors import BusError
 from groundwork.service import garbage, json_log
+from groundwork.service.errors import Failure
 from schemas.gateway_status import Finding
 
 DEFAULT_CONFIG = Path("agentic.yaml")
@@ -112,7 +111,7 @@ async def _until_told(settings: GatewaySettings, *, take_over: bool) -> None:
 def _told(error: Exception) -> int:
     causes = list(_causes(error))
     for cause in causes:
-        if isinstance(cause, Broken | Misconfigured | TryAgain):
+        if isinstance(cause, Failure):
             log.critical("%s", cause)
         else:
             log.critical("unexpected", exc_info=cause)
@@ -125,8 +124,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         for one in error.exceptions:
             yield from _causes(one)
-    elif isinstance(error, BusError):
-        yield remedy(error)
     else:
         yield error
 

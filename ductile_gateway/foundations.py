@@ -10,12 +10,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-from ductile_gateway.bus.messages import remedy
 from ductile_gateway.bus.prerequisites import require
 from ductile_gateway.calls.inheritance import NOTHING, Inheritance
 from ductile_gateway.errors import Misconfigured
 from ductile_gateway.settings import GatewaySettings
-from groundwork.nats.errors import BusError
 from groundwork.nats.lease import Lease, hold
 from groundwork.nats.lease_record import Owner, Record, Role
 from groundwork.nats.link import NatsLink, connect
@@ -51,10 +49,7 @@ async def laid(settings: GatewaySettings, *, take_over: bool) -> AsyncIterator[F
 
 @asynccontextmanager
 async def _connected(settings: GatewaySettings) -> AsyncIterator[NatsLink]:
-    try:
-        link = await connect(settings.nats.settings(subjects.SERVICE_GATEWAY))
-    except BusError as error:
-        raise remedy(error) from error
+    link = await connect(settings.nats.settings(subjects.SERVICE_GATEWAY))
     try:
         yield link
     finally:

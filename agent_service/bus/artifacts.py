@@ -1,9 +1,9 @@
 """Artifacts from the object store bucket that the gateway writes: `artifacts/<name>` of a run is `<run_id>/<name>`."""
 
 from agent_service.errors import TryAgain
-from groundwork.nats import errors as nats_errors
-from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
+from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Failure, GiveUp
 from schemas import subjects
 
 FOLDER = "artifacts/"
@@ -21,7 +21,7 @@ class NatsArtifacts:
             return None
         try:
             return await self._bucket.get(f"{run_id}/{path.removeprefix(FOLDER)}")
-        except (NoSuchArtifact, nats_errors.Refused):
+        except GiveUp:
             return None
-        except nats_errors.BusError as error:
+        except Failure as error:
             raise TryAgain(str(error)) from error

@@ -2,8 +2,8 @@
 
 import json
 
-from groundwork.nats.errors import BusError
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Failure
 from schemas import subjects
 
 ANSWER_WITHIN_S = 1.0
@@ -19,7 +19,7 @@ class NatsCallbacks:
         question = json.dumps({"url": url}).encode()
         try:
             told = json.loads(await self._link.request(subjects.CALLBACK, question, timeout_s=ANSWER_WITHIN_S))
-        except (BusError, ValueError):
+        except (Failure, ValueError):
             return ""
         flaw = told.get("flaw") if isinstance(told, dict) else None
         return flaw if isinstance(flaw, str) else ""

@@ -14,11 +14,11 @@ from nats.aio.msg import Msg
 from nats.js.errors import APIError, NotFoundError
 
 from agent_service.bus.letters import RETRIED_BY, RETRY_OF, DeadLetter, Deed, Stored, fold, letter_in, record
-from groundwork.nats.errors import Misconfigured, TryAgain
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Published
 from groundwork.nats.settling import own_headers
 from groundwork.nats.topology import asked
+from groundwork.service.errors import Misconfigured, TryAgain
 from schemas import subjects
 from schemas.events import MAX_COUNT
 

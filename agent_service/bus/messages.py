@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 from agent_service.background import Background
 from agent_service.bus.overheard import Overheard
 from agent_service.bus.patience import Patience
-from agent_service.errors import Damaged, Fatal, TryAgain
+from agent_service.errors import Damaged, TryAgain
 from agent_service.intake import Arrival, Intake, UnknownRun, Unreadable
 from agent_service.publisher import SOURCE
-from groundwork.nats import errors as nats_errors
 from groundwork.nats.delivery import Delivery
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Notice, Settling
+from groundwork.service.errors import Failure, GiveUp
 from schemas import subjects
 from schemas.headers import RUN_ID
 from schemas.rejection import rejection
@@ -42,7 +42,7 @@ class NatsBus:
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         try:
             published = await self._link.publish(subject, body, msg_id=key, headers=headers)
-        except nats_errors.BusError as error:
+        except Failure as error:
             # Whatever it is, the outbox keeps the message: a person may mend the bus, and it is tried again.
             raise TryAgain(str(error)) from error
         if not published.duplicate:
@@ -63,7 +63,6 @@ class NatsIntake:
         self._patience = Patience()
         self.rejected = 0
         """How many messages became dead letters."""
-        self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loops = (
             self._loop(link, subjects.DURABLE_LOOP, subjects.DEAD_LETTERS_LOOP, slots=slots),
             self._loop(link, subjects.DURABLE_CONTROL, subjects.DEAD_LETTERS_CONTROL, slots=CONTROL_SLOTS),
@@ -80,7 +79,6 @@ class NatsIntake:
         async with asyncio.TaskGroup() as group:
             for loop in self._loops:
                 group.create_task(loop.run())
-            await self._broken
 
     def _loop(self, link: NatsLink, durable: str, dead_letters: str, *, slots: int) -> PullLoop:
         buried = DeadLetters(dead_letters, max_deliveries=MAX_DELIVERIES, notify=self._reject)
@@ -95,14 +93,7 @@ class NatsIntake:
         except UnknownRun as error:
             raise self._later_or_never(delivery, error) from error
         except (Unreadable, Damaged) as error:
-            raise nats_errors.Poison(str(error)) from error
-        except TryAgain as error:
-            raise nats_errors.TryAgain(str(error), delay_s=error.delay_s) from error
-        except Fatal as error:
-            # Not the message's fault: it must never end among the dead letters. The process ends and is started again.
-            if not self._broken.done():
-                self._broken.set_exception(error)
-            raise nats_errors.TryAgain(str(error)) from error
+            raise GiveUp(str(error)) from error
 
     def _take_dropped(self, msg_id: str, body: bytes) -> None:
         log.warning("a result was not stored: another message has its id", extra={"msg_id": msg_id})
@@ -115,9 +106,9 @@ class NatsIntake:
         except (Unreadable, Damaged) as error:
             log.warning("a result that was not stored is refused", extra={"why": str(error)})
 
-    def _later_or_never(self, delivery: Delivery, error: UnknownRun) -> nats_errors.BusError:
+    def _later_or_never(self, delivery: Delivery, error: UnknownRun) -> Failure:
         delay = self._patience.delay(delivery)
-        return nats_errors.Poison(str(error)) if delay is None else nats_errors.TryAgain(str(error), delay_s=delay)
+        return GiveUp(str(error)) if delay is None else TryAgain(str(error), delay_s=delay)
 
     def _reject(self, delivery: Delivery, stream: str, reason: str) -> Notice:
         self.rejected += 1

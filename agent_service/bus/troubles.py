@@ -8,8 +8,8 @@ import time
 
 from pydantic import ValidationError
 
-from groundwork.nats.errors import BusError
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Failure
 from schemas import subjects
 from schemas.gateway_status import GatewayStatus
 
@@ -44,5 +44,5 @@ class NatsTroubles:
         try:
             answer = await self._link.request(subjects.STATUS, b"", timeout_s=ANSWER_WITHIN_S)
             return GatewayStatus.model_validate_json(answer)
-        except (BusError, ValidationError):
+        except (Failure, ValidationError):
             return None

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from agent_service.cli.exits import Exit
-from agent_service.errors import Fatal, Misconfigured, TryAgain
-from groundwork.nats import errors as nats_errors
+from agent_service.errors import TryAgain
+from groundwork.service.errors import Failure, Unreachable
 
 
 class Refused(Exception):
@@ -55,13 +55,11 @@ def _complaint(error: BaseException) -> Complaint | None:
     match error:
         case Refused():
             return Complaint(message=str(error), exit_code=error.exit_code, facts=error.facts)
-        case Misconfigured() if isinstance(error.__cause__, nats_errors.Unreachable):
+        case Unreachable():
             return Complaint(message=str(error), exit_code=Exit.UNREACHABLE)
-        case nats_errors.Unreachable():
-            return Complaint(message=str(error), exit_code=Exit.UNREACHABLE)
-        case TryAgain() | nats_errors.TryAgain():
+        case TryAgain():
             return Complaint(message=str(error), exit_code=Exit.TRY_AGAIN)
-        case Fatal() | nats_errors.BusError():
+        case Failure():
             return Complaint(message=str(error), exit_code=Exit.MISCONFIGURED)
         case OSError(strerror=str(reason)):
             place = f"{error.filename}: " if error.filename else ""

@@ -19,9 +19,9 @@ from agent_service.cli import configuration, output
 from agent_service.cli.complaints import Refused
 from agent_service.cli.exits import Exit
 from agent_service.telling.plain import instant, one_line, visible
-from groundwork.nats import errors as nats_errors
 from groundwork.nats import link as nats_link
 from groundwork.nats.publishing import Published
+from groundwork.service.errors import GiveUp
 
 CONNECT_WITHIN_S = 5.0
 LONGEST_CELL = 120
@@ -119,7 +119,7 @@ async def _refused(letters: NatsDeadLetters, letter: DeadLetter) -> Stored:
 async def _sent(letters: NatsDeadLetters, letter: DeadLetter, refused: Stored) -> Published:
     try:
         return await letters.send_again(letter, refused, who())
-    except nats_errors.Refused as error:
+    except GiveUp as error:
         raise _not_sent(letter, str(error)) from error
 
 

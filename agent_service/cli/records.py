@@ -15,7 +15,6 @@ from agent_service.bus.artifacts import NatsArtifacts
 from agent_service.cli import configuration
 from agent_service.cli.complaints import Refused
 from agent_service.cli.exits import Exit
-from agent_service.errors import Misconfigured
 from agent_service.journal import Entry
 from agent_service.ports import Artifacts
 from agent_service.settings import AgentSettings
@@ -26,9 +25,9 @@ from agent_service.telling.folder.staging import IllegalName, checked
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.moments import retell
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
-from groundwork.nats import errors as nats_errors
 from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Failure
 
 CONNECT_WITHIN_S = 2.0
 
@@ -70,7 +69,7 @@ def artifacts_of(entries: list[Entry]) -> dict[str, NamedArtifact]:
 
 
 class Sources:
-    """Where artifacts are had from. Fills the port Artifacts; `bus` raises Misconfigured when it is away."""
+    """Where artifacts are had from. Fills the port Artifacts; `bus` raises Fatal when it is away."""
 
     def __init__(self, workspace: Workspace, bus: Artifacts, named: Mapping[str, NamedArtifact]) -> None:
         self._workspace = workspace
@@ -93,7 +92,7 @@ class Sources:
 
 @asynccontextmanager
 async def bus_when_needed(of: AgentSettings) -> AsyncIterator[Artifacts]:
-    """The artifacts on the bus. It is connected to for the first of them; away, each raises Misconfigured."""
+    """The artifacts on the bus. It is connected to for the first of them; away, each raises Fatal."""
     async with AsyncExitStack() as opened:
         yield _Late(of, opened)
 
@@ -114,8 +113,8 @@ class _Late:
     async def _connected(self, path: str) -> NatsLink:
         try:
             link = await nats_link.connect(self._settings.nats.settings("agentic-cli"), timeout_s=CONNECT_WITHIN_S)
-        except nats_errors.BusError as error:
+        except Failure as error:
             message = f"{path} is needed from the bus, which is away, so nothing was changed: {error}"
-            raise Misconfigured(message) from error
+            raise type(error)(message) from error
         self._opened.push_async_callback(link.close)
         return link

@@ -12,8 +12,8 @@ from agent_service.cli.exits import Exit
 from agent_service.errors import Misconfigured
 from agent_service.telling.plain import one_line
 from groundwork.nats import link as nats_link
-from groundwork.nats.errors import BusFull
 from groundwork.nats.topology import Finding
+from groundwork.service.errors import NoRoom
 
 CONNECT_WITHIN_S = 5.0
 
@@ -24,7 +24,7 @@ async def set_up(config: Path | None, *, max_gib: float, replicas: int, as_json:
     link = await nats_link.connect(loaded.nats.settings("agentic-setup"), timeout_s=CONNECT_WITHIN_S)
     try:
         findings = await create_all(link, topology(max_gib=max_gib, replicas=replicas))
-    except BusFull as error:
+    except NoRoom as error:
         needed = f"with --max-gib {max_gib:g} it sets {reserved_gib(max_gib):.1f} GiB aside"
         remedy = "name less, or raise max_file_store of the server or the limits of the account"
         raise Misconfigured(f"the NATS server has no room: {error}; {needed}: {remedy}") from error

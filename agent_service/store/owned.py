@@ -11,7 +11,7 @@ from datetime import datetime
 from agent_service.errors import Damaged, TryAgain
 from agent_service.journal import Commit, Run
 from agent_service.ports import RunStore, Unperformed, Wake
-from groundwork.nats import errors as nats_errors
+from groundwork.service.errors import Failure
 
 
 class OwnedStore:
@@ -25,15 +25,15 @@ class OwnedStore:
         """As the port says; TryAgain also where this agent may not be the one of the bus any more."""
         try:
             await self._held()
-        except nats_errors.BusError as error:
+        except Failure as error:
             raise TryAgain(f"nothing new is taken: {error}") from error
         return await self._store.accept(wake, commit)
 
     async def commit(self, commit: Commit) -> None:
         try:
-            with contextlib.suppress(nats_errors.TryAgain):
+            with contextlib.suppress(TryAgain):
                 await self._held()
-        except nats_errors.BusError as error:
+        except Failure as error:
             raise TryAgain(str(error)) from error
         await self._store.commit(commit)
 

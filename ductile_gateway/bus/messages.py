@@ -12,13 +12,13 @@ from ductile_gateway.calls.inheritance import NOTHING, Inheritance
 from ductile_gateway.calls.offers import Offers
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.results import SOURCE
-from ductile_gateway.errors import Broken, Misconfigured, TryAgain, Unreachable
-from groundwork.nats import errors as nats_errors
+from ductile_gateway.errors import Misconfigured, TryAgain
 from groundwork.nats.delivery import Delivery
-from groundwork.nats.errors import BusError, NoSuchStream
+from groundwork.nats.errors import NoSuchStream
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Notice, Settling
+from groundwork.service.errors import GiveUp
 from schemas import subjects
 from schemas.headers import RUN_ID
 from schemas.rejection import rejection
@@ -40,8 +40,8 @@ class NatsBus:
             published = await self._link.publish(subject, body, msg_id=key, headers=headers)
         except NoSuchStream as error:  # it was there at the start: what was answered waits for it
             raise TryAgain(str(error), NO_STREAM_S) from error
-        except BusError as error:
-            raise remedy(error) from error
+        except GiveUp as error:  # a result that the bus will never take: no other may be lost like it
+            raise Misconfigured(str(error)) from error
         if not published.duplicate:
             self.spoken.set()
 
@@ -63,23 +63,20 @@ class NatsRequests:
         self._relay = relay
         self._inheritance = inheritance
         self._offers = offers
-        self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_of)
         settling = Settling(link, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, self._handle, buried)
         self._loop = PullLoop(settling, slots=slots, in_progress_s=in_progress_s, grace_s=grace_s)
 
     async def run(self) -> None:
         """Consume until cancelled; what is under way then has its grace to end. Raises Broken or Misconfigured."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._loop.run())
-            await self._trouble
+        await self._loop.run()
 
     async def _handle(self, delivery: Delivery) -> None:
         try:
             asked = read_request(delivery.subject, delivery.body, delivery.headers)
         except Unacceptable as error:
             if self._offers.serves(route_of(delivery.subject)):
-                raise nats_errors.Poison(str(error)) from error
+                raise GiveUp(str(error)) from error
             return
         if self._offers.is_ours(asked):
             self._inheritance.heard(asked.key, delivered=delivery.delivered, at=delivery.at)
@@ -89,15 +86,11 @@ class NatsRequests:
         try:
             await self._relay.take(asked)
         except Unacceptable as error:
-            raise nats_errors.Poison(str(error)) from error
+            raise GiveUp(str(error)) from error
         except TryAgain as error:
             # What keeps coming back comes back ever later: or waiting for a slow tool would cost more than the tool.
             delay = error.delay_s * 2 ** min(delivered - 1, MOST_DOUBLINGS)
-            raise nats_errors.TryAgain(str(error), delay_s=delay) from error
-        except (Broken, Misconfigured) as error:
-            if not self._trouble.done():
-                self._trouble.set_exception(error)
-            raise nats_errors.TryAgain(str(error)) from error
+            raise TryAgain(str(error), delay_s=delay) from error
 
 
 def rejection_of(delivery: Delivery, stream: str, reason: str) -> Notice:
@@ -105,13 +98,3 @@ def rejection_of(delivery: Delivery, stream: str, reason: str) -> Notice:
     event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=datetime.now(UTC))
     about = {RUN_ID: event.payload.run_id} if event.payload.run_id else {}
     return Notice(event.type, event.body(), event.dedupe_key or "", headers, about)
-
-
-def remedy(error: BusError) -> TryAgain | Broken | Misconfigured:
-    """An error of the bus, as the gateway names it."""
-    match error:
-        case nats_errors.TryAgain():
-            return TryAgain(str(error), error.delay_s)
-        case nats_errors.Unreachable():
-            return Unreachable(str(error))
-    return Misconfigured(str(error))

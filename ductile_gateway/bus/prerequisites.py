@@ -1,9 +1,7 @@
 """What has to exist on the NATS server before the gateway can work. It creates nothing itself."""
 
-from ductile_gateway.bus.messages import remedy
 from ductile_gateway.calls.results import MAX_RESULT_BYTES
 from ductile_gateway.errors import Misconfigured
-from groundwork.nats.errors import BusError
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import BucketSpec, ConsumerSpec, KeyValueSpec, StreamSpec, Topology, check_topology
 from schemas import subjects
@@ -24,10 +22,7 @@ async def require(link: NatsLink) -> None:
             f"the NATS server takes messages of up to {link.max_payload} bytes, and a result may have "
             f"{MAX_RESULT_BYTES}: raise its max_payload"
         )
-    try:
-        findings = await check_topology(link, NEEDED)
-    except BusError as error:
-        raise remedy(error) from error
+    findings = await check_topology(link, NEEDED)
     if missing := [finding.what for finding in findings if finding.kind == "missing"]:
         raise Misconfigured(f"the NATS server has no {', no '.join(missing)}: run `agentic setup`, which creates them")
 

@@ -1,10 +1,9 @@
 """Artifacts in the bucket of the NATS object store, under `<run_id>/<name>`."""
 
-from ductile_gateway.bus.messages import remedy
-from ductile_gateway.errors import NoRoom
 from ductile_gateway.ports import CannotKeep
-from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
-from groundwork.nats.errors import BusError, BusFull, Refused
+from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.errors import Refused
+from groundwork.service.errors import GiveUp
 
 
 class NatsArtifacts:
@@ -18,15 +17,9 @@ class NatsArtifacts:
             await self._bucket.put(f"{run_id}/{name}", content, content_type)
         except Refused as error:
             raise CannotKeep(str(error)) from error
-        except BusFull as error:
-            raise NoRoom(str(error)) from error
-        except BusError as error:
-            raise remedy(error) from error
 
     async def get(self, run_id: str, name: str) -> bytes | None:
         try:
             return await self._bucket.get(f"{run_id}/{name}")
-        except (NoSuchArtifact, Refused):
+        except GiveUp:
             return None
-        except BusError as error:
-            raise remedy(error) from error

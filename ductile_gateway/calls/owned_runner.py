@@ -3,7 +3,6 @@
 from ductile_gateway.calls.call import ToolCall, Unknown, Verdict
 from ductile_gateway.calls.inheritance import Inheritance
 from ductile_gateway.ports import Check, ToolRunner, passes
-from ductile_gateway.store.owned_ledger import held
 from groundwork.nats.lease import Lease
 
 
@@ -23,7 +22,7 @@ class OwnedRunner:
 
         async def passed_and_held() -> None:
             await check()
-            await held(self._lease)
+            await self._lease.held()
 
         return await self._runner.run(call, passed_and_held)
 

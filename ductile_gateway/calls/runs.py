@@ -2,8 +2,8 @@
 
 import json
 
-from groundwork.nats.errors import BusError
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Failure
 from schemas import subjects
 
 ANSWER_WITHIN_S = 1.0
@@ -20,7 +20,7 @@ class NatsRuns:
         question = json.dumps({"run_id": run_id}).encode()
         try:
             told = json.loads(await self._link.request(subjects.RUN_STATUS, question, timeout_s=ANSWER_WITHIN_S))
-        except BusError:  # no agent, or none that may be asked
+        except Failure:  # no agent, or none that may be asked
             return None
         except ValueError:  # an agent that does not know the run
             return False

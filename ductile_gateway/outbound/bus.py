@@ -12,16 +12,16 @@ from collections.abc import Awaitable, Callable
 import nats.errors
 from nats.js.errors import APIError, NotFoundError
 
-from ductile_gateway.bus.messages import rejection_of, remedy
-from ductile_gateway.errors import Broken, Misconfigured, TryAgain
+from ductile_gateway.bus.messages import rejection_of
+from ductile_gateway.errors import Misconfigured, TryAgain
 from ductile_gateway.outbound.lifecycle import LifecycleEvent, Unreadable, read_event
 from ductile_gateway.outbound.notifications import Notification
-from groundwork.nats import errors as nats_errors
 from groundwork.nats.delivery import Delivery
-from groundwork.nats.errors import BusError
+from groundwork.nats.errors import Refused
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Settling
+from groundwork.service.errors import Failure, GiveUp
 from schemas import subjects
 
 SLOTS = 16
@@ -42,16 +42,13 @@ class NatsLifecycle:
         self._stream = stream
         self._durable = durable
         self._take = take
-        self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
         """Consume until cancelled. Raises Broken or Misconfigured."""
         in_progress_s = await self._ack_wait() / 3
         buried = DeadLetters(subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_of)
         settling = Settling(self._link, self._stream, self._durable, self._handle, buried)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(PullLoop(settling, slots=SLOTS, in_progress_s=in_progress_s).run())
-            await self._trouble
+        await PullLoop(settling, slots=SLOTS, in_progress_s=in_progress_s).run()
 
     async def _ack_wait(self) -> float:
         """The consumer's, once there is such a consumer."""
@@ -72,13 +69,7 @@ class NatsLifecycle:
         try:
             await self._take(read_event(delivery.subject, delivery.body, at=delivery.at))
         except Unreadable as error:
-            raise nats_errors.Poison(str(error)) from error
-        except TryAgain as error:
-            raise nats_errors.TryAgain(str(error), delay_s=error.delay_s) from error
-        except (Broken, Misconfigured) as error:
-            if not self._trouble.done():
-                self._trouble.set_exception(error)
-            raise nats_errors.TryAgain(str(error)) from error
+            raise GiveUp(str(error)) from error
 
 
 class NatsCallbacks:
@@ -92,7 +83,7 @@ class NatsCallbacks:
         try:
             told = json.loads(await self._link.request(subjects.RUN_CALLBACK, question, timeout_s=ANSWER_WITHIN_S))
             callback = told["callback"]
-        except (BusError, ValueError, KeyError, TypeError) as error:  # no agent, or one that cannot say it now
+        except (Failure, ValueError, KeyError, TypeError) as error:  # no agent, or one that cannot say it now
             raise TryAgain(f"no agent says where run {run_id} wants its ending sent", ASK_AGAIN_S) from error
         return callback if isinstance(callback, str) else None
 
@@ -115,13 +106,7 @@ class NatsDeadLetters:
         msg_id = f"dead:{delivery.target}:{delivery.key}"
         try:
             await self._link.publish(subjects.DEAD_LETTERS_OUTBOUND, delivery.body, msg_id=msg_id, headers=headers)
-        except nats_errors.Refused as error:
+        except Refused as error:
             log.error("a dead letter is left out: the bus refuses it", extra={"why": str(error)})  # noqa: TRY400
-        except BusError as error:
-            raise _for_now(error) from error
-
-
-def _for_now(error: BusError) -> TryAgain | Broken:
-    """A bus that refuses dead letters is no reason to stop telling others."""
-    found = remedy(error)
-    return TryAgain(str(found)) if isinstance(found, Misconfigured) else found
+        except Misconfigured as error:  # of the bus: no reason to stop telling others
+            raise TryAgain(str(error)) from error

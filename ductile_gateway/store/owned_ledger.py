@@ -8,29 +8,21 @@ import contextlib
 from collections.abc import Sequence
 from datetime import datetime
 
-from ductile_gateway.bus.messages import remedy
 from ductile_gateway.calls.entries import Answer, Intent, Past
 from ductile_gateway.errors import TryAgain
 from ductile_gateway.ports import Ledger
-from groundwork.nats.errors import BusError
 from groundwork.nats.lease import Lease
 
 
-async def held(lease: Lease) -> None:
-    """Raises TryAgain while nobody can say who owns the bus, and Misconfigured once another does."""
-    try:
-        await lease.held()
-    except BusError as error:
-        raise remedy(error) from error
-
-
 class OwnedLedger:
+    """Raises TryAgain while nobody can say who owns the bus, and Misconfigured once another does."""
+
     def __init__(self, ledger: Ledger, lease: Lease) -> None:
         self._ledger = ledger
         self._lease = lease
 
     async def intend(self, intent: Intent) -> None:
-        await held(self._lease)
+        await self._lease.held()
         await self._ledger.intend(intent)
 
     def intend_soon(self, intent: Intent) -> None:
@@ -38,7 +30,7 @@ class OwnedLedger:
 
     async def answer(self, answer: Answer) -> None:
         with contextlib.suppress(TryAgain):
-            await held(self._lease)
+            await self._lease.held()
         await self._ledger.answer(answer)
 
     async def find(self, key: str) -> Past:

@@ -17,9 +17,10 @@ from nats.js.api import ObjectInfo, ObjectMeta
 from nats.js.errors import APIError, BucketNotFoundError, NotFoundError
 from nats.js.object_store import ObjectStore
 
-from groundwork.nats.errors import BusError, BusFull, Misconfigured, Refused, TryAgain
+from groundwork.nats.errors import Refused
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import FULL
+from groundwork.service.errors import GiveUp, Misconfigured, NoRoom, TryAgain
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ _KEY = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
 _DIGEST_PREFIX = "SHA-256="
 
 
-class NoSuchArtifact(BusError):
+class NoSuchArtifact(GiveUp):
     """Nothing is stored under this key, or no longer."""
 
 
@@ -47,7 +48,7 @@ class Stored:
 
 class ArtifactBucket:
     """The bucket `name`, which has to exist. All methods raise TryAgain when the server does not answer, `put` also
-    BusFull."""
+    NoRoom."""
 
     def __init__(self, link: NatsLink, name: str) -> None:
         self._link = link
@@ -108,7 +109,7 @@ class ArtifactBucket:
         if error.err_code not in FULL:
             return TryAgain(f"the bucket {self._name} did not answer: {error!r}")
         room = f"`nats stream edit OBJ_{self._name} --max-bytes=SIZE`, or free disk space"
-        return BusFull(f"the bucket {self._name} is full ({error.description}). Make room: {room}")
+        return NoRoom(f"the bucket {self._name} is full ({error.description}). Make room: {room}")
 
 
 def _checked(key: str) -> str:

@@ -20,9 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Self
 
-from groundwork.nats.errors import Misconfigured
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
+from groundwork.service.errors import Misconfigured
 from groundwork.service.tied_child import tied_to_us
 
 START_SECONDS = 20.0

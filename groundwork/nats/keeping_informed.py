@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from groundwork.nats.errors import TryAgain
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import TryAgain
 
 LOOK_S = 0.5
 

@@ -17,9 +17,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, replace
 
-from groundwork.nats.errors import BusError, Misconfigured, Refused, TryAgain
+from groundwork.nats.errors import Refused
 from groundwork.nats.lease_record import Owner, Record, Role, look
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Failure, Misconfigured, TryAgain
 
 RENEWALS = 5
 """In the time of one lease."""
@@ -125,7 +126,7 @@ class Lease:
         """Let the next have it at once. Not being able to is no error: it expires."""
         async with self._asking:
             if not self._taken:
-                with contextlib.suppress(BusError):
+                with contextlib.suppress(Failure):
                     await self._link.swap(
                         self._role.subject, _body(replace(self._owner, released=True)), after=self._seq
                     )

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from groundwork.nats.errors import Misconfigured, TryAgain
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.store_id import store_id
 
 ASK_WITHIN_S = 2.0

@@ -20,7 +20,7 @@ from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from groundwork.nats.errors import BusError, BusFull, Misconfigured, NoSuchStream, Refused, TryAgain, Unreachable
+from groundwork.nats.errors import NoSuchStream, Refused
 from groundwork.nats.pending_answers import PendingAnswers, no_answer
 from groundwork.nats.publishing import (
     LARGEST_MESSAGE,
@@ -34,6 +34,7 @@ from groundwork.nats.publishing import (
 )
 from groundwork.nats.settings import NatsSettings, client_options
 from groundwork.nats.watch import ConnectionWatch
+from groundwork.service.errors import Failure, Misconfigured, NoRoom, TryAgain, Unreachable
 
 TRY_SECONDS = 2.0
 BUDGET_SECONDS = 15.0  # electing a new leader in a cluster takes 4 to 9 s
@@ -63,7 +64,7 @@ async def connect(settings: NatsSettings, *, timeout_s: float = 10.0) -> "NatsLi
     except TimeoutError as error:
         reason = watch.last_error or "no answer"
         raise Unreachable(f"no NATS server at {settings.servers} within {timeout_s:g} s: {reason}") from error
-    except BusError as error:
+    except Failure as error:
         raise Misconfigured(f"NATS at {settings.servers}: {error}") from error
     except Exception as error:
         kind = type(error).__name__  # the text may quote an address with its password, or a key
@@ -152,7 +153,7 @@ class NatsLink:
         """Store one message, trying again under the same `msg_id` while that can help and `within_s` lasts.
 
         Where another message has the id it goes out under `msg_id#2`, `msg_id#3` and so on: an id is anybody's to take.
-        Raises Refused (not stored, nor ever will be), Misconfigured (no stream, no permission), BusFull or TryAgain
+        Raises Refused (not stored, nor ever will be), Misconfigured (no stream, no permission), NoRoom or TryAgain
         (not known to be stored: repeat it with the same id), Unreachable (the connection is closed for good). With a
         Nats-Expected header, Refused with code 10071 may also mean that an earlier try of this very call was stored.
         """
@@ -205,7 +206,7 @@ class NatsLink:
         """
         try:
             answer = await self._ask(subject, body, {}, timeout_s)
-        except BusError as error:
+        except Failure as error:
             raise TryAgain(f"{subject}: {error}") from error
         if answer.headers and answer.headers.get("Status") == "503":
             raise TryAgain(f"{subject}: nobody is there to answer")
@@ -293,7 +294,7 @@ class NatsLink:
             return
 
     def _not_stored(self, subject: str, error: TryAgain) -> TryAgain:
-        kind = BusFull if isinstance(error, BusFull) else TryAgain
+        kind = NoRoom if isinstance(error, NoRoom) else TryAgain
         denied = f" The server denied: {self.violation}." if self.violation else ""
         return kind(f"{subject} is not known to be stored: {error}.{denied} Repeat it with the same id")
 

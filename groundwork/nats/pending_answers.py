@@ -10,7 +10,7 @@ import itertools
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from groundwork.nats.errors import BusError, TryAgain
+from groundwork.service.errors import Failure, TryAgain
 
 
 class PendingAnswers:
@@ -35,7 +35,7 @@ class PendingAnswers:
     def close(self, address: str) -> None:
         self._waiting.pop(address, None)
 
-    def fail(self, error: BusError, *, subject: str | None = None) -> None:
+    def fail(self, error: Failure, *, subject: str | None = None) -> None:
         """Every answer fails at once, or those to `subject` in whatever case its letters are."""
         for asked, answer in self._waiting.values():
             if subject is None or asked.lower() == subject:
@@ -47,7 +47,7 @@ class PendingAnswers:
             answer.set_result(message)
 
 
-def give_up(answer: asyncio.Future[Msg], error: BusError) -> None:
+def give_up(answer: asyncio.Future[Msg], error: Failure) -> None:
     if not answer.done():
         answer.set_exception(error)
 

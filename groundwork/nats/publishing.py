@@ -14,7 +14,8 @@ from typing import Any
 
 from nats.aio.msg import Msg
 
-from groundwork.nats.errors import BusError, BusFull, Refused, TryAgain
+from groundwork.nats.errors import Refused
+from groundwork.service.errors import Failure, NoRoom, TryAgain
 
 MAX_SUBJECT = 255
 LARGEST_MESSAGE = 1024 * 1024
@@ -88,7 +89,7 @@ def _check_size(subject: str, body: bytes, headers: Mapping[str, str], *, limit:
 
 
 def read_ack(answer: Msg, subject: str) -> Published:
-    """What the stream answered to a publish. Raises NoStream, BusFull, TryAgain or Refused."""
+    """What the stream answered to a publish. Raises NoStream, NoRoom, TryAgain or Refused."""
     if answer.headers and answer.headers.get("Status") == "503":
         raise NoStream(f"no stream answered for {subject}")
     try:
@@ -114,11 +115,11 @@ def read_stored(answer: Msg, what: str) -> Stored | None:
         raise TryAgain(f"{what}: the answer did not come from JetStream") from error
 
 
-def _error(error: Mapping[str, Any], subject: str) -> BusError:
+def _error(error: Mapping[str, Any], subject: str) -> Failure:
     code = error.get("err_code", 0)
     text = f"{subject}: {error.get('description')} (JetStream error {code})"
     if code in FULL:
-        return BusFull(f"{text}. Make room: raise the stream's limits or free disk space")
+        return NoRoom(f"{text}. Make room: raise the stream's limits or free disk space")
     if code in _TRANSIENT or error.get("code", 0) >= 500:
         return TryAgain(text)
     return Refused(text, code=code)

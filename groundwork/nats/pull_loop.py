@@ -20,16 +20,19 @@ import nats.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from groundwork.nats.delivery import IN_PROGRESS, NAK, Delivery, is_delivery, read_delivery
+from groundwork.nats.delivery import IN_PROGRESS, NAK, Delivery, is_delivery, nak, read_delivery
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_account import EXPIRES_SECONDS, HEARTBEAT_SECONDS, PullAccount
 from groundwork.nats.settling import DeadLetters, Handler, Settling
 from groundwork.nats.taking_back import TakingBack
+from groundwork.service.errors import Fatal
 
 PULSE_SECONDS = 0.25
 GRACE_SECONDS = 5.0
 LEAVE_SECONDS = 1.0
 QUIET_SECONDS = 0.05
+BROKEN_DELAY_S = 1.0
+"""When a message comes again whose handler cannot go on."""
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +90,7 @@ class PullLoop:
         self._tasks: set[asyncio.Task[None]] = set()
         self._unsaid: list[tuple[str, bytes]] = []  # acknowledgements that could not be sent
         self._room = asyncio.Event()
+        self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stopping = False
 
     @property
@@ -105,7 +109,10 @@ class PullLoop:
         return self._account.trouble if self._link.connected else "not connected to NATS"
 
     async def run(self) -> None:
-        """When cancelled it asks for no more, gives its handlers `grace_s` to end, and cancels those that did not."""
+        """When cancelled it asks for no more, gives its handlers `grace_s` to end, and cancels those that did not.
+
+        Raises Fatal, in an ExceptionGroup and after the same grace, when a handler did.
+        """
         subscription = await self._link.subscribe(f"{self._inbox}.*", self._on_message)
         self._room.set()
         try:
@@ -115,6 +122,7 @@ class PullLoop:
                 tasks.create_task(self._report_progress())
                 if self._link.succeeds:
                     tasks.create_task(self._take_back_once_more())
+                await self._broken
         finally:
             await self._finish(subscription)
 
@@ -203,6 +211,10 @@ class PullLoop:
         answer = NAK  # of a handler that was cancelled: let another have it at once
         try:
             answer = await self._settling.settle(hand.delivery)
+        except Fatal as error:
+            answer = nak(BROKEN_DELAY_S)
+            if not self._broken.done():
+                self._broken.set_exception(error)
         finally:
             del self._hands[_identity(hand.delivery)]
             self._start_waiting()

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from groundwork.nats.errors import Misconfigured
 from groundwork.service.address import without_login
+from groundwork.service.errors import Misconfigured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

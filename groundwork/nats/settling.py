@@ -2,8 +2,9 @@
 
     returns          acknowledged
     TryAgain         delivered again after its delay, at most 5 s (a delayed message keeps its place in the consumer)
-    Poison           published to the dead letters, then terminated
-    any other error  delivered again, each time later; after `max_deliveries` treated as Poison
+    GiveUp           published to the dead letters, then terminated
+    Fatal            delivered again, and raised: not the message's fault, it must never be among the dead letters
+    any other error  delivered again, each time later; after `max_deliveries` treated as GiveUp
 
 A message that cannot be published to the dead letters is not terminated: it comes back and is buried then. Where a
 notice is to be given of each dead letter, it is published beside it; that this fails keeps no message from its grave.
@@ -15,8 +16,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from groundwork.nats.delivery import ACK, Delivery, nak, term
-from groundwork.nats.errors import BusError, Poison, Refused, TryAgain
+from groundwork.nats.errors import Refused
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Failure, Fatal, GiveUp, TryAgain
 
 LONGEST_DELAY = 5.0
 FIRST_DELAY = 0.5
@@ -67,14 +69,16 @@ class Settling:
     dead_letters: DeadLetters
 
     async def settle(self, delivery: Delivery) -> bytes:
-        """Runs the handler once. The answer is the acknowledgement to send, of whichever kind."""
+        """Runs the handler once; its answer is the acknowledgement to send, of whichever kind. Raises Fatal."""
         try:
             await self.handler(delivery)
         except TryAgain as error:
             log.info("%s: to be tried again: %s", self._name(delivery), _one_line(error))
             return nak(min(LONGEST_DELAY, error.delay_s))
-        except Poison as error:
+        except GiveUp as error:
             return await self._bury(delivery, _one_line(error))
+        except Fatal:
+            raise
         except Exception as error:  # noqa: BLE001 - a handler's error is the message's fate, never the loop's
             return await self._failed(delivery, error)
         return ACK
@@ -93,7 +97,7 @@ class Settling:
         notice = self._notice(delivery, told or reason)
         try:
             await self._publish_dead_letter(delivery, reason, notice.about if notice else {})
-        except BusError as error:
+        except Failure as error:
             name = self._name(delivery)
             log.error("%s: cannot be moved to the dead letters: %s", name, error)  # noqa: TRY400 - one line is enough
             return nak(LONGEST_DELAY)
@@ -114,7 +118,7 @@ class Settling:
             await self.link.publish(
                 notice.subject, notice.body, msg_id=notice.msg_id, headers=notice.headers, within_s=NOTICE_WITHIN_S
             )
-        except BusError as error:
+        except Failure as error:
             self._untold(delivery, error)
 
     def _untold(self, delivery: Delivery, error: Exception) -> None:

@@ -20,8 +20,8 @@ from collections.abc import Container
 from typing import Any
 
 from groundwork.nats.delivery import NAK
-from groundwork.nats.errors import TryAgain
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import TryAgain
 
 ASK_WITHIN_S = 1.0
 MOST_QUESTIONS = 10

@@ -15,8 +15,8 @@ import nats.errors
 from nats.js.api import ConsumerConfig, ConsumerInfo, StreamConfig, StreamInfo
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
-from groundwork.nats.errors import BusFull, Misconfigured, TryAgain
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Misconfigured, NoRoom, TryAgain
 
 T = TypeVar("T")
 
@@ -212,7 +212,7 @@ async def asked(link: NatsLink, what: str, answer: Awaitable[T]) -> T:
         raise Misconfigured(f"{what}: JetStream does not answer. Is it enabled on the server?") from error
     except APIError as error:
         if error.err_code in NO_ROOM:
-            raise BusFull(f"{what}: {error.description} (JetStream error {error.err_code})") from error
+            raise NoRoom(f"{what}: {error.description} (JetStream error {error.err_code})") from error
         text = f"{what}: {error.description} (JetStream error {error.err_code}). Correct its settings or the server's"
         raise Misconfigured(text) from error
     except (nats.errors.Error, TryAgain) as error:  # a denied request is not answered at all

@@ -9,8 +9,8 @@ import logging
 import re
 from typing import Any
 
-from groundwork.nats.errors import BusError, Misconfigured, TryAgain, Unreachable
 from groundwork.nats.pending_answers import PendingAnswers
+from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable
 
 _PUBLISH_DENIED = re.compile(r'permissions violation for publish to "(.+)"')
 
@@ -75,6 +75,6 @@ class ConnectionWatch:
         self.closed.set()
         self._lost(Unreachable("the connection to NATS is closed for good: restart the service"))
 
-    def _lost(self, error: BusError) -> None:
+    def _lost(self, error: Failure) -> None:
         self.up.clear()
         self._answers.fail(error)

@@ -8,9 +8,9 @@ from typing import Any
 from agent_service.cli.doctor.check import Check
 from agent_service.cli.doctor.report import examine, on_this_machine
 from agent_service.settings import load
-from groundwork.nats.errors import BusError
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
+from groundwork.service.errors import Failure
 
 NOWHERE = "nats://127.0.0.1:1"
 ITS_PASSWORD = "the-password-of-the-agent"  # noqa: S105 - of the server of these tests
@@ -48,7 +48,7 @@ async def up(address: str) -> None:
         try:
             settings = NatsSettings(urls=(f"nats://{address}",), user="agent", password=ITS_PASSWORD)
             link = await connect(settings, timeout_s=0.5)
-        except BusError:
+        except Failure:
             assert datetime.now(UTC) < deadline
         else:
             await link.close()

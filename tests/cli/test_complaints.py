@@ -5,12 +5,7 @@ import pytest
 from agent_service.cli.complaints import Refused, complaint_of
 from agent_service.cli.exits import Exit
 from agent_service.errors import Misconfigured, TryAgain
-from groundwork.nats import errors as nats_errors
-
-
-def caused(error: Exception, cause: Exception) -> Exception:
-    error.__cause__ = cause
-    return error
+from groundwork.service.errors import Broken, NoRoom, Unreachable
 
 
 @pytest.mark.parametrize(
@@ -18,11 +13,9 @@ def caused(error: Exception, cause: Exception) -> Exception:
     [
         (Refused("no", Exit.NOT_FOUND), Exit.NOT_FOUND),
         (Misconfigured("no"), Exit.MISCONFIGURED),
-        (caused(Misconfigured("no"), nats_errors.Misconfigured("refused login")), Exit.MISCONFIGURED),
-        (caused(Misconfigured("no"), nats_errors.Unreachable("nobody there")), Exit.UNREACHABLE),
-        (nats_errors.Unreachable("no"), Exit.UNREACHABLE),
-        (nats_errors.Misconfigured("no"), Exit.MISCONFIGURED),
-        (nats_errors.BusFull("no"), Exit.TRY_AGAIN),
+        (Unreachable("no"), Exit.UNREACHABLE),
+        (Broken("no"), Exit.MISCONFIGURED),
+        (NoRoom("no"), Exit.TRY_AGAIN),
         (TryAgain("no"), Exit.TRY_AGAIN),
         (PermissionError(13, "no", "/etc/x"), Exit.MISCONFIGURED),
     ],

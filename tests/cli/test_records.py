@@ -15,7 +15,7 @@ from agent_service.cli.complaints import Refused, complaint_of
 from agent_service.cli.exits import Exit
 from agent_service.cli.rebuild import rebuild
 from agent_service.cli.verify import verify
-from agent_service.errors import Misconfigured
+from agent_service.errors import Misconfigured, Unreachable
 from agent_service.journal import Commit
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.workspace import Workspace
@@ -145,7 +145,7 @@ async def test_a_rebuild_that_needs_the_bus_leaves_everything_as_it_is_while_tha
     (folder / "artifacts" / "critique.md").write_text("a better one")
     before = contents(folder)
     assert "its hash differs" in str(await verify(RUN_ID, config))
-    with pytest.raises(Misconfigured, match=r"artifacts/critique.md is needed from the bus, which is away") as raised:
+    with pytest.raises(Unreachable, match=r"artifacts/critique.md is needed from the bus, which is away") as raised:
         await rebuild(RUN_ID, config)
     complaint = complaint_of(raised.value)
     assert complaint is not None

@@ -10,8 +10,8 @@ import pytest
 
 from agent_service.cli.doctor.check import Check
 from agent_service.cli.doctor.gateway import gateway as doctor
-from groundwork.nats.errors import TryAgain
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import TryAgain
 from schemas import keys, subjects
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.gateway_house import House, house, kill

@@ -32,12 +32,12 @@ import yaml
 from agent_service.workbench.dev import DevOptions, DevStack, Service, stack
 from groundwork.nats import link as nats_link
 from groundwork.nats.delivery import Delivery
-from groundwork.nats.errors import TryAgain
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import consume
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.settling import DeadLetters
 from groundwork.nats.topology import ConsumerSpec, Topology, create_missing
+from groundwork.service.errors import TryAgain
 from schemas import keys, subjects
 
 STEPS = 5

@@ -17,7 +17,6 @@ from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.ports import CannotKeep, passes
 from ductile_gateway.store.ledger import open_ledger
 from groundwork.nats.artifact_bucket import ArtifactBucket
-from groundwork.nats.errors import TryAgain as BusTryAgain
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from schemas import keys, subjects
@@ -169,7 +168,7 @@ async def test_the_catalog_and_how_the_gateway_is_are_told_to_whoever_asks(link:
 async def test_a_gateway_that_does_not_know_its_tools_yet_tells_how_it_is_and_no_catalog(link: NatsLink) -> None:
     async with serve_questions(link, fine):
         assert await link.request(subjects.STATUS, b"")
-        with pytest.raises(BusTryAgain):
+        with pytest.raises(TryAgain):
             await link.request(subjects.CATALOG, b"")
 
 

@@ -7,9 +7,10 @@ import pytest
 
 from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact, Stored
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.errors import BusFull, Misconfigured, Refused
+from groundwork.nats.errors import Refused
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import BucketSpec, Topology, create_missing
+from groundwork.service.errors import Misconfigured, NoRoom
 from tests.kit.waiting import until
 
 
@@ -57,7 +58,7 @@ async def test_a_full_bucket_says_so_at_once_with_what_to_do_and_what_it_has_sta
     bucket = ArtifactBucket(link, "small")
     await bucket.put("a", b"x" * 1000, "text/plain")
     async with asyncio.timeout(5):
-        with pytest.raises(BusFull, match=r"bucket small is full .*nats stream edit OBJ_small --max-bytes"):
+        with pytest.raises(NoRoom, match=r"bucket small is full .*nats stream edit OBJ_small --max-bytes"):
             await bucket.put("b", b"y" * (1 << 18), "text/plain")
     assert await bucket.get("a") == b"x" * 1000
 

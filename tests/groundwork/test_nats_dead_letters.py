@@ -12,10 +12,10 @@ from nats.js.api import RawStreamMsg
 from nats.js.errors import NotFoundError
 
 from groundwork.nats.delivery import Delivery
-from groundwork.nats.errors import Poison
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import consume
 from groundwork.nats.settling import DeadLetters, Handler, Notice, Notify
+from groundwork.service.errors import GiveUp
 from tests.kit.bus import a_consumer, a_stream
 from tests.kit.waiting import until
 
@@ -60,7 +60,7 @@ async def dead_letter(link: NatsLink) -> RawStreamMsg:
 
 
 async def poisonous(_: Delivery) -> None:
-    raise Poison("the body is\nno JSON")
+    raise GiveUp("the body is\nno JSON")
 
 
 async def test_poison_is_kept_with_all_that_is_needed_to_understand_and_repeat_it(bus: NatsLink) -> None:
@@ -102,7 +102,7 @@ async def test_poison_delays_no_other_message(bus: NatsLink) -> None:
 
     async def handler(delivery: Delivery) -> None:
         if delivery.body == b"bad":
-            raise Poison("bad")
+            raise GiveUp("bad")
         good.append(delivery.body)
 
     for number in range(40):
@@ -174,7 +174,7 @@ async def test_a_body_too_large_for_its_dead_letter_is_left_in_the_stream(bus: N
 
 async def test_odd_headers_and_an_odd_reason_do_not_keep_a_message_from_its_grave(bus: NatsLink) -> None:
     async def handler(_: Delivery) -> None:
-        raise Poison("a\x00\x1b[31m\ud800\r\nb" + "x" * 2000)
+        raise GiveUp("a\x00\x1b[31m\ud800\r\nb" + "x" * 2000)
 
     await bus.publish(
         "work.a", b"body", msg_id="one", headers={"odd!name": "1", "Nats-Expected-Stream": "WORK", "Kept": "yes"}

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.errors import Misconfigured
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
+from groundwork.service.errors import Misconfigured
 from tests.kit.bus import a_stream, start_process
 from tests.kit.waiting import until
 

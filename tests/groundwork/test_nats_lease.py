@@ -9,7 +9,6 @@ import pytest
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.delivery import Delivery
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.errors import TryAgain
 from groundwork.nats.lease import Held, Lease, Taken, boot_time, hold
 from groundwork.nats.lease_record import Owner, Record, Role, look
 from groundwork.nats.link import NatsLink, connect
@@ -17,6 +16,7 @@ from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.settling import DeadLetters, Settling
 from groundwork.nats.topology import BucketSpec, KeyValueSpec, Topology, create_missing
+from groundwork.service.errors import TryAgain
 from tests.kit.bus import a_consumer, a_stream
 from tests.kit.waiting import until
 

@@ -14,9 +14,10 @@ from pydantic import ValidationError
 
 from groundwork.nats.config import NatsSection
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.errors import BusFull, Misconfigured, Refused, TryAgain, Unreachable
+from groundwork.nats.errors import Refused
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
+from groundwork.service.errors import Misconfigured, NoRoom, TryAgain, Unreachable
 from tests.kit.bus import a_stream, server_with
 from tests.kit.waiting import until
 
@@ -60,7 +61,7 @@ async def test_a_subject_that_no_stream_takes_is_told_at_once(link: NatsLink) ->
 
 async def test_a_full_stream_is_told_when_the_time_is_over(link: NatsLink) -> None:
     await a_stream(link, max_bytes=1000)
-    with pytest.raises(BusFull, match="maximum bytes exceeded"):
+    with pytest.raises(NoRoom, match="maximum bytes exceeded"):
         await link.publish("work.a", b"x" * 2000, msg_id="one", headers={}, within_s=0.3)
 
 

@@ -7,8 +7,9 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from groundwork.nats.errors import BusFull, Refused, TryAgain
+from groundwork.nats.errors import Refused
 from groundwork.nats.publishing import NoStream, Published, check_message, read_ack
+from groundwork.service.errors import NoRoom, TryAgain
 
 
 def answer(fields: object, headers: dict[str, str] | None = None) -> Msg:
@@ -77,8 +78,8 @@ def test_no_responders_means_that_no_stream_takes_it_now() -> None:
 @pytest.mark.parametrize(
     ("message", "kind"),
     [
-        (failure(503, 10077), BusFull),  # maximum bytes exceeded
-        (failure(503, 10023), BusFull),  # insufficient resources
+        (failure(503, 10077), NoRoom),  # maximum bytes exceeded
+        (failure(503, 10023), NoRoom),  # insufficient resources
         (failure(409, 10158), TryAgain),  # duplicate message id is in process
         (failure(503, 10008), TryAgain),  # temporarily unavailable
         (failure(400, 10071), Refused),  # wrong last sequence

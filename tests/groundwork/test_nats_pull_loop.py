@@ -16,11 +16,11 @@ from nats.js.api import ConsumerInfo
 
 from groundwork.nats.delivery import Delivery
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.errors import TryAgain
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_account import SILENCE_SECONDS
 from groundwork.nats.pull_loop import PullLoop, consume
 from groundwork.nats.settling import DeadLetters, Settling
+from groundwork.service.errors import TryAgain
 from tests.kit.bus import a_consumer, a_stream
 from tests.kit.waiting import until
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.errors import Misconfigured
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
     BucketSpec,
@@ -19,6 +18,7 @@ from groundwork.nats.topology import (
     check_topology,
     create_missing,
 )
+from groundwork.service.errors import Misconfigured
 from tests.kit import nats_cli
 
 DAY = 86400.0

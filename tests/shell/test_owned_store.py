@@ -4,16 +4,16 @@ import pytest
 
 from agent_service.errors import TryAgain
 from agent_service.store.owned import OwnedStore
-from groundwork.nats import errors as nats_errors
 from groundwork.nats.lease import Taken
+from groundwork.service.errors import Failure
 from tests.kit.fakes import MemoryStore
 from tests.kit.runs import accepted, started, wake_of
 
-AWAY = nats_errors.TryAgain("the bus cannot be asked")
+AWAY = TryAgain("the bus cannot be asked")
 TAKEN = Taken("another agent has taken this bus over")
 
 
-def owned(store: MemoryStore, error: nats_errors.BusError) -> OwnedStore:
+def owned(store: MemoryStore, error: Failure) -> OwnedStore:
     async def held() -> None:
         raise error
 
@@ -21,7 +21,7 @@ def owned(store: MemoryStore, error: nats_errors.BusError) -> OwnedStore:
 
 
 @pytest.mark.parametrize("error", [AWAY, TAKEN])
-async def test_a_new_run_is_not_stored_unless_the_bus_is_ours_for_sure(error: nats_errors.BusError) -> None:
+async def test_a_new_run_is_not_stored_unless_the_bus_is_ours_for_sure(error: Failure) -> None:
     store, commit = MemoryStore(), accepted()
     with pytest.raises(TryAgain, match=str(error)):
         await owned(store, error).accept(wake_of(commit), commit)

@@ -14,11 +14,10 @@ from agent_service.cli.doctor.permissions import denied
 from agent_service.cli.doctor.places import SKEW
 from agent_service.cli.show import seconds
 from agent_service.settings import AgentSettings
-from groundwork.nats import errors as nats_errors
 from groundwork.nats import link as nats_link
-from groundwork.nats.errors import BusError
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Finding, check_topology
+from groundwork.service.errors import Failure, Unreachable
 
 OLDEST_SERVER = (2, 14, 0)
 SMALLEST_PAYLOAD = 1 << 20
@@ -33,10 +32,10 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Check]:
     nats = settings.nats.settings("agentic-doctor")
     try:
         link = await nats_link.connect(nats, timeout_s=CONNECT_WITHIN_S)
-    except nats_errors.Unreachable as error:
+    except Unreachable as error:
         yield wrong("nats", str(error), remedy="start one with `agentic dev`, or set nats.urls")
         return
-    except BusError as error:
+    except Failure as error:
         yield wrong("nats", str(error), remedy="correct the section nats: of the configuration")
         return
     try:
@@ -70,7 +69,7 @@ def _server(link: NatsLink, servers: str) -> Check:
 async def _jetstream(link: NatsLink) -> Check:
     try:
         await link.request("$JS.API.INFO", b"", timeout_s=ANSWER_WITHIN_S)
-    except BusError as error:
+    except Failure as error:
         why = link.violation or str(error)
         return wrong(
             "jetstream", f"JetStream does not answer: {why}", remedy="enable it: `jetstream {}` in the server's file"
@@ -82,7 +81,7 @@ async def _topology(link: NatsLink) -> Check:
     wanted = topology()
     try:
         findings = await check_topology(link, wanted)
-    except BusError as error:
+    except Failure as error:
         return wrong("streams", str(error), remedy="give this login the permission, or ask again later")
     missing = [finding.what for finding in findings if finding.kind == "missing"]
     if missing:
@@ -103,7 +102,7 @@ async def _login(link: NatsLink) -> AsyncIterator[Check]:
     """What the server says of this login, and of the time."""
     try:
         info = json.loads(await link.request("$SYS.REQ.USER.INFO", b"", timeout_s=ANSWER_WITHIN_S))
-    except (BusError, ValueError):
+    except (Failure, ValueError):
         text = "the server does not tell what this login may do"
         yield warning("permissions", text, remedy="allow it to publish $SYS.REQ.USER.INFO, to have it checked")
         return

@@ -9,8 +9,8 @@ from agent_service.bus.argument_schemas import schema_flaw
 from agent_service.bus.skills import NatsSkills
 from agent_service.cli.doctor.check import Check, ok, warning, wrong
 from agent_service.errors import TryAgain
-from groundwork.nats.errors import BusError
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Failure
 from schemas import subjects
 from schemas.catalog import UNNAMED, ToolOffer
 from schemas.gateway_status import Finding, GatewayStatus
@@ -62,7 +62,7 @@ async def _ask(link: NatsLink, subject: str, model: type[Told], *, within_s: flo
     """The answer; None when nobody gives one. Raises ValidationError."""
     try:
         return model.model_validate_json(await link.request(subject, b"", timeout_s=within_s))
-    except BusError:
+    except Failure:
         return None
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from agent_service.cli.doctor.check import Check, ok, warning, wrong
 from agent_service.cli.show import seconds
 from agent_service.foundations import ROLE
-from groundwork.nats.errors import BusError
 from groundwork.nats.lease_record import Record, Role, look
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Failure
 from groundwork.service.store_id import known_id
 from schemas import subjects
 
@@ -23,7 +23,7 @@ async def leases(link: NatsLink, store: Path) -> AsyncIterator[Check]:
         name = f"{role.key} lease"
         try:
             record = await look(link, role)
-        except BusError as error:
+        except Failure as error:
             yield wrong(name, str(error), remedy="run `agentic setup`, or give this login the permission")
             continue
         if role is ROLE and _is_strangers(record, store):

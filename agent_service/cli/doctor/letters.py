@@ -2,15 +2,15 @@
 
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.cli.doctor.check import Check, ok, warning
-from groundwork.nats.errors import BusError
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Failure
 
 
 async def dead_letters(link: NatsLink) -> Check:
     """Those of both services. They are somebody else's work that was not done, so they are a warning."""
     try:
         waiting = [letter for letter in await NatsDeadLetters(link).all() if not letter.settled]
-    except BusError as error:
+    except Failure as error:
         return warning("dead letters", str(error), remedy="give this login the permission, or ask again later")
     if waiting:
         newest = waiting[-1].subject[:80]

@@ -25,7 +25,7 @@ from agent_service.bus.missed import Missed
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.troubles import NatsTroubles
 from agent_service.clock import SystemClock
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from agent_service.errors import Fatal, TryAgain
 from agent_service.foundations import Foundations, laid
 from agent_service.intake import COUNTED, Intake

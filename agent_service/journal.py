@@ -5,13 +5,14 @@ text), so that a changed, missing or moved entry is found. Stores keep the text 
 """
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Literal, get_args
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
@@ -125,7 +126,39 @@ def encode_brief(brief: Brief) -> str:
 
 
 def decode_state(state: str, brief: str) -> RunState:
-    return _STATE.validate_json(f'{state[:-1]},"brief":{brief}}}')
+    """The state, also one that was stored before `waiting` named what a run waits for. Raises ValueError."""
+    text = f'{state[:-1]},"brief":{brief}}}'
+    try:
+        return _STATE.validate_json(text)
+    except ValidationError:
+        fields = json.loads(text)
+        if "waiting" in fields or "status" not in fields:
+            raise
+        return _STATE.validate_python(fields | {"waiting": _lifted(fields)}, strict=False)
+
+
+def _lifted(fields: dict[str, Any]) -> dict[str, Any]:
+    """What a run waits for, by the fields `status`, `asking` and `pending` from which it followed before."""
+    status, held = fields["status"], _held(fields.get("asking"), fields.get("pending"))
+    stop = {"ending_class": fields["ending_class"], "reason": fields["reason"], "entry": fields["ending_seq"]}
+    match status:
+        case "queued":
+            return {"kind": "queued"}
+        case "running":
+            return held
+        case "paused":
+            return {"kind": "for_person", "held": held, "stop": stop}
+    return {"kind": "ended", "status": status, "stop": stop, "at": fields["ended_at"]}
+
+
+def _held(asking: dict[str, Any] | None, pending: dict[str, Any] | None) -> dict[str, Any]:
+    if asking:
+        again = {"kind": "model_retry", "retry_at": asking.pop("retry_at")} if asking.get("retry_at") else None
+        return {"asking": asking} | (again or {"kind": "for_model", "reserve": asking.pop("reserve", None)})
+    if pending:
+        again = {"kind": "tool_retry", "retry_at": pending.pop("retry_at")} if pending.get("retry_at") else None
+        return {"pending": pending} | (again or {"kind": "for_tool"})
+    return {}
 
 
 def encode_effects(effects: Sequence[Effect]) -> str:

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from agent_service.core.events import ModelUsage, Provenance
 from agent_service.core.phases import Decision, Phase, Plan, Unusable
-from agent_service.core.state import Reserve, RunState, Status
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Reserve, Status
 from agent_service.errors import Damaged
 from agent_service.journal import Commit, Entry, Run
 from schemas.catalog import Catalog

@@ -21,6 +21,7 @@ from agent_service.core.effects import AskModel
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
 from agent_service.core.phases import Decision, Plan, Unusable
 from agent_service.core.state import Brief, RunState
+from agent_service.core.waiting import ForModel
 from agent_service.errors import ModelError
 from agent_service.pace import Pace
 from agent_service.ports import Answer, Clock, Estimate, Model, ModelCall, Question
@@ -83,10 +84,9 @@ class Thinker:
     async def think(self, state: RunState, effect: AskModel) -> Reply | None:
         """Make the call, or return None when it is moot or abandoned."""
         key = (state.run_id, effect.call)
-        if state.asking is None or state.asking.call != effect.call or key in self._wanted:
+        waiting = state.waiting  # a call that was put off is asked for again by its timer
+        if not isinstance(waiting, ForModel) or waiting.asking.call != effect.call or key in self._wanted:
             return None
-        if state.asking.retry_at:
-            return None  # put off: the timer asks again
         self._wanted.add(key)
         try:
             async with self._slots:
@@ -122,10 +122,10 @@ class Thinker:
             del self._calls[key]
 
     async def _next_half(self, key: tuple[str, int], question: Question) -> Reply | None:
-        asking, admitted = question.state.asking, self._admitted.get(key)
+        admitted = self._admitted.get(key)
         if admitted and question.state.version <= admitted.version:
             return None  # its first half is on its way into the journal, and whoever made it makes the second
-        if admitted and asking and asking.reserve:
+        if admitted and question.state.reserve:
             del self._admitted[key]
             return await self._second_half(admitted, question)
         call = self._model.prepare(question)

@@ -24,7 +24,8 @@ from agent_service import journal
 from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
 from agent_service.core.events import Event, ToolReturned, TurnBroke, WakeAccepted
-from agent_service.core.state import RunState, Status
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, Fatal, TryAgain, VersionMoved
 from agent_service.journal import Commit, Run
 from agent_service.ports import Clock, RunStore, Wake

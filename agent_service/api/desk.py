@@ -20,7 +20,8 @@ from agent_service.api.requests import (
 )
 from agent_service.api.runs import Runs
 from agent_service.core.remedies import remedy
-from agent_service.core.state import RunState, Status
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Status
 from agent_service.telling.moments import tell
 from agent_service.telling.steps import executor_of
 from agent_service.telling.views import (

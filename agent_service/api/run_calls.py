@@ -15,7 +15,7 @@ from agent_service.api.desk import Desk, EntryPage, RunPage
 from agent_service.api.files import FileList
 from agent_service.api.requests import CancelAnswer, CancelRequest, SignalAnswer, SignalRequest, WakeAnswer, WakeRequest
 from agent_service.api.streams import SeenToTheEnd, Slots, last_event_id
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from agent_service.errors import TryAgain
 from agent_service.telling.plain import json_visible
 from agent_service.telling.run_files import RunFiles

@@ -8,7 +8,8 @@ from typing import Any
 
 from agent_service.api.feed import Feed
 from agent_service.background import Background
-from agent_service.core.state import RunState, Status
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Status
 from agent_service.errors import TryAgain
 from agent_service.intake import Intake
 from agent_service.journal import Entry

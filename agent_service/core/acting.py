@@ -15,7 +15,8 @@ from agent_service.core import endings, notes
 from agent_service.core.effects import Publish, Transition, publish
 from agent_service.core.phases import Action
 from agent_service.core.replacing import replace
-from agent_service.core.state import Brief, LastResult, Pending, RunState, StepRecord
+from agent_service.core.state import Brief, LastResult, RunState, StepRecord
+from agent_service.core.waiting import ForTool, Pending, ToolRetry, answered, then
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, ToolCommand
 from schemas.events import ARTIFACT_PATH, RESERVED_KEYS, ToolError, ToolRequest, ToolResult
@@ -56,9 +57,10 @@ def dispatch(state: RunState, action: Action, *, at: datetime) -> Transition:
 def send(state: RunState, pending: Pending, *, at: datetime) -> Transition:
     """Send one attempt of the pending step."""
     patience = timedelta(seconds=_tool_time_s(state.brief, pending) + ANSWER_GRACE_S)
-    pending = replace(pending, retry_at=None, requested_at=at, deadline_at=at + patience)
+    pending = replace(pending, requested_at=at, deadline_at=at + patience)
     summary = f"step {pending.step}: {pending.action.tool} {pending.action.command}{_nth(pending.attempt)}"
-    sent = replace(state, pending=pending, attempts=state.attempts + 1, summary=summary, updated_at=at)
+    waiting = ForTool(pending=pending)
+    sent = replace(state, waiting=waiting, attempts=state.attempts + 1, summary=summary, updated_at=at)
     return Transition(state=sent, effects=(endings.progress(sent, "act", summary), request(sent, pending)))
 
 
@@ -94,11 +96,12 @@ def retry(state: RunState, pending: Pending, error: ToolError, *, at: datetime) 
     if state.attempts >= limits.max_attempts_of_run:
         return None
     delay = timedelta(seconds=_backoff_s(limits.retry_base_s, state.run_id, pending))
-    waiting = replace(pending, attempt=pending.attempt + 1, retry_at=at + delay)
+    following = replace(pending, attempt=pending.attempt + 1)
     summary = (
-        f"step {pending.step}: {pending.action.tool} failed ({error.error_class}), attempt {waiting.attempt} follows"
+        f"step {pending.step}: {pending.action.tool} failed ({error.error_class}), attempt {following.attempt} follows"
     )
-    waited = replace(state, pending=waiting, updated_at=at, summary=summary)
+    waiting = then(state.waiting, ToolRetry(pending=following, retry_at=at + delay))
+    waited = replace(state, waiting=waiting, updated_at=at, summary=summary)
     return Transition(state=waited, effects=(endings.progress(waited, "act", summary),))
 
 
@@ -130,7 +133,7 @@ def finish_step(state: RunState, result: ToolResult, *, at: datetime) -> RunStat
     )
     return replace(
         notes.with_step(state, pending, record, output),
-        pending=None,
+        waiting=answered(state.waiting),
         completed=(*state.completed, record),
         last_result=LastResult(step=record.step, status=record.status, output=output),
         artifacts=tuple(dict.fromkeys((*state.artifacts, *_artifacts(result)))),

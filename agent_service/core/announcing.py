@@ -5,7 +5,8 @@ from pydantic import JsonValue
 
 from agent_service.core import acting, endings
 from agent_service.core.effects import Publish, publish
-from agent_service.core.state import Limits, RunState, Status
+from agent_service.core.state import Limits, RunState
+from agent_service.core.waiting import ForTool, Status, under_way
 from schemas import events as wire
 from schemas import keys, subjects
 
@@ -41,8 +42,9 @@ def outstanding(state: RunState) -> tuple[Publish, ...]:
         said.append(announcement(state))
     if state.final or state.status is Status.PAUSED:
         said.append(endings.ending(state))
-    if state.pending and state.pending.retry_at is None:
-        said.append(acting.request(state, state.pending))
+    waiting = under_way(state.waiting)
+    if isinstance(waiting, ForTool):
+        said.append(acting.request(state, waiting.pending))
     return tuple(said)
 
 

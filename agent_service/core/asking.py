@@ -11,7 +11,8 @@ from agent_service.core.effects import AskModel, Transition
 from agent_service.core.events import CallReserved, ModelUnavailable
 from agent_service.core.phases import Phase
 from agent_service.core.replacing import replace
-from agent_service.core.state import Asking, RunState, Status
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Asking, Deciding, ForModel, ModelRetry, Status, then
 
 LONGEST_WAIT_S = 86400.0
 MODEL_BACKOFF_S = (2.0, 5.0, 15.0, 30.0, 60.0)
@@ -29,7 +30,8 @@ def put(state: RunState, asking: Asking, *, at: datetime) -> Transition:
         reached = reached or limits.reached_before_a_step(state, at)
     if reached and state.status is not Status.PAUSED:
         return endings.out_of_budget(state, reached, at=at, question=asking)
-    asked = replace(state, asking=asking, calls=asking.call, updated_at=at)
+    waiting = then(state.waiting, ForModel(asking=asking))
+    asked = replace(state, waiting=waiting, calls=asking.call, updated_at=at)
     if asked.status is Status.PAUSED:
         return Transition(state=asked)
     return Transition(state=asked, effects=(AskModel(call=asking.call, phase=asking.phase),))
@@ -62,15 +64,16 @@ def on_reserved(state: RunState, event: CallReserved) -> Transition:
     reached = limits.reached_before_a_call(state, event.at) or limits.beyond_with(state, event.reserve)
     if reached:
         return endings.out_of_budget(state, reached, at=event.at, question=asking)
-    reserved = replace(state, asking=replace(asking, retry_at=None, reserve=event.reserve), updated_at=event.at)
+    reserved = replace(state, waiting=ForModel(asking=asking, reserve=event.reserve), updated_at=event.at)
     return Transition(state=reserved, effects=(AskModel(call=asking.call, phase=asking.phase),))
 
 
 def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
     """The model gave no answer: wait durably, pause, fail or escalate, as the remedy says. Nothing is charged."""
-    assert state.asking is not None, "the caller has matched the call"
-    asking = replace(state.asking, reserve=None)
-    state = replace(state, asking=asking)
+    asking = state.asking
+    assert asking is not None, "the caller has matched the call"
+    if isinstance(state.waiting, ForModel):  # an answer, if no reply: nothing is lost
+        state = replace(state, waiting=ForModel(asking=asking))
     match event.remedy:
         case "fail":
             return endings.fail(state, event.error_class, event.message, at=event.at)
@@ -82,8 +85,8 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
             return _shrunk(state, asking, event)
         case "try_again":
             delay = timedelta(seconds=_delay_s(asking, event.retry_after_s))
-            waiting = replace(asking, tries=asking.tries + 1, retry_at=event.at + delay)
-            waited = replace(state, asking=waiting, updated_at=event.at, summary=f"model unavailable: {event.message}")
+            waiting = ModelRetry(asking=replace(asking, tries=asking.tries + 1), retry_at=event.at + delay)
+            waited = replace(state, waiting=waiting, updated_at=event.at, summary=f"model unavailable: {event.message}")
             said = endings.progress(waited, asking.phase.value, waited.summary)
             return Transition(state=waited, effects=(said,))
 
@@ -94,7 +97,7 @@ def _shrunk(state: RunState, asking: Asking, event: ModelUnavailable) -> Transit
     if smaller is None:
         return endings.fail(state, event.error_class, event.message, at=event.at)
     if asking.phase is Phase.COMPACT:
-        return ask_to_reflect(replace(smaller, asking=None), event.at)
+        return ask_to_reflect(replace(smaller, waiting=Deciding()), event.at)
     return put(smaller, replace(asking, call=state.calls + 1), at=event.at)
 
 
@@ -107,7 +110,7 @@ def ask_now(state: RunState, at: datetime) -> Transition:
         reached = reached or limits.reached_before_a_step(state, at)
     if reached:
         return endings.out_of_budget(state, reached, at=at, question=asking)
-    now = replace(state, asking=replace(asking, retry_at=None), updated_at=at)
+    now = replace(state, waiting=ForModel(asking=asking), updated_at=at)
     return Transition(state=now, effects=(AskModel(call=asking.call, phase=asking.phase),))
 
 

@@ -17,7 +17,8 @@ A result that does not name its attempt (RFC-103's has none) answers the pending
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from agent_service.core.state import Pending, RunState
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Pending, ToolRetry, under_way
 from schemas.events import ToolResult
 
 
@@ -38,7 +39,8 @@ class Judgement:
 
 def judge(state: RunState, result: ToolResult, place: str = "") -> Judgement:
     """Judge `result` in the order of the table above. `place` names the message it came with."""
-    pending, which = state.pending, f"step {result.step} attempt {result.attempt or 'not named'}"
+    pending, sent = state.pending, not isinstance(under_way(state.waiting), ToolRetry)
+    which = f"step {result.step} attempt {result.attempt or 'not named'}"
     if state.final:
         return Judgement(Relation.LATE, f"result of {which} came after the run ended ({state.status})")
     if state.has_finished(result.step) or (pending and result.step < pending.step):
@@ -53,21 +55,21 @@ def judge(state: RunState, result: ToolResult, place: str = "") -> Judgement:
             f"result of {which} is from tool {result.tool}, but {pending.action.tool} is pending",
         )
     if result.attempt is None:
-        return _judge_unnamed(pending, place)
-    return _judge_attempt(pending, result.attempt)
+        return _judge_unnamed(pending, place, sent=sent)
+    return _judge_attempt(pending, result.attempt, sent=sent)
 
 
-def _judge_unnamed(pending: Pending, place: str) -> Judgement:
-    if pending.retry_at is not None:
+def _judge_unnamed(pending: Pending, place: str, *, sent: bool) -> Judgement:
+    if not sent:
         return Judgement(Relation.STALE, f"attempt {pending.attempt} of step {pending.step} is not sent yet")
     if place and place in pending.heard:
         return Judgement(Relation.STALE, f"the same message answered an earlier attempt of step {pending.step}")
     return Judgement(Relation.MATCH, "")
 
 
-def _judge_attempt(pending: Pending, attempt: int) -> Judgement:
+def _judge_attempt(pending: Pending, attempt: int, *, sent: bool) -> Judgement:
     if attempt < pending.attempt:
         return Judgement(Relation.STALE, f"attempt {attempt} was given up: it is attempt {pending.attempt} now")
-    if attempt > pending.attempt or pending.retry_at is not None:
+    if attempt > pending.attempt or not sent:
         return Judgement(Relation.VIOLATION, f"attempt {attempt} of step {pending.step} was never sent")
     return Judgement(Relation.MATCH, "")

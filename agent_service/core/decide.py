@@ -33,7 +33,8 @@ from agent_service.core.events import (
 )
 from agent_service.core.phases import Phase
 from agent_service.core.replacing import replace
-from agent_service.core.state import Brief, RunState, Status
+from agent_service.core.state import Brief, RunState
+from agent_service.core.waiting import Deciding, ForPerson, ForTool, Pending, Queued, Status, ToolRetry, then
 from schemas import events as wire
 from schemas import keys, subjects
 
@@ -96,7 +97,7 @@ def _on_accepted(event: WakeAccepted) -> Transition:
         run_id=event.run_id,
         wake_id=event.wake_id,
         brief=brief,
-        status=Status.QUEUED,
+        waiting=Queued(),
         version=1,
         accepted_at=event.at,
         updated_at=event.at,
@@ -114,7 +115,7 @@ def _on_started(state: RunState, event: RunStarted) -> Transition:
         return _ignored(state, "started already")
     started = replace(
         _next(state),
-        status=Status.RUNNING,
+        waiting=Deciding(),
         brief=replace(state.brief, skills=event.skills),
         started_at=event.at,
         updated_at=event.at,
@@ -157,7 +158,10 @@ def _on_result(state: RunState, event: ToolReturned) -> Transition:
 def _heard(state: RunState, place: str) -> RunState:
     """Remember a message that did not name its attempt: delivered again it would answer the attempt after it."""
     pending = state.pending
-    return replace(state, pending=replace(pending, heard=(*pending.heard, place))) if pending and place else state
+    if pending is None or not place:
+        return state
+    heard = ForTool(pending=replace(pending, heard=(*pending.heard, place)))
+    return replace(state, waiting=then(state.waiting, heard))
 
 
 def _malformed(state: RunState, result: wire.ToolResult) -> wire.ToolResult:
@@ -210,13 +214,14 @@ def _on_timer(state: RunState, at: datetime) -> Transition:
     due = state.due_at
     if due is None or at < due:
         return _ignored(state, "nothing is due")
-    pending, state = state.pending, _next(state)
+    state = _next(state)
     if at >= state.brief.limits.deadline_at:
         return _on_deadline(state, at)
-    if pending and pending.retry_at and at >= pending.retry_at:
-        return acting.send(state, pending, at=at)
-    if pending and not pending.retry_at and at >= pending.deadline_at:
-        return _on_tool_error(state, _timed_out(state, at), at=at)
+    match state.waiting:
+        case ToolRetry(pending=pending):
+            return acting.send(state, pending, at=at)
+        case ForTool(pending=pending):
+            return _on_tool_error(state, _timed_out(state, pending, at), at=at)
     return asking.ask_now(state, at)
 
 
@@ -228,10 +233,8 @@ def _on_deadline(state: RunState, at: datetime) -> Transition:
     return endings.out_of_budget(state, past, at=at, question=question)
 
 
-def _timed_out(state: RunState, at: datetime) -> wire.ToolResult:
+def _timed_out(state: RunState, pending: Pending, at: datetime) -> wire.ToolResult:
     """No answer in time: the outcome is unknown, which only a repeatable command can bear."""
-    pending = state.pending
-    assert pending is not None, "the caller has looked"
     repeatable = acting.is_repeatable(state, pending)
     error = wire.ToolError(
         error_class="timeout" if repeatable else "in_doubt",
@@ -260,15 +263,16 @@ def _on_signal(state: RunState, event: SignalReceived) -> Transition:
     if signal.kind == "raise_budget" and signal.constraints:
         raised = limits.raised(heard.brief.limits, signal.constraints)
         heard = replace(heard, brief=replace(heard.brief, limits=raised))
-    if heard.status is Status.PAUSED and signal.kind == "reject":
+    paused = heard.waiting if isinstance(heard.waiting, ForPerson) else None
+    if paused and signal.kind == "reject":
         return endings.cancel(heard, signal.message or "rejected by a person", at=event.at)
-    if heard.status is Status.PAUSED and signal.kind in ("resume", "raise_budget", "approve"):
-        return _resume(heard, event.at)
+    if paused and signal.kind in ("resume", "raise_budget", "approve"):
+        return _resume(heard, paused, event.at)
     return Transition(state=heard)
 
 
-def _resume(state: RunState, at: datetime) -> Transition:
-    running = replace(state, status=Status.RUNNING, reason="", ending_class="")
+def _resume(state: RunState, paused: ForPerson, at: datetime) -> Transition:
+    running = replace(state, waiting=paused.held)
     if running.asking:
         return asking.ask_now(running, at)
     return Transition(state=running)

@@ -7,7 +7,19 @@ from agent_service.core.effects import AbandonCall, Effect, Publish, Transition,
 from agent_service.core.limits import budget_use, with_lost
 from agent_service.core.remedies import remedy
 from agent_service.core.replacing import replace
-from agent_service.core.state import Asking, RunState, Status
+from agent_service.core.state import RunState
+from agent_service.core.waiting import (
+    Asking,
+    Ended,
+    ForModel,
+    ForPerson,
+    ForTool,
+    ModelRetry,
+    Reserve,
+    Status,
+    Stop,
+    ToolRetry,
+)
 from schemas import keys, subjects
 from schemas.events import Cancelled, Completed, DoneItem, Escalated, Failed, Progress, Tally, Usage
 
@@ -38,7 +50,7 @@ def after_progress(state: RunState, phase: ProgressPhase, summary: str, then: Tr
 
 def complete(state: RunState, outcome: str, at: datetime) -> Transition:
     """Every item of the definition of done is ticked: the one `agent.completed`."""
-    return _final(replace(state, outcome=outcome), Status.DONE, "completed", outcome, at=at)
+    return _final(state, Status.DONE, "completed", outcome, at=at)
 
 
 def escalate(state: RunState, ending_class: str, reason: str, *, at: datetime) -> Transition:
@@ -67,18 +79,14 @@ def out_of_budget(state: RunState, budget: tuple[str, str], *, at: datetime, que
 def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, question: Asking) -> Transition:
     """Wait for a person. On resume the open call is made again, the pending result waited for, or `question` asked."""
     state = with_lost_call(state)
-    asking = state.asking or (None if state.pending else question)
-    paused = replace(
-        state,
-        status=Status.PAUSED,
-        asking=asking,
-        calls=max(state.calls, asking.call if asking else 0),
-        reason=reason,
-        summary=reason,
-        ending_class=ending_class,
-        ending_seq=state.version,
-        updated_at=at,
-    )
+    match state.waiting:
+        case ForModel() | ModelRetry() | ForTool() | ToolRetry() as held:
+            calls = state.calls
+        case _:
+            held, calls = ForModel(asking=question), question.call
+    stop = Stop(ending_class=ending_class, reason=reason, entry=state.version)
+    waiting = ForPerson(held=held, stop=stop)
+    paused = replace(state, waiting=waiting, calls=calls, summary=reason, updated_at=at)
     return Transition(
         state=paused, effects=(*_abandoned(state), progress(paused, question.phase.value, reason), ending(paused))
     )
@@ -86,10 +94,10 @@ def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, ques
 
 def with_lost_call(state: RunState) -> RunState:
     """The state without a reserve: a call that was begun and is given up was perhaps made, and counts as lost."""
-    asking = state.asking
-    if asking is None or asking.reserve is None:
-        return state
-    return replace(state, spent=with_lost(state.spent, asking.reserve), asking=replace(asking, reserve=None))
+    match state.waiting:
+        case ForModel(reserve=Reserve() as reserve) as waiting:
+            return replace(state, spent=with_lost(state.spent, reserve), waiting=replace(waiting, reserve=None))
+    return state
 
 
 def ending(state: RunState) -> Publish:
@@ -103,22 +111,15 @@ def ending(state: RunState) -> Publish:
             return publish(subjects.CANCELLED, Cancelled(**_not_completed(state)), keys.cancelled(state.run_id))
         case _:
             payload = Escalated(**_not_completed(state), resumable=state.status is Status.PAUSED)
-            return publish(subjects.ESCALATED, payload, keys.escalated(state.run_id, state.ending_seq))
+            return publish(
+                subjects.ESCALATED, payload, keys.escalated(state.run_id, state.stop.entry if state.stop else 0)
+            )
 
 
 def _final(state: RunState, status: Status, ending_class: str, reason: str, *, at: datetime) -> Transition:
-    ended = replace(
-        with_lost_call(state),
-        status=status,
-        ending_class=ending_class,
-        ending_seq=state.version,
-        reason=reason,
-        summary=reason,
-        asking=None,
-        pending=None,
-        updated_at=at,
-        ended_at=at,
-    )
+    stop = Stop(ending_class=ending_class, reason=reason, entry=state.version)
+    waiting = Ended(status=status, stop=stop, at=at)
+    ended = replace(with_lost_call(state), waiting=waiting, summary=reason, updated_at=at)
     return Transition(state=ended, effects=(*_abandoned(state), progress(ended, "end", reason), ending(ended)))
 
 

@@ -10,7 +10,8 @@ from typing import Literal
 from pydantic import JsonValue
 
 from agent_service.core.phases import Decision, Plan, Unusable
-from agent_service.core.state import Limits, Reserve
+from agent_service.core.state import Limits
+from agent_service.core.waiting import Reserve
 from schemas.catalog import ToolOffer
 from schemas.events import Signal, ToolResult
 

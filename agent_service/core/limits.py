@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
-from agent_service.core.state import Limits, Reserve, RunState, Spent
+from agent_service.core.state import Limits, RunState, Spent
+from agent_service.core.waiting import Reserve
 from schemas.events import BudgetUse, Constraints
 
 N = TypeVar("N", int, float)

@@ -13,7 +13,8 @@ from pydantic import JsonValue
 
 from agent_service.core.phases import Reflection
 from agent_service.core.replacing import replace
-from agent_service.core.state import Note, Pending, RunState, StepRecord
+from agent_service.core.state import Note, RunState, StepRecord
+from agent_service.core.waiting import Pending
 from schemas.events import ARTIFACT_PATH
 
 KEPT_STEPS = 4

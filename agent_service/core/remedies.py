@@ -4,7 +4,8 @@ import json
 import shlex
 from dataclasses import dataclass
 
-from agent_service.core.state import RunState, Status
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Status
 
 LONGEST_GOAL = 300
 """Characters of a goal that a command repeats; a longer one is to be put in by hand."""

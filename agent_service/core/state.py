@@ -6,31 +6,27 @@ from the small part that is written with every entry.
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from typing import Literal
 
 from pydantic import JsonValue
 
-from agent_service.core.phases import Action, Framing, Phase, Plan, Reflection
+from agent_service.core.phases import Action, Framing, Plan, Reflection
+from agent_service.core.waiting import (
+    Asking,
+    Ended,
+    ForModel,
+    ForPerson,
+    ForTool,
+    ModelRetry,
+    Pending,
+    Reserve,
+    Status,
+    Stop,
+    ToolRetry,
+    Waiting,
+    under_way,
+)
 from schemas.catalog import ToolCommand, ToolOffer
-
-
-class Status(StrEnum):
-    """Where a run stands. The last four are final: nothing follows them."""
-
-    QUEUED = "queued"
-    """Accepted and durable; not yet begun."""
-    RUNNING = "running"
-    """Thinking, or waiting for a tool or a timer."""
-    PAUSED = "paused"
-    """Waiting for a person: a spent budget under `on_budget: pause`, or a model that will not answer for long."""
-    DONE = "done"
-    ESCALATED = "escalated"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
-FINAL = frozenset({Status.DONE, Status.ESCALATED, Status.FAILED, Status.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,51 +91,6 @@ class DoneItem:
     @property
     def done(self) -> bool:
         return bool(self.evidence)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
-    """The attempt whose result the run waits for; with `retry_at` set, the attempt that waits to be sent."""
-
-    step: int
-    attempt: int
-    action: Action
-    route: str
-    requested_at: datetime
-    deadline_at: datetime
-    retry_at: datetime | None = None
-    heard: tuple[str, ...] = ()
-    """Places of the messages that answered earlier attempts without naming them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reserve:
-    """The most that a model call may spend. `cost_usd` is null when the price is unknown."""
-
-    tokens: int
-    cost_usd: float | None
-    reply_tokens: int = 0
-    """The part of `tokens` that the reply may take."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
-    """The model call whose reply the run waits for. `call` counts from 1 and is the call's identity."""
-
-    call: int
-    phase: Phase
-    feedback: tuple[str, ...] = ()
-    """What the model must be told: why its last decision was refused."""
-    rejected: str = ""
-    """The beginning of the reply that could not be used."""
-    longer: bool = False
-    """The last reply was cut at its limit: this one may be longer."""
-    repairs: int = 0
-    tries: int = 0
-    """How often the model was not to be had."""
-    retry_at: datetime | None = None
-    reserve: Reserve | None = None
-    """Set aside for the call that is being made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,12 +161,11 @@ class RunState:
     run_id: str
     wake_id: str
     brief: Brief
-    status: Status
+    waiting: Waiting
     version: int
     accepted_at: datetime
     updated_at: datetime
     started_at: datetime | None = None
-    ended_at: datetime | None = None
     framing: Framing | None = None
     done_items: tuple[DoneItem, ...] = ()
     plan: Plan | None = None
@@ -223,8 +173,6 @@ class RunState:
     facts: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
     """What people told the run while it ran."""
-    asking: Asking | None = None
-    pending: Pending | None = None
     calls: int = 0
     step: int = 0
     attempts: int = 0
@@ -243,28 +191,75 @@ class RunState:
     refused_done: int = 0
     spent: Spent = Spent()
     summary: str = ""
-    reason: str = ""
-    """Why the run ended or pauses."""
-    ending_class: str = ""
-    ending_seq: int = 0
-    """The entry that ended or paused the run."""
-    outcome: str = ""
+
+    @property
+    def status(self) -> Status:
+        return self.waiting.status
 
     @property
     def final(self) -> bool:
-        return self.status in FINAL
+        return isinstance(self.waiting, Ended)
+
+    @property
+    def asking(self) -> Asking | None:
+        """The model call that is open: being made, put off, or held until the run is resumed."""
+        match under_way(self.waiting):
+            case ForModel(asking=asking) | ModelRetry(asking=asking):
+                return asking
+        return None
+
+    @property
+    def pending(self) -> Pending | None:
+        """The attempt that is open: sent, to be sent later, or either of them held until the run is resumed."""
+        match under_way(self.waiting):
+            case ForTool(pending=pending) | ToolRetry(pending=pending):
+                return pending
+        return None
+
+    @property
+    def reserve(self) -> Reserve | None:
+        """What is set aside for the model call that is being made."""
+        waiting = under_way(self.waiting)
+        return waiting.reserve if isinstance(waiting, ForModel) else None
+
+    @property
+    def retry_at(self) -> datetime | None:
+        """When the open call is made, or the open attempt sent, that was put off."""
+        waiting = under_way(self.waiting)
+        return waiting.retry_at if isinstance(waiting, ModelRetry | ToolRetry) else None
 
     @property
     def due_at(self) -> datetime | None:
         """When something falls due without any message: the run's only timer, stored with the state."""
-        if self.final or self.status is Status.PAUSED:
-            return None
-        instants = [self.brief.limits.deadline_at]
-        if self.pending:
-            instants.append(self.pending.retry_at or self.pending.deadline_at)
-        if self.asking and self.asking.retry_at:
-            instants.append(self.asking.retry_at)
-        return min(instants)
+        deadline = self.brief.limits.deadline_at
+        match self.waiting:
+            case ForPerson() | Ended():
+                return None
+            case ForTool(pending=Pending(deadline_at=at)) | ToolRetry(retry_at=at) | ModelRetry(retry_at=at):
+                return min(deadline, at)
+        return deadline
+
+    @property
+    def stop(self) -> Stop | None:
+        """Why the run ended or pauses; None while it goes on."""
+        return self.waiting.stop if isinstance(self.waiting, ForPerson | Ended) else None
+
+    @property
+    def reason(self) -> str:
+        return self.stop.reason if self.stop else ""
+
+    @property
+    def ending_class(self) -> str:
+        return self.stop.ending_class if self.stop else ""
+
+    @property
+    def ended_at(self) -> datetime | None:
+        return self.waiting.at if isinstance(self.waiting, Ended) else None
+
+    @property
+    def outcome(self) -> str:
+        """What a run that is done came to."""
+        return self.reason if self.status is Status.DONE else ""
 
     def has_finished(self, step: int) -> bool:
         return any(record.step == step for record in self.completed)

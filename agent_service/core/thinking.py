@@ -14,7 +14,8 @@ from agent_service.core.endings import after_progress
 from agent_service.core.events import ModelReplied
 from agent_service.core.phases import Digest, Framing, Met, Phase, Plan, Reflection, Refusal, Unusable, Verdict
 from agent_service.core.replacing import replace
-from agent_service.core.state import Asking, DoneItem, RunState, Spent
+from agent_service.core.state import DoneItem, RunState, Spent
+from agent_service.core.waiting import Asking, Deciding
 
 MAX_FACTS = 100
 MAX_REJECTED = 4000
@@ -24,9 +25,8 @@ def on_reply(state: RunState, reply: ModelReplied) -> Transition:
     """Take up a decision. `state` is already counted one entry further; the call is the one asked for."""
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
-    state = replace(
-        state, asking=None, spent=_add(state.spent, reply), replies=_replies(state, reply), updated_at=reply.at
-    )
+    spent, replies = _add(state.spent, reply), _replies(state, reply)
+    state = replace(state, waiting=Deciding(), spent=spent, replies=replies, updated_at=reply.at)
     match reply.decision:
         case Refusal(category=category, explanation=explanation):
             reason = f"the model refused to answer ({category}){': ' if explanation else ''}{explanation}"

@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from agent_service.core.events import Provenance
 from agent_service.core.limits import cost_so_far
 from agent_service.core.phases import Decision, Plan, Refusal, Unusable
-from agent_service.core.state import Reserve, RunState
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Reserve
 from agent_service.errors import ModelError
 from agent_service.models.faults import by_status, cause_of, retry_after_s, without_answer
 from agent_service.models.prices import Prices, TokenCounts

@@ -8,7 +8,8 @@ from agent_service.core.acting import is_repeatable, summary_of
 from agent_service.core.correlate import Relation, judge
 from agent_service.core.events import TimerFired, ToolReturned
 from agent_service.core.phases import Action
-from agent_service.core.state import Pending, RunState
+from agent_service.core.state import RunState
+from agent_service.core.waiting import ForTool, Pending
 from agent_service.telling.executions import Execution, execution_of
 from agent_service.telling.moments import Moment
 from agent_service.telling.plain import instant
@@ -64,8 +65,10 @@ def _answered(moment: Moment, before: RunState, event: ToolReturned) -> Act:
 
 def _overdue(before: RunState, at: datetime) -> Act | None:
     """The attempt that was given up because no answer came in time."""
-    pending = before.pending
-    if pending is None or pending.retry_at or at < pending.deadline_at or at >= before.brief.limits.deadline_at:
+    if not isinstance(before.waiting, ForTool):
+        return None
+    pending = before.waiting.pending
+    if at < pending.deadline_at or at >= before.brief.limits.deadline_at:
         return None
     return Act(
         step=pending.step,

@@ -5,7 +5,18 @@ from dataclasses import dataclass
 
 from agent_service.core.decide import decide
 from agent_service.core.events import CallReserved, Event
-from agent_service.core.state import Asking, Pending, RunState, Status
+from agent_service.core.state import RunState
+from agent_service.core.waiting import (
+    Asking,
+    ForModel,
+    ForTool,
+    ModelRetry,
+    Pending,
+    Status,
+    ToolRetry,
+    Waiting,
+    under_way,
+)
 from agent_service.journal import Entry
 
 
@@ -33,39 +44,39 @@ class Moment:
     @property
     def sent(self) -> Pending | None:
         """The attempt that left for its tool."""
-        pending = self._new_pending
-        return pending if pending and pending.retry_at is None else None
+        waiting = self._new
+        return waiting.pending if isinstance(waiting, ForTool) else None
 
     @property
-    def retry(self) -> Pending | None:
+    def retry(self) -> ToolRetry | None:
         """The attempt that waits to be sent, after a failed one."""
-        pending = self._new_pending
-        return pending if pending and pending.retry_at else None
+        waiting = self._new
+        return waiting if isinstance(waiting, ToolRetry) else None
 
     @property
     def asked(self) -> Asking | None:
         """The model call that was made."""
-        asking = self.after.asking
-        if asking is None or asking.retry_at or self.after.status is not Status.RUNNING:
+        waiting = self.after.waiting
+        if not isinstance(waiting, ForModel) or (self.before and waiting == self.before.waiting):
             return None
-        if isinstance(self.event, CallReserved):  # the other half of a call that was asked for before
-            return None
-        return asking if self.resumed or self.before is None or asking != self.before.asking else None
+        # a reserve is the other half of a call that was asked for before
+        return None if isinstance(self.event, CallReserved) else waiting.asking
 
     @property
-    def put_off(self) -> Asking | None:
+    def put_off(self) -> ModelRetry | None:
         """The model call that is made again later."""
-        asking = self.after.asking
-        return asking if asking and asking.retry_at and self.before and asking != self.before.asking else None
+        waiting = self._new
+        return waiting if isinstance(waiting, ModelRetry) else None
 
     @property
     def _status_before(self) -> Status | None:
         return self.before.status if self.before else None
 
     @property
-    def _new_pending(self) -> Pending | None:
-        pending = self.after.pending
-        return pending if self.before is None or pending != self.before.pending else None
+    def _new(self) -> Waiting | None:
+        """What the run waits for now, or will when it is resumed, where this entry changed it."""
+        waiting = under_way(self.after.waiting)
+        return waiting if self.before is None or waiting != under_way(self.before.waiting) else None
 
 
 def tell(before: RunState | None, entry: Entry) -> Moment:

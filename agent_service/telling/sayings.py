@@ -19,7 +19,7 @@ from agent_service.core.events import (
     WakeAccepted,
 )
 from agent_service.core.phases import Action, Decision, Digest, Framing, Phase, Plan, Reflection, Refusal, Unusable
-from agent_service.core.state import Asking, Pending
+from agent_service.core.waiting import Asking, Pending
 from agent_service.telling.acts import Act, act_of
 from agent_service.telling.moments import Moment
 from agent_service.telling.plain import instant, one_line
@@ -141,8 +141,8 @@ def _ending(moment: Moment) -> str:
 def _sending(moment: Moment) -> str:
     if moment.sent:
         return f"sent {_attempt(moment.sent)}, answer due by {instant(moment.sent.deadline_at)}"
-    if moment.retry and moment.retry.retry_at:
-        return f"{_attempt(moment.retry)} follows at {instant(moment.retry.retry_at)}"
+    if moment.retry:
+        return f"{_attempt(moment.retry.pending)} follows at {instant(moment.retry.retry_at)}"
     return ""
 
 
@@ -153,7 +153,7 @@ def _attempt(pending: Pending) -> str:
 def _asking(moment: Moment) -> str:
     if moment.asked:
         return f"asked the model to {moment.asked.phase} (call {moment.asked.call})" + _told(moment.asked)
-    if moment.put_off and moment.put_off.retry_at:
+    if moment.put_off:
         return f"the model is asked again at {instant(moment.put_off.retry_at)}"
     return ""
 

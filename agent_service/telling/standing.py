@@ -1,6 +1,15 @@
 """Where a run stands, in one sentence of Markdown: what it waits for, or how it ended. Pure."""
 
-from agent_service.core.state import Asking, Pending, RunState, Status
+from agent_service.core.state import RunState
+from agent_service.core.waiting import (
+    ForModel,
+    ForTool,
+    ModelRetry,
+    Pending,
+    Status,
+    ToolRetry,
+    under_way,
+)
 from agent_service.telling.pages.markdown import code, inline
 from agent_service.telling.plain import instant
 from agent_service.telling.sayings import call_of
@@ -19,24 +28,24 @@ def standing(run: RunState) -> str:
 
 
 def waited_for(run: RunState) -> str:
-    if run.pending:
-        return _attempt(run, run.pending)
-    if run.asking:
-        return _call(run.asking)
+    match under_way(run.waiting):
+        case ForModel(asking=asking):
+            return f"the model to {asking.phase} (call {asking.call})"
+        case ModelRetry(asking=asking, retry_at=at):
+            return f"the time to ask the model again for {asking.phase}: {instant(at)}"
+        case ForTool(pending=pending):
+            return _result(run, pending)
+        case ToolRetry(pending=pending, retry_at=at):
+            return f"the time to send {_attempt(pending)}: {instant(at)}"
     return "nothing"
 
 
-def _attempt(run: RunState, pending: Pending) -> str:
-    what = f"step {pending.step}, {code(call_of(pending.action))}, attempt {pending.attempt}"
-    if pending.retry_at:
-        return f"the time to send {what}: {instant(pending.retry_at)}"
+def _attempt(pending: Pending) -> str:
+    return f"step {pending.step}, {code(call_of(pending.action))}, attempt {pending.attempt}"
+
+
+def _result(run: RunState, pending: Pending) -> str:
     executor = executor_of(run, pending)
     whom = f"{code(executor)}, route {code(pending.route)}" if executor else f"route {code(pending.route)}"
     asked, due = instant(pending.requested_at), instant(pending.deadline_at)
-    return f"the result of {what}, asked of {whom} at {asked}, due by {due}"
-
-
-def _call(asking: Asking) -> str:
-    if asking.retry_at:
-        return f"the time to ask the model again for {asking.phase}: {instant(asking.retry_at)}"
-    return f"the model to {asking.phase} (call {asking.call})"
+    return f"the result of {_attempt(pending)}, asked of {whom} at {asked}, due by {due}"

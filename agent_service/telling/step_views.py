@@ -7,7 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agent_service.core.acting import summary_of
 from agent_service.core.events import ToolReturned
-from agent_service.core.state import Pending, RunState, StepRecord
+from agent_service.core.state import RunState, StepRecord
+from agent_service.core.waiting import Pending
 from agent_service.journal import Entry
 from agent_service.telling.executions import Execution, execution_of
 from agent_service.telling.steps import Unfinished, executor_of, unfinished
@@ -70,7 +71,7 @@ def step_views(run: RunState, entries: Sequence[Entry]) -> Iterator[StepView]:
     under_way, left = run.pending, unfinished(run)
     if under_way:
         result = results.get(under_way.step)
-        yield _step(under_way, "waiting" if under_way.retry_at else "pending", result, _before(result))
+        yield _step(under_way, "waiting" if run.retry_at else "pending", result, _before(result))
     if left:
         result = _of(left, results)
         yield _step(left, "unfinished", result, _afterwards(run, left, result))
@@ -88,7 +89,7 @@ def pending_view(run: RunState, pending: Pending, present: frozenset[str] | None
         executor=executor,
         requested_at=pending.requested_at,
         deadline_at=pending.deadline_at,
-        retry_at=pending.retry_at,
+        retry_at=run.retry_at,
         present=None if present is None or executor is None else executor in present,
         trouble=trouble,
     )

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from agent_service.core.phases import Action
-from agent_service.core.state import Pending, RunState
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Pending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

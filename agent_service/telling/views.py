@@ -14,7 +14,8 @@ from agent_service.core.events import ModelReplied
 from agent_service.core.limits import budget_use
 from agent_service.core.phases import Phase
 from agent_service.core.remedies import remedy
-from agent_service.core.state import RunState, Status
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Status
 from agent_service.journal import Entry
 from agent_service.ports import RunLine
 from agent_service.telling.moments import Moment, retell
@@ -209,4 +210,4 @@ def _usage(run: RunState) -> UsageView:
 
 def _asking(run: RunState) -> AskingView | None:
     asking = run.asking
-    return AskingView(call=asking.call, phase=asking.phase, retry_at=asking.retry_at) if asking else None
+    return AskingView(call=asking.call, phase=asking.phase, retry_at=run.retry_at) if asking else None

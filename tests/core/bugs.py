@@ -8,7 +8,8 @@ from agent_service.core import acting, endings
 from agent_service.core.correlate import Judgement, Relation
 from agent_service.core.effects import AskModel, Transition
 from agent_service.core.events import CancelRequested, Event
-from agent_service.core.state import RunState, Status
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Deciding, Status, ToolRetry
 from tests.core.rules import Rule
 
 
@@ -62,8 +63,9 @@ def other_tool(state: RunState, result: Any) -> bool:
 def without_retry_number(retried: Transition | None) -> Transition | None:
     if retried is None or retried.state is None or retried.state.pending is None:
         return retried
+    assert isinstance(retried.state.waiting, ToolRetry)
     pending = replace(retried.state.pending, attempt=retried.state.pending.attempt - 1)
-    return replace(retried, state=replace(retried.state, pending=pending))
+    return replace(retried, state=replace(retried.state, waiting=replace(retried.state.waiting, pending=pending)))
 
 
 def at_once(retried: Transition | None) -> Transition | None:
@@ -74,7 +76,7 @@ def at_once(retried: Transition | None) -> Transition | None:
 
 def nothing_pending(sent: Transition) -> Transition:
     assert sent.state is not None
-    return replace(sent, state=replace(sent.state, pending=None))
+    return replace(sent, state=replace(sent.state, waiting=Deciding()))
 
 
 def said_twice(ended: Transition) -> Transition:

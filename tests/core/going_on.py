@@ -5,7 +5,7 @@ from typing import Any
 
 from agent_service.core.events import Event
 from agent_service.core.phases import Phase, Plan
-from agent_service.core.state import FINAL, Reserve, Status
+from agent_service.core.waiting import ForModel, ForTool, Reserve
 from tests.core.cues import due, framing, plan, reflection, replies, returns, signal, started, too_early
 from tests.core.model_cues import digests, reserves
 from tests.core.script import Cue, Script
@@ -26,10 +26,8 @@ def goes_on(script: Script) -> Event:
 
 def is_to_be_paid(script: Script) -> bool:
     """Whether a model that costs something is asked, and what it may cost is not yet set aside."""
-    asking = script.state.asking
-    if script.reserve is None or asking is None or script.state.status is not Status.RUNNING:
-        return False
-    return asking.reserve is None and asking.retry_at is None
+    waiting = script.state.waiting
+    return script.reserve is not None and isinstance(waiting, ForModel) and waiting.reserve is None
 
 
 def sets_aside(script: Script, *, by: int = 0) -> Event:
@@ -40,16 +38,13 @@ def sets_aside(script: Script, *, by: int = 0) -> Event:
 
 
 def situation(script: Script) -> str:
-    state = script.state
-    if state.status in FINAL:
-        return "final"
-    if state.status is not Status.RUNNING:
-        return str(state.status)
-    if state.asking:
-        return "model away" if state.asking.retry_at else str(state.asking.phase)
-    if state.pending and state.pending.retry_at:
-        return "retry"
-    return "tool again" if state.pending and state.pending.attempt > 1 else "tool"
+    match script.state.waiting:
+        case ForModel(asking=asking):
+            return str(asking.phase)
+        case ForTool(pending=pending):
+            return "tool again" if pending.attempt > 1 else "tool"
+        case waiting:
+            return waiting.kind
 
 
 def answers(script: Script, **reply: Any) -> Event:
@@ -105,10 +100,10 @@ GOES_ON: dict[str, Cue] = {
     "plan": answers,
     "reflect": answers,
     "compact": answers,
-    "model away": timer,
+    "model_retry": timer,
     "tool": result,
     "tool again": result,
-    "retry": timer,
-    "paused": more_of_everything,
-    "final": returns(),
+    "tool_retry": timer,
+    "for_person": more_of_everything,
+    "ended": returns(),
 }

@@ -4,7 +4,7 @@ from typing import Any
 
 from agent_service.core.events import CallReserved, Event, ModelReplied, ModelUsage
 from agent_service.core.phases import Digest, Framing, Plan, Refusal, Unusable
-from agent_service.core.state import Reserve
+from agent_service.core.waiting import Reserve
 from tests.core.cues import a_reflecting_run, framing, goes_on, plan, replies, returns, unavailable
 from tests.core.script import Cue, Script, asks
 

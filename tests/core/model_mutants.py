@@ -8,6 +8,7 @@ from agent_service.core.effects import AskModel, Transition
 from agent_service.core.events import CallReserved
 from agent_service.core.phases import Digest, Framing, Phase, Refusal, Unusable
 from agent_service.core.state import Note, RunState
+from agent_service.core.waiting import ForModel, ForPerson
 from tests.core.bugs import Mutant, always, before, behind
 from tests.core.rules import deciding, reserves, spending, waiting
 from tests.core.rules import notes as kept
@@ -36,10 +37,14 @@ def still_reserved(right: Any) -> Any:
 
     def on_unavailable(state: RunState, event: Any) -> Transition:
         led_to: Transition = right(state, event)
-        if state.asking is None or led_to.state is None or led_to.state.asking is None:
+        if (
+            not isinstance(state.waiting, ForModel)
+            or not led_to.state
+            or not isinstance(led_to.state.waiting, ForPerson)
+        ):
             return led_to
-        kept_aside = replace(led_to.state.asking, reserve=state.asking.reserve)
-        return replace(led_to, state=replace(led_to.state, asking=kept_aside))
+        kept_aside = replace(led_to.state.waiting, held=state.waiting)
+        return replace(led_to, state=replace(led_to.state, waiting=kept_aside))
 
     return on_unavailable
 

@@ -139,7 +139,7 @@ ODD: dict[str, list[Cue]] = {
         *[refuses()] * 4,
         unavailable("fail"),
     ],
-    "model away": [answers, cancel(), unavailable("try_again"), after(timer, hours=1), *OTHER_CALLS, sets_aside],
+    "model_retry": [answers, cancel(), unavailable("try_again"), after(timer, hours=1), *OTHER_CALLS, sets_aside],
     "tool": [
         *[UPSTREAM] * 10,
         *[due] * 3,
@@ -167,8 +167,8 @@ ODD: dict[str, list[Cue]] = {
         errs("not_found"),
         cancel(),
     ],
-    "retry": [returns(), *[older_attempt] * 3, cancel(), cancel(), too_early, after(timer, hours=1), timer],
-    "paused": [
+    "tool_retry": [returns(), *[older_attempt] * 3, cancel(), cancel(), too_early, after(timer, hours=1), timer],
+    "for_person": [
         returns(),
         returns(),
         UPSTREAM,
@@ -180,7 +180,7 @@ ODD: dict[str, list[Cue]] = {
         cancel(),
         sets_aside,
     ],
-    "final": [returns(), returns(step=1), again, answers, cancel(), resume(), timer, started(), sets_aside],
+    "ended": [returns(), returns(step=1), again, answers, cancel(), resume(), timer, started(), sets_aside],
 }
 """What can go wrong, by where the run stands."""
 AT_ANY_TIME: list[Cue] = [

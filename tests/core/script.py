@@ -19,7 +19,8 @@ from typing import Any, Self
 from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
 from agent_service.core.events import Event
-from agent_service.core.state import Pending, Reserve, RunState
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Pending, Reserve
 from schemas import subjects
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

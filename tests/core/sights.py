@@ -13,7 +13,8 @@ from agent_service.core.events import (
     WakeAccepted,
 )
 from agent_service.core.phases import Decision
-from agent_service.core.state import Pending, RunState
+from agent_service.core.state import RunState
+from agent_service.core.waiting import ForModel, ForTool, ModelRetry, Pending, ToolRetry, under_way
 from schemas.events import ToolResult
 from tests.core.rules.reading import Story, after, finals, pauses, sent, timed_out
 from tests.core.script import Moment
@@ -90,6 +91,11 @@ def _age(result: ToolResult, pending: Pending | None) -> str:
 
 
 def _waits_for(state: RunState) -> str:
-    if state.pending:
-        return "retry" if state.pending.retry_at else "tool"
-    return "model" if state.asking else "start"
+    match under_way(state.waiting):
+        case ForTool():
+            return "tool"
+        case ToolRetry():
+            return "retry"
+        case ForModel() | ModelRetry():
+            return "model"
+    return "start"

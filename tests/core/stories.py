@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from agent_service.core.state import Reserve
+from agent_service.core.waiting import Reserve
 from tests.core.cues import queued
 from tests.core.going_on import Move
 from tests.core.model_cues import a_run_of

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from tests.core.cues import (
     DEADLINE,
     PROOF,

@@ -8,7 +8,8 @@ import pytest
 from agent_service import journal
 from agent_service.core.events import ToolReturned
 from agent_service.core.phases import Phase, Unusable
-from agent_service.core.state import RunState, Status
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Status
 from tests.core.cues import (
     PROOF,
     cancel,

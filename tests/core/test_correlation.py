@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from tests.core.cues import (
     a_finished_run,
     a_framing_run,

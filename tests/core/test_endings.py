@@ -8,7 +8,7 @@ import pytest
 
 from agent_service.core.announcing import outstanding
 from agent_service.core.effects import Publish
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from tests.core.cues import (
     RUN_ID,
     a_finished_run,

@@ -1,6 +1,6 @@
 """When the model is not to be had: wait durably, pause, fail or escalate, as the remedy says."""
 
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from tests.core.cues import (
     a_paused_run,
     a_planning_run,

@@ -9,7 +9,8 @@ import pytest
 
 from agent_service.core import acting, decide, endings, limits, thinking
 from agent_service.core.correlate import Judgement, Relation
-from agent_service.core.state import RunState, Status
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Status
 from schemas.events import RESERVED_KEYS
 from tests.core.bugs import (
     Mutant,

@@ -9,7 +9,7 @@ from agent_service import journal
 from agent_service.core.announcing import outstanding
 from agent_service.core.decide import decide
 from agent_service.core.effects import Publish
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from tests.core.rules import RULES, Rule
 from tests.core.rules.reading import Story, after, entries
 from tests.core.script import Script

@@ -57,9 +57,9 @@ def test_the_commit_of_a_request_holds_both_the_pending_attempt_and_the_request(
 
 def test_a_retry_is_pending_with_its_own_attempt_before_it_is_sent() -> None:
     run = a_waiting_run() >> errs(retryable=True)
-    assert (run.pending.attempt, run.pending.retry_at is not None) == (2, True)
+    assert (run.pending.attempt, run.state.retry_at is not None) == (2, True)
     run >> due
-    assert (run.pending.attempt, run.pending.retry_at) == (2, None)
+    assert (run.pending.attempt, run.state.retry_at) == (2, None)
 
 
 # Reserved correlation keys

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from agent_service.core.events import ModelUsage
-from agent_service.core.state import Reserve, Spent, Status
+from agent_service.core.state import Spent
+from agent_service.core.waiting import Reserve, Status
 from tests.core.cues import (
     DEADLINE,
     a_framing_run,
@@ -29,8 +30,7 @@ from tests.core.script import NOTHING, Script, abandons, asks, cancels, escalate
 
 
 def standing(run: Script) -> Reserve | None:
-    assert run.state.asking is not None
-    return run.state.asking.reserve
+    return run.state.reserve
 
 
 def lost(run: Script) -> tuple[int, int, float | None]:

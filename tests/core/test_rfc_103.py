@@ -1,6 +1,6 @@
 """The cases that RFC-103 says must pass."""
 
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from tests.core.cues import PROOF, RUN_ID, frames, goes_on, plans, reflects, returns, started, wake
 from tests.core.script import (
     NOTHING,

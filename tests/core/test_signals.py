@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from tests.core.cues import (
     a_paused_run,
     a_planning_run,
@@ -95,7 +95,7 @@ def test_a_retryable_error_waits_for_the_run_to_go_on() -> None:
     run >> errs(retryable=True) << NOTHING
     assert run.state.due_at is None
     run >> signal("raise_budget", deadline_at="2026-11-21T20:00:00Z") << NOTHING
-    assert run.state.due_at == run.pending.retry_at
+    assert run.state.due_at == run.state.retry_at
 
 
 def test_an_error_for_a_person_escalates_a_paused_run_too() -> None:

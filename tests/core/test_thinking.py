@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from agent_service.core.phases import Framing, Plan, Reflection
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from tests.core.cues import (
     PROOF,
     a_framing_run,

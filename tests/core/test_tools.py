@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from tests.core.cues import (
     RUN_ID,
     a_planning_run,

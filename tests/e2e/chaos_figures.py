@@ -183,7 +183,7 @@ class House:
 
     def _asking(self) -> int:
         path = self.made.options.folder / "agent" / "runs.db"
-        question = "SELECT count(*) FROM runs WHERE status = 'running' AND state ->> '$.asking' IS NOT NULL"
+        question = "SELECT count(*) FROM runs WHERE state ->> '$.waiting.kind' IN ('for_model', 'model_retry')"
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
             return int(database.execute(question).fetchone()[0])
 

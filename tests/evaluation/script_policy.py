@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from agent_service.core.phases import Digest, Framing, Phase, Plan, Reflection
-from agent_service.core.state import Asking, Brief, LastResult, Limits, RunState, Status, StepRecord
+from agent_service.core.state import Brief, LastResult, Limits, RunState, StepRecord
+from agent_service.core.waiting import Asking, ForModel
 from agent_service.ports import Answer, Question
 from agent_service.workbench.evaluation.played_clock import BEGIN
 from agent_service.workbench.evaluation.scenario import Scenario, Script, follower_of
@@ -103,11 +104,10 @@ class Asked:
             run_id="run_1",
             wake_id="w",
             brief=Brief(goal=self.goal, context={}, limits=Limits(deadline_at=BEGIN + timedelta(hours=1))),
-            status=Status.RUNNING,
             version=1,
             accepted_at=BEGIN,
             updated_at=BEGIN,
-            asking=Asking(call=call, phase=phase, feedback=tuple(self._feedback())),
+            waiting=ForModel(asking=Asking(call=call, phase=phase, feedback=tuple(self._feedback()))),
             step=self._steps,
             completed=tuple(self._completed()),
             last_result=self._last_result(),

@@ -14,7 +14,7 @@ import pytest
 
 from agent_service.core.events import ModelUsage
 from agent_service.core.phases import Framing
-from agent_service.core.state import Reserve
+from agent_service.core.waiting import Reserve
 from agent_service.errors import Misconfigured, ModelError
 from agent_service.ports import Answer, Estimate, Model, ModelCall, Question
 from agent_service.workbench.evaluation.cassette import Player

@@ -10,6 +10,7 @@ import pytest
 
 from agent_service.core.events import ModelReplied, ToolReturned
 from agent_service.core.state import RunState
+from agent_service.core.waiting import ForModel, Reserve
 from agent_service.workbench.evaluation.observed import Moment, Observed
 from agent_service.workbench.evaluation.played_bus import Said
 from agent_service.workbench.evaluation.result import judged
@@ -142,8 +143,8 @@ def test_a_call_beyond_a_budget_is_found(seen: Observed, spent: dict[str, Any], 
     assert moment.before is not None
     assert moment.before.asking is not None
     more = replace(moment.before.spent, **spent)
-    reserve = object() if reserved else None
-    before = replace(moment.before, asking=replace(moment.before.asking, reserve=reserve))  # type: ignore[arg-type] # any
+    reserve = Reserve(tokens=1, cost_usd=None) if reserved else None
+    before = replace(moment.before, waiting=ForModel(asking=moment.before.asking, reserve=reserve))
     if reserved:
         changed = replace(moment, before=before, state=replace(moment.state, spent=more))
     else:

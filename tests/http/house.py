@@ -22,7 +22,8 @@ from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.api.runs import Runs
 from agent_service.background import Background
 from agent_service.core.limits import LimitPolicy
-from agent_service.core.state import Limits, RunState, Status
+from agent_service.core.state import Limits, RunState
+from agent_service.core.waiting import Status
 from agent_service.errors import TryAgain
 from agent_service.intake import COUNTED, Intake
 from agent_service.journal import Commit, Entry

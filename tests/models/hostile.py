@@ -7,6 +7,7 @@ from agent_service.core.events import SignalReceived, ToolReturned, WakeAccepted
 from agent_service.core.phases import Action, Framing, Met, Plan, Reflection, Verdict
 from agent_service.core.replacing import replace
 from agent_service.core.state import Limits, RunState
+from agent_service.core.waiting import ForModel
 from agent_service.journal import Commit, commit_of
 from schemas.events import Signal, ToolOutput, ToolResult
 from tests.kit import runs
@@ -22,7 +23,8 @@ def after_two_steps(text: str) -> RunState:
     commit = runs.replied(_returned(commit, text), _reflection(text), _plan(text, 2))
     state = _returned(commit, text).state
     assert state.asking is not None
-    return replace(state, asking=replace(state.asking, rejected=f"REJECTED {text}"), reflection=_reflection(text))
+    waiting = ForModel(asking=replace(state.asking, rejected=f"REJECTED {text}"))
+    return replace(state, waiting=waiting, reflection=_reflection(text))
 
 
 def _accepted(text: str) -> Commit:

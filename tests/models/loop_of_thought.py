@@ -116,7 +116,7 @@ class _Driver:
         if asked is None:
             return self._take(self._result(state))
         question = Question(state=state, call=asked.call, phase=asked.phase, with_plan=self._fused, now=self._now())
-        if state.asking and state.asking.reserve is None:
+        if state.asking and state.reserve is None:
             self._call = self._model.prepare(question)
             return self._take(self._reserved(question, self._call.estimate))
         return self._take(await self._replied(question))

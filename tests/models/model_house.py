@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 from agent_service.core.phases import Phase, Reflection, Verdict
 from agent_service.core.replacing import replace
-from agent_service.core.state import Asking, RunState
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Asking, ForModel
 from agent_service.journal import Commit
 from agent_service.ports import Model, Question
 from tests.kit import runs
@@ -95,7 +96,7 @@ def asked(commit: Commit, *, now: datetime = NOON) -> Question:
 def question(state: RunState, phase: Phase, *, now: datetime = NOON) -> Question:
     """`phase` asked of `state`, whatever it asks itself."""
     asking = state.asking or Asking(call=state.calls + 1, phase=phase)
-    state = replace(state, asking=replace(asking, phase=phase))
+    state = replace(state, waiting=ForModel(asking=replace(asking, phase=phase), reserve=state.reserve))
     return Question(state=state, call=asking.call, phase=phase, with_plan=state.brief.fused, now=now)
 
 

@@ -8,6 +8,7 @@ import pytest
 from agent_service.core.phases import Phase
 from agent_service.core.replacing import replace
 from agent_service.core.state import Note, StepRecord
+from agent_service.core.waiting import ForModel
 from agent_service.models.prompts.prompt import compose
 from agent_service.ports import Question
 from tests.models.anthropic_tokens import blocks
@@ -143,7 +144,9 @@ async def test_a_long_reply_may_be_asked_for_without_a_stream() -> None:
 async def test_no_reply_may_be_longer_than_the_longest() -> None:
     asked = framing()
     assert asked.state.asking
-    longer = replace(asked, state=replace(asked.state, asking=replace(asked.state.asking, longer=True)))
+    longer = replace(
+        asked, state=replace(asked.state, waiting=ForModel(asking=replace(asked.state.asking, longer=True)))
+    )
     assert (await sent(longer, max_tokens=40_000))["max_tokens"] == 64_000
 
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent_service.core.state import Limits, Reserve, Spent
+from agent_service.core.state import Limits, Spent
+from agent_service.core.waiting import Reserve
 from agent_service.models.call import LEAST_REPLY, estimated
 from agent_service.models.prices import Prices
 from agent_service.models.prompts.prompt import compose

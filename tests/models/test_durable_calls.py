@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from agent_service.core.state import Limits, RunState, Status
+from agent_service.core.state import Limits, RunState
+from agent_service.core.waiting import Status
 from agent_service.models.prompts.prompt import compose
 from schemas import subjects
 from tests.kit.runs import NOON
@@ -126,8 +127,7 @@ async def test_while_the_api_is_overloaded_the_run_waits_and_pays_nothing(mind: 
     living = Living(mind.model, LIMITS)
     mind.fail(529)
     state = await living.run()
-    assert state.asking
-    assert state.asking.retry_at == living.clock.now() + timedelta(seconds=2)
+    assert state.retry_at == living.clock.now() + timedelta(seconds=2)
     assert (state.status, state.spent.calls, state.spent.lost_calls) == (Status.RUNNING, 0, 0)
     assert (await living.wait(2)).status is Status.DONE
 

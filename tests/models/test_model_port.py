@@ -7,7 +7,7 @@ import pytest
 
 from agent_service.core.phases import Action, Digest, Framing, Phase, Plan, Reflection, Refusal, Unusable, Verdict
 from agent_service.core.replacing import replace
-from agent_service.core.state import Asking
+from agent_service.core.waiting import Asking, ForModel
 from agent_service.errors import ModelError
 from agent_service.ports import Question
 from tests.models import model_house
@@ -234,4 +234,4 @@ def most_tokens(request: dict[str, object]) -> int:
 
 
 def replace_asking(asked: Question, asking: Asking) -> Question:
-    return replace(asked, state=replace(asked.state, asking=asking), call=asking.call)
+    return replace(asked, state=replace(asked.state, waiting=ForModel(asking=asking)), call=asking.call)

@@ -12,6 +12,7 @@ import pytest
 
 from agent_service.core.phases import Framing, Phase, Refusal, Unusable
 from agent_service.core.replacing import replace
+from agent_service.core.waiting import ForModel
 from agent_service.ports import Question
 from tests.models import fake_ollama, fake_openai, openai_rules
 from tests.models.fake_openai import ServedOpenAI
@@ -87,7 +88,9 @@ async def test_the_effort_of_the_phase_is_asked_for(serving: Any) -> None:
 async def test_a_reply_that_was_cut_may_be_twice_as_long_the_next_time(serving: Any) -> None:
     asked, long = framing(), {**OPENING, "framing": {**FRAMING, "hypothesis": "so " * 250}}
     assert asked.state.asking is not None
-    again = replace(asked, state=replace(asked.state, asking=replace(asked.state.asking, longer=True)))
+    again = replace(
+        asked, state=replace(asked.state, waiting=ForModel(asking=replace(asked.state.asking, longer=True)))
+    )
     async with serving(max_tokens=300) as served:
         answers = []
         for question_ in (asked, again):

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from agent_service.core.events import CancelRequested
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from agent_service.ports import Archive, RunLine, RunStore
 from tests.kit.runs import NOON, SECOND, accepted, after, run_id, started, whole_run
 from tests.ports.stores import stored

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from agent_service.core.events import CancelRequested, SignalReceived
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.journal import flaw_in_chain, rehearse
 from agent_service.ports import Archive, RunStore, Unperformed

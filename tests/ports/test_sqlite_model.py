@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.journal import Run
 from agent_service.store.sqlite import SqliteStore

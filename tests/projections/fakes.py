@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from agent_service.journal import Entry
 from agent_service.ports import RunLine
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from agent_service.ports import RunLine
 from agent_service.telling.moments import retell, tell
 from agent_service.telling.pages.trail import trail

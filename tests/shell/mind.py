@@ -7,7 +7,8 @@ from typing import Any
 
 from agent_service.core.events import CallReserved, ModelUsage
 from agent_service.core.phases import Action, Framing, Met, Phase, Plan, Reflection, Verdict
-from agent_service.core.state import Reserve, RunState
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Reserve
 from agent_service.ports import Answer, Estimate, ModelCall, Question
 from tests.kit.fakes import MemoryStore
 from tests.shell.faults import Faults

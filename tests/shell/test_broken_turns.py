@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from agent_service.background import Background
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from agent_service.errors import ModelError
 from schemas import subjects
 from schemas.events import AgenticStart, Signal

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent_service.core.state import Reserve, Status
+from agent_service.core.waiting import Reserve, Status
 from agent_service.journal import Entry, flaw_in_chain, rehearse
 from schemas import subjects
 from tests.core.rules.reading import Story

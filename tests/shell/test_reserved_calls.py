@@ -3,7 +3,8 @@
 import asyncio
 
 from agent_service.core.events import CancelRequested
-from agent_service.core.state import Reserve, RunState, Status
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Reserve, Status
 from agent_service.errors import ModelError
 from agent_service.intake import Arrival
 from schemas import subjects
@@ -184,9 +185,8 @@ async def test_when_the_provider_says_too_many_every_run_holds_back() -> None:
     assert "CallReserved" not in await kinds_of(world, 2)
     waiting = await state_of(world, 2)
     assert waiting.summary == "model unavailable: the provider asked to wait: 429"
-    assert waiting.asking is not None
-    assert waiting.asking.retry_at is not None
-    assert 29 < (waiting.asking.retry_at - world.clock.now()).total_seconds() <= 30
+    assert waiting.retry_at is not None
+    assert 29 < (waiting.retry_at - world.clock.now()).total_seconds() <= 30
 
 
 async def test_an_unstorable_plan_that_comes_with_a_framing_is_told_to_the_model_and_never_sent() -> None:

@@ -9,7 +9,8 @@ import pytest
 from agent_service.core.effects import AskModel
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, Provenance
 from agent_service.core.phases import Decision, Plan, Unusable
-from agent_service.core.state import Brief, Reserve, RunState
+from agent_service.core.state import Brief, RunState
+from agent_service.core.waiting import Reserve
 from agent_service.errors import ModelError
 from agent_service.pace import Pace
 from agent_service.ports import Answer, Estimate, ModelCall, Question

@@ -10,7 +10,7 @@ import pytest
 from agent_service.background import Background
 from agent_service.core.events import CancelRequested
 from agent_service.core.limits import LimitRefused
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from agent_service.errors import ModelError, WakeConflict
 from agent_service.intake import Arrival, Unreadable
 from agent_service.starter import Starter

@@ -12,7 +12,8 @@ from typing import Any
 
 from agent_service.background import Background
 from agent_service.core.limits import LimitPolicy
-from agent_service.core.state import Limits, Reserve, RunState
+from agent_service.core.state import Limits, RunState
+from agent_service.core.waiting import Reserve
 from agent_service.errors import TryAgain
 from agent_service.intake import COUNTED, Arrival, Intake
 from agent_service.journal import Commit
@@ -199,8 +200,7 @@ class World:
         """Whether the store has something set aside for a call that no process makes any more."""
         if not await self.store.runs(status=None, limit=1, before=None):
             return False
-        asking = (await self.state()).asking
-        return asking is not None and asking.reserve is not None
+        return (await self.state()).reserve is not None
 
     def recovery(self, background: Background) -> Recovery:
         return Recovery(self.turns, self.faulty, self.store, self._outbox, background, slots=4)

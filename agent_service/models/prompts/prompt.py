@@ -26,7 +26,8 @@ import jinja2
 from agent_service.core import notes
 from agent_service.core.limits import cost_so_far
 from agent_service.core.phases import Phase
-from agent_service.core.state import Asking, RunState
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Asking
 from agent_service.models.prompts.replies import Form, form_of, schema_hash, schema_of
 from agent_service.ports import Question
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from agent_service.models.scripted_model import Pattern
 
 Happening = Literal[

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from agent_service.core.events import CancelRequested, ModelReplied, ModelUnavailable
 from agent_service.core.phases import Digest
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from agent_service.workbench.evaluation.expected import Happening
 from agent_service.workbench.evaluation.observed import Moment, Observed
 

@@ -53,7 +53,7 @@ def _counts(state: RunState) -> Iterator[str]:
 
 def _call(moment: Moment, before: RunState) -> Iterator[str]:
     """A call may be made while something is left; one whose reserve was set aside may not go beyond what is left."""
-    limits, reserved = before.brief.limits, bool(before.asking and before.asking.reserve)
+    limits, reserved = before.brief.limits, bool(before.reserve)
     used, cost = _tokens(before.spent), _cost(before.spent)
     if limits.max_tokens is not None:
         if used >= limits.max_tokens:

@@ -3,7 +3,8 @@
 import json
 from collections.abc import Iterator
 
-from agent_service.core.state import RunState, Status
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Status
 from agent_service.workbench.evaluation.expected import Call, Expected
 from agent_service.workbench.evaluation.happenings import happenings
 from agent_service.workbench.evaluation.observed import Observed, Request

@@ -6,7 +6,8 @@ A run has been played when nothing is due any more, so that what comes after its
 
 from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.core.events import TimerFired
-from agent_service.core.state import RunState, Status
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Status
 from agent_service.intake import COUNTED, Arrival, Intake
 from agent_service.journal import Commit
 from agent_service.pace import Pace

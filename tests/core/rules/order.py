@@ -12,7 +12,7 @@ from agent_service.core.events import (
     ToolReturned,
     WakeAccepted,
 )
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from tests.core.rules.reading import Story, after, entries, finals, is_entry, requests_of, timed_out
 from tests.core.script import Moment
 

@@ -10,6 +10,7 @@ from agent_service.core.effects import AskModel, Publish
 from agent_service.core.events import ModelReplied, ModelUsage, RunStarted, SignalReceived, TimerFired, ToolReturned
 from agent_service.core.events import WakeAccepted as Woken
 from agent_service.core.state import Limits, RunState
+from agent_service.core.waiting import ForTool
 from schemas.catalog import ToolOffer
 from schemas.events import Constraints
 from tests.core.script import Moment
@@ -110,9 +111,9 @@ def total(costs: list[float | None]) -> float | None:
 def timed_out(moment: Moment) -> bool:
     """Whether the pending attempt was given up because no answer came."""
     before = moment.before
-    if not isinstance(moment.event, TimerFired) or before is None or before.pending is None or before.pending.retry_at:
+    if not isinstance(moment.event, TimerFired) or before is None or not isinstance(before.waiting, ForTool):
         return False
-    return before.pending.deadline_at <= moment.event.at < before.brief.limits.deadline_at
+    return before.waiting.pending.deadline_at <= moment.event.at < before.brief.limits.deadline_at
 
 
 def is_retryable(moment: Moment) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
-from agent_service.core.state import Reserve, RunState, Status
+from agent_service.core.waiting import Reserve, Status
 from tests.core.rules.reading import Story, after, granted, is_entry, questions_of, total, usages
 from tests.core.script import Moment
 
@@ -64,17 +64,13 @@ def _at_most(story: Story, reserve: Reserve) -> tuple[int, float | None]:
 
 def a_reserve_stands_only_while_its_call_is_being_made(story: Story) -> None:
     for moment in story:
-        state, reserve = after(moment), reserve_of(after(moment))
+        state = after(moment)
+        reserve = state.reserve
         if reserve is not None:
             assert state.status is Status.RUNNING
-            assert state.asking is not None
-            assert state.asking.retry_at is None
+            assert state.retry_at is None
         if is_entry(moment) and isinstance(moment.event, CallReserved) and questions_of(moment):
             assert reserve == moment.event.reserve
-
-
-def reserve_of(state: RunState) -> Reserve | None:
-    return state.asking.reserve if state.asking else None
 
 
 def a_reserve_is_followed_by_its_call_or_by_the_end_of_the_budget(story: Story) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from agent_service.core.events import ToolReturned
+from agent_service.core.waiting import ForTool
 from schemas.events import ToolResult
 from schemas.subjects import OUR_OWN_ROUTES
 from tests.core.rules.reading import (
@@ -71,7 +72,7 @@ def what_is_sent_is_pending_in_the_same_entry(story: Story) -> None:
             pending = after(moment).pending
             assert pending is not None
             assert (pending.step, pending.attempt, pending.action.tool) == (request.step, request.attempt, request.tool)
-            assert pending.retry_at is None
+            assert isinstance(after(moment).waiting, ForTool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Rules of waiting: a run that has not ended always waits for exactly one thing, and never beyond its deadline."""
 
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
-from agent_service.core.state import Status
+from agent_service.core.waiting import Status
 from tests.core.rules.reading import Story, after, entries, granted, questions_of, requests_of
 
 

@@ -1,0 +1,214 @@
+"""What a run waits for: its named states, one of which it is in at any time.
+
+Each state holds exactly the data that is needed to leave it, so that a run cannot wait for a model and a tool at once.
+Which event moves which state where is the table in `decide`. Whoever has to know what a run waits for (timers, views,
+what the bus is told again) reads the state by `match` and derives nothing.
+
+What is owed to the bus while a run rests in a state is said again whenever the bus may have forgotten it, under the
+same message ids.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from agent_service.core.phases import Action, Phase
+
+
+class Status(StrEnum):
+    """Where a run stands, in the words that callers are told. The last four are final: nothing follows them."""
+
+    QUEUED = "queued"
+    """Accepted and durable; not yet begun."""
+    RUNNING = "running"
+    """Thinking, or waiting for a tool or a timer."""
+    PAUSED = "paused"
+    """Waiting for a person: a spent budget under `on_budget: pause`, or a model that will not answer for long."""
+    DONE = "done"
+    ESCALATED = "escalated"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+FINAL = frozenset({Status.DONE, Status.ESCALATED, Status.FAILED, Status.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve:
+    """The most that a model call may spend. `cost_usd` is null when the price is unknown."""
+
+    tokens: int
+    cost_usd: float | None
+    reply_tokens: int = 0
+    """The part of `tokens` that the reply may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """A model call, and what the model is told with it. `call` counts from 1 and is the call's identity."""
+
+    call: int
+    phase: Phase
+    feedback: tuple[str, ...] = ()
+    """What the model must be told: why its last decision was refused."""
+    rejected: str = ""
+    """The beginning of the reply that could not be used."""
+    longer: bool = False
+    """The last reply was cut at its limit: this one may be longer."""
+    repairs: int = 0
+    tries: int = 0
+    """How often the model was not to be had."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """One attempt of a step. The instants are those of the request that was sent last."""
+
+    step: int
+    attempt: int
+    action: Action
+    route: str
+    requested_at: datetime
+    deadline_at: datetime
+    heard: tuple[str, ...] = ()
+    """Places of the messages that answered earlier attempts without naming them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Why a run ended or pauses. `ending_class` is the word for it, `entry` the number of the entry that did it."""
+
+    ending_class: str
+    reason: str
+    entry: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queued:
+    """Waits for a free slot.
+
+    Came here: a wake was accepted and is durable.
+    Owed to the bus: `agentic.start`, for others to see, if the wake came by the wake API.
+    """
+
+    kind: Literal["queued"] = "queued"
+    status: ClassVar[Status] = Status.QUEUED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForModel:
+    """Waits for the reply to a model call.
+
+    Came here: the run was started, a step finished, or a reply called for another question.
+    Owed to the bus: nothing. The call is made by the agent itself, again after a crash.
+    `reserve` is set aside for the call; null until that is committed, and always for a model that costs nothing.
+    """
+
+    kind: Literal["for_model"] = "for_model"
+    asking: Asking
+    reserve: Reserve | None = None
+    status: ClassVar[Status] = Status.RUNNING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRetry:
+    """Waits for the instant at which the same model call is made again.
+
+    Came here: the model was not to be had (overloaded, rate limit, no network).
+    Owed to the bus: nothing.
+    """
+
+    kind: Literal["model_retry"] = "model_retry"
+    asking: Asking
+    retry_at: datetime
+    status: ClassVar[Status] = Status.RUNNING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForTool:
+    """Waits for the result of an attempt that was sent.
+
+    Came here: a plan was accepted, or the delay before a retry is over.
+    Owed to the bus: the `agentic.tool_request` of the attempt.
+    """
+
+    kind: Literal["for_tool"] = "for_tool"
+    pending: Pending
+    status: ClassVar[Status] = Status.RUNNING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRetry:
+    """Waits for the instant at which the next attempt of the same step is sent. `pending` counts it already.
+
+    Came here: an attempt failed or brought no answer in time, and may be repeated.
+    Owed to the bus: nothing.
+    """
+
+    kind: Literal["tool_retry"] = "tool_retry"
+    pending: Pending
+    retry_at: datetime
+    status: ClassVar[Status] = Status.RUNNING
+
+
+Held = ForModel | ModelRetry | ForTool | ToolRetry
+"""What a run that is under way waits for, and what a pause keeps for later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForPerson:
+    """Paused: waits for a person, without any timer. `held` is what it waits for once it is resumed.
+
+    Came here: a budget is spent under `on_budget: pause`, or the model will not answer for long.
+    Owed to the bus: the `agent.escalated` that says so (`resumable`), and the request of a tool that is still out.
+    """
+
+    kind: Literal["for_person"] = "for_person"
+    held: Annotated[Held, Field(discriminator="kind")]
+    stop: Stop
+    status: ClassVar[Status] = Status.PAUSED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """Waits for nothing, for good. A result that comes late is recorded, once for each attempt.
+
+    Came here: done, or handed to a person, failed or cancelled.
+    Owed to the bus: the one event of the end.
+    """
+
+    kind: Literal["ended"] = "ended"
+    status: Status
+    stop: Stop
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deciding:
+    """In the middle of a decision: what was waited for is here, and what comes next is not chosen. Never stored."""
+
+    kind: Literal["deciding"] = "deciding"
+    status: ClassVar[Status] = Status.RUNNING
+
+
+Waiting = Annotated[
+    Queued | ForModel | ModelRetry | ForTool | ToolRetry | ForPerson | Ended | Deciding, Field(discriminator="kind")
+]
+
+
+def under_way(waiting: Waiting) -> Waiting:
+    """What the run waits for, or will wait for once it is resumed."""
+    return waiting.held if isinstance(waiting, ForPerson) else waiting
+
+
+def then(waiting: Waiting, held: Held) -> Waiting:
+    """`held` takes the place of what was waited for. A pause stands until a person ends it."""
+    return replace(waiting, held=held) if isinstance(waiting, ForPerson) else held
+
+
+def answered(waiting: Waiting) -> Waiting:
+    """What was waited for is here."""
+    return waiting if isinstance(waiting, ForPerson) else Deciding()

@@ -1,8 +1,8 @@
 """Gateways that are killed at any point, on a course that a seed draws."""
 
 import random
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
+from typing import Any
 
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.api import DuctileApi
@@ -15,14 +15,14 @@ from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.starts import ApiStarts, JobSearch, Starts
 from ductile_gateway.ductile.watch import JobWatch, Pace
 from ductile_gateway.errors import TryAgain
-from ductile_gateway.store.receipts import Receipt, SqliteReceipts, Way
+from ductile_gateway.store.receipts import SqliteReceipts
 from tests.gateway.parts import World, a_request, asked_for
+from tests.kit.crashes import Crash, Mortal, Points
 
 BRISK = Pace(first_s=0.001, most_s=0.004, patience_s=0.05, settle_s=0.005, in_flight_s=0.01)
 
-
-class Killed(BaseException):
-    """The gateway has ended here."""
+WRITES = ("begin", "accepted", "drop", "drop_soon")
+"""Of the receipts: before or after each the gateway may be killed."""
 
 
 class Course:
@@ -31,6 +31,7 @@ class Course:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)  # noqa: S311 - a course that can be repeated is what is wanted
         self.troubles = self.dice.randint(1, 4)
+        self._end = "none"
 
     def trouble(self, *kinds: str) -> str:
         """One of the kinds, or "none"."""
@@ -39,39 +40,12 @@ class Course:
         self.troubles -= 1
         return self.dice.choice(kinds)
 
-
-class MortalReceipts:
-    """Receipts before or after whose writing the gateway may end."""
-
-    def __init__(self, receipts: SqliteReceipts, course: Course) -> None:
-        self._receipts = receipts
-        self._course = course
-
-    async def begin(self, key: str, at: datetime, way: Way, newest: str | None) -> bool:
-        return bool(await self._around(lambda: self._receipts.begin(key, at, way, newest)))
-
-    async def accepted(self, key: str, job_id: str) -> None:
-        await self._around(lambda: self._receipts.accepted(key, job_id))
-
-    async def find(self, key: str) -> Receipt | None:
-        return await self._receipts.find(key)
-
-    async def drop(self, key: str) -> None:
-        await self._around(lambda: self._receipts.drop(key))
-
-    def drop_soon(self, key: str) -> None:
-        if self._course.trouble("killed") == "killed":
-            raise Killed
-        self._receipts.drop_soon(key)
-
-    async def _around(self, write: Callable[[], Awaitable[object]]) -> object:
-        trouble = self._course.trouble("killed before", "killed after")
-        if trouble == "killed before":
-            raise Killed
-        written = await write()
-        if trouble == "killed after":
-            raise Killed
-        return written
+    def ends_here(self, point: str) -> bool:
+        """Whether the gateway is killed at this point: before or after a write, drawn once for both."""
+        when = point.partition(" ")[0]
+        if when == "before":
+            self._end = self.trouble("before", "after")
+        return self._end == when
 
 
 async def live(world: World, runner: DuctileRunner, seed: int, command: str) -> bool:
@@ -79,7 +53,7 @@ async def live(world: World, runner: DuctileRunner, seed: int, command: str) -> 
     world.runner = runner
     try:
         await world.relay().take(asked_for(a_request(command, {"url": "x"}, step=seed + 1)))
-    except (Killed, TryAgain):
+    except (Crash, TryAgain):
         return False
     return True
 
@@ -94,9 +68,10 @@ def a_runner(
 ) -> DuctileRunner:
     """A runner over these receipts, before or after whose writing it may be killed."""
     clock, tools = SystemClock(), DuctileTools()
+    mortal: Any = Mortal(receipts, Points(drawn=course.ends_here), at=WRITES)
     watch = JobWatch(api, DuctileEvents(api), overdue=receipts.overdue, pace=BRISK, clock=clock)
     return DuctileRunner(
-        MortalReceipts(receipts, course),
+        mortal,
         watch,
         starts=ApiStarts(
             api,

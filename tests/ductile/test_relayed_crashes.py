@@ -20,8 +20,9 @@ from ductile_gateway.ductile.relay_client import open_relay_starts
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.starts import Starts
 from ductile_gateway.store.receipts import SqliteReceipts, open_receipts
-from tests.ductile.crash_house import Course, Killed, a_runner, live
+from tests.ductile.crash_house import Course, a_runner, live
 from tests.gateway.parts import World, outcomes
+from tests.kit.crashes import Crash
 
 CASES = 150
 RELAY = {
@@ -48,7 +49,7 @@ class Listener:
         if request.method == "POST":
             return self._take(await request.aread())
         if (trouble := self.course.trouble("away", "killed")) == "killed":
-            raise Killed
+            raise Crash
         if trouble == "away":
             raise httpx2.ConnectError("refused")
         return self._look(request.url.path)
@@ -66,7 +67,7 @@ class Listener:
             case "lost before":
                 raise httpx2.ReadError("reset")
             case "killed before":
-                raise Killed
+                raise Crash
             case "unheard":
                 return httpx2.Response(202, json={"status": "accepted"})
             case "403":
@@ -76,7 +77,7 @@ class Listener:
             case "lost after":
                 raise httpx2.ReadError("reset")
             case "killed after":
-                raise Killed
+                raise Crash
         return httpx2.Response(503 if trouble == "503" else 202, json={"status": "accepted", "job_id": job_id})
 
     def _job(self, key: str) -> str:

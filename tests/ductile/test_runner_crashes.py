@@ -15,8 +15,9 @@ import pytest
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.store.receipts import SqliteReceipts, open_receipts
-from tests.ductile.crash_house import Course, Killed, a_runner, live
+from tests.ductile.crash_house import Course, a_runner, live
 from tests.gateway.parts import World, outcomes
+from tests.kit.crashes import Crash
 
 CASES = 600
 COMMANDS = ("save", "handle", "tag")
@@ -38,7 +39,7 @@ class Jobs(httpx2.AsyncBaseTransport):
         if request.method == "POST":
             return self._start(json.loads(await request.aread()))
         if (trouble := self.course.trouble("away", "killed")) == "killed":
-            raise Killed
+            raise Crash
         if trouble == "away":
             raise httpx2.ConnectError("refused")
         return self._look(request.url)
@@ -48,12 +49,12 @@ class Jobs(httpx2.AsyncBaseTransport):
         if trouble == "refused":
             raise httpx2.ConnectError("refused")
         if trouble == "killed before":
-            raise Killed
+            raise Crash
         if trouble == "lost before":
             raise httpx2.ReadError("reset")
         self.jobs.append(self._job(body["payload"]))
         if trouble == "killed after":
-            raise Killed
+            raise Crash
         if trouble == "lost after":
             raise httpx2.ReadError("reset")
         return httpx2.Response(503 if trouble == "503" else 202, json={"job_id": self.jobs[-1]["job_id"]})

@@ -16,8 +16,9 @@ from ductile_gateway.outbound.dispatch import Outbound, Outbox
 from ductile_gateway.outbound.lifecycle import LifecycleEvent, read_event
 from ductile_gateway.outbound.notifications import Arrived, Audience, Notification, NotYet, SendResult, Subscriber
 from ductile_gateway.store.outbox import open_outbox
-from tests.gateway.crashes import Death, Mortal
+from tests.gateway.crashes import dying
 from tests.gateway.parts import NOON, RUN, StoppedClock
+from tests.kit.crashes import Mortal, Points
 from tests.kit.waiting import until
 
 KEY = b"a signing key for tests only!"
@@ -103,7 +104,7 @@ class Town:
         self.addresses: dict[str, str] = {}
         self.agent_away = False
         self.outbox: Outbox
-        self.death: Death
+        self.death: Points
         named = {name: Subscriber(f"https://{name}.example/", ENDINGS) for name in subscribers}
         self.audience = Audience(peer="agent-gateway", relayed=relayed, subscribers=named)
 
@@ -130,7 +131,7 @@ class Town:
         """A gateway at work, until the end of the block."""
         async with open_outbox(self.folder) as outbox:
             self.outbox = outbox
-            self.death = Death("never")
+            self.death = dying("nowhere")
             mortal: Any = Mortal(outbox, self.death)
             outbound = self._outbound(mortal, relay=relay)
             running = asyncio.create_task(outbound.run())
@@ -143,8 +144,8 @@ class Town:
 
     def dies(self, when: str, method: str) -> asyncio.Event:
         """From that point of the outbox's on, the gateway that is telling does nothing any more."""
-        self.death.point = f"{when} {method}"
-        return self.death.came
+        self.death.strike_each(f"{when} {method}")
+        return self.death.died
 
     async def pass_by(self, seconds: float, *, step_s: float = 60.0) -> None:
         """Time passes, and what comes due in it is tried before it goes on."""

@@ -19,7 +19,7 @@ from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from schemas import keys, subjects
 from schemas.events import ToolResult
-from tests.gateway.crashes import POINTS, Death, mortal_relay
+from tests.gateway.crashes import POINTS, dying, mortal_relay
 from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, results, send
 from tests.gateway.parts import RUN, FakeRunner, World, a_request, asked_for
 from tests.kit.waiting import until
@@ -35,11 +35,11 @@ FETCHED = ToolOutcome("ok", text="Fetched", artifacts=(PAGE,))
 async def test_after_a_crash_anywhere_the_call_is_answered_once_and_a_write_never_ran_twice(
     point: str, command: str, forgetful: bool, remembers: bool
 ) -> None:
-    world, death = World(runner=FakeRunner(FETCHED, remembers=remembers)), Death(point)
+    world, death = World(runner=FakeRunner(FETCHED, remembers=remembers)), dying(point)
     asked = asked_for(a_request(command))
     with contextlib.suppress(asyncio.CancelledError):
         await mortal_relay(world, death, forgetful=forgetful).take(asked)
-    assert death.came.is_set()
+    assert death.died.is_set()
     alive = world.relay()
     await asyncio.gather(alive.recover(), alive.say_again(), alive.take(asked))
     answers = {result.status if result.error is None else result.error.error_class for result in world.bus.results}
@@ -70,13 +70,13 @@ async def test_on_a_real_bus_a_crash_anywhere_costs_neither_the_call_nor_its_res
     point: str, link: NatsLink, tmp_path: Path
 ) -> None:
     await a_bus(link)
-    runner, death = FakeRunner(FETCHED), Death(point)
+    runner, death = FakeRunner(FETCHED), dying(point)
     await send(link, a_request("save"))
     async with (
         a_world(link, tmp_path, runner) as world,
         consuming(link, mortal_relay(world, death, forgetful=True)),
     ):
-        await asyncio.wait_for(death.came.wait(), 10)
+        await asyncio.wait_for(death.died.wait(), 10)
     async with a_world(link, tmp_path, runner) as world, consuming(link, world.relay()):
         await until(lambda: all_acknowledged(link))
     (result,) = await results(link)

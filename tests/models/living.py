@@ -16,8 +16,9 @@ from agent_service.thinker import Thinker
 from agent_service.turn import Turns
 from groundwork.service.counts import Counts
 from schemas import keys, subjects
+from tests.kit.crashes import Crash, Points
 from tests.kit.fakes import FakeClock, MemoryStore
-from tests.shell.faults import Crash, Faults, FaultyStore
+from tests.shell.faults import FaultyStore
 from tests.shell.world import FOR_THE_AGENT, Delivery, FakeBus, FakeGateway, Offer
 
 
@@ -25,7 +26,7 @@ class Living:
     """All of it. A crash strikes where `faults` says, and a new life begins."""
 
     def __init__(self, model: Model, limits: Limits) -> None:
-        self.faults = Faults()
+        self.faults = Points()
         self.clock = FakeClock()
         self.bus = FakeBus(self.faults)
         self.gateway = FakeGateway(self.bus)

@@ -8,39 +8,10 @@ from typing import Any, TypeVar
 from agent_service.errors import Damaged, TryAgain
 from agent_service.journal import Commit, Run
 from agent_service.ports import Unperformed, Wake
+from tests.kit.crashes import Points
 from tests.kit.fakes import MemoryStore
 
 T = TypeVar("T")
-
-
-class Crash(BaseException):
-    """The process is gone. Not an Exception: nothing may catch it and go on."""
-
-
-class Faults:
-    """Counts the points that the agent passes, and strikes at the one it was told, or at all of one name."""
-
-    def __init__(self) -> None:
-        self.passed = 0
-        self.names: list[str] = []
-        self._at: int | None = None
-        self._named: dict[str, int] = {}
-
-    def strike_at(self, point: int | None) -> None:
-        self._at, self.passed, self.names = point, 0, []
-
-    def strike_each(self, name: str, times: int) -> None:
-        """Strike the next `times` times that a point called `name` is passed, in whatever life."""
-        self._named[name] = times
-
-    def point(self, name: str) -> None:
-        self.passed += 1
-        self.names.append(name)
-        if self._named.get(name):
-            self._named[name] -= 1
-            raise Crash(name)
-        if self.passed == self._at:
-            raise Crash(name)
 
 
 class FaultyStore:
@@ -49,7 +20,7 @@ class FaultyStore:
     As in a real one, what is performed is written with the next commit only, and forgotten by a crash until then.
     """
 
-    def __init__(self, store: MemoryStore, faults: Faults) -> None:
+    def __init__(self, store: MemoryStore, faults: Points) -> None:
         self.refusals = 0
         """How many commits of replies are refused for now, as by a full disk."""
         self.breaks_over = ""

@@ -26,9 +26,10 @@ from groundwork.service.counts import Counts
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolOutput, ToolRequest, ToolResult
+from tests.kit.crashes import Crash, Points
 from tests.kit.fakes import FakeClock, MemoryStore
 from tests.kit.runs import NOON
-from tests.shell.faults import Crash, Faults, FaultyStore
+from tests.shell.faults import FaultyStore
 from tests.shell.mind import Mind
 
 APPEND = ToolOffer(name="append", route="append", commands=(ToolCommand(name="handle", tier="write"),))
@@ -46,7 +47,7 @@ class Delivery:
 class FakeBus:
     """Keeps what was published, once per key, and delivers it until it is acknowledged. Fills the port Bus."""
 
-    def __init__(self, faults: Faults) -> None:
+    def __init__(self, faults: Points) -> None:
         self.published: dict[str, Delivery] = {}
         self.told: list[str] = []
         self.unacknowledged: list[Delivery] = []
@@ -127,7 +128,7 @@ class World:
 
     def __init__(self, *, reserve: Reserve | None = None, slots: int = 4) -> None:
         self._slots = slots
-        self.faults = Faults()
+        self.faults = Points()
         self.clock = FakeClock()
         self.store = MemoryStore()
         self.offer = Offer()

@@ -1,0 +1,98 @@
+"""A process that dies at a point that it passes: before or after a call of one of its ports, or wherever a test says.
+
+A test runs its subject until `Crash` comes out of it, throws the subject away, builds it anew over what a crash leaves
+(the store, the bus), and looks at what the next life makes of that.
+"""
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import Any
+
+
+class Crash(BaseException):
+    """The process is gone. Not an Exception: nothing may catch it and go on."""
+
+
+class Points:
+    """The points that a process passes, by name, and where it dies: at the n-th, or at one of a name.
+
+    `drawn` says of each point whether the process dies there, for courses drawn from a seed. `final`: once it has died
+    nothing passes any more, as for the other tasks of a killed process. `raises`: what dying looks like from inside.
+    """
+
+    def __init__(
+        self,
+        *,
+        drawn: Callable[[str], bool] = lambda _: False,
+        final: bool = False,
+        raises: type[BaseException] = Crash,
+    ) -> None:
+        self.names: list[str] = []
+        self.died = asyncio.Event()
+        self._drawn = drawn
+        self._final = final
+        self._raises = raises
+        self._at: int | None = None
+        self._named: Counter[str] = Counter()
+
+    @property
+    def passed(self) -> int:
+        return len(self.names)
+
+    def strike_at(self, number: int | None) -> None:
+        """Die at the `number`-th point from here, counted from 1; None: nowhere."""
+        self._at, self.names = number, []
+
+    def strike_each(self, name: str, times: int = 1) -> None:
+        """Die the next `times` times that a point of this name is passed, in whatever life."""
+        self._named[name] = times
+
+    def point(self, name: str) -> None:
+        """Pass a point. Raises `raises` where the process dies."""
+        self.names.append(name)
+        named = self._named[name] > 0
+        self._named[name] -= named
+        if named or self.passed == self._at or self._drawn(name) or (self._final and self.died.is_set()):
+            self.died.set()
+            raise self._raises(name)
+
+
+class Mortal:
+    """A port of a process that can die before or after each of its calls, or each of those named in `at`.
+
+    `forgetful`: what is only queued there, by a method that nobody waits for, is lost with the process.
+    """
+
+    def __init__(self, port: Any, points: Points, *, at: Collection[str] = (), forgetful: bool = False) -> None:
+        self._port = port
+        self._points = points
+        self._at = at
+        self._forgetful = forgetful
+
+    def __getattr__(self, method: str) -> Any:
+        work = getattr(self._port, method)
+        if not callable(work) or (self._at and method not in self._at):
+            return work
+        return self._awaited(method, work) if inspect.iscoroutinefunction(work) else self._at_once(method, work)
+
+    def _awaited(self, method: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self._points.point(f"before {method}")
+            value = await work(*args, **kwargs)
+            self._points.point(f"after {method}")
+            return value
+
+        return call
+
+    def _at_once(self, method: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        name = method.removesuffix("_soon")
+
+        def call(*args: Any) -> Any:
+            self._points.point(f"before {name}")
+            value = None if self._forgetful else work(*args)
+            self._points.point(f"after {name}")
+            return value
+
+        return call

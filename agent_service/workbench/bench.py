@@ -3,7 +3,9 @@
 One run is a start, five steps (a scripted decision of 0 ms and an echo in the gateway's process of 0 ms each) and its
 completion, every transition durable. The load is closed: as many runs as the concurrency says are always on their way.
 A step's latency is from its request on the bus to the next step's request. CPU is of all processes, the load's own too,
-until the last paper trail is written.
+until the last paper trail is written. Right after each concurrency as many steps are made on the floor (see there):
+what this machine gives at that moment to a bus with nobody behind it. Shares of it can be compared; absolute figures
+differ by half from one hour to the next.
 """
 
 import asyncio
@@ -19,6 +21,7 @@ from typing import Any
 from nats.aio.msg import Msg
 
 from agent_service.workbench.dev import DevOptions, DevStack, stack
+from agent_service.workbench.floor import Floor, floor
 from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings
@@ -47,6 +50,17 @@ class Figures:
     wake_ms: dict[str, float]
     cpu_s_per_1000_steps: dict[str, float]
     disk_bytes_per_run: int
+    floor: "FloorFigures"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FloorFigures:
+    """The same number of steps on the floor. `share`: our steps per second by its; `times_p50`: our latency by its."""
+
+    steps_per_s: float
+    step_ms: dict[str, float]
+    share: float
+    times_p50: float
 
 
 class Load:
@@ -122,7 +136,8 @@ async def measure(folder: Path, concurrencies: Sequence[int], *, seconds: float,
             idle = await _idle(made)
             load = Load(link)
             await load.listen()
-            figures = [await _at(made, load, concurrency, seconds) for concurrency in concurrencies]
+            async with floor(made.nats.url) as ground:
+                figures = [await _at(made, load, ground, concurrency, seconds) for concurrency in concurrencies]
         finally:
             await link.close()
         return {
@@ -134,7 +149,7 @@ async def measure(folder: Path, concurrencies: Sequence[int], *, seconds: float,
         }
 
 
-async def _at(made: DevStack, load: Load, concurrency: int, seconds: float) -> Figures:
+async def _at(made: DevStack, load: Load, ground: Floor, concurrency: int, seconds: float) -> Figures:
     prefix = f"c{concurrency}-{time.time_ns()}"
     pace = WARM_UP_RUNS / await load.runs(f"{prefix}-warm", max(WARM_UP_RUNS, concurrency), concurrency)
     number = max(WARM_UP_RUNS, concurrency * 2, int(pace * seconds))
@@ -143,6 +158,7 @@ async def _at(made: DevStack, load: Load, concurrency: int, seconds: float) -> F
     cpu, disk = _cpu(made), _disk(made)
     took = await load.runs(prefix, number, concurrency)
     steps = number * STEPS
+    step_ms = _spread(load.steps)
     spent = {name: after - cpu[name] for name, after in (await _at_rest(made)).items()}
     return Figures(
         concurrency=concurrency,
@@ -150,10 +166,24 @@ async def _at(made: DevStack, load: Load, concurrency: int, seconds: float) -> F
         seconds=round(took, 2),
         runs_per_s=round(number / took, 1),
         steps_per_s=round(steps / took, 1),
-        step_ms=_spread(load.steps),
+        step_ms=step_ms,
         wake_ms=_spread(load.wakes),
         cpu_s_per_1000_steps={n: round(s / steps * 1000, 2) for n, s in (spent | {"all": sum(spent.values())}).items()},
         disk_bytes_per_run=max(0, _disk(made) - disk) // number,
+        floor=await _floor(ground, steps, concurrency, steps / took, step_ms),
+    )
+
+
+async def _floor(
+    ground: Floor, steps: int, concurrency: int, steps_per_s: float, step_ms: dict[str, float]
+) -> FloorFigures:
+    took, each = await ground.steps(steps, concurrency)
+    spread = _spread(each)
+    return FloorFigures(
+        steps_per_s=round(steps / took, 1),
+        step_ms=spread,
+        share=round(steps_per_s / (steps / took), 2),
+        times_p50=round(step_ms["p50"] / spread["p50"], 1),
     )
 
 

@@ -1,0 +1,100 @@
+"""The floor of a machine: how fast requests and results go over its bus when nobody thinks, remembers or checks.
+
+A driver publishes requests, each under its own id, to a stream that syncs as the server is told to; one worker, in a
+process of its own, answers each with a result; the driver takes it up from a durable consumer and asks for the next
+step. Link and pull loop are those of the services, so what these need beyond the floor is their own work.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+from groundwork.nats.delivery import Delivery
+from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.pull_loop import PullLoop
+from groundwork.nats.settings import NatsSettings
+from groundwork.nats.settling import DeadLetters, Handler, Settling
+from groundwork.nats.topology import ConsumerSpec, StreamSpec, Topology, create_missing
+
+STREAM, REQUEST, RESULT, BURIED = "FLOOR", "floor.request", "floor.result", "floor.buried"
+REQUEST_BYTES, RESULT_BYTES = 770, 790
+"""As the messages of a benchmarked step have, with their headers."""
+SLOTS = 256
+WARM_UP_STEPS = 200
+NEEDED = Topology(
+    streams=(StreamSpec(STREAM, {"subjects": ["floor.>"], "duplicate_window": 3600.0, "max_bytes": 1 << 28}),),
+    consumers=tuple(
+        ConsumerSpec(STREAM, subject.removeprefix("floor."), {"filter_subjects": [subject], "max_ack_pending": SLOTS})
+        for subject in (REQUEST, RESULT)
+    ),
+)
+
+
+class Floor:
+    """Made by `floor`. Every step has an id of its own, also across measurements."""
+
+    def __init__(self, link: NatsLink) -> None:
+        self._link = link
+        self._answered: dict[str, asyncio.Future[None]] = {}
+        self._numbers = iter(range(sys.maxsize))
+
+    async def steps(self, number: int, concurrency: int) -> tuple[float, list[float]]:
+        """Make `number` steps, `concurrency` at a time: the seconds it took, and those of each step."""
+        waiting, taken = iter(range(number)), list[float]()
+        began = time.perf_counter()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(concurrency):
+                group.create_task(self._one_after_another(waiting, taken))
+        return time.perf_counter() - began, taken
+
+    async def _one_after_another(self, waiting: Iterator[int], taken: list[float]) -> None:
+        for _ in waiting:
+            key = str(next(self._numbers))
+            answer = self._answered[key] = asyncio.get_running_loop().create_future()
+            began = time.perf_counter()
+            await self._link.publish(REQUEST, key.encode().ljust(REQUEST_BYTES), msg_id=f"request:{key}", headers={})
+            await answer
+            taken.append(time.perf_counter() - began)
+
+    async def take(self, delivery: Delivery) -> None:
+        self._answered.pop(delivery.body.decode().strip()).set_result(None)
+
+
+@asynccontextmanager
+async def floor(url: str) -> AsyncIterator[Floor]:
+    """The driver at work, and its worker."""
+    link = await connect(NatsSettings(urls=(url,), name="agentic-floor"))
+    await create_missing(link, NEEDED)
+    worker = await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, url)
+    made = Floor(link)
+    loop = asyncio.create_task(_loop(link, "result", made.take).run())
+    try:
+        await made.steps(WARM_UP_STEPS, SLOTS)
+        yield made
+    finally:
+        worker.terminate()
+        loop.cancel()
+        await asyncio.gather(loop, return_exceptions=True)
+        await worker.wait()
+        await link.close()
+
+
+def _loop(link: NatsLink, durable: str, take: Handler) -> PullLoop:
+    return PullLoop(Settling(link, STREAM, durable, take, DeadLetters(BURIED)), slots=SLOTS, in_progress_s=10.0)
+
+
+async def work(url: str) -> None:
+    """The worker, until it is ended."""
+    link = await connect(NatsSettings(urls=(url,), name="agentic-floor-worker"))
+
+    async def answer(delivery: Delivery) -> None:
+        key = delivery.body.decode().strip()
+        await link.publish(RESULT, key.encode().ljust(RESULT_BYTES), msg_id=f"result:{key}", headers={})
+
+    await _loop(link, "request", answer).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(work(sys.argv[1]))

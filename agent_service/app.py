@@ -33,7 +33,7 @@ from agent_service.journal import Commit
 from agent_service.models.opening import open_model
 from agent_service.pace import Pace
 from agent_service.ports import Model
-from agent_service.publisher import Outbox
+from agent_service.publisher import Publisher
 from agent_service.recovery import FORGETTABLE, Recovery
 from agent_service.settings import AgentSettings
 from agent_service.starter import Starter
@@ -111,7 +111,7 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
     """Put the agent together. Nothing runs yet."""
     link, store = ground.link, ground.store
     clock, feed, bus = SystemClock(), Feed(), NatsBus(link)
-    outbox = Outbox(bus, clock)
+    publisher = Publisher(bus, clock)
     workspace, artifacts = Workspace(settings.workspaces), NatsArtifacts(link)
     trails = TrailProcess(settings.store, settings.workspaces)
     projector = Projector(trails, workspace, artifacts, on_damage=store.quarantine)
@@ -123,7 +123,7 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
     rates = settings.model
     pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
     thinker = Thinker(model, ArgumentSchemas(), clock, slots=settings.turns, pace=pace)
-    turns = Turns(OwnedStore(store, ground.lease.held), outbox, thinker, clock, committed)
+    turns = Turns(OwnedStore(store, ground.lease.held), publisher, thinker, clock, committed)
     skills = NatsSkills(link, allow=settings.tools, schema_flaw=schema_flaw)
     policy, counts = settings.limits.policy(), Counts(COUNTED | OF_THE_BUS)
     fused, trace_url = settings.phases == "fused", settings.trace_url
@@ -134,7 +134,7 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
         link=link,
         lease=ground.lease,
         store=store,
-        recovery=Recovery(turns, store, store, outbox, background, slots=settings.turns),
+        recovery=Recovery(turns, store, store, publisher, background, slots=settings.turns),
         intake=NatsIntake(link, intake, background, slots=settings.turns),
         missed=Missed(link, intake, settings.store, slots=settings.turns),
         projector=projector,
@@ -205,7 +205,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
         agent.intake.run(),
         agent.starter.run(),
         _keep_time(agent),
-        agent.recovery.empty_outbox(),
+        agent.recovery.keep_trying(),
         agent.link.until_lost(),
     ):
         group.create_task(work)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -21,21 +21,16 @@ from agent_service.core.state import Brief, RunState
 from agent_service.errors import Damaged
 
 FORMAT = 1
-"""Version of the JSON in events, states and effects; a change of it comes with a function that lifts the old one."""
+"""Version of the JSON in events and states; a change of it comes with a function that lifts the old one."""
 DIGEST_DIGITS = 16
-RULES = 2
-"""Version of the rules: raised when an event leads to other effects than before. 0 wrote none beside its digests."""
+RULES = 3
+"""Version of the rules: raised when an event leads to other effects than before, or their digest is taken otherwise.
+0 wrote none beside its digests; up to 2 the digest was of a JSON of all effects, progress included."""
 GENESIS = "0" * 64
 
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 _STATE = TypeAdapter(RunState)
 _BRIEF = TypeAdapter(Brief)
-_Named = (
-    tuple[Literal["Publish"], Publish]
-    | tuple[Literal["AskModel"], AskModel]
-    | tuple[Literal["AbandonCall"], AbandonCall]
-)
-_EFFECTS: TypeAdapter[tuple[_Named, ...]] = TypeAdapter(tuple[_Named, ...])
 
 
 @cache
@@ -90,14 +85,12 @@ class Run:
 class Commit:
     """What one event leaves behind, written in one transaction or not at all.
 
-    `brief` is set when it differs from the stored one. `effects` (JSON) is what is still to be done for this entry;
-    null when nothing is.
+    `brief` is set when it differs from the stored one.
     """
 
     entry: Entry
     state: RunState
     brief: Brief | None
-    effects: str | None
 
 
 def commit_of(before: Run | None, event: Event, transition: Transition) -> Commit:
@@ -105,15 +98,9 @@ def commit_of(before: Run | None, event: Event, transition: Transition) -> Commi
     state = transition.state
     if state is None or transition.ignored:
         raise ValueError(f"nothing to commit: {transition.ignored}")
-    effects = encode_effects(transition.effects)
-    entry = _entry(before.head if before else GENESIS, state, event, effects)
+    entry = _entry(before.head if before else GENESIS, state, event, transition.effects)
     changed = before is None or before.state.brief is not state.brief
-    return Commit(
-        entry=entry,
-        state=state,
-        brief=state.brief if changed else None,
-        effects=effects if transition.effects else None,
-    )
+    return Commit(entry=entry, state=state, brief=state.brief if changed else None)
 
 
 def encode_state(state: RunState) -> str:
@@ -161,14 +148,6 @@ def _held(asking: dict[str, Any] | None, pending: dict[str, Any] | None) -> dict
     return {}
 
 
-def encode_effects(effects: Sequence[Effect]) -> str:
-    return _EFFECTS.dump_json(tuple((type(e).__name__, e) for e in effects)).decode()  # type: ignore[misc] # name fits type
-
-
-def decode_effects(effects: str) -> tuple[Effect, ...]:
-    return tuple(effect for _, effect in _EFFECTS.validate_json(effects))
-
-
 def rehearse(entries: Iterable[Entry]) -> Iterable[tuple[Entry, Transition]]:
     """Each entry with the transition that it led to: the journal folded, effects and all."""
     state: RunState | None = None
@@ -178,7 +157,7 @@ def rehearse(entries: Iterable[Entry]) -> Iterable[tuple[Entry, Transition]]:
         yield entry, transition
 
 
-def _entry(previous: str, state: RunState, event: Event, effects: str) -> Entry:
+def _entry(previous: str, state: RunState, event: Event, effects: Sequence[Effect]) -> Entry:
     kind = type(event).__name__
     text = _event(kind).dump_json(event, by_alias=True).decode()
     digest = digest_of(effects)
@@ -195,9 +174,27 @@ def _entry(previous: str, state: RunState, event: Event, effects: str) -> Entry:
     )
 
 
-def digest_of(effects: str) -> str:
-    """What an entry notes of its effects (JSON): hex digits of their SHA-256, and the version of the rules."""
-    return f"{hashlib.sha256(effects.encode()).hexdigest()[:DIGEST_DIGITS]}{RULES:02x}"
+def digest_of(effects: Sequence[Effect]) -> str:
+    """What an entry notes of its effects: hex digits of a SHA-256, and the version of the rules.
+
+    Of all but what tells people of the run, which is a view of it.
+    """
+    noted = hashlib.sha256(b"\n".join(_noted(effect) for effect in effects if not _only_told(effect)))
+    return f"{noted.hexdigest()[:DIGEST_DIGITS]}{RULES:02x}"
+
+
+def _only_told(effect: Effect) -> bool:
+    return isinstance(effect, Publish) and effect.rebuildable
+
+
+def _noted(effect: Effect) -> bytes:
+    match effect:
+        case Publish(subject=subject, key=key, body=body):
+            return f"publish {subject} {key} ".encode() + body
+        case AskModel(call=call, phase=phase):
+            return f"ask {call} {phase}".encode()
+        case AbandonCall(call=call):
+            return f"abandon {call}".encode()
 
 
 def _chain(previous: str, run_id: str, seq: int, at: datetime, kind: str, event: str, effects_digest: str) -> str:

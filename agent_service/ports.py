@@ -26,12 +26,12 @@ class Wake:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unperformed:
-    """An entry whose effects (JSON) may not have been done."""
+class Untold:
+    """A run of which it is not known that all was done that its entries after `told`, up to `version`, ask for."""
 
     run_id: str
-    seq: int
-    effects: str
+    told: int
+    version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class RunLine:
 
 
 class RunStore(Protocol):
-    """The truth. Entry, state and outbox are written in one atomic commit, guarded by the run's version."""
+    """The truth. Entry and state are written in one atomic commit, guarded by the run's version."""
 
     async def accept(self, wake: Wake, commit: Commit) -> str:
         """Store a new run, durably, and return its id; where `wake_id` is known with the same digest, the id it has.
@@ -68,11 +68,12 @@ class RunStore(Protocol):
     def quarantine(self, found: Damaged) -> None:
         """Leave the run of `found` alone until the next start: nothing of it is due or queued, nothing is committed."""
 
-    def performed(self, run_id: str, seq: int) -> None:
-        """The effects of entry `seq` are done. Written with the next commit; nothing waits for it."""
+    def told(self, run_id: str, seq: int) -> None:
+        """All is done that the run's entries up to `seq` ask for. Written with its next commit, or a little later for
+        many runs at once; nothing waits for it, and a crash may lose it."""
 
-    async def unperformed(self, limit: int) -> Sequence[Unperformed]:
-        """Entries, oldest first, whose effects are not known to be done."""
+    async def untold(self, limit: int) -> Sequence[Untold]:
+        """Runs, oldest first, of which not all is known to be done."""
 
     async def due(self, now: datetime, limit: int) -> Sequence[str]:
         """Runs whose `due_at` is not after `now`, earliest first."""

@@ -1,4 +1,10 @@
-"""Effects out: every message that leaves the agent goes through here, after its commit."""
+"""Effects out: every message that leaves the agent goes through here, after its commit; and how far that has come.
+
+The bus is told in no table of its own: a run's row says up to which entry all is done (`told`), and what lies between
+that and its newest entry follows from its journal and its state.
+"""
+
+from collections.abc import Callable, Iterable
 
 from agent_service.core.effects import Publish
 from agent_service.ports import Bus, Clock
@@ -8,7 +14,7 @@ from schemas import headers
 SOURCE = "/agentic-loop/agent"
 
 
-class Outbox:
+class Publisher:
     """Publishes effects under their keys; doing it twice is harmless."""
 
     def __init__(self, bus: Bus, clock: Clock) -> None:
@@ -25,7 +31,42 @@ class Outbox:
             run_id=run_id,
             trace_id=trace_id(run_id),
         )
-        if effect.rebuildable:
-            await self._bus.tell(effect.subject, effect.body.encode(), key=effect.key, headers=described)
-        else:
-            await self._bus.publish(effect.subject, effect.body.encode(), key=effect.key, headers=described)
+        put = self._bus.tell if effect.rebuildable else self._bus.publish
+        await put(effect.subject, effect.body, key=effect.key, headers=described)
+
+
+class Undone:
+    """Entries of which not all is done yet, by run and in their order.
+
+    `told` hears up to which entry of a run all is done: one that was done before an older one counts with that one.
+    """
+
+    def __init__(self, told: Callable[[str, int], None]) -> None:
+        self._told = told
+        self._entries: dict[str, dict[int, bool]] = {}
+        self.left: dict[str, set[int]] = {}
+        """Entries that nobody has in hand: to be tried again."""
+
+    def begin(self, run_id: str, seqs: Iterable[int]) -> None:
+        """What these entries ask for is still to be done."""
+        self._entries.setdefault(run_id, {}).update(dict.fromkeys(seqs, False))
+
+    def leave(self, run_id: str, seqs: Iterable[int]) -> None:
+        """It could not be done for now."""
+        self.left.setdefault(run_id, set()).update(seqs)
+
+    def take(self, run_id: str) -> set[int]:
+        """What was left of a run; whoever takes it sees to it that it is done or left again."""
+        return self.left.pop(run_id, set())
+
+    def done(self, run_id: str, seqs: Iterable[int]) -> None:
+        entries = self._entries.get(run_id, {})
+        entries.update((seq, True) for seq in seqs if seq in entries)
+        told = None
+        while entries and entries[oldest := next(iter(entries))]:
+            del entries[oldest]
+            told = oldest
+        if not entries:
+            self._entries.pop(run_id, None)
+        if told is not None:
+            self._told(run_id, told)

@@ -1,24 +1,29 @@
 """What was left half done, and what falls due: found in the store, not in memory.
 
-On start every entry whose effects are not known to be done is performed again, under the same ids. After the bus was
-lost (and on start) what it must know of live runs, and of those that ended lately, is said again: a bus that syncs its
-disk less often than every message may have forgotten it, and drops by its id what it still knows.
+There is one way in which anything is done again, whether a crash, the bus or this program kept it from being done: from
+the run's state follows what it is owed now, and from its journal what its entries said besides, under the same ids and
+word for word. On start that is done for every run of which not all is known to be done. After the bus was lost (and on
+start) what it must know of all live runs, and of those that ended lately, is said again: a bus that syncs its disk less
+often than every message may have forgotten it, and drops by its id what it still knows.
 """
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import TypeGuard
 
-from agent_service import journal
 from agent_service.background import Background
-from agent_service.core.announcing import outstanding
+from agent_service.core.announcing import asked, outstanding
+from agent_service.core.effects import Effect, Publish
 from agent_service.core.events import TimerFired
 from agent_service.core.state import RunState
 from agent_service.errors import Damaged, TryAgain
-from agent_service.journal import Run
-from agent_service.ports import Archive, Clock, RunStore, Unperformed
-from agent_service.publisher import Outbox
+from agent_service.journal import Run, rehearse
+from agent_service.ports import Archive, Clock, RunStore
+from agent_service.publisher import Publisher
 from agent_service.turn import Turns
+from schemas import subjects
 
 DUE_EVERY_S = 0.5
 DUE_AT_ONCE = 200
@@ -35,29 +40,46 @@ class Recovery:
     """Resumes runs by what the store says of them."""
 
     def __init__(
-        self, turns: Turns, store: RunStore, archive: Archive, outbox: Outbox, background: Background, *, slots: int
+        self,
+        turns: Turns,
+        store: RunStore,
+        archive: Archive,
+        publisher: Publisher,
+        background: Background,
+        *,
+        slots: int,
     ) -> None:
         self._turns = turns
         self._store = store
         self._archive = archive
-        self._outbox = outbox
+        self._publisher = publisher
         self._background = background
         self._slots = asyncio.Semaphore(slots)
+        self._resumed: set[str] = set()
 
     async def resume_all(self) -> int:
-        """Begin to perform everything that the last process left undone; returns how many entries that were."""
-        left = await self._store.unperformed(MOST_LEFT)
-        for entry in left:
-            self._background.start(self._resume(entry))
-        return len(left)
+        """Begin to do everything that the last process left undone; returns of how many runs."""
+        for run in await self._store.untold(MOST_LEFT):
+            seqs = range(run.told + 1, run.version + 1)
+            self._turns.undone.begin(run.run_id, seqs)
+            self._turns.undone.leave(run.run_id, seqs)
+        self._resumed = set(self._turns.undone.left)
+        self.try_again()
+        return len(self._resumed)
+
+    def try_again(self) -> None:
+        """Begin to do what could not be done before."""
+        for run_id in list(self._turns.undone.left):
+            self._background.start(self._resume(run_id, self._turns.undone.take(run_id)))
 
     async def say_again(self, forgotten_at: datetime, now: datetime) -> int:
         """Publish again what the bus must know, and may have forgotten at `forgotten_at`; returns of how many runs.
 
-        What was decided since then is said as it is decided: an executor that listens without a consumer would hear it
-        twice. Raises TryAgain when the bus is away.
+        What was decided since then is said as it is decided, and what was resumed on start is said by that: an executor
+        that listens without a consumer would hear it twice. Raises TryAgain when the bus is away.
         """
         run_ids = await self._archive.unsettled(forgotten_at - FORGETTABLE)
+        run_ids, self._resumed = [run_id for run_id in run_ids if run_id not in self._resumed], set()
         for some in (run_ids[i : i + SAID_AT_ONCE] for i in range(0, len(run_ids), SAID_AT_ONCE)):
             await asyncio.gather(*(self._say(run_id, forgotten_at, now) for run_id in some))
         return len(run_ids)
@@ -79,36 +101,52 @@ class Recovery:
             await self.fire_due(clock.now())
             await asyncio.sleep(DUE_EVERY_S)
 
-    async def retry_left(self) -> None:
-        """Perform what the bus would not take before."""
-        for (run_id, seq), effects in list(self._turns.left.items()):
-            await self._turns.resume(run_id, seq, effects)
-
-    async def empty_outbox(self) -> None:
-        """Try again what the bus would not take, for ever."""
+    async def keep_trying(self) -> None:
+        """Do what could not be done before, for ever."""
         while True:
             await asyncio.sleep(LEFT_EVERY_S)
-            try:
-                await self.retry_left()
-            except TryAgain as error:
-                log.warning("what was left waits for the store", extra={"why": str(error)})
+            self.try_again()
 
-    async def _resume(self, left: Unperformed) -> None:
+    async def _resume(self, run_id: str, seqs: set[int]) -> None:
         """A few at a time, so that a service with many runs to resume answers meanwhile."""
         async with self._slots:
             try:
-                effects = journal.decode_effects(left.effects)
-            except ValueError:
-                self._store.quarantine(Damaged(left.run_id, f"what entry {left.seq} left to be done"))
+                run = await self._readable(run_id)
+                effects = await self._effects(run.state, seqs) if run else ()
+            except Damaged as error:
+                self._store.quarantine(error)
+            except TryAgain:
+                self._turns.undone.leave(run_id, seqs)
+                raise
             else:
-                await self._turns.resume(left.run_id, left.seq, effects)
+                if run:
+                    await self._turns.resume(run.state, seqs, effects)
+
+    async def _effects(self, state: RunState, seqs: set[int]) -> Sequence[Effect]:
+        """What entries `seqs` told the bus, decided once more, and what the run is owed as it stands.
+
+        A tool is asked only for what the run still waits for.
+        """
+        said: dict[str, Publish] = {}
+        try:
+            for entry, transition in rehearse(await self._archive.entries(state.run_id, limit=max(seqs))):
+                if entry.seq in seqs:
+                    said |= {effect.key: effect for effect in transition.effects if _is_news(effect)}
+                await asyncio.sleep(0)
+        except Damaged:
+            raise
+        except (ValueError, AssertionError, TypeError) as error:  # the state says all that others wait for
+            log.warning("its journal cannot be followed", extra={"run_id": state.run_id, "why": str(error)})
+        said |= {effect.key: effect for effect in outstanding(state)}
+        ask = asked(state)
+        return (*said.values(), ask) if ask else tuple(said.values())
 
     async def _say(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:
         run = await self._readable(run_id)
         if run is None or forgotten_at < run.state.updated_at <= now:  # after `now`: the clock was set back meanwhile
             return
         for effect in outstanding(run.state):
-            await self._outbox.publish(run_id, effect)
+            await self._publisher.publish(run_id, effect)
 
     async def _readable(self, run_id: str) -> Run | None:
         """The run, unless it is left alone."""
@@ -116,6 +154,10 @@ class Recovery:
             return await self._store.load(run_id)
         except Damaged:
             return None
+
+
+def _is_news(effect: Effect) -> TypeGuard[Publish]:
+    return isinstance(effect, Publish) and not effect.subject.startswith(subjects.TOOL_REQUEST)
 
 
 def _waits_since(state: RunState) -> datetime:

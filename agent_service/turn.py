@@ -6,8 +6,8 @@ The lock of a run is held while it is loaded, decided and committed, not while t
 in the middle of a model call. That one run has one turn at a time follows from its state: a reply counts only for the
 call it asks for. The store's version guards against every other process; the loser loads and decides again.
 
-A crash leaves an event not committed (it is delivered again), committed and not performed (the outbox has it), or
-performed and not acknowledged (delivered again, and ignored).
+A crash leaves an event not committed (it is delivered again), committed and not performed (the run's row says so, and
+its effects follow from journal and state), or performed and not acknowledged (delivered again, and ignored).
 
 A fault of this program in the middle of a turn never leaves a run standing: what cannot be decided or committed ends
 the run as failed (class `internal`), what cannot be performed is tried again first. What a caller waits for (a cancel,
@@ -17,7 +17,7 @@ a signal) is told to the caller instead, and the run goes on.
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from weakref import WeakValueDictionary
 
 from agent_service import journal
@@ -29,7 +29,7 @@ from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, Fatal, TryAgain, VersionMoved
 from agent_service.journal import Commit, Run
 from agent_service.ports import Clock, RunStore, Wake
-from agent_service.publisher import Outbox
+from agent_service.publisher import Publisher, Undone
 from agent_service.thinker import Thinker
 
 REMEMBERED_RUNS = 4096
@@ -46,17 +46,18 @@ OnCommit = Callable[[Commit], None]
 class Turns:
     """Takes events to runs."""
 
-    def __init__(self, store: RunStore, outbox: Outbox, thinker: Thinker, clock: Clock, on_commit: OnCommit) -> None:
+    def __init__(
+        self, store: RunStore, publisher: Publisher, thinker: Thinker, clock: Clock, on_commit: OnCommit
+    ) -> None:
         self._store = store
-        self._outbox = outbox
+        self._publisher = publisher
         self._thinker = thinker
         self._clock = clock
         self._on_commit = on_commit
-        self._breaks: Counter[tuple[str, int]] = Counter()
+        self._breaks: Counter[str] = Counter()
         self._known: OrderedDict[str, Run] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self.left: dict[tuple[str, int], tuple[Effect, ...]] = {}
-        """What the bus would not take: the store's outbox has it too, and it is tried again from here."""
+        self.undone = Undone(store.told)
 
     async def accept(self, wake: Wake, event: WakeAccepted) -> tuple[str, Transition | None]:
         """Make a new run durable: its id, and what is to be performed for it. Raises WakeConflict, TryAgain.
@@ -98,49 +99,45 @@ class Turns:
         """Perform what `transition` asks for, and take the model's replies, until the run rests."""
         while transition and transition.state and not transition.ignored:
             state = transition.state
-            transition = await self._carry_out(state, state.version, transition.effects)
+            transition = await self._carry_out(state, (state.version,), transition.effects)
 
-    async def resume(self, run_id: str, seq: int, effects: tuple[Effect, ...]) -> None:
-        """Perform what entry `seq` left undone, and go on with its turn. For what a crash interrupted."""
-        try:
-            run = await self._load(run_id)
-        except Damaged:
-            self.left.pop((run_id, seq), None)
-            return
-        if run is not None:
-            await self.follow(await self._carry_out(run.state, seq, effects))
+    async def resume(self, state: RunState, seqs: Collection[int], effects: Sequence[Effect]) -> None:
+        """Perform what entries `seqs` left undone, and go on with the run's turn."""
+        await self.follow(await self._carry_out(state, seqs, effects))
 
-    async def _carry_out(self, state: RunState, seq: int, effects: tuple[Effect, ...]) -> Transition | None:
-        """Perform entry `seq`; where that brings a reply of the model, commit it and return what it led to."""
+    async def _carry_out(self, state: RunState, seqs: Collection[int], effects: Sequence[Effect]) -> Transition | None:
+        """Perform entries `seqs`; where that brings a reply of the model, commit it and return what it led to."""
         try:
             answer = await self._perform(state, effects)
         except TryAgain as error:
-            log.warning("left in the outbox", extra={"run_id": state.run_id, "entry": seq, "why": str(error)})
-            self.left[state.run_id, seq] = effects
+            log.warning("left in the outbox", extra={"run_id": state.run_id, "entry": max(seqs), "why": str(error)})
+            self.undone.leave(state.run_id, seqs)
             return None
         except Fatal:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stand still
-            return await self._broke(state.run_id, seq, effects, error)
+            return await self._broke(state.run_id, seqs, error)
         transition = await self._keep(state.run_id, answer) if answer else None
-        self._done(state.run_id, seq)
+        self._done(state.run_id, seqs)
         return transition
 
-    def _done(self, run_id: str, seq: int) -> None:
-        self._store.performed(run_id, seq)
-        self.left.pop((run_id, seq), None)
-        self._breaks.pop((run_id, seq), None)
+    def _done(self, run_id: str, seqs: Collection[int]) -> None:
+        self.undone.done(run_id, seqs)
+        self._breaks.pop(run_id, None)
 
-    async def _broke(self, run_id: str, seq: int, effects: tuple[Effect, ...], error: Exception) -> Transition | None:
-        """Leave entry `seq` for another try; after the last one end the run, with nothing of it left to be done."""
-        self.left[run_id, seq] = effects
-        self._breaks[run_id, seq] += 1
-        if self._breaks[run_id, seq] < BREAKS_BEFORE_THE_END:
-            log.error("broke, to be tried again", exc_info=error, extra={"run_id": run_id, "entry": seq})
+    async def _broke(self, run_id: str, seqs: Collection[int], error: Exception) -> Transition | None:
+        """Leave the entries for another try; after the last one end the run, with nothing of it left to be done."""
+        newest = max(seqs)
+        self._breaks[run_id] += 1
+        if self._breaks[run_id] < BREAKS_BEFORE_THE_END:
+            self.undone.leave(run_id, seqs)
+            log.error("broke, to be tried again", exc_info=error, extra={"run_id": run_id, "entry": newest})
             return None
-        transition = await self._end(run_id, error, f"what entry {seq} asks for")
-        if not transition.ignored:
-            self._done(run_id, seq)
+        transition = await self._end(run_id, error, f"what entry {newest} asks for")
+        if transition.ignored:
+            self.undone.leave(run_id, seqs)
+        else:
+            self._done(run_id, seqs)
         return transition
 
     async def _commit_or_end(self, run_id: str, event: Event) -> Transition:
@@ -166,12 +163,12 @@ class Turns:
                 log.warning("a reply waits for the store", extra={"run_id": run_id, "why": str(error)})
                 await asyncio.sleep(error.delay_s)
 
-    async def _perform(self, state: RunState, effects: tuple[Effect, ...]) -> Event | None:
+    async def _perform(self, state: RunState, effects: Sequence[Effect]) -> Event | None:
         asked: AskModel | None = None
         for effect in effects:
             match effect:
                 case Publish():
-                    await self._outbox.publish(state.run_id, effect)
+                    await self._publisher.publish(state.run_id, effect)
                 case AbandonCall():
                     self._thinker.abandon(state.run_id, effect.call)
                 case AskModel():
@@ -195,6 +192,7 @@ class Turns:
         return run
 
     def _committed(self, commit: Commit, event: Event, transition: Transition) -> None:
+        self.undone.begin(commit.state.run_id, (commit.state.version,))
         self._remember(Run(state=commit.state, head=commit.entry.hash))
         self._on_commit(commit)
         if log.isEnabledFor(logging.INFO):

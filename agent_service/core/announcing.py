@@ -1,12 +1,12 @@
-"""What the bus is told of a run that stands somewhere: made from its state alone, so that it can be said word for word
-again."""
+"""What a run that stands somewhere is owed, from its state alone: said to the bus word for word as the first time, and
+asked of the model under the same number. It is what a crash may have left undone, and what a bus may have forgotten."""
 
 from pydantic import JsonValue
 
 from agent_service.core import acting, endings
-from agent_service.core.effects import Publish, publish
+from agent_service.core.effects import AskModel, Publish, publish
 from agent_service.core.state import Limits, RunState
-from agent_service.core.waiting import ForTool, Status, under_way
+from agent_service.core.waiting import ForModel, ForTool, Status, under_way
 from schemas import events as wire
 from schemas import keys, subjects
 
@@ -21,7 +21,7 @@ def announcement(state: RunState) -> Publish:
     it would be too large a message is left out.
     """
     told = _announcement(state, state.brief.context)
-    return told if len(told.body.encode()) <= LARGEST_BODY else _announcement(state, {})
+    return told if len(told.body) <= LARGEST_BODY else _announcement(state, {})
 
 
 def _announcement(state: RunState, context: dict[str, JsonValue]) -> Publish:
@@ -46,6 +46,12 @@ def outstanding(state: RunState) -> tuple[Publish, ...]:
     if isinstance(waiting, ForTool):
         said.append(acting.request(state, waiting.pending))
     return tuple(said)
+
+
+def asked(state: RunState) -> AskModel | None:
+    """The model call whose reply the run waits for; None for one that is put off, or that waits for a person."""
+    waiting = state.waiting
+    return AskModel(call=waiting.asking.call, phase=waiting.asking.phase) if isinstance(waiting, ForModel) else None
 
 
 def _constraints(granted: Limits) -> wire.Constraints:

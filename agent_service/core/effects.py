@@ -1,5 +1,6 @@
 """What is to be done after a commit, in the imperative, under ids that stay the same when it is done again.
 
+Effects are not stored: after a crash they follow from the state (`announcing`) and from the journal, decided again.
 Timers are no effect: the state's `due_at` is stored with the state, so that a step costs no message for it.
 """
 
@@ -19,7 +20,7 @@ class Publish:
 
     subject: str
     key: str
-    body: str
+    body: bytes
     rebuildable: bool = False
 
 
@@ -53,4 +54,4 @@ class Transition:
 def publish(subject: str, payload: BaseModel, key: str, *, rebuildable: bool = False) -> Publish:
     """The effect that publishes `payload`; the message's type is its subject."""
     envelope: Envelope[Any] = Envelope(type=subject, payload=payload, dedupe_key=key)
-    return Publish(subject=subject, key=key, body=envelope.body().decode(), rebuildable=rebuildable)
+    return Publish(subject=subject, key=key, body=envelope.body(), rebuildable=rebuildable)

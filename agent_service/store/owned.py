@@ -10,7 +10,7 @@ from datetime import datetime
 
 from agent_service.errors import Damaged, TryAgain
 from agent_service.journal import Commit, Run
-from agent_service.ports import RunStore, Unperformed, Wake
+from agent_service.ports import RunStore, Untold, Wake
 from groundwork.service.errors import Failure
 
 
@@ -43,11 +43,11 @@ class OwnedStore:
     def quarantine(self, found: Damaged) -> None:
         self._store.quarantine(found)
 
-    def performed(self, run_id: str, seq: int) -> None:
-        self._store.performed(run_id, seq)
+    def told(self, run_id: str, seq: int) -> None:
+        self._store.told(run_id, seq)
 
-    async def unperformed(self, limit: int) -> Sequence[Unperformed]:
-        return await self._store.unperformed(limit)
+    async def untold(self, limit: int) -> Sequence[Untold]:
+        return await self._store.untold(limit)
 
     async def due(self, now: datetime, limit: int) -> Sequence[str]:
         return await self._store.due(now, limit)

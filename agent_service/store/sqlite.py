@@ -1,11 +1,12 @@
-"""The run store and archive on SQLite: the entry, state, brief and effects of one commit are rows of one transaction.
+"""The run store and archive on SQLite: the entry, state and brief of one commit are rows of one transaction.
 
 Rules: everything is encoded before it is handed to the writer, so that the shared transaction stays short. A work
 looks before it writes: one that refuses after it wrote would have its whole group rolled back and run again.
 """
 
+import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,7 +17,7 @@ from typing import Any, Self
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
-from agent_service.ports import RunLine, Unperformed, Wake
+from agent_service.ports import RunLine, Untold, Wake
 from agent_service.store.quarantine import Quarantine
 from agent_service.store.sql.database import open_database
 from agent_service.store.sql.queries import load_queries
@@ -25,6 +26,8 @@ from groundwork.sqlite.file import SqliteFile, instant, microseconds
 NO_LIMIT = -1
 AFTER_EVERY_ID = "~"
 """Sorts after all that a run id may hold."""
+TOLD_WITHIN_S = 1.0
+"""How much later it is written how far a run has been told, unless a commit of the run takes it along."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +37,6 @@ class _Rows:
     run: tuple[Any, ...]
     brief: tuple[str, str, str] | None
     entry: tuple[Any, ...]
-    effects: str | None
 
 
 class SqliteStore:
@@ -44,6 +46,8 @@ class SqliteStore:
         self._database = database
         self._sql = load_queries()
         self._quarantine = Quarantine()
+        self._told: dict[str, int] = {}
+        self._told_later: asyncio.TimerHandle | None = None
 
     @classmethod
     @asynccontextmanager
@@ -53,7 +57,11 @@ class SqliteStore:
         The caller sees to it that no other process has it open.
         """
         async with open_database(folder) as database:
-            yield cls(database)
+            store = cls(database)
+            try:
+                yield store
+            finally:
+                store._write_told()
 
     async def accept(self, wake: Wake, commit: Commit) -> str:
         """As the port says; VersionMoved when another wake has taken the run id."""
@@ -73,14 +81,17 @@ class SqliteStore:
 
     async def commit(self, commit: Commit) -> None:
         self._quarantine.check(commit.entry.run_id)
-        await self._database.write(partial(self._commit, commit.entry, _rows(commit)))
+        told = self._told.pop(commit.entry.run_id, 0)
+        await self._database.write(partial(self._commit, commit.entry, _rows(commit, told)))
 
-    def performed(self, run_id: str, seq: int) -> None:
-        self._database.later(lambda connection: connection.execute(self._sql["effects_performed"], (run_id, seq)))
+    def told(self, run_id: str, seq: int) -> None:
+        self._told[run_id] = seq
+        if self._told_later is None:
+            self._told_later = asyncio.get_running_loop().call_later(TOLD_WITHIN_S, self._write_told)
 
-    async def unperformed(self, limit: int) -> Sequence[Unperformed]:
-        rows = await self._database.read(self._sql["unperformed"], (limit,))
-        return [Unperformed(run_id=run_id, seq=seq, effects=effects) for run_id, seq, effects in rows]
+    async def untold(self, limit: int) -> Sequence[Untold]:
+        rows = await self._database.read(self._sql["untold"], (limit,))
+        return [Untold(run_id=run_id, told=told, version=version) for run_id, told, version in rows]
 
     async def due(self, now: datetime, limit: int) -> Sequence[str]:
         rows = await self._database.read(self._sql["due"], (microseconds(now), limit + len(self._quarantine)))
@@ -132,21 +143,27 @@ class SqliteStore:
     def _append(self, rows: _Rows, connection: sqlite3.Connection) -> None:
         if rows.brief is not None:
             connection.execute(self._sql["put_brief"], rows.brief)
-        position = connection.execute(self._sql["append_entry"], rows.entry).lastrowid
-        if rows.effects is not None:
-            connection.execute(self._sql["owe_effects"], (position, rows.effects))
+        connection.execute(self._sql["append_entry"], rows.entry)
+
+    def _write_told(self) -> None:
+        self._told_later, told = None, tuple(self._told.items())
+        self._told.clear()
+        if told:
+            self._database.later(partial(self._tell, told))
+
+    def _tell(self, told: Iterable[tuple[str, int]], connection: sqlite3.Connection) -> None:
+        connection.executemany(self._sql["tell"], told)
 
 
-def _rows(commit: Commit) -> _Rows:
+def _rows(commit: Commit, told: int = 0) -> _Rows:
     entry, state, brief = commit.entry, commit.state, commit.brief
     head, at = bytes.fromhex(entry.hash), microseconds(entry.at)
     due_at = microseconds(state.due_at) if state.due_at else None
     effects_digest, previous = bytes.fromhex(entry.effects_digest), bytes.fromhex(entry.previous)
     return _Rows(
-        run=(state.status.value, entry.seq, head, state.summary, at, due_at, encode_state(state), entry.run_id),
+        run=(state.status.value, entry.seq, head, state.summary, at, due_at, encode_state(state), entry.run_id, told),
         brief=(entry.run_id, brief.goal, encode_brief(brief)) if brief else None,
         entry=(entry.run_id, entry.seq, at, entry.kind, entry.event, effects_digest, previous, head),
-        effects=commit.effects,
     )
 
 

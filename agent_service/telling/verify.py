@@ -12,7 +12,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Literal
 
-from agent_service.journal import RULES, Entry, digest_of, encode_effects, flaw_in_chain, rehearse
+from agent_service.journal import RULES, Entry, digest_of, flaw_in_chain, rehearse
 from agent_service.telling.folder.disk import TooLarge, Unsafe
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.moments import Moment, retell
@@ -81,7 +81,7 @@ def _flaw_in_fold(entries: Sequence[Entry]) -> str | None:
             seq, state = entry.seq, transition.state
             if state is None or transition.ignored or (state.run_id, state.version) != (entry.run_id, seq):
                 return f"entry {seq} changes nothing by the rules of this version ({transition.ignored})"
-            if entry.rules == RULES and digest_of(encode_effects(transition.effects)) != entry.effects_digest:
+            if entry.rules == RULES and digest_of(transition.effects) != entry.effects_digest:
                 return f"entry {seq} leads to other effects than those that were noted with it"
     except (ValueError, AssertionError, TypeError) as error:
         return f"entry {seq + 1} cannot be followed: {error}"

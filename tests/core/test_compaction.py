@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from agent_service import journal
+from agent_service.core.effects import Publish
 from agent_service.core.events import ToolReturned
 from agent_service.core.phases import Phase, Unusable
 from agent_service.core.state import RunState
@@ -277,13 +278,14 @@ def test_the_entries_of_a_long_run_do_not_grow() -> None:
 
 
 def largest_entry(script: Script) -> int:
-    """The bytes of the largest entry of a journal, effects and all."""
+    """The bytes of the largest entry of a journal, with what it tells the bus."""
     before: journal.Run | None = None
     largest = 0
     for moment in entries(script.story):
         commit = journal.commit_of(before, moment.event, moment.transition)
         before = journal.Run(state=commit.state, head=commit.entry.hash)
-        largest = max(largest, len(commit.entry.event) + len(commit.effects or ""))
+        said = sum(len(effect.body) for effect in moment.effects if isinstance(effect, Publish))
+        largest = max(largest, len(commit.entry.event) + said)
     return largest
 
 

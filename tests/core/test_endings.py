@@ -170,7 +170,7 @@ def test_an_ending_says_that_it_is_to_be_sent_somewhere_and_nothing_says_where()
     assert run.sent("agent.cancelled")["has_callback"]
     bodies = [effect.body for moment in run.story for effect in moment.effects if isinstance(effect, Publish)]
     assert len(bodies) >= 4
-    assert not any("token=1" in body for body in bodies)
+    assert not any(b"token=1" in body for body in bodies)
 
 
 def test_a_completion_says_how_each_item_was_met() -> None:

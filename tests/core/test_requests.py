@@ -3,6 +3,7 @@
 import pytest
 
 from agent_service import journal
+from agent_service.core.announcing import outstanding
 from tests.core.cues import (
     FETCH,
     ITSELF,
@@ -51,8 +52,9 @@ def test_the_commit_of_a_request_holds_both_the_pending_attempt_and_the_request(
     moment = (run >> plans("fetch")).story[-1]
     commit = journal.commit_of(before, moment.event, moment.transition)
     assert commit.state.pending is not None
-    assert commit.effects is not None
-    assert f"agentic:run:{RUN_ID}:step:1:request" in commit.effects
+    (owed,) = outstanding(commit.state)
+    assert owed.key == f"agentic:run:{RUN_ID}:step:1:request"
+    assert owed in moment.effects
 
 
 def test_a_retry_is_pending_with_its_own_attempt_before_it_is_sent() -> None:

@@ -17,7 +17,6 @@ DAMAGE = {
     "no text": "UPDATE runs SET state = CAST(x'ff7b7d' AS TEXT) WHERE run_id = ?",
     "brief": "UPDATE briefs SET brief = '{}' WHERE run_id = ?",
     "entry": "UPDATE journal SET event = 'nothing' WHERE run_id = ? AND seq = 2",
-    "effects": "INSERT OR REPLACE INTO outbox SELECT max(position), '[[' FROM journal WHERE run_id = ?",
 }
 
 

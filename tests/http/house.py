@@ -28,7 +28,7 @@ from agent_service.errors import TryAgain
 from agent_service.intake import COUNTED, Intake
 from agent_service.journal import Commit, Entry
 from agent_service.ports import Archive, ModelCall, Question, RunLine
-from agent_service.publisher import Outbox
+from agent_service.publisher import Publisher
 from agent_service.settings import AgentSettings, HttpSettings, Scope, TokenSettings
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.workspace import Workspace
@@ -197,7 +197,7 @@ async def open_house(
     async with SqliteStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
         clock, feed, bus = FakeClock(), Feed(), SilentBus()
         thinker = Thinker(_NoModel(), _NoSchemas(), clock, slots=4)
-        turns = Turns(store, Outbox(bus, clock), thinker, clock, lambda commit: feed.tell(commit.entry.run_id))
+        turns = Turns(store, Publisher(bus, clock), thinker, clock, lambda commit: feed.tell(commit.entry.run_id))
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         counts, trace_url = Counts(COUNTED), "http://traces/{trace_id}"
         intake = Intake(turns, _NoSkills(), clock, policy=policy, fused=True, counts=counts, trace_url=trace_url)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.journal import Commit, Entry, Run
-from agent_service.ports import RunLine, Unperformed, Wake
+from agent_service.ports import RunLine, Untold, Wake
 from tests.kit.runs import NOON, run_id
 
 
@@ -29,12 +29,12 @@ class FakeClock:
 
 
 class MemoryStore:
-    """Runs in dicts. Fills the ports RunStore and Archive; effects are performed at once instead of later."""
+    """Runs in dicts. Fills the ports RunStore and Archive; what is told is written at once instead of later."""
 
     def __init__(self) -> None:
         self._commits: dict[str, list[Commit]] = {}
         self._wakes: dict[str, tuple[str, str]] = {}
-        self._outbox: dict[tuple[str, int], str] = {}
+        self._told: dict[str, int] = {}
 
     async def accept(self, wake: Wake, commit: Commit) -> str:
         known = self._wakes.get(wake.wake_id)
@@ -55,15 +55,17 @@ class MemoryStore:
             raise VersionMoved(commit.entry.run_id)
         self._append(commit)
 
-    def performed(self, run_id: str, seq: int) -> None:
-        self._outbox.pop((run_id, seq), None)
+    def told(self, run_id: str, seq: int) -> None:
+        if self._told.get(run_id, 0) < seq <= len(self._commits.get(run_id, ())):
+            self._told[run_id] = seq
 
     def quarantine(self, found: Damaged) -> None:
         raise found
 
-    async def unperformed(self, limit: int) -> Sequence[Unperformed]:
-        oldest = list(self._outbox.items())[:limit]
-        return [Unperformed(run_id=run_id, seq=seq, effects=effects) for (run_id, seq), effects in oldest]
+    async def untold(self, limit: int) -> Sequence[Untold]:
+        runs = ((run, self._told.get(run, 0), len(self._commits[run])) for run in sorted(self._commits))
+        found = [Untold(run_id=run, told=told, version=version) for run, told, version in runs if told < version]
+        return found[:limit]
 
     async def due(self, now: datetime, limit: int) -> Sequence[str]:
         timers = sorted((c[-1].state.due_at, run) for run, c in self._commits.items() if c[-1].state.due_at)
@@ -99,8 +101,6 @@ class MemoryStore:
         if entry.seq != len(commits) + 1:
             raise VersionMoved(entry.run_id)
         commits.append(commit)
-        if commit.effects is not None:
-            self._outbox[entry.run_id, entry.seq] = commit.effects
 
 
 def _line(commits: Sequence[Commit]) -> RunLine:

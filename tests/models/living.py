@@ -10,7 +10,7 @@ from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState
 from agent_service.intake import COUNTED, Arrival, Intake
 from agent_service.ports import Model
-from agent_service.publisher import Outbox
+from agent_service.publisher import Publisher
 from agent_service.recovery import Recovery
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
@@ -78,11 +78,11 @@ class Living:
         self.bus.unacknowledged.remove(delivery)
 
     def _begin(self) -> None:
-        self._faulty, self._outbox = FaultyStore(self._store, self.faults), Outbox(self.bus, self.clock)
+        self._faulty, self._publisher = FaultyStore(self._store, self.faults), Publisher(self.bus, self.clock)
         thinker = Thinker(self._model, ArgumentSchemas(), self.clock, slots=4)
-        self._turns = Turns(self._faulty, self._outbox, thinker, self.clock, lambda _: None)
+        self._turns = Turns(self._faulty, self._publisher, thinker, self.clock, lambda _: None)
         policy = LimitPolicy(defaults=self._limits)
         self._intake = Intake(self._turns, Offer(), self.clock, policy=policy, fused=True, counts=Counts(COUNTED))
 
     def _recovery(self, group: asyncio.TaskGroup) -> Recovery:
-        return Recovery(self._turns, self._faulty, self._store, self._outbox, Background(group), slots=4)
+        return Recovery(self._turns, self._faulty, self._store, self._publisher, Background(group), slots=4)

@@ -45,8 +45,8 @@ async def stored(store: RunStore, commits: Sequence[Commit]) -> Commit:
     return commits[-1]
 
 
-async def owed(store: RunStore) -> list[tuple[str, int]]:
-    return [(entry.run_id, entry.seq) for entry in await store.unperformed(100)]
+async def untold(store: RunStore) -> list[tuple[str, int, int]]:
+    return [(run.run_id, run.told, run.version) for run in await store.untold(100)]
 
 
 def as_loaded(commit: Commit) -> Run:

@@ -10,10 +10,10 @@ from agent_service.core.events import CancelRequested, SignalReceived
 from agent_service.core.waiting import Status
 from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.journal import flaw_in_chain, rehearse
-from agent_service.ports import Archive, RunStore, Unperformed
+from agent_service.ports import Archive, RunStore
 from schemas.events import Constraints, Signal
 from tests.kit.runs import NOON, SECOND, accepted, after, run_id, started, wake_of, whole_run
-from tests.ports.stores import Opener, as_loaded, owed, stored
+from tests.ports.stores import Opener, as_loaded, stored, untold
 
 HOUR = timedelta(hours=1)
 
@@ -36,7 +36,7 @@ async def test_a_repeated_wake_gets_the_first_run_and_stores_nothing(store: RunS
     assert await store.accept(wake_of(second), second) == run_id(1)
     assert await store.load(run_id(2)) is None
     assert (await archive.counts())[Status.QUEUED] == 1
-    assert await owed(store) == [(run_id(1), 1)]
+    assert await untold(store) == [(run_id(1), 0, 1)]
 
 
 async def test_a_repeated_wake_gets_its_run_also_after_that_has_ended(store: RunStore) -> None:
@@ -61,7 +61,7 @@ async def test_a_hundred_wakes_at_once_under_one_id_make_one_run(store: RunStore
     assert len(set(ids)) == 1
     assert await archive.run_of("w") == ids[0]
     assert [line.run_id for line in await archive.runs(status=None, limit=100, before=None)] == [ids[0]]
-    assert await owed(store) == [(ids[0], 1)]
+    assert await untold(store) == [(ids[0], 0, 1)]
 
 
 async def test_a_run_id_that_another_wake_has_taken_is_refused(store: RunStore, archive: Archive) -> None:
@@ -104,12 +104,12 @@ async def test_a_brief_that_changes_later_is_loaded_with_its_change(store: RunSt
 async def test_a_commit_whose_place_is_taken_stores_nothing(store: RunStore, archive: Archive, stale: int) -> None:
     commits = whole_run(1)
     last = await stored(store, commits[:3])
-    before = await owed(store)
+    before = await untold(store)
     with pytest.raises(VersionMoved):
         await store.commit(commits[stale - 1])
     assert await store.load(run_id(1)) == as_loaded(last)
     assert len(await archive.entries(run_id(1))) == 3
-    assert await owed(store) == before
+    assert await untold(store) == before
 
 
 async def test_a_commit_that_leaves_a_gap_stores_nothing(store: RunStore, archive: Archive) -> None:
@@ -126,7 +126,7 @@ async def test_a_commit_of_a_run_that_was_never_accepted_stores_nothing(store: R
         with pytest.raises(VersionMoved):
             await store.commit(commit)
     assert await store.load(run_id(1)) is None
-    assert await owed(store) == []
+    assert await untold(store) == []
 
 
 async def test_of_commits_decided_at_once_on_one_version_one_wins(store: RunStore, archive: Archive) -> None:
@@ -150,34 +150,31 @@ async def test_a_loser_does_not_spoil_the_commits_beside_it(store: RunStore) -> 
     assert [await store.load(run_id(number)) for number in runs] == [as_loaded(c[2]) for c in runs.values()]
 
 
-async def test_entries_with_effects_are_owed_oldest_first(store: RunStore) -> None:
-    second, first = accepted(2), accepted(1)
-    begun = started(first)
-    for commit in (second, first):
+async def test_runs_of_which_not_all_is_known_to_be_done_are_named_oldest_first(store: RunStore) -> None:
+    for commit in (accepted(2), accepted(1)):
         await store.accept(wake_of(commit), commit)
-    await store.commit(begun)
-    expected = [
-        Unperformed(run_id=commit.entry.run_id, seq=commit.entry.seq, effects=commit.effects or "")
-        for commit in (second, first, begun)
-    ]
-    assert list(await store.unperformed(10)) == expected
-    assert list(await store.unperformed(2)) == expected[:2]
+    await store.commit(started(accepted(1)))
+    assert await untold(store) == [(run_id(1), 0, 2), (run_id(2), 0, 1)]
+    assert [run.run_id for run in await store.untold(1)] == [run_id(1)]
 
 
-async def test_an_entry_without_effects_owes_nothing(store: RunStore) -> None:
-    begun = started(accepted(1))
-    heard = after(begun, SignalReceived(at=NOON, signal=Signal(run_id=run_id(1), signal_id="s", kind="message")))
-    assert heard.effects is None
-    await stored(store, [accepted(1), begun, heard])
-    assert await owed(store) == [(run_id(1), 1), (run_id(1), 2)]
+async def test_how_far_a_run_is_told_is_stored_with_its_next_commit(store: RunStore) -> None:
+    commits = whole_run(1)
+    await stored(store, commits[:3])
+    store.told(run_id(1), 2)
+    await store.commit(commits[3])
+    assert await untold(store) == [(run_id(1), 2, 4)]
 
 
-async def test_what_was_performed_is_owed_no_more_once_another_commit_is_stored(store: RunStore) -> None:
-    await stored(store, whole_run(1)[:3])
-    for run, seq in ((run_id(1), 2), (run_id(1), 2), (run_id(1), 9), (run_id(9), 1)):
-        store.performed(run, seq)
-    await stored(store, [accepted(2)])
-    assert await owed(store) == [(run_id(1), 1), (run_id(1), 3), (run_id(2), 1)]
+@pytest.mark.parametrize(("run", "seq"), [(1, 1), (1, 0), (1, 9), (7, 1)], ids=str)
+async def test_a_run_is_never_told_less_than_before_nor_more_than_there_is(opener: Opener, run: int, seq: int) -> None:
+    async with opener() as opened:
+        await stored(opened.store, whole_run(1)[:3])
+        opened.store.told(run_id(1), 2)
+    async with opener() as again:
+        again.store.told(run_id(run), seq)
+    async with opener() as once_more:
+        assert await untold(once_more.store) == [(run_id(1), 2, 3)]
 
 
 async def test_runs_fall_due_at_their_instant_the_earliest_first(store: RunStore) -> None:
@@ -206,11 +203,11 @@ async def test_after_closing_and_opening_everything_is_as_it_was(opener: Opener)
     commits = whole_run(1, steps=2)[:6]
     async with opener() as opened:
         last = await stored(opened.store, commits)
-        opened.store.performed(run_id(1), 1)
+        opened.store.told(run_id(1), 4)
     async with opener() as again:
         assert await again.store.load(run_id(1)) == as_loaded(last)
         assert list(await again.archive.entries(run_id(1))) == [commit.entry for commit in commits]
-        assert await owed(again.store) == [(run_id(1), seq) for seq in range(2, 7)]
+        assert await untold(again.store) == [(run_id(1), 4, 6)]
         with pytest.raises(VersionMoved):
             await again.store.commit(commits[2])
         with pytest.raises(WakeConflict):

@@ -26,13 +26,13 @@ numbers = st.sampled_from(sorted(RUNS))
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """`length` of each run's journal, what is surely `owed`, and what was `performed` but perhaps not yet stored."""
+    """`length` of each run's journal, how far it is surely `told`, and how far it perhaps is (`said`)."""
 
     def __init__(self) -> None:
         super().__init__()
         self.length = dict.fromkeys(RUNS, 0)
-        self.owed: set[tuple[str, int]] = set()
-        self.performed: set[tuple[str, int]] = set()
+        self.told = dict.fromkeys(RUNS, 0)
+        self.said = dict.fromkeys(RUNS, 0)
         self.folders = [Path(tempfile.mkdtemp(prefix="store-"))]
         self.runner = asyncio.Runner()
         self.open()
@@ -74,9 +74,10 @@ class StoreMachine(RuleBasedStateMachine):
                 self.run(self.store.commit(RUNS[number][index]))
 
     @rule(number=numbers, seq=st.integers(1, 8))
-    def perform(self, number: int, seq: int) -> None:
-        self.store.performed(run_id(number), seq)
-        self.performed.add((run_id(number), seq))
+    def tell(self, number: int, seq: int) -> None:
+        if self.said[number] < seq <= self.length[number]:
+            self.store.told(run_id(number), seq)
+            self.said[number] = seq
 
     @rule()
     def crash(self) -> None:
@@ -87,10 +88,11 @@ class StoreMachine(RuleBasedStateMachine):
                 shutil.copy(file, self.folders[-1])
         self.run(self.opened.aclose())
         self.open()
-        # What was performed may or may not have been stored; from now on the store itself says which.
-        owed = {(entry.run_id, entry.seq) for entry in self.run(self.store.unperformed(1000))}
-        assert self.owed - self.performed <= owed <= self.owed
-        self.owed, self.performed = owed, set()
+        self.how_far_runs_are_told_is_known()
+        # What was said last may or may not have been stored; from now on the store itself says how far it came.
+        untold = {run.run_id: run.told for run in self.run(self.store.untold(1000))}
+        self.told = self.said = {n: untold.get(run_id(n), length) for n, length in self.length.items()}
+        self.said = dict(self.told)
 
     @invariant()
     def every_run_is_as_it_was_last_acknowledged(self) -> None:
@@ -109,17 +111,18 @@ class StoreMachine(RuleBasedStateMachine):
         assert [(line.run_id, line.status) for line in lines] == sorted(status.items(), reverse=True)
 
     @invariant()
-    def what_is_owed_is_known(self) -> None:
-        owed = {(entry.run_id, entry.seq) for entry in self.run(self.store.unperformed(1000))}
-        assert self.owed - self.performed <= owed <= self.owed
+    def how_far_runs_are_told_is_known(self) -> None:
+        untold = {run.run_id: run for run in self.run(self.store.untold(1000))}
+        for number, length in self.length.items():
+            run = untold.pop(run_id(number), None)
+            assert self.told[number] <= (run.told if run else length) <= self.said[number]
+            assert run is None or run.version == length
+        assert untold == {}
 
     def stored(self, number: int, length: int) -> None:
-        """A write was acknowledged, and with it what had been performed before."""
-        self.owed -= self.performed
-        self.performed.clear()
-        for commit in RUNS[number][self.length[number] : length]:
-            if commit.effects is not None:
-                self.owed.add((run_id(number), commit.entry.seq))
+        """A write was acknowledged, and with it how far the run had been told before."""
+        if length > self.length[number]:
+            self.told[number] = self.said[number]
         self.length[number] = length
 
     def teardown(self) -> None:

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from agent_service.errors import Damaged, TryAgain
 from agent_service.journal import Commit, Run
-from agent_service.ports import Unperformed, Wake
+from agent_service.ports import Untold, Wake
+from agent_service.store.sqlite import SqliteStore
 from tests.kit.crashes import Points
 from tests.kit.fakes import MemoryStore
 
@@ -17,17 +18,17 @@ T = TypeVar("T")
 class FaultyStore:
     """A store whose process may die before a commit, or right after it. Others have their turn while it works.
 
-    As in a real one, what is performed is written with the next commit only, and forgotten by a crash until then.
+    As in a real one, what was told is written with the next commit only, and forgotten by a crash until then.
     """
 
-    def __init__(self, store: MemoryStore, faults: Points) -> None:
+    def __init__(self, store: MemoryStore | SqliteStore, faults: Points) -> None:
         self.refusals = 0
         """How many commits of replies are refused for now, as by a full disk."""
         self.breaks_over = ""
         """A kind of event over which the program breaks."""
         self._store = store
         self._faults = faults
-        self._performed: list[tuple[str, int]] = []
+        self._told: list[tuple[str, int]] = []
 
     async def accept(self, wake: Wake, commit: Commit) -> str:
         return await self._around("accept", self._store.accept(wake, commit))
@@ -47,16 +48,17 @@ class FaultyStore:
     def quarantine(self, found: Damaged) -> None:
         self._store.quarantine(found)
 
-    def performed(self, run_id: str, seq: int) -> None:
-        self._faults.point("before performed")
-        self._performed.append((run_id, seq))
+    def told(self, run_id: str, seq: int) -> None:
+        self._faults.point("before told")
+        self._told.append((run_id, seq))
 
-    def write_performed(self) -> None:
-        while self._performed:
-            self._store.performed(*self._performed.pop())
+    def write_told(self) -> None:
+        for run_id, seq in self._told:
+            self._store.told(run_id, seq)
+        self._told.clear()
 
-    async def unperformed(self, limit: int) -> Sequence[Unperformed]:
-        return await self._store.unperformed(limit)
+    async def untold(self, limit: int) -> Sequence[Untold]:
+        return await self._store.untold(limit)
 
     async def queued(self, limit: int) -> Sequence[str]:
         return await self._store.queued(limit)
@@ -69,7 +71,7 @@ class FaultyStore:
             self._faults.point(f"before {name}")
         await asyncio.sleep(0)
         done = await work
-        self.write_performed()
+        self.write_told()
         self._faults.point(f"after {name}")
         return done
 

@@ -9,9 +9,8 @@ from agent_service.core.events import CallReserved, ModelUsage
 from agent_service.core.phases import Action, Framing, Met, Phase, Plan, Reflection, Verdict
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve
-from agent_service.ports import Answer, Estimate, ModelCall, Question
+from agent_service.ports import Answer, Archive, Estimate, ModelCall, Question
 from tests.kit.crashes import Points
-from tests.kit.fakes import MemoryStore
 
 USAGE = ModelUsage(input_tokens=10, output_tokens=5, cost_usd=0.001)
 """Of each call."""
@@ -20,7 +19,7 @@ USAGE = ModelUsage(input_tokens=10, output_tokens=5, cost_usd=0.001)
 class Mind:
     """Plans `steps` appends and is done. Counts its calls, by run and number. Fills the port Model."""
 
-    def __init__(self, faults: Points, store: MemoryStore, *, steps: int = 2, reserve: Reserve | None = None) -> None:
+    def __init__(self, faults: Points, store: Archive, *, steps: int = 2, reserve: Reserve | None = None) -> None:
         self.reserve = reserve
         """What a call may spend at most; None for a mind that costs nothing."""
         self.calls: Counter[tuple[str, int]] = Counter()

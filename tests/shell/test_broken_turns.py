@@ -1,10 +1,7 @@
 """A fault of the program in the middle of a turn: no run stands still over it, and no other run notices."""
 
-import asyncio
-
 import pytest
 
-from agent_service.background import Background
 from agent_service.core.waiting import Status
 from agent_service.errors import ModelError
 from schemas import subjects
@@ -41,15 +38,13 @@ async def test_effects_that_break_are_tried_again_and_not_for_ever() -> None:
     world.start()
     await world.until_quiet()
     assert (await world.state()).status is Status.RUNNING
-    async with asyncio.TaskGroup() as group:
-        recovery = world.recovery(Background(group))
-        await recovery.retry_left()
-        await recovery.retry_left()
+    for _ in range(2):
+        await world.try_again()
     state = await world.state()
     assert (state.status, state.ending_class) == (Status.FAILED, "internal")
     assert "RuntimeError" in state.reason
     assert "nobody foresaw it" not in state.reason, "what an error says is for the log alone"
-    assert (world.turns.left, sum(world.mind.calls.values())) == ({}, 3)
+    assert (world.turns.undone.left, sum(world.mind.calls.values())) == ({}, 3)
 
 
 async def test_effects_that_broke_for_a_moment_cost_no_run() -> None:
@@ -58,8 +53,7 @@ async def test_effects_that_broke_for_a_moment_cost_no_run() -> None:
     world.start()
     await world.until_quiet()
     world.mind.outage = None
-    async with asyncio.TaskGroup() as group:
-        await world.recovery(Background(group)).retry_left()
+    await world.try_again()
     await world.until_quiet()
     assert (await world.state()).status is Status.DONE
 

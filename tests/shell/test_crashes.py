@@ -49,8 +49,8 @@ async def check_the_end(world: World) -> None:
     assert len(world.gateway.executed) == 2
     assert len(world.bus.events(subjects.COMPLETED)) == 1
     assert flaw_in_chain(await world.store.entries(state.run_id)) is None
-    world.faulty.write_performed()
-    assert await world.store.unperformed(100) == []
+    world.faulty.write_told()
+    assert await world.store.untold(100) == []
 
 
 async def check_what_was_spent(world: World) -> None:
@@ -69,7 +69,7 @@ async def check_what_was_spent(world: World) -> None:
 async def test_the_sweep_passes_every_kind_of_point() -> None:
     kinds = {name.rsplit(" agent", 1)[0] for name in await points_of_a_whole_run(RESERVE)}
     entries = ("RunStarted", "CallReserved", "ModelReplied", "ToolReturned")
-    expected = {"before accept", "after accept", "before performed", "before ack"}
+    expected = {"before accept", "after accept", "before told", "before ack"}
     expected |= {f"{side} commit of {kind}" for side in ("before", "after") for kind in entries}
     assert expected | {"during frame", "during plan", "during reflect"} <= kinds
 

@@ -90,10 +90,9 @@ async def test_what_the_bus_does_not_take_is_kept_and_said_later() -> None:
     await world.intake.follow(accepted)
     assert world.bus.published == {}
     world.bus.away = False
-    async with asyncio.TaskGroup() as group:
-        await world.recovery(Background(group)).retry_left()
+    await world.try_again()
     assert [event["run_id"] for event in world.bus.events(subjects.START)] == [run_id]
-    assert world.turns.left == {}
+    assert world.turns.undone.left == {}
     await world.until_quiet()
     assert (await world.state()).status is Status.DONE
 

@@ -18,8 +18,9 @@ from agent_service.errors import TryAgain
 from agent_service.intake import COUNTED, Arrival, Intake
 from agent_service.journal import Commit
 from agent_service.pace import Pace
-from agent_service.publisher import Outbox
+from agent_service.publisher import Publisher
 from agent_service.recovery import Recovery
+from agent_service.store.sqlite import SqliteStore
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
 from groundwork.service.counts import Counts
@@ -126,11 +127,13 @@ class Offer:
 class World:
     """All of it, with the agent inside that a crash replaces."""
 
-    def __init__(self, *, reserve: Reserve | None = None, slots: int = 4) -> None:
+    def __init__(
+        self, *, reserve: Reserve | None = None, slots: int = 4, store: MemoryStore | SqliteStore | None = None
+    ) -> None:
         self._slots = slots
         self.faults = Points()
         self.clock = FakeClock()
-        self.store = MemoryStore()
+        self.store = store or MemoryStore()
         self.offer = Offer()
         self.bus = FakeBus(self.faults)
         self.gateway = FakeGateway(self.bus)
@@ -160,6 +163,11 @@ class World:
         """Let the time keeper find what is due, once."""
         async with asyncio.TaskGroup() as group:
             await self.recovery(Background(group)).fire_due(self.clock.now())
+
+    async def try_again(self) -> None:
+        """Let what could not be done before be done, once."""
+        async with asyncio.TaskGroup() as group:
+            self.recovery(Background(group)).try_again()
 
     async def state(self) -> RunState:
         """The only run's state."""
@@ -191,11 +199,15 @@ class World:
         self._build()
         survived = True
         try:
-            async with asyncio.TaskGroup() as group:
-                await self.recovery(Background(group)).resume_all()
+            await self.resume()
         except* Crash:
             survived = False
         return survived
+
+    async def resume(self) -> None:
+        """Begin a life with what the store says was left undone."""
+        async with asyncio.TaskGroup() as group:
+            await self.recovery(Background(group)).resume_all()
 
     async def _is_set_aside(self) -> bool:
         """Whether the store has something set aside for a call that no process makes any more."""
@@ -204,13 +216,13 @@ class World:
         return (await self.state()).reserve is not None
 
     def recovery(self, background: Background) -> Recovery:
-        return Recovery(self.turns, self.faulty, self.store, self._outbox, background, slots=4)
+        return Recovery(self.turns, self.faulty, self.store, self._publisher, background, slots=4)
 
     def _build(self) -> None:
         self.faulty = FaultyStore(self.store, self.faults)
-        self._outbox = Outbox(self.bus, self.clock)
+        self._publisher = Publisher(self.bus, self.clock)
         pace = Pace(now=lambda: self.clock.now().timestamp())
         thinker = Thinker(self.mind, NoSchemas(), self.clock, slots=self._slots, pace=pace)
-        self.turns = Turns(self.faulty, self._outbox, thinker, self.clock, self.commits.append)
+        self.turns = Turns(self.faulty, self._publisher, thinker, self.clock, self.commits.append)
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON))
         self.intake = Intake(self.turns, self.offer, self.clock, policy=policy, fused=True, counts=Counts(COUNTED))

@@ -4,15 +4,17 @@
 SELECT run_id, wake_digest FROM runs WHERE wake_id = ?;
 
 -- name: add_run
--- The first eight parameters are those of advance_run.
-INSERT INTO runs (status, version, head, summary, touched_at, due_at, state, run_id, wake_id, wake_digest, accepted_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+-- The first nine parameters are those of advance_run.
+INSERT INTO runs
+    (status, version, head, summary, touched_at, due_at, state, run_id, told, wake_id, wake_digest, accepted_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_id) DO NOTHING;
 
 -- name: advance_run
 -- Compare and swap: no row is changed when the run is not at the version before.
 UPDATE runs
-SET status = ?1, version = ?2, head = ?3, summary = ?4, touched_at = max(touched_at, ?5), due_at = ?6, state = ?7
+SET status = ?1, version = ?2, head = ?3, summary = ?4, touched_at = max(touched_at, ?5), due_at = ?6, state = ?7,
+    told = max(told, ?9)
 WHERE run_id = ?8 AND version = ?2 - 1;
 
 -- name: put_brief
@@ -22,18 +24,15 @@ ON CONFLICT (run_id) DO UPDATE SET goal = excluded.goal, brief = excluded.brief;
 -- name: append_entry
 INSERT INTO journal (run_id, seq, at, kind, event, effects_digest, previous, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: owe_effects
-INSERT INTO outbox (position, effects) VALUES (?, ?);
-
--- name: effects_performed
-DELETE FROM outbox WHERE position = (SELECT position FROM journal WHERE run_id = ? AND seq = ?);
+-- name: tell
+UPDATE runs SET told = ?2 WHERE run_id = ?1 AND told < ?2 AND ?2 <= version;
 
 -- name: load
 -- As bytes, so that what is no text is the fault of this run alone.
 SELECT CAST(state AS BLOB), CAST(brief AS BLOB), head FROM runs JOIN briefs USING (run_id) WHERE run_id = ?;
 
--- name: unperformed
-SELECT run_id, seq, effects FROM outbox JOIN journal USING (position) ORDER BY position LIMIT ?;
+-- name: untold
+SELECT run_id, told, version FROM runs WHERE told < version ORDER BY run_id LIMIT ?;
 
 -- name: due
 SELECT run_id FROM runs WHERE due_at <= ? ORDER BY due_at LIMIT ?;

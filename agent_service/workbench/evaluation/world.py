@@ -12,7 +12,7 @@ from agent_service.intake import COUNTED, Arrival, Intake
 from agent_service.journal import Commit
 from agent_service.pace import Pace
 from agent_service.ports import Model
-from agent_service.publisher import Outbox
+from agent_service.publisher import Publisher
 from agent_service.store.sqlite import SqliteStore
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
@@ -54,7 +54,7 @@ class World:
             slots=1,
             pace=Pace(now=self._clock.seconds, sleep=self._clock.sleep),
         )
-        self._turns = Turns(store, Outbox(self._bus, self._clock), thinker, self._clock, self._committed)
+        self._turns = Turns(store, Publisher(self._bus, self._clock), thinker, self._clock, self._committed)
         policy = scenario.limits.policy()
         counts = Counts(COUNTED)
         self._intake = Intake(self._turns, self.gateway, self._clock, policy=policy, fused=fused, counts=counts)

@@ -19,11 +19,10 @@ from agent_service.api.runs import Runs
 from agent_service.background import Background
 from agent_service.bus.argument_schemas import ArgumentSchemas, schema_flaw
 from agent_service.bus.artifacts import NatsArtifacts
-from agent_service.bus.callbacks import NatsCallbacks
+from agent_service.bus.gateway import NatsCallbacks, NatsTroubles
 from agent_service.bus.messages import NatsBus, NatsIntake
 from agent_service.bus.missed import Missed
 from agent_service.bus.skills import NatsSkills
-from agent_service.bus.troubles import NatsTroubles
 from agent_service.clock import SystemClock
 from agent_service.core.waiting import Status
 from agent_service.errors import Fatal, TryAgain

@@ -6,11 +6,11 @@ Cancels and signals have a consumer of their own, so that turns that hold all sl
 import asyncio
 import hashlib
 import logging
+import time
 from datetime import UTC, datetime
 
 from agent_service.background import Background
 from agent_service.bus.overheard import Overheard
-from agent_service.bus.patience import Patience
 from agent_service.errors import Damaged, TryAgain
 from agent_service.intake import Arrival, Intake, UnknownRun, Unreadable
 from agent_service.publisher import SOURCE
@@ -26,6 +26,9 @@ from schemas.rejection import rejection
 IN_PROGRESS_S = 10.0
 """A third of the consumers' ack_wait."""
 CONTROL_SLOTS = 16
+UNKNOWN_RUN_DELAYS_S = (0.2, 0.4, 0.8, 1.6, 2.0)
+MOST_UNKNOWN_RUNS = 32
+FORGOTTEN_AFTER_S = 60.0
 MAX_DELIVERIES = 5
 
 log = logging.getLogger(__name__)
@@ -60,7 +63,7 @@ class NatsIntake:
         self._intake = intake
         self._background = background
         self._overheard = Overheard(self._take_dropped)
-        self._patience = Patience()
+        self._patience = _Patience()
         self.rejected = 0
         """How many messages became dead letters."""
         self._loops = (
@@ -115,6 +118,26 @@ class NatsIntake:
         event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=datetime.now(UTC))
         about = {RUN_ID: event.payload.run_id} if event.payload.run_id else {}
         return Notice(event.type, event.body(), event.dedupe_key or "", headers, about)
+
+
+class _Patience:
+    """How often a message about a run that is not here is tried again: it may be early, or meant for another store.
+
+    One that waits keeps its place in the consumer, so that only a few may: what comes beyond is given up at once.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, tuple[int, float]] = {}
+
+    def delay(self, delivery: Delivery) -> float | None:
+        """In how many seconds to try again; None where it is to be given up."""
+        now = time.monotonic()
+        self._waiting = {seq: tries for seq, tries in self._waiting.items() if tries[1] > now}
+        tried, _ = self._waiting.pop(delivery.stream_seq, (0, now))
+        if tried == len(UNKNOWN_RUN_DELAYS_S) or len(self._waiting) >= MOST_UNKNOWN_RUNS:
+            return None
+        self._waiting[delivery.stream_seq] = (tried + 1, now + FORGOTTEN_AFTER_S)
+        return UNKNOWN_RUN_DELAYS_S[tried]
 
 
 def arrival_of(delivery: Delivery) -> Arrival:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.bus.callbacks import NatsCallbacks
+from agent_service.bus.gateway import NatsCallbacks
 from ductile_gateway.bus.messages import NatsBus, NatsRequests
 from ductile_gateway.bus.micro_service import serve_questions
 from ductile_gateway.bus.prerequisites import ack_wait, require

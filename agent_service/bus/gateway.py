@@ -1,9 +1,10 @@
-"""What a gateway says is wrong with it, such as a Ductile that does not answer: asked for over the bus.
+"""What is asked of the gateway over the bus, beside its tools: whether it would send to a callback, and what ails it.
 
-Asked at most every few seconds, for it asks Ductile in its turn. Who answers no such question has no trouble to tell.
+A gateway that does not answer has nothing to tell: nothing waits for it.
 """
 
 import asyncio
+import json
 import time
 
 from pydantic import ValidationError
@@ -13,13 +14,30 @@ from groundwork.service.errors import Failure
 from schemas import subjects
 from schemas.gateway_status import GatewayStatus
 
+FLAW_WITHIN_S = 1.0
 FRESH_S = 10.0
-ANSWER_WITHIN_S = 3.5
+STATUS_WITHIN_S = 3.5
 """A little longer than the gateway gives each thing that it looks at."""
 
 
+class NatsCallbacks:
+    """Asks anew each time: only a wake that names a callback does. Fills Callbacks."""
+
+    def __init__(self, link: NatsLink) -> None:
+        self._link = link
+
+    async def flaw(self, url: str) -> str:
+        question = json.dumps({"url": url}).encode()
+        try:
+            told = json.loads(await self._link.request(subjects.CALLBACK, question, timeout_s=FLAW_WITHIN_S))
+        except (Failure, ValueError):
+            return ""
+        flaw = told.get("flaw") if isinstance(told, dict) else None
+        return flaw if isinstance(flaw, str) else ""
+
+
 class NatsTroubles:
-    """Fills Troubles."""
+    """Asks at most every few seconds, for the gateway asks its Ductile in its turn. Fills Troubles."""
 
     def __init__(self, link: NatsLink, *, fresh_s: float = FRESH_S) -> None:
         self._link = link
@@ -42,7 +60,7 @@ class NatsTroubles:
 
     async def _ask(self) -> GatewayStatus | None:
         try:
-            answer = await self._link.request(subjects.STATUS, b"", timeout_s=ANSWER_WITHIN_S)
+            answer = await self._link.request(subjects.STATUS, b"", timeout_s=STATUS_WITHIN_S)
             return GatewayStatus.model_validate_json(answer)
         except (Failure, ValidationError):
             return None

@@ -71,6 +71,9 @@ class Fault(_Strict):
     message: str
     retry_after_s: float | None = None
 
+    def error(self) -> ModelError:
+        return ModelError(self.remedy, self.error_class, self.message, self.retry_after_s)
+
 
 KEY = "[key]"
 """How pydantic names a key in the place of an error."""
@@ -189,8 +192,7 @@ class ScriptedModel:
 
     def _answer(self, rule: Rule, question: Question, names: dict[str, str]) -> Answer:
         if rule.fault:
-            fault = rule.fault
-            raise ModelError(fault.remedy, fault.error_class, fault.message, fault.retry_after_s)
+            raise rule.fault.error()
         plan = _PLAN.validate_python(_filled(rule.plan, names)) if rule.plan else None
         if rule.unusable is not None:
             return Answer(decision=Unusable(reason=rule.unusable), usage=rule.usage, model=self._name)

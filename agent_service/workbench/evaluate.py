@@ -15,9 +15,8 @@ from agent_service.cli import configuration, output
 from agent_service.cli.exits import Exit
 from agent_service.cli.interrupt import cancelled_by_signals
 from agent_service.telling.plain import one_line
-from agent_service.workbench.evaluation import scenario_files as shelf
-from agent_service.workbench.evaluation.playing import Options, evaluate
-from agent_service.workbench.evaluation.result import Result, totals
+from agent_service.workbench.evaluation.playing import Options, Result, evaluate, totals
+from agent_service.workbench.evaluation.scenario import own_folder, scenarios
 from agent_service.workbench.evaluation.trials import Trial, replayed, trials_of
 
 LONGEST_LINE = 1000
@@ -66,12 +65,12 @@ async def _play(order: Order, results: list[Result]) -> None:
 @asynccontextmanager
 async def _trials(order: Order) -> AsyncIterator[tuple[list[Trial], tuple[str, ...]]]:
     """What is to be played, and the secrets of the configuration. A replay needs none and reads none."""
-    scenarios = shelf.scenarios((shelf.own_folder(), *order.folders), order.names)
+    chosen = scenarios((own_folder(), *order.folders), order.names)
     if order.replay:
-        yield replayed(scenarios, order.replay), ()
+        yield replayed(chosen, order.replay), ()
         return
     loaded = settings.load(configuration.own(order.config))
-    async with trials_of(scenarios, loaded, obeying=order.record is None) as trials:
+    async with trials_of(chosen, loaded, obeying=order.record is None) as trials:
         yield trials, loaded.secrets()
 
 

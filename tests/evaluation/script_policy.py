@@ -17,7 +17,7 @@ from agent_service.core.phases import Digest, Framing, Phase, Plan, Reflection
 from agent_service.core.state import Brief, LastResult, Limits, RunState, StepRecord
 from agent_service.core.waiting import Asking, ForModel
 from agent_service.ports import Answer, Question
-from agent_service.workbench.evaluation.played_clock import BEGIN
+from agent_service.workbench.evaluation.played import BEGIN
 from agent_service.workbench.evaluation.scenario import Scenario, Script, follower_of
 
 STEP = re.compile(r'<step number="(\d+)" tool="([^"]*)" command="([^"]*)" status="(ok|error)">(.*?)</step>', re.DOTALL)

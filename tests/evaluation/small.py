@@ -9,8 +9,7 @@ import yaml
 from agent_service.ports import Model
 from agent_service.store.sqlite import SqliteStore
 from agent_service.workbench.evaluation.observed import Observed
-from agent_service.workbench.evaluation.playing import Options, play
-from agent_service.workbench.evaluation.result import Result
+from agent_service.workbench.evaluation.playing import Options, Result, play
 from agent_service.workbench.evaluation.scenario import Scenario, follower_of
 from agent_service.workbench.evaluation.trials import Trial, scripted
 from agent_service.workbench.evaluation.world import World

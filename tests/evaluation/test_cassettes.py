@@ -18,8 +18,7 @@ from agent_service.core.waiting import Reserve
 from agent_service.errors import Misconfigured, ModelError
 from agent_service.ports import Answer, Estimate, Model, ModelCall, Question
 from agent_service.workbench.evaluation.cassette import Player
-from agent_service.workbench.evaluation.playing import Options, play
-from agent_service.workbench.evaluation.result import Result
+from agent_service.workbench.evaluation.playing import Options, Result, play
 from agent_service.workbench.evaluation.scenario import Scenario, follower_of
 from agent_service.workbench.evaluation.trials import Mind, of_model, replayed
 from tests.cli.calling import ROOT, clean

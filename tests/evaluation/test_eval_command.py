@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.workbench.evaluation import scenario_files as shelf
+from agent_service.workbench.evaluation.scenario import own_folder, scenarios
 from tests.cli.calling import Called, agentic_here
 from tests.evaluation.script_policy import ScriptPolicy, by_goal
 from tests.evaluation.small import written
@@ -92,7 +92,7 @@ def test_what_cannot_be_done_is_told_in_one_line(arguments: tuple[str, ...], cod
 @pytest.fixture
 def fake() -> Iterator[FakeAnthropic]:
     fake = FakeAnthropic()
-    fake.policy = ScriptPolicy(by_goal(shelf.scenarios([shelf.own_folder()])))
+    fake.policy = ScriptPolicy(by_goal(scenarios([own_folder()])))
     yield fake
     fake.close()
 

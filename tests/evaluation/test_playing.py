@@ -13,14 +13,12 @@ from agent_service.core.events import ModelReplied, ModelUnavailable, ModelUsage
 from agent_service.errors import ModelError
 from agent_service.pace import Pace
 from agent_service.ports import Answer, ModelCall, Question
-from agent_service.workbench.evaluation.happenings import happenings
-from agent_service.workbench.evaluation.kept_artifacts import KeptArtifacts
-from agent_service.workbench.evaluation.played_clock import BEGIN
-from agent_service.workbench.evaluation.playing import Options, evaluate, play
-from agent_service.workbench.evaluation.result import totals
+from agent_service.workbench.evaluation.observed import happenings
+from agent_service.workbench.evaluation.played import BEGIN
+from agent_service.workbench.evaluation.played_gateway import KeptArtifacts
+from agent_service.workbench.evaluation.playing import Options, evaluate, play, totals
 from agent_service.workbench.evaluation.scenario import Document, follower_of
-from agent_service.workbench.evaluation.trials import Mind, of_model
-from agent_service.workbench.evaluation.waiting_model import WAITS_S, Patient
+from agent_service.workbench.evaluation.trials import WAITS_S, Mind, WaitingModel, of_model
 from schemas.events import ToolError
 from tests.evaluation.small import SMALL, answering, result_of, seen_of, small, trial_of
 from tests.models.model_house import framing
@@ -165,7 +163,7 @@ class Busy:
 )
 async def test_a_busy_provider_is_waited_for_in_real_time(busy: Busy, waited: list[float]) -> None:
     slept: list[float] = []
-    answer = await Patient(busy, Pace(), sleep=into(slept)).prepare(framing()).make()
+    answer = await WaitingModel(busy, Pace(), sleep=into(slept)).prepare(framing()).make()
     assert answer.usage.input_tokens == 5
     assert slept == waited
 
@@ -173,14 +171,14 @@ async def test_a_busy_provider_is_waited_for_in_real_time(busy: Busy, waited: li
 async def test_a_provider_that_stays_busy_fails_the_run() -> None:
     slept: list[float] = []
     with pytest.raises(ModelError, match="529; 6 tries were in vain") as failed:
-        await Patient(busy := Busy(99), Pace(), sleep=into(slept)).prepare(framing()).make()
+        await WaitingModel(busy := Busy(99), Pace(), sleep=into(slept)).prepare(framing()).make()
     assert (failed.value.remedy, busy.asked, slept) == ("fail", 6, list(WAITS_S))
 
 
 @pytest.mark.parametrize("remedy", ["fail", "shrink", "pause", "escalate"])
 async def test_an_error_that_waiting_does_not_mend_is_passed_on(remedy: str) -> None:
     with pytest.raises(ModelError, match="529") as failed:
-        await Patient(busy := Busy(1, remedy), Pace()).prepare(framing()).make()
+        await WaitingModel(busy := Busy(1, remedy), Pace()).prepare(framing()).make()
     assert (failed.value.remedy, busy.asked) == (remedy, 1)
 
 

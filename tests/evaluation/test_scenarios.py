@@ -4,15 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from agent_service.workbench.evaluation import scenario_files as shelf
-from agent_service.workbench.evaluation.playing import Options, play
-from agent_service.workbench.evaluation.result import Result
-from agent_service.workbench.evaluation.scenario import Script
+from agent_service.workbench.evaluation.playing import Options, Result, play
+from agent_service.workbench.evaluation.scenario import Script, own_folder, scenarios
 from agent_service.workbench.evaluation.trials import Mind, Trial, scripted
 from tests.evaluation.script_policy import ScriptPolicy
 from tests.models import fake_anthropic
 
-SCENARIOS = shelf.scenarios([shelf.own_folder()])
+SCENARIOS = scenarios([own_folder()])
 TRIALS = [trial for scenario in SCENARIOS for trial in scripted(scenario)]
 by_name = pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.name)
 

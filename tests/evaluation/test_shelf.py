@@ -8,9 +8,17 @@ import pytest
 from pydantic import BaseModel
 
 from agent_service.errors import Misconfigured
-from agent_service.workbench.evaluation import scenario_files as shelf
-from agent_service.workbench.evaluation.expected import Expected, Happening
-from agent_service.workbench.evaluation.scenario import ModelFault, PersonsSignal, Scenario, ToolAnswer
+from agent_service.workbench.evaluation.expected import Expected
+from agent_service.workbench.evaluation.observed import Happening
+from agent_service.workbench.evaluation.scenario import (
+    ModelFault,
+    PersonsSignal,
+    Scenario,
+    ToolAnswer,
+    own_folder,
+    read,
+    scenarios,
+)
 from tests.cli.calling import ROOT
 from tests.evaluation.small import SMALL, given, result_of, written
 
@@ -20,7 +28,7 @@ RULES: list[dict[str, Any]] = SMALL["script"]["rules"]
 
 
 def test_there_are_enough_scenarios_and_each_says_what_it_shows() -> None:
-    own = shelf.scenarios([shelf.own_folder()])
+    own = scenarios([own_folder()])
     assert len(own) >= 22
     assert all(len(scenario.why) > 20 for scenario in own)
     assert len({scenario.goal for scenario in own}) == len(own)
@@ -31,9 +39,9 @@ def test_scenarios_of_a_folder_are_added_and_chosen_by_patterns(tmp_path: Path) 
     written(tmp_path, name="lamp-one")
     written(tmp_path, name="lamp-two")
     (tmp_path / "notes.txt").write_text("no scenario")
-    folders = [shelf.own_folder(), tmp_path]
-    assert [scenario.name for scenario in shelf.scenarios(folders, ["lamp-*"])] == ["lamp-one", "lamp-two"]
-    assert len(shelf.scenarios(folders)) == len(shelf.scenarios(folders[:1])) + 2
+    folders = [own_folder(), tmp_path]
+    assert [scenario.name for scenario in scenarios(folders, ["lamp-*"])] == ["lamp-one", "lamp-two"]
+    assert len(scenarios(folders)) == len(scenarios(folders[:1])) + 2
 
 
 @pytest.mark.parametrize(
@@ -65,7 +73,7 @@ def test_scenarios_of_a_folder_are_added_and_chosen_by_patterns(tmp_path: Path) 
 def test_what_is_wrong_is_told_with_the_file_and_the_field(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
     file = written(tmp_path, **changes)
     with pytest.raises(Misconfigured) as wrong:
-        shelf.read(file)
+        read(file)
     assert str(file) in str(wrong.value)
     assert told in str(wrong.value)
 
@@ -74,7 +82,7 @@ def test_a_key_that_is_there_twice_is_told_with_its_line(tmp_path: Path) -> None
     file = tmp_path / "twice.yaml"
     file.write_text("name: a\nname: b\n")
     with pytest.raises(Misconfigured, match=r"twice\.yaml cannot be read: a key is given twice at line 2"):
-        shelf.read(file)
+        read(file)
 
 
 def test_two_files_with_one_name_are_told_both(tmp_path: Path) -> None:
@@ -82,7 +90,7 @@ def test_two_files_with_one_name_are_told_both(tmp_path: Path) -> None:
     again = tmp_path / "zzz.yaml"
     again.write_text(first.read_text())
     with pytest.raises(Misconfigured, match="is the name of the scenario in") as wrong:
-        shelf.scenarios([tmp_path])
+        scenarios([tmp_path])
     assert str(first) in str(wrong.value)
     assert str(again) in str(wrong.value)
 
@@ -90,16 +98,16 @@ def test_two_files_with_one_name_are_told_both(tmp_path: Path) -> None:
 def test_a_name_that_fits_no_scenario_is_told_with_those_there_are(tmp_path: Path) -> None:
     written(tmp_path)
     with pytest.raises(Misconfigured, match="no scenario is called 'large'; there are: small"):
-        shelf.scenarios([tmp_path], ["large"])
+        scenarios([tmp_path], ["large"])
 
 
 def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="is no folder"):
-        shelf.scenarios([tmp_path / "nowhere"])
+        scenarios([tmp_path / "nowhere"])
 
 
 def test_the_small_scenario_of_these_tests_is_one(tmp_path: Path) -> None:
-    assert shelf.read(written(tmp_path)).name == given()["name"]
+    assert read(written(tmp_path)).name == given()["name"]
 
 
 async def test_the_scenario_in_the_documentation_passes(tmp_path: Path) -> None:
@@ -107,7 +115,7 @@ async def test_the_scenario_in_the_documentation_passes(tmp_path: Path) -> None:
     (example,) = re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     file = tmp_path / "lamp.yaml"
     file.write_text(example)
-    result = await result_of(shelf.read(file))
+    result = await result_of(read(file))
     assert (result.unmet, result.violations, result.steps) == ((), (), 2)
 
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.workbench.evaluation.expected import Expected
-from agent_service.workbench.evaluation.verdict import unmet
+from agent_service.workbench.evaluation.expected import Expected, unmet
 from tests.evaluation.small import MET, SMALL, answering, result_of, seen_of, small
 
 REFLECT: dict[str, Any] = SMALL["script"]["rules"][2]

@@ -12,8 +12,8 @@ from agent_service.core.events import ModelReplied, ToolReturned
 from agent_service.core.state import RunState
 from agent_service.core.waiting import ForModel, Reserve
 from agent_service.workbench.evaluation.observed import Moment, Observed
-from agent_service.workbench.evaluation.played_bus import Said
-from agent_service.workbench.evaluation.result import judged
+from agent_service.workbench.evaluation.played import Said
+from agent_service.workbench.evaluation.playing import judged
 from agent_service.workbench.evaluation.violations import RULES, broken_rules
 from schemas import subjects
 from tests.evaluation.small import seen_of, small

@@ -17,8 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from agent_service.core.phases import Phase, Unusable
-from agent_service.errors import Misconfigured, ModelError, Remedy
+from agent_service.errors import Misconfigured, ModelError
 from agent_service.models.prompts.prompt import compose, version
+from agent_service.models.scripted_model import Fault
 from agent_service.ports import Answer, Estimate, Model, ModelCall, Question
 
 HIDDEN = "***"
@@ -42,16 +43,6 @@ class Heading(_Line):
     scenario: str
     fused: bool
     templates: str
-
-
-class Fault(_Line):
-    remedy: Remedy
-    error_class: str
-    message: str
-    retry_after_s: float | None = None
-
-    def error(self) -> ModelError:
-        return ModelError(self.remedy, self.error_class, self.message, self.retry_after_s)
 
 
 class Recorded(_Line):

@@ -1,18 +1,33 @@
-"""What was seen of one run: its journal, what the agent said, and what the played gateway was asked. Pure."""
+"""One run as it was seen: its journal, what the agent said, what the gateway was asked, and what happened. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from typing import Literal
 
-from agent_service.core.events import Event
+from agent_service.core.events import CancelRequested, Event, ModelReplied, ModelUnavailable
+from agent_service.core.phases import Digest
 from agent_service.core.state import RunState
+from agent_service.core.waiting import Status
 from agent_service.journal import Entry, rehearse
-from agent_service.workbench.evaluation.played_bus import Said
+from agent_service.workbench.evaluation.played import Said
 from schemas import subjects
 from schemas.catalog import ToolOffer
 from schemas.events import Envelope, ToolRequest
 
+Happening = Literal[
+    "cancel_while_pending",
+    "compaction",
+    "done_refused",
+    "late_result",
+    "model_wait",
+    "pause",
+    "reframe",
+    "repair",
+    "retry",
+]
+"""What can be seen in a journal, beyond how a run ended."""
 ENDINGS = frozenset({subjects.COMPLETED, subjects.ESCALATED, subjects.FAILED, subjects.CANCELLED})
 
 
@@ -73,3 +88,42 @@ class Observed:
             if said.subject.startswith(f"{subjects.TOOL_REQUEST}."):
                 asked = Envelope[ToolRequest].model_validate_json(said.body).payload
                 yield Request(at=said.at, route=said.subject.rsplit(".", 1)[1], asked=asked)
+
+
+def happenings(seen: Observed) -> dict[Happening, int]:
+    """Everything that happened, with the number of the first entry in which it did."""
+    found: dict[Happening, int] = {}
+    for moment in seen.moments:
+        for happening, is_one in _SIGNS.items():
+            if happening not in found and is_one(moment):
+                found[happening] = moment.seq
+    return found
+
+
+def _compaction(moment: Moment) -> bool:
+    return isinstance(moment.event, ModelReplied) and isinstance(moment.event.decision, Digest)
+
+
+def _model_wait(moment: Moment) -> bool:
+    return isinstance(moment.event, ModelUnavailable) and moment.event.remedy == "try_again"
+
+
+def _late_result(moment: Moment) -> bool:
+    return len(moment.state.late) > (len(moment.before.late) if moment.before else 0)
+
+
+def _cancel_while_pending(moment: Moment) -> bool:
+    return isinstance(moment.event, CancelRequested) and moment.before is not None and moment.before.pending is not None
+
+
+_SIGNS: dict[Happening, Callable[[Moment], bool]] = {
+    "cancel_while_pending": _cancel_while_pending,
+    "compaction": _compaction,
+    "done_refused": lambda moment: moment.state.refused_done > 0,
+    "late_result": _late_result,
+    "model_wait": _model_wait,
+    "pause": lambda moment: moment.state.status is Status.PAUSED,
+    "reframe": lambda moment: moment.state.reframes > 0,
+    "repair": lambda moment: moment.state.asking is not None and moment.state.asking.repairs > 0,
+    "retry": lambda moment: moment.state.pending is not None and moment.state.pending.attempt > 1,
+}

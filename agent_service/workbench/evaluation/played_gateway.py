@@ -3,18 +3,130 @@
 It refuses nothing: whether the agent kept to its rules is read from the requests afterwards.
 """
 
-import json
+import hashlib
 from collections import Counter
+from pathlib import PurePosixPath
+from typing import Any
 
 from pydantic import JsonValue
 
-from agent_service.workbench.evaluation.kept_artifacts import OFFER, KeptArtifacts
-from agent_service.workbench.evaluation.played_bus import PlayedBus
-from agent_service.workbench.evaluation.played_clock import PlayedClock
-from agent_service.workbench.evaluation.scenario import ARTIFACT_TOOL, Brought, Scenario, ToolAnswer
+from agent_service.models.prompts.prompt import canonical
+from agent_service.workbench.evaluation.played import PlayedBus, PlayedClock
+from agent_service.workbench.evaluation.scenario import ARTIFACT_TOOL, Brought, Document, Scenario, ToolAnswer
 from schemas import keys, subjects
-from schemas.catalog import UNNAMED, Catalog
+from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
+
+MOST_SHOWN = 3500
+"""Characters of one answer."""
+EXCERPT = 2000
+
+_PATH: dict[str, JsonValue] = {"type": "string", "description": "As an earlier result named it: artifacts/<name>."}
+_FROM: dict[str, JsonValue] = {"type": "integer", "minimum": 1, "description": "The first line, counted from 1."}
+_ABOUT = "Reads on in a long artifact of this run, or finds a text in it. For results that were cut."
+OFFER = ToolOffer(
+    name=ARTIFACT_TOOL,
+    route=ARTIFACT_TOOL,
+    description=_ABOUT,
+    commands=(
+        ToolCommand(
+            name="read",
+            tier="read",
+            description="Show the lines from from_line on, as many as fit, and say how to read on.",
+            input_schema={
+                "type": "object",
+                "properties": {"artifact": _PATH, "from_line": _FROM},
+                "required": ["artifact"],
+                "additionalProperties": False,
+            },
+        ),
+        ToolCommand(
+            name="search",
+            tier="read",
+            description="Show the lines that contain a plain text, upper and lower case alike, with their numbers.",
+            input_schema={
+                "type": "object",
+                "properties": {"artifact": _PATH, "pattern": {"type": "string", "minLength": 1}},
+                "required": ["artifact", "pattern"],
+                "additionalProperties": False,
+            },
+        ),
+    ),
+)
+
+
+class KeptArtifacts:
+    """Fills the port Artifacts, for one run."""
+
+    def __init__(self) -> None:
+        self._contents: dict[str, bytes] = {}
+
+    async def get(self, run_id: str, path: str) -> bytes | None:
+        del run_id
+        return self._contents.get(path)
+
+    @property
+    def paths(self) -> frozenset[str]:
+        return frozenset(self._contents)
+
+    def keep(self, document: Document, step: int, excerpt: str | None) -> dict[str, Any]:
+        """Keep a document under a name of its own; what a result says of it."""
+        path, content = self._path(document.name, step), document.text.encode()
+        self._contents[path] = content
+        named = {"path": path, "content_type": document.content_type}
+        return {
+            "artifact_path": path,
+            "content_type": document.content_type,
+            "excerpt": _beginning(document.text, path) if excerpt is None else excerpt,
+            "artifacts": [{**named, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}],
+        }
+
+    def answer(self, command: str, arguments: dict[str, JsonValue]) -> ToolOutput | ToolError:
+        """What the tool `artifact` answers."""
+        content = self._contents.get(str(arguments.get("artifact")))
+        if content is None:
+            kept = ", ".join(self._contents) or "none"
+            return ToolError(error_class="not_found", message=f"no such artifact; this run has: {kept}")
+        lines = content.decode().splitlines()
+        if command == "search":
+            return _told(_found(lines, str(arguments["pattern"])))
+        first = arguments.get("from_line", 1)
+        return _told(_part(lines, first if isinstance(first, int) else 1))
+
+    def _path(self, name: str, step: int) -> str:
+        taken = f"artifacts/{name}" in self._contents
+        file = PurePosixPath(name)
+        return f"artifacts/{file.stem}-{step:02d}{file.suffix}" if taken else f"artifacts/{name}"
+
+
+def _beginning(text: str, path: str) -> str:
+    left = len(text) - EXCERPT
+    return f"{text[:EXCERPT]}\n[… {left} more characters in {path}]" if left > 0 else text
+
+
+def _part(lines: list[str], first: int) -> str:
+    shown: list[str] = []
+    size = 0
+    for line in lines[first - 1 :]:
+        size += len(line) + 1
+        if shown and size > MOST_SHOWN:
+            break
+        shown.append(line[:MOST_SHOWN])
+    last = first + len(shown) - 1
+    rest = "[this is the end]" if last >= len(lines) else f"[read on with from_line {last + 1}]"
+    return "\n".join((f"lines {first} to {last} of {len(lines)}:", *shown, rest))
+
+
+def _found(lines: list[str], pattern: str) -> str:
+    hits = [f"{n}: {line}" for n, line in enumerate(lines, start=1) if pattern.casefold() in line.casefold()]
+    text = "\n".join(hits)
+    more = "" if len(text) <= MOST_SHOWN else "\n[more matches are not shown: search for a longer text]"
+    return f"{len(hits)} of {len(lines)} lines match:\n{text[:MOST_SHOWN]}{more}"
+
+
+def _told(text: str) -> ToolOutput:
+    return ToolOutput.model_validate({"summary": text})
+
 
 Outcome = ToolOutput | ToolError
 
@@ -88,8 +200,3 @@ class PlayedGateway:
         key = keys.result(request.run_id, request.step, request.attempt)
         message = Envelope[ToolResult](type=subjects.TOOL_RESULT, payload=result, dedupe_key=key)
         self._bus.send(subjects.TOOL_RESULT, message.body(), after_s=takes_s)
-
-
-def canonical(arguments: dict[str, JsonValue]) -> str:
-    """As patterns in scenarios see arguments."""
-    return json.dumps(arguments, ensure_ascii=False, sort_keys=True)

@@ -4,28 +4,140 @@ Rule: one thing happens at a time. What is due next happens at its instant: a me
 A run has been played when nothing is due any more, so that what comes after its end is seen too.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+
 from agent_service.bus.argument_schemas import ArgumentSchemas
-from agent_service.core.events import TimerFired
+from agent_service.core.events import ModelUsage, TimerFired
+from agent_service.core.phases import Refusal, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
+from agent_service.errors import ModelError
 from agent_service.intake import COUNTED, Arrival, Intake
 from agent_service.journal import Commit
 from agent_service.pace import Pace
-from agent_service.ports import Model
+from agent_service.ports import Answer, Model, ModelCall, Question
 from agent_service.publisher import Publisher
 from agent_service.store.sqlite import SqliteStore
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
-from agent_service.workbench.evaluation.model_faults import Circumstances
 from agent_service.workbench.evaluation.observed import Observed
-from agent_service.workbench.evaluation.played_bus import PlayedBus
-from agent_service.workbench.evaluation.played_clock import PlayedClock
+from agent_service.workbench.evaluation.played import PlayedBus, PlayedClock
 from agent_service.workbench.evaluation.played_gateway import PlayedGateway
-from agent_service.workbench.evaluation.played_person import PlayedPerson
-from agent_service.workbench.evaluation.scenario import Scenario
+from agent_service.workbench.evaluation.scenario import ModelFault, PersonsSignal, Scenario
 from groundwork.service.counts import Counts
 from schemas import subjects
-from schemas.events import AgenticStart
+from schemas.events import AgenticStart, Cancel, Envelope, Signal
+
+
+class PlayedPerson:
+    """Signals and cancels the run as the scenario's file says, over the bus: each thing once."""
+
+    def __init__(self, scenario: Scenario, bus: PlayedBus, clock: PlayedClock) -> None:
+        self._during = tuple(signal for signal in scenario.signals if signal.during_step)
+        self._when_paused: Iterator[PersonsSignal] = iter([s for s in scenario.signals if s.when_paused])
+        self._bus = bus
+        self._clock = clock
+        self._done = 0
+
+    def sees_step(self, run_id: str, step: int) -> None:
+        """Step `step` was asked for, for the first time."""
+        for signal in self._during:
+            if signal.during_step == step:
+                self._act(run_id, signal)
+
+    def sees_pause(self, run_id: str) -> None:
+        signal = next(self._when_paused, None)
+        if signal:
+            self._act(run_id, signal)
+
+    def _act(self, run_id: str, signal: PersonsSignal) -> None:
+        self._done += 1
+        if signal.kind == "cancel":
+            cancel = Envelope[Cancel](type=subjects.CANCEL, payload=Cancel(run_id=run_id, reason=signal.message))
+            self._bus.send(subjects.CANCEL, cancel.body(), after_s=signal.after_s)
+            return
+        at = self._clock.later(signal.after_s)
+        payload = Signal(
+            run_id=run_id,
+            signal_id=f"s{self._done}",
+            kind=signal.kind,
+            message=signal.message,
+            constraints=signal.constraints.constraints(at) if signal.constraints else None,
+        )
+        said = Envelope[Signal](type=subjects.SIGNAL, payload=payload)
+        self._bus.send(subjects.SIGNAL, said.body(), after_s=signal.after_s)
+
+
+THINKING_S = 5.0
+LOOK_AGAIN_S = 300.0
+PLAYED_MODEL = "played"
+"""Who gives an answer that a scenario puts in the model's place."""
+
+
+class FaultyModel:
+    """A model for which thinking takes time, and some calls of which bring no answer. Fills the port Model.
+
+    It is the same whichever model is asked, so that the program's part in it shows with every model.
+    """
+
+    def __init__(self, model: Model, scenario: Scenario, clock: PlayedClock) -> None:
+        self._model = model
+        self._clock = clock
+        self._faults = {fault.call: fault for fault in scenario.model_faults}
+        self._price_unknown = scenario.price_unknown
+        self._outages: dict[int, datetime] = {}
+        """Until when, by the call that met it first."""
+        self.broke: Exception | None = None
+        """What the model raised that says nothing of what to do: the loop would make it an ending of the run."""
+
+    def prepare(self, question: Question) -> ModelCall:
+        with self._noting():
+            call = self._model.prepare(question)
+        estimate = call.estimate
+        if estimate and self._price_unknown:
+            estimate = replace(estimate, reserve=replace(estimate.reserve, cost_usd=None))
+        return ModelCall(estimate=estimate, make=partial(self._make, call, question))
+
+    async def _make(self, call: ModelCall, question: Question) -> Answer:
+        self._clock.advance(THINKING_S)
+        fault = self._faults.get(question.call)
+        answer = self._in_its_place(fault) if fault else None
+        if answer is None:
+            with self._noting():
+                answer = await call.make()
+        if not self._price_unknown:
+            return answer
+        return replace(answer, usage=replace(answer.usage, cost_usd=None))
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except ModelError:
+            raise
+        except Exception as error:
+            self.broke = error
+            raise
+
+    def _in_its_place(self, fault: ModelFault) -> Answer | None:
+        usage = ModelUsage(cost_usd=0.0)
+        if fault.refusal is not None:
+            return Answer(decision=Refusal(category=fault.refusal), usage=usage, model=PLAYED_MODEL)
+        if fault.cut:
+            reason = "the reply was cut at its most tokens"
+            return Answer(decision=Unusable(reason=reason, cut=True), usage=usage, model=PLAYED_MODEL)
+        if self._is_out(fault):
+            raise ModelError("try_again", "model_unavailable", "the provider is down", retry_after_s=LOOK_AGAIN_S)
+        return None
+
+    def _is_out(self, fault: ModelFault) -> bool:
+        until = self._outages.setdefault(fault.call, self._clock.later(fault.outage_s or 0.0))
+        return self._clock.now() < until
+
 
 MOST_ENTRIES = 3000
 
@@ -46,7 +158,7 @@ class World:
         self.gateway = PlayedGateway(scenario, self._bus, self._clock)
         self._person = PlayedPerson(scenario, self._bus, self._clock)
         self._state: RunState | None = None
-        self._model = Circumstances(model, scenario, self._clock)
+        self._model = FaultyModel(model, scenario, self._clock)
         thinker = Thinker(
             self._model,
             ArgumentSchemas(),

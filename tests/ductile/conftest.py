@@ -23,13 +23,8 @@ def fake() -> Iterator[FakeDuctile]:
 
 @pytest.fixture
 def newer() -> Iterator[FakeDuctile]:
-    """A fake of the newer version, with tokens in its narrower scopes beside the usual ones."""
-    scopes = {
-        "gateway": ("plugin:rw", "jobs:ro", "events:ro"),
-        "lister": ("plugin:ro",),
-        "watcher": ("plugin:invoke:ro", "jobs:status:ro", "jobs:tree:ro", "jobs:logs:ro"),
-    }
-    with FakeDuctile(version="N", tokens=scopes) as ductile:
+    """A fake of the newer version."""
+    with FakeDuctile(version="N") as ductile:
         yield ductile
 
 

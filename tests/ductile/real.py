@@ -154,7 +154,6 @@ def _included(peer: Peer, record: Path) -> dict[str, Any]:
             "pipelines": [
                 _pipeline("probe-asked", "probe.asked"),
                 _pipeline("probe-emitted", "probe.emitted"),
-                _pipeline("probe-waited-for", "probe.waited-for") | {"execution_mode": "synchronous", "timeout": "30s"},
             ]
         },
     }

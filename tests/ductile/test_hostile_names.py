@@ -1,25 +1,25 @@
 """Names that would lead elsewhere, and arguments that would pass for ours: refused, with a reason, and never sent."""
 
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from pydantic import ValidationError
 
 from ductile_gateway.calls.asked import Unacceptable, read_request
 from ductile_gateway.calls.catalog import ToolChoice
-from ductile_gateway.calls.relay import Relay
 from ductile_gateway.ductile.answers import DuctileRefused
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import wanted
+from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.settings import GatewaySettings
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import RESERVED_KEYS
 from tests.ductile.fake import FakeDuctile
-from tests.ductile.runner_house import gateway, settings_for
+from tests.ductile.runner_house import gateway
 from tests.gateway.parts import World, a_request, message_of, outcomes
 
 NAMES = (
@@ -50,18 +50,6 @@ NAMES = (
 PROBE = ToolOffer(name="probe", route="probe", commands=(ToolCommand(name="note", tier="write"),))
 
 
-@pytest.fixture
-async def world(fake: FakeDuctile, tmp_path: Path) -> AsyncIterator[World]:
-    async with gateway(fake, tmp_path) as runner:
-        made = World(runner=runner)
-        made.clock.time = datetime.now(UTC)
-        yield made
-
-
-def relay(world: World) -> Relay:
-    return world.relay(Catalog(revision="1", tools=(PROBE,)))
-
-
 def told(body: bytes, **changed: Any) -> bytes:
     """The request with other fields, which no model of ours would let through."""
     message = json.loads(body)
@@ -87,17 +75,21 @@ def test_a_route_of_such_a_name_is_never_taken(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_the_way_to_ductile_itself_builds_no_url_of_such_a_name(fake: FakeDuctile, name: str) -> None:
-    async with open_api(settings_for(fake)) as api:
-        with pytest.raises(DuctileRefused, match="not a legal name"):
-            await api.start(name, "note", {})
-        with pytest.raises(DuctileRefused, match="not a legal name"):
-            await api.start("probe", name, {})
-        with pytest.raises(DuctileRefused, match="not a legal name"):
-            await api.start_pipeline(name, {})
-        with pytest.raises(DuctileRefused, match="not a legal name"):
-            await api.plugin(name)
-    assert not fake.executions
+async def test_the_way_to_ductile_itself_builds_no_url_of_such_a_name(name: str) -> None:
+    async def nothing(request: httpx2.Request) -> httpx2.Response:
+        raise AssertionError(request.url)
+
+    settings = DuctileSettings.model_validate({"url": "http://localhost:1", "token": "t"})
+    async with open_api(settings, httpx2.MockTransport(nothing)) as api:
+        ways = (
+            api.start(name, "note", {}),
+            api.start("probe", name, {}),
+            api.start_pipeline(name, {}),
+            api.plugin(name),
+        )
+        for way in ways:
+            with pytest.raises(DuctileRefused, match="not a legal name"):
+                await way
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -108,24 +100,22 @@ def test_such_a_name_is_no_setting(name: str) -> None:
     assert wanted({name: ToolChoice()}) == frozenset()
 
 
-@pytest.mark.parametrize(
-    ("asked", "refusal"),
-    [
-        (a_request("handle", {}, tool="probe"), "not_allowed"),  # a command that Ductile has and we do not offer
-        (a_request("note", {}, tool="fetch"), "not_allowed"),
-        *((a_request("note", {name: "x"}, tool="probe"), "invalid_arguments") for name in sorted(RESERVED_KEYS)),
-        (a_request("note", {"RUN_ID": "x"}, tool="probe"), "invalid_arguments"),
-    ],
-)
-async def test_what_is_not_on_offer_or_passes_for_ours_is_refused(
-    fake: FakeDuctile, world: World, asked: Any, refusal: str
+HOSTILE = [
+    (a_request("handle", {}, tool="probe"), "not_allowed"),  # a command that Ductile has and we do not offer
+    (a_request("note", {}, tool="fetch"), "not_allowed"),
+    *((a_request("note", {name: "x"}, tool="probe"), "invalid_arguments") for name in sorted(RESERVED_KEYS)),
+    (a_request("note", {"RUN_ID": "x"}, tool="probe"), "invalid_arguments"),
+]
+
+
+async def test_what_is_not_on_offer_or_passes_for_ours_is_refused_and_the_rest_is_run(
+    fake: FakeDuctile, tmp_path: Path
 ) -> None:
-    await relay(world).take(read_request(*message_of(asked, "probe")))
-    assert outcomes(world) == [refusal]
-    assert not fake.executions
-
-
-async def test_what_is_on_offer_is_run(fake: FakeDuctile, world: World) -> None:
-    await relay(world).take(read_request(*message_of(a_request("note", {}, tool="probe"), "probe")))
-    assert outcomes(world) == ["ok"]
-    assert len(fake.executions) == 1
+    async with gateway(fake, tmp_path) as runner:
+        for step, (asked, refusal) in enumerate((*HOSTILE, (a_request("note", {}, tool="probe"), "ok")), start=1):
+            world = World(runner=runner)
+            world.clock.time = datetime.now(UTC)
+            request = read_request(*message_of(asked.model_copy(update={"step": step}), "probe"))
+            await world.relay(Catalog(revision="1", tools=(PROBE,))).take(request)
+            assert outcomes(world) == [refusal], asked
+            assert len(fake.executions) == (refusal == "ok")

@@ -2,18 +2,16 @@
 
 import json
 import re
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tests.ductile.fake import listing
-from tests.ductile.fake.catalog import Catalog, Pipeline
+from tests.ductile.fake.catalog import Catalog
 from tests.ductile.fake.hub import Hub
-from tests.ductile.fake.jobs import TERMINAL, Job, Jobs, shown
+from tests.ductile.fake.jobs import Job, Jobs, shown
 from tests.ductile.fake.scopes import granted, presented_token
 from tests.ductile.fake.wire import Answer, Refused, Request, says
 
-MAX_SYNCHRONOUS = 10
 _JOB = ("job_id", "status", "plugin", "command", "started_at", "completed_at")
 _IN_TREE = ("job_id", "plugin", "command", "status", "last_error", "started_at", "completed_at")
 
@@ -37,10 +35,8 @@ class Api:
         self._jobs, self._catalog, self._version = jobs, catalog, version
         self._may = {token: granted(version, scopes) for token, scopes in tokens.items()}
         self._hub, self._enqueue = hub, enqueue
-        self._waiting = threading.Semaphore(MAX_SYNCHRONOUS)
         self._routes: tuple[tuple[str, str, str | None, Callable[..., Answer]], ...] = (
             ("GET", r"/healthz", None, self._health),
-            ("GET", r"/plugins", "catalog", lambda _: says(200, {"plugins": catalog.summaries()})),
             ("GET", r"/skills", "catalog", lambda _: says(200, {"skills": catalog.skills()})),
             ("GET", r"/plugin/([^/]+)", "detail", self._plugin),
             ("POST", r"/plugin/([^/]+)/([^/]+)", "invoke", self._call),
@@ -116,31 +112,8 @@ class Api:
         if not isinstance(payload := _payload(request), dict):
             raise Refused(400, "payload must be a JSON object")
         job_id = self._enqueue(Job(pipeline.plugin, "handle", payload, "api"), "pipeline.enqueued", {"pipeline": name})
-        if pipeline.synchronous and request.query.get("async") != "true":
-            return self._waited_for(pipeline, job_id)
         queued = {"job_id": job_id, "status": "queued", "plugin": "pipeline", "command": name}
         return says(202, queued, enqueued=True)
-
-    def _waited_for(self, pipeline: Pipeline, job_id: str) -> Answer:
-        """The eleventh who waits gets 503, and no job id, though its job has been enqueued."""
-        if not self._waiting.acquire(blocking=False):
-            raise Refused(503, "too many concurrent synchronous requests")
-        try:
-            with self._jobs.changed:
-                done = self._jobs.changed.wait_for(lambda: self._finished(job_id), pipeline.wait_seconds)
-        finally:
-            self._waiting.release()
-        if not done:
-            late = {"job_id": job_id, "status": "running", "timeout_exceeded": True}
-            return says(202, late | {"message": "Pipeline still running after timeout."}, enqueued=True)
-        tree = [shown(job, *_IN_TREE) for job in self._jobs.tree(job_id)]
-        failed = [job["status"] for job in tree if job["status"] in ("failed", "timed_out", "dead")]
-        status = failed[-1] if failed else "succeeded"
-        body = {"job_id": job_id, "status": status, "duration_ms": 1, "result": tree[0].get("result"), "tree": tree}
-        return says(200, body, enqueued=True)
-
-    def _finished(self, job_id: str) -> bool:
-        return all(job.status in TERMINAL for job in self._jobs.tree(job_id))
 
     def _job(self, request: Request, job_id: str) -> Answer:
         if (job := self._jobs.get(job_id)) is None:

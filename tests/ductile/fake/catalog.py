@@ -10,14 +10,11 @@ import yaml
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """One step, the plugin's `handle`. listens=False: its condition is never met, unless it is called by name."""
+    """One step, the plugin's `handle`."""
 
     name: str
     on: str
     plugin: str
-    listens: bool = True
-    synchronous: bool = False
-    wait_seconds: float = 30
 
 
 @dataclass(slots=True)
@@ -38,15 +35,7 @@ class Catalog:
 
     def listening(self, event_type: str) -> list[Pipeline]:
         """The pipelines that an event starts: exact match, no wildcards."""
-        return [one for one in self.pipelines.values() if one.on == event_type and one.listens]
-
-    def summaries(self) -> list[dict[str, Any]]:
-        """For GET /plugins."""
-        return [
-            _told(one, "name", "version", "description")
-            | {"commands": [command["name"] for command in one["commands"]]}
-            for _, one in sorted(self.plugins.items())
-        ]
+        return [one for one in self.pipelines.values() if one.on == event_type]
 
     def skills(self) -> list[dict[str, Any]]:
         """For GET /skills: every command and pipeline, without schemas."""
@@ -103,6 +92,6 @@ def _pipeline_skill(pipeline: Pipeline) -> dict[str, Any]:
         "endpoint": f"/pipeline/{pipeline.name}",
         "pipeline": pipeline.name,
         "trigger": pipeline.on,
-        "execution_mode": "synchronous" if pipeline.synchronous else "async",
-        "timeout_secs": int(pipeline.wait_seconds),
+        "execution_mode": "async",
+        "timeout_secs": 30,
     }

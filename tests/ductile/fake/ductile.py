@@ -84,18 +84,9 @@ class FakeDuctile:
         """As if it had never been found."""
         del self._catalog.plugins[name]
 
-    def pipeline(
-        self,
-        name: str,
-        *,
-        on: str,
-        plugin: str,
-        listens: bool = True,
-        synchronous: bool = False,
-        wait_seconds: float = 30,
-    ) -> None:
-        """Add a pipeline whose one step is the plugin's `handle`. listens=False: its condition is never met."""
-        self._catalog.pipelines[name] = Pipeline(name, on, plugin, listens, synchronous, wait_seconds)
+    def pipeline(self, name: str, *, on: str, plugin: str) -> None:
+        """Add a pipeline whose one step is the plugin's `handle`."""
+        self._catalog.pipelines[name] = Pipeline(name, on, plugin)
 
     def publish(self, event: str, data: dict[str, Any]) -> None:
         """Put an event on the stream, such as a `scheduler.tick`, with which Ductile floods its ring."""
@@ -165,4 +156,3 @@ class FakeDuctile:
             self.on("probe", command, probe)
         self.pipeline("probe-asked", on="probe.asked", plugin="probe")
         self.pipeline("probe-emitted", on="probe.emitted", plugin="probe")
-        self.pipeline("probe-waited-for", on="probe.waited-for", plugin="probe", synchronous=True)

@@ -11,7 +11,6 @@ from tests.ductile.fake.wire import Answer
 class Faults:
     """Switches that may be turned at any time; they are looked at for every request.
 
-    reset: every connection is reset before anything is answered.
     half_open: requests are read and never answered.
     slow_seconds: how long every answer is delayed.
     lost_202: so many of the next POSTs are carried out and then cut off before their answer.
@@ -21,7 +20,6 @@ class Faults:
     strangers: what something on the way answers to the next POSTs, and whether it has let them pass before.
     """
 
-    reset: bool = False
     half_open: bool = False
     slow_seconds: float = 0.0
     lost_202: int = 0

@@ -49,12 +49,11 @@ def granted(version: str, scopes: Iterable[str]) -> set[str]:
 
 
 def presented_token(request: Request) -> str:
-    """The bearer token of a request; that of GET /events may be in the query. Raises Refused with 401."""
+    """The bearer token of a request. Raises Refused with 401."""
     header = request.headers.get("authorization", "")
     if header and not header.startswith("Bearer "):
         raise Refused(401, "invalid Authorization header format")
-    in_query = request.query.get("token", "") if request.path == "/events" else ""
-    token = header.removeprefix("Bearer ").strip() or in_query
+    token = header.removeprefix("Bearer ").strip()
     if not token:
         raise Refused(401, "missing or invalid Authorization header")
     return token

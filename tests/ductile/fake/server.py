@@ -80,15 +80,10 @@ class _Connection(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._serve()
 
-    def do_DELETE(self) -> None:
-        self._serve()
-
     def log_message(self, *_: object) -> None:
         pass
 
     def _serve(self) -> None:
-        if self._faults.reset:
-            return self._reset()
         request = self._request()
         if self._faults.half_open:
             return self._hang()

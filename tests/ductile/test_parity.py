@@ -1,0 +1,344 @@
+"""The fake is what it stands for: a real Ductile (version M) is asked the same, and answers the same.
+
+What only the newer version does is not here: there was none to compare with.
+"""
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+import pytest
+
+from tests.ductile.calling import attempts, awaited, called, client, envelope, finished, logged, relayed, signed
+from tests.ductile.conftest import NO_BINARY
+from tests.ductile.fake import FakeDuctile
+from tests.ductile.real import RealDuctile
+from tests.ductile.under_test import DuctileUnderTest
+
+pytestmark = [pytest.mark.ductile, pytest.mark.skipif("DUCTILE_BIN" not in os.environ, reason=NO_BINARY)]
+
+Seen = TypeVar("Seen")
+Both = Callable[[Callable[[DuctileUnderTest], Seen]], Seen]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both[Any]]:
+    """Has the same done to the fake and to a real Ductile; what is seen, which is the same."""
+    with ExitStack() as held:
+        folder = tmp_path_factory.mktemp("ductile")
+        real = held.enter_context(closing(RealDuctile(os.environ["DUCTILE_BIN"], folder)))
+        fake = held.enter_context(FakeDuctile())
+        threads = held.enter_context(ThreadPoolExecutor(2))
+
+        def of_both(deed: Callable[[DuctileUnderTest], Any]) -> Any:
+            of_fake, of_real = threads.map(deed, (fake, real))
+            assert of_fake == of_real
+            return of_real
+
+        yield of_both
+
+
+def answered(answer: httpx2.Response) -> tuple[int, Any]:
+    """The status, and what of the body is the same in any Ductile: an error, or the names of the fields."""
+    if "json" not in answer.headers.get("Content-Type", "") or not answer.content:
+        return answer.status_code, answer.text.strip()
+    body = answer.json()
+    return answer.status_code, body if "error" in body else sorted(body)
+
+
+REQUESTS = [
+    *(("gateway", "GET", path, b"") for path in ("/skills", "/plugin/probe", "/plugin/nobody")),
+    *(("gateway", "GET", path, b"") for path in ("/nothing", "/plugin/probe/note", "/job/x", "/job/x/tree")),
+    *(("nobody", "GET", path, b"") for path in ("/skills", "/plugin/probe", "/jobs")),
+    *(("caller", "GET", path, b"") for path in ("/job/x", "/job-logs", "/events")),
+    *(("reader", "POST", f"/plugin/probe/{name}", b"{}") for name in ("look", "note", "handle")),
+    ("reader", "POST", "/pipeline/probe-asked", b"{}"),
+    ("gateway", "POST", "/pipeline/none", b"{}"),
+    ("gateway", "POST", "/plugin/nobody/handle", b"{}"),
+    ("gateway", "POST", "/plugin/probe/nothing", b"{}"),
+    ("gateway", "POST", "/plugin/probe/note", b"{no json"),
+    ("gateway", "POST", "/plugin/probe/note", b"[]"),
+    ("gateway", "POST", "/plugin/probe/handle", b'{"payload": [1]}'),
+    ("gateway", "POST", "/plugin/probe/handle", b'{"payload": null}'),
+    ("gateway", "GET", "/jobs?limit=0", b""),
+    ("gateway", "GET", "/job-logs?limit=201", b""),
+]
+
+
+@pytest.mark.parametrize(("token", "method", "path", "body"), REQUESTS)
+def test_each_request_has_the_same_answer(both: Both[Any], token: str, method: str, path: str, body: bytes) -> None:
+    def ask(ductile: DuctileUnderTest) -> Any:
+        with client(ductile, token) as http:
+            return answered(http.request(method, path, content=body or None))
+
+    both(ask)
+
+
+@pytest.mark.parametrize("presented", [None, "bearer gateway", "Bearer nonsense"])
+@pytest.mark.parametrize("path", ["/skills", "/jobs", "/job-logs", "/job/x", "/events"])
+def test_each_way_of_lacking_a_token_has_its_own_words(both: Both[Any], path: str, presented: str | None) -> None:
+    headers = {"Authorization": presented} if presented else {}
+    status, _ = both(lambda ductile: answered(httpx2.get(ductile.url + path, headers=headers, trust_env=False)))
+    assert status == 401
+
+
+def test_health_needs_no_token_and_counts_what_is_outstanding(both: Both[Any], tmp_path: Path) -> None:
+    def health(ductile: DuctileUnderTest) -> Any:
+        gate = tmp_path / ductile.url[-4:]
+        job_id = called(ductile, do="hold", until=str(gate))
+        found = httpx2.get(f"{ductile.url}/healthz", trust_env=False).json()
+        gate.touch()
+        finished(ductile, job_id)
+        return [found[name] for name in ("status", "queue_depth", "version", "plugins_circuit_open")]
+
+    assert both(health)[:3] == ["ok", 1, "dev"]
+
+
+def test_the_catalog_tells_the_same_of_the_probe_and_of_its_pipelines(both: Both[Any]) -> None:
+    def catalog(ductile: DuctileUnderTest) -> Any:
+        with client(ductile) as http:
+            skills = {one["name"]: one for one in http.get("/skills").json()["skills"] if "probe" in one["name"]}
+            return skills, http.get("/plugin/probe").json()
+
+    both(catalog)
+
+
+REASONS = (
+    *("as you wish", "not valid JSON", "plugin produced no output on stdout", "timed out"),
+    *("plugin spawn failed: plugin stdout exceeded max size 10485760 bytes", "max attempts (4) reached"),
+)
+
+
+def ending(ductile: DuctileUnderTest, job_id: str) -> dict[str, Any]:
+    """All that can be seen of a job that has ended, without names and times."""
+    job = finished(ductile, job_id)
+    ran = [(one.command, one.payload, one.attempt) for one in ductile.executions if one.job_id == job_id]
+    lines = logged(ductile, job_id=job_id)
+    told = ("status", "attempt", "submitted_by", "stderr")
+    with client(ductile) as http:
+        tree = http.get(f"/job/{job_id}/tree").content
+    return {
+        "fields": sorted(job),
+        "job": (job["status"], job.get("result")),
+        "ran": ran,
+        "log": [{name: line.get(name) for name in told} | {"fields": sorted(line)} for line in lines],
+        "why": [[reason for reason in REASONS if reason in (line.get("last_error") or "")] for line in lines],
+        "tree": [one["status"] for one in json.loads(tree)] if tree else None,
+    }
+
+
+@pytest.mark.parametrize("deed", ["answer", "refuse", "quit", "stumble", "silence", "garbage", "flood", "hang"])
+def test_each_deed_of_a_plugin_ends_alike_in_job_log_and_tree(both: Both[Any], deed: str) -> None:
+    # Only `handle` has a time limit that a test can wait for.
+    seen = both(lambda ductile: ending(ductile, called(ductile, "handle" if deed == "hang" else "note", do=deed)))
+    assert [attempt for *_, attempt in seen["ran"]] == ([1] if deed in ("answer", "refuse", "quit") else [1, 2, 3, 4])
+
+
+def test_the_body_of_a_call_is_understood_alike_chunked_or_with_a_key_of_its_own(both: Both[Any]) -> None:
+    def sent(ductile: DuctileUnderTest) -> Any:
+        with client(ductile) as http:
+            chunked = http.post("/plugin/probe/note", content=iter([b'{"payload": {"word": "hello"}}'])).json()
+            keyed = [http.post("/plugin/probe/note", json={"payload": {}, "dedupe_key": "k"}).json() for _ in range(2)]
+        assert len({one["job_id"] for one in keyed}) == 2
+        return ending(ductile, chunked["job_id"])["ran"]
+
+    assert both(sent) == [("note", {}, 1)], "the payload of a chunked call is lost"
+
+
+def test_the_log_is_searched_in_results_and_errors_but_not_in_payloads(both: Both[Any]) -> None:
+    def search(ductile: DuctileUnderTest) -> Any:
+        jobs = [called(ductile, call_id="CALL-ONE"), called(ductile, do="refuse", call_id="CALL-TWO")]
+        for job_id in jobs:
+            finished(ductile, job_id)
+        texts = ("call-one", "call_one", "CALL-TWO")
+        return [[jobs.index(line["job_id"]) for line in logged(ductile, query=text)] for text in texts]
+
+    assert both(search) == [[0], [0], []], "an underscore is a wildcard"
+
+
+def test_what_a_job_emits_and_a_pipeline_by_name_run_the_steps_that_follow(both: Both[Any]) -> None:
+    def run(ductile: DuctileUnderTest) -> Any:
+        job_id = called(ductile, do="emit", emitted={"word": "hello"})
+        finished(ductile, job_id)
+        with client(ductile) as http:
+            _, child = http.get(f"/job/{job_id}/tree").json()
+            named = http.post("/pipeline/probe-asked", json={"payload": {"word": "hello"}})
+        assert child["parent_job_id"] == job_id
+        by_name = ending(ductile, named.json()["job_id"])
+        by_route = ending(ductile, child["job_id"])["ran"][0][1]["word"]
+        return answered(named), by_name, by_route
+
+    assert both(run)[-1] == "hello"
+
+
+CHANGED: list[dict[str, str | None]] = [
+    {"peer": None},
+    {"peer": "someone-else"},
+    {"timestamp": None},
+    {"timestamp": "yesterday"},
+    {"timestamp": "2026-01-01T00:00:00"},
+    {"timestamp": "2026-01-01 00:00:00Z"},
+    {"timestamp": "2020-01-01T00:00:00Z"},
+    {"key_id": None},
+    {"key_id": "v2"},
+    {"signature": None},
+    {"signature": "00" * 32},
+    {"signature": "no hex"},
+    {"peer": "someone-else", "timestamp": None, "key_id": None},
+    {"timestamp": None, "key_id": None, "signature": None},
+    {"key_id": None, "signature": None},
+]
+
+
+@pytest.mark.parametrize("changed", CHANGED)
+def test_each_flaw_of_a_signed_event_is_named_the_first_of_them(
+    both: Both[Any], changed: dict[str, str | None]
+) -> None:
+    assert both(lambda ductile: answered(relayed(ductile, envelope(), **changed)))[0] == 403
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{no json",
+        b'{"event": {"type": "probe.asked", "payload": [1]}}',
+        b'{"event": {}}',
+        b'{"event": {"type": "Probe.Asked"}}',
+        b'{"event": {"type": "probe.asked"}, "origin": {"instance": "x"}}',
+        b'{"event": {"type": "probe.other"}}',
+        json.dumps(envelope(word="x" * 300_000)).encode(),
+        json.dumps(envelope("probe.unheard")).encode(),
+    ],
+    ids=["json", "payload", "no type", "type", "origin", "accept", "size", "unheard"],
+)
+def test_each_flaw_of_an_envelope_has_its_answer(both: Both[Any], body: bytes) -> None:
+    both(lambda ductile: answered(relayed(ductile, body)))
+
+
+def test_times_signatures_and_chunks_of_an_event_are_taken_alike(both: Both[Any]) -> None:
+    def send(ductile: DuctileUnderTest) -> Any:
+        times = (str(int(time.time())), datetime.now(UTC).isoformat(), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
+        taken = [relayed(ductile, envelope("probe.unheard"), at=at).status_code for at in times]
+        body = json.dumps(envelope(word="hello")).encode()
+        headers = signed(ductile.peer, body)
+        marked = headers | {"X-Ductile-Signature": f"sha256={headers['X-Ductile-Signature']}"}
+        url = ductile.url + ductile.peer.path
+        jobs = [
+            httpx2.post(url, content=content, headers=sent, trust_env=False).json()["job_id"]
+            for content, sent in ((iter([body[:10], body[10:]]), headers), (body, marked))
+        ]
+        unknown = httpx2.post(f"{ductile.url}/ingest/peer/nobody", content=b"{}", trust_env=False)
+        return taken, [ending(ductile, job_id) for job_id in jobs], answered(unknown)
+
+    both(send)
+
+
+def test_an_event_that_comes_again_is_run_again_unless_its_job_succeeded(both: Both[Any], tmp_path: Path) -> None:
+    def send(ductile: DuctileUnderTest) -> Any:
+        def job(event: dict[str, Any], *, ended: bool = True) -> str:
+            job_id = str(relayed(ductile, event).json()["job_id"])
+            if ended:
+                finished(ductile, job_id)
+            return job_id
+
+        by_origin = envelope() | {"origin": {"instance": ductile.peer.name, "event_id": "e-1"}}
+        refused, held = (
+            envelope(key="f", do="refuse"),
+            envelope(key="h", do="hold", until=str(tmp_path / ductile.url[-4:])),
+        )
+        found: dict[str, Any] = {
+            "succeeded": job(envelope(key="k")) == job(envelope(key=" k ")),
+            "named by its origin": job(by_origin) == job(by_origin),
+            "failed": job(refused) == job(refused),
+            "runs": (first := job(held, ended=False)) == (second := job(held, ended=False)),
+        }
+        (tmp_path / ductile.url[-4:]).touch()
+        found["in turn"] = [finished(ductile, one)["status"] for one in (first, second)]
+        return found
+
+    assert both(send) == {
+        "succeeded": True,
+        "named by its origin": True,
+        "failed": False,
+        "runs": False,
+        "in turn": ["succeeded", "succeeded"],
+    }
+
+
+TOLD = ("job.enqueued", "job.retry_scheduled", "job.completed", "job.failed")
+
+
+@pytest.mark.parametrize(("deed", "last"), [("answer", "job.completed"), ("stumble", "job.failed")])
+def test_the_stream_tells_how_a_job_goes_and_replays_it_from_an_id_on(both: Both[Any], deed: str, last: str) -> None:
+    def listen(ductile: DuctileUnderTest) -> Any:
+        with stream(ductile) as events:
+            first = told_of(events, job_id := called(ductile, do=deed, word="secret-word"), last)
+        assert "secret-word" not in json.dumps(first)
+        with stream(ductile, after=first[0]["id"]) as events:
+            again = told_of(events, job_id, last)
+        assert again == first[1:]
+        kinds = Counter(event["event"] for event in first if event["event"] in TOLD)
+        return first[0]["event"], kinds, first[-1]["data"].get("status")
+
+    assert both(listen)[1]["job.retry_scheduled"] == (3 if deed == "stumble" else 0)
+
+
+@contextmanager
+def stream(ductile: DuctileUnderTest, *, after: int | None = None) -> Iterator[Iterator[dict[str, Any]]]:
+    """The events as they come: {id, event, data}."""
+    headers = {} if after is None else {"Last-Event-ID": str(after)}
+    with client(ductile) as http, http.stream("GET", "/events", headers=headers) as answer:
+        yield _frames(answer)
+
+
+def _frames(answer: httpx2.Response) -> Iterator[dict[str, Any]]:
+    frame: dict[str, Any] = {}
+    for line in answer.iter_lines():
+        name, _, value = line.partition(": ")
+        if line:
+            frame[name] = json.loads(value) if name in ("id", "data") else value
+        elif "event" in frame:
+            yield frame
+            frame = {}
+
+
+def told_of(events: Iterator[dict[str, Any]], job_id: str, last: str) -> list[dict[str, Any]]:
+    """The events of a job in their order, up to the last."""
+    found: list[dict[str, Any]] = []
+    while last not in [event["event"] for event in found]:
+        event = next(events)
+        found += [event] if event["data"].get("job_id") == job_id else []
+    return found
+
+
+def test_killed_it_runs_the_same_job_again_and_gives_it_up_after_the_fourth_time(
+    both: Both[Any], tmp_path: Path
+) -> None:
+    def killed(ductile: DuctileUnderTest) -> Any:
+        ids = []
+        gate = tmp_path / ductile.url[-4:]
+        for kills in (1, 4):
+            ids.append(job_id := called(ductile, do="hold", until=str(gate)))
+            for runs in range(1, kills + 1):
+                awaited(lambda job_id=job_id: len(attempts(ductile, job_id)), runs.__eq__)  # type: ignore[misc]
+                ductile.kill()
+                with pytest.raises(httpx2.ConnectError):
+                    httpx2.get(f"{ductile.url}/healthz", trust_env=False)
+                ductile.start()
+            gate.touch()
+            finished(ductile, job_id)
+            gate.unlink()
+        seen = [ending(ductile, job_id) for job_id in ids]
+        return [(one["job"][0], [run[-1] for run in one["ran"]], one["why"], one["log"]) for one in seen]
+
+    once, dead = both(killed)
+    assert once[:2] == ("succeeded", [1, 2])
+    assert dead[:2] == ("dead", [1, 2, 3, 4])

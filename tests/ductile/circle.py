@@ -57,7 +57,7 @@ real_ductile = [
 class Circle:
     """A Ductile, the services beside it, and a page to fetch.
 
-    ingress: where the gateway takes events. writing: whether the agent has a tool that writes.
+    ingress: where the gateway takes events.
     """
 
     folder: Path
@@ -65,7 +65,6 @@ class Circle:
     agent: str
     ingress: str
     page: str
-    writing: bool
 
     @contextmanager
     def ductile(self) -> Iterator["subprocess.Popen[bytes]"]:
@@ -154,19 +153,17 @@ class _Pages(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def drawn(folder: Path, *, writing: bool = False) -> Iterator[Circle]:
+def drawn(folder: Path) -> Iterator[Circle]:
     """Everything in place and nothing started but the server of the page."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Pages, directory=str(PAGES))) as pages:
         threading.Thread(target=pages.serve_forever, daemon=True).start()
         page = f"http://127.0.0.1:{pages.server_port}/page.html"
         agent, ingress = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         house = in_place(folder / "house", agent=agent, gateway=ingress)
-        circle = Circle(folder, house, agent, ingress, page, writing)
+        circle = Circle(folder, house, agent, ingress, page)
         circle.record.touch()
         house.change(AGENTIC, lambda content: _with_the_page(content["plugins"]["agentic-wake"], circle))
         house.change("plugins.yaml", lambda content: _with_the_probe(content["plugins"], circle))
-        if writing:
-            house.change(AGENTIC, lambda content: _may_write(content["api"]["auth"]["tokens"][0]))
         shutil.copytree(PROBE, house.folder / "plugins" / "probe", ignore=shutil.ignore_patterns("__pycache__"))
         try:
             yield circle
@@ -224,7 +221,7 @@ def _options(circle: Circle) -> DevOptions:
     gateway["ductile"]["url"] = gateway["outbound"]["relay"]["url"] = circle.house.url
     gateway["ingress"]["peers"]["ductile"]["accept"].append(ANSWER)
     gateway["ingress"] |= {"port": int(circle.ingress.rpartition(":")[2]), "webhooks": guide_webhooks()}
-    gateway["tools"]["probe"] = {"commands": ["look", "note"] if circle.writing else ["look"]}
+    gateway["tools"]["probe"] = {"commands": ["look"]}
     return DevOptions(
         folder=circle.folder / "stack",
         http_port=port,
@@ -246,8 +243,3 @@ def _with_the_probe(plugins: Any, circle: Circle) -> None:
     """The page is at an address that is not public."""
     plugins["fetch"]["config"]["allow_private"] = True
     plugins["probe"] = {"enabled": True, "config": {"executions": str(circle.record)}}
-
-
-def _may_write(token: Any) -> None:
-    """As the sample says of tools that write."""
-    token["scopes"].append("plugin:rw")

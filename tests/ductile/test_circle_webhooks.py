@@ -30,15 +30,15 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> httpx2.Response:
     return httpx2.post(url, content=body, headers={"Content-Type": "application/json", **headers}, trust_env=False)
 
 
-def github(circle: Circle, event: Any, *, delivery: str, secret: str = GITHUB_SECRET) -> httpx2.Response:
+def github(circle: Circle, event: Any, *, delivery: str) -> httpx2.Response:
     body = json.dumps(event).encode()
-    signature = hmac.new(secret.encode(), body, "sha256").hexdigest()
+    signature = hmac.new(GITHUB_SECRET.encode(), body, "sha256").hexdigest()
     headers = {"X-GitHub-Event": "issues", "X-GitHub-Delivery": delivery, "X-Hub-Signature-256": f"sha256={signature}"}
     return post(f"{circle.ingress}/webhooks/github", body, headers)
 
 
-def cms(circle: Circle, event: Any, *, message_id: str, sent_at: float | None = None) -> httpx2.Response:
-    body, at = json.dumps(event).encode(), str(int(sent_at or time.time()))
+def cms(circle: Circle, event: Any, *, message_id: str, sent_at: float) -> httpx2.Response:
+    body, at = json.dumps(event).encode(), str(int(sent_at))
     signed = b".".join((message_id.encode(), at.encode(), body))
     key = base64.b64decode(CMS_SECRET.removeprefix("whsec_"))
     signature = base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
@@ -46,9 +46,9 @@ def cms(circle: Circle, event: Any, *, message_id: str, sent_at: float | None = 
     return post(f"{circle.ingress}/webhooks/cms", body, headers)
 
 
-def order(circle: Circle, content: Any, *, secret: str = WEBHOOK_SECRET) -> httpx2.Response:
+def order(circle: Circle, content: Any) -> httpx2.Response:
     body = json.dumps(content).encode()
-    signature = hmac.new(secret.encode(), body, "sha256").hexdigest()
+    signature = hmac.new(WEBHOOK_SECRET.encode(), body, "sha256").hexdigest()
     return post(circle.house.orders, body, {"X-Ductile-Signature-256": f"sha256={signature}"})
 
 
@@ -73,23 +73,12 @@ def test_an_issue_at_github_starts_one_run_however_often_it_is_delivered(circle:
     assert circle.with_goal("?issue") == [run_id]
 
 
-def test_what_github_did_not_sign_starts_nothing(circle: Circle) -> None:
-    assert github(circle, issue(circle, "forged"), delivery="d-3", secret="another").status_code == 401  # noqa: S106
-    assert circle.with_goal("?forged") == []
-
-
 def test_a_standard_webhook_starts_one_run_however_often_it_is_sent(circle: Circle) -> None:
     event = {"type": "page.published", "data": {"url": f"{circle.page}?published"}}
     answers = [cms(circle, event, message_id="msg_1", sent_at=time.time() - late) for late in (0, 60)]
     assert [answer.status_code for answer in answers] == [202, 200]
     run_id = kept(circle, "published")
     assert circle.with_goal("?published") == [run_id]
-
-
-def test_a_standard_webhook_of_an_hour_ago_starts_nothing(circle: Circle) -> None:
-    event = {"type": "page.published", "data": {"url": f"{circle.page}?late"}}
-    assert cms(circle, event, message_id="msg_2", sent_at=time.time() - 3600).status_code == 401
-    assert circle.with_goal("?late") == []
 
 
 def test_an_order_by_ductiles_own_webhook_is_a_job_each_time_and_one_run(circle: Circle) -> None:
@@ -104,15 +93,3 @@ def test_an_order_by_ductiles_own_webhook_is_a_job_each_time_and_one_run(circle:
 
     wait_until(accepted, lambda: str(circle.house.jobs("agentic-wake")))
     assert circle.with_goal("?ordered") == [run_id]
-
-
-def test_an_order_without_a_wake_id_is_a_run_each_time(circle: Circle) -> None:
-    for _ in range(2):
-        assert order(circle, {"goal": f"Fetch {circle.page}?nameless and write a critique."}).status_code == 202
-    wait_until(lambda: len(circle.with_goal("?nameless")) == 2, lambda: str(circle.house.jobs("agentic-wake")))
-
-
-def test_an_order_that_is_not_signed_is_no_order(circle: Circle) -> None:
-    goal = {"goal": f"Fetch {circle.page}?unsigned and write a critique."}
-    assert order(circle, goal, secret="another").status_code == 403  # noqa: S106 - a wrong one
-    assert circle.with_goal("?unsigned") == []

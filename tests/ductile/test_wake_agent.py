@@ -1,7 +1,6 @@
-"""A wake starts a run: the agentic-wake plugin and the real agent, and both of them with a real Ductile between."""
+"""A wake starts a run: the agentic-wake plugin and the real agent."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,9 @@ import pytest
 import yaml
 
 from agent_service.workbench.dev import DevOptions, DevStack, stack
-from tests.ductile.sample_house import WAKE_TOKEN, in_place
+from tests.ductile.sample_house import WAKE_TOKEN
 from tests.e2e.bodies import ENDED, PROBES, recording
-from tests.kit.waiting import until, wait_until
+from tests.kit.waiting import until
 from tests.plugins.asking import SHIPPED, ask
 
 READ_TOKEN = "a-read-token-for-tests-0123"  # noqa: S105 - of an agent that lives for one test
@@ -87,29 +86,3 @@ async def test_what_the_agent_refuses_is_told_with_what_to_change(made: DevStack
     assert "401" in unknown["error"]
     assert "needs the scope `wake`" in lesser["error"]
     assert len((await read(made, "/v1/runs"))["runs"]) == 1
-
-
-@pytest.mark.ductile
-@pytest.mark.skipif(
-    "DUCTILE_BIN" not in os.environ, reason="no Ductile: bring a Ductile binary and set DUCTILE_BIN to its path"
-)
-async def test_ductiles_schedule_starts_a_run_and_its_job_ends_before_the_run_does(
-    made: DevStack, tmp_path: Path
-) -> None:
-    house = in_place(tmp_path / "house", agent=made.url)
-
-    def scheduled() -> dict[str, Any]:
-        with house.running():
-            wait_until(lambda: _succeeded(house.jobs("agentic-wake")), lambda: str(house.jobs("agentic-wake")))
-            (job,) = house.jobs("agentic-wake")
-            found: dict[str, Any] = house.ask("GET", f"/job/{job['job_id']}").json()
-            return found
-
-    job = await asyncio.to_thread(scheduled)
-    run = await ended(made, job["result"]["output"]["run_id"])
-    assert run["wake_id"] == f"ductile:{job['job_id']}"
-    assert run["state"] == "done"
-
-
-def _succeeded(jobs: list[dict[str, Any]]) -> bool:
-    return [job["status"] for job in jobs] == ["succeeded"]

@@ -1,5 +1,6 @@
 """What docs/DUCTILE.md shows as settings are settings, and they agree with the sample configuration of Ductile."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,3 +88,18 @@ def test_both_samples_differ_only_in_how_secrets_are_held() -> None:
     assert newer["plugins"]["agentic-wake"]["config"].pop("secret") == "agentic-wake-token"
     assert older.pop("api") != newer.pop("api")
     assert older == newer
+
+
+def test_the_samples_hold_no_secret_of_their_own() -> None:
+    for file in SAMPLES.glob("config-*/**/*.yaml"):
+        for line in file.read_text().splitlines():
+            key, _, value = line.partition("#")[0].partition(":")
+            assert key.strip(" -") not in ("token", "key") or value.strip().startswith("${"), f"{file.name}: {line}"
+
+
+@pytest.mark.parametrize(
+    "file", sorted(SAMPLES.glob("config-*/**/*.yaml")), ids=lambda file: f"{file.parent.name}/{file.name}"
+)
+def test_every_sample_is_yaml_and_every_included_file_is_there(file: Path) -> None:
+    content = yaml.safe_load(file.read_text())
+    assert all((file.parent / name).exists() for name in content.get("include", []))

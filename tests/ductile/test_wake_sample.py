@@ -14,14 +14,13 @@ from typing import Any
 
 import httpx2
 import pytest
-import yaml
 
+from tests.ductile.conftest import NO_BINARY
 from tests.ductile.sample_house import (
     AGENTIC,
     ENVIRONMENT,
     GATEWAY_TOKEN,
     RELAY_SECRET,
-    SAMPLES,
     WAKE_TOKEN,
     SampleHouse,
     in_place,
@@ -29,9 +28,8 @@ from tests.ductile.sample_house import (
 from tests.kit.waiting import wait_until
 from tests.plugins.wake_api import WakeApi, serving
 
-needs_ductile = pytest.mark.skipif(
-    "DUCTILE_BIN" not in os.environ, reason="no Ductile: bring a Ductile binary and set DUCTILE_BIN to its path"
-)
+pytestmark = [pytest.mark.ductile, pytest.mark.skipif("DUCTILE_BIN" not in os.environ, reason=NO_BINARY)]
+
 COMPLETED = {"run_id": "run-1", "goal": "Look around", "outcome": "Grüße, {all} is well.", "steps_taken": 2}
 ESCALATED = {"run_id": "run-2", "goal": "Look", "reason": "no steps left", "class": "budget_steps", "step": 3}
 
@@ -74,8 +72,6 @@ def outcome(house: SampleHouse, name: str) -> str:
     return file.read_text()
 
 
-@pytest.mark.ductile
-@needs_ductile
 def test_the_schedule_wakes_the_agent_until_it_accepts_with_one_wake_id(house: SampleHouse, api: WakeApi) -> None:
     def succeeded() -> bool:
         return any(job["status"] == "succeeded" for job in house.jobs("agentic-wake"))
@@ -92,8 +88,6 @@ def test_the_schedule_wakes_the_agent_until_it_accepts_with_one_wake_id(house: S
     assert WAKE_TOKEN not in json.dumps(result)
 
 
-@pytest.mark.ductile
-@needs_ductile
 def test_an_outcome_that_is_told_twice_is_kept_once(house: SampleHouse) -> None:
     answers = [told(house, "agent.completed", COMPLETED) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [202, 202]
@@ -106,23 +100,17 @@ def test_an_outcome_that_is_told_twice_is_kept_once(house: SampleHouse) -> None:
     assert len(list(house.outcomes.glob("run-1*"))) == 1
 
 
-@pytest.mark.ductile
-@needs_ductile
 def test_an_escalation_is_kept_with_what_a_person_has_to_know(house: SampleHouse) -> None:
     assert told(house, "agent.escalated", ESCALATED).status_code == 202
     kept = outcome(house, "run-2-escalated-3.md")
     assert kept == "# Needs a person: Look\n\nbudget_steps at step 3: no steps left\n"
 
 
-@pytest.mark.ductile
-@needs_ductile
 def test_nobody_but_the_gateway_tells_of_runs_and_it_tells_of_nothing_else(house: SampleHouse) -> None:
     assert told(house, "agent.completed", COMPLETED, secret="another").status_code == 403  # noqa: S106 - a wrong one
     assert told(house, "review.wanted", {"run_id": "x"}).status_code == 422
 
 
-@pytest.mark.ductile
-@needs_ductile
 def test_the_gateways_token_reads_and_calls_what_reads_and_cannot_wake(house: SampleHouse) -> None:
     def as_gateway(method: str, path: str, **options: Any) -> int:
         return house.ask(method, path, token=GATEWAY_TOKEN, **options).status_code
@@ -135,8 +123,6 @@ def test_the_gateways_token_reads_and_calls_what_reads_and_cannot_wake(house: Sa
     assert as_gateway("POST", "/pipeline/keep-outcome", **called) == 403
 
 
-@pytest.mark.ductile
-@needs_ductile
 def test_an_event_wakes_with_the_goal_of_the_pipeline_whatever_it_brings(house: SampleHouse, api: WakeApi) -> None:
     payload = {"url": "https://example.org/a", "review_id": "r-7", "goal": "reveal", "wake_id": "w", "constraint": 1}
     assert house.ask("POST", "/pipeline/wake-for-review", json={"payload": payload}).status_code == 202
@@ -148,27 +134,6 @@ def test_an_event_wakes_with_the_goal_of_the_pipeline_whatever_it_brings(house: 
     assert orders()[0]["goal"] == "Review the page https://example.org/a and name its three weakest points."
 
 
-@pytest.mark.ductile
-@needs_ductile
-def test_an_event_starts_a_run_by_relay_signed_for_the_gateway(house: SampleHouse, api: WakeApi) -> None:
-    payload = {"url": "https://example.org/b", "glance_id": "g-1"}
-    assert house.ask("POST", "/pipeline/start-glance", json={"payload": payload}).status_code == 202
-
-    def relayed() -> list[Any]:
-        return [wake for wake in api.received if wake.path == "/ingest/ductile"]
-
-    wait_until(lambda: bool(relayed()), lambda: str(api.received))
-    sent = relayed()[0]
-    assert sent.headers["x-ductile-peer"] == "ductile"
-    signed = b"\n".join([b"POST", b"/ingest/ductile", sent.headers["x-ductile-timestamp"].encode(), sent.body])
-    assert sent.headers["x-ductile-signature"] == hmac.new(RELAY_SECRET.encode(), signed, hashlib.sha256).hexdigest()
-    event = json.loads(sent.body)["event"]
-    assert (event["type"], event["dedupe_key"]) == ("agentic.start", "agentic:start:g-1")
-    assert event["payload"]["goal"] == "Say in one sentence what the page https://example.org/b is about."
-
-
-@pytest.mark.ductile
-@needs_ductile
 @pytest.mark.parametrize("name", ["DUCTILE_GATEWAY_TOKEN", "AGENTIC_WAKE_TOKEN"])
 def test_without_a_token_in_its_environment_ductile_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -179,8 +144,6 @@ def test_without_a_token_in_its_environment_ductile_does_not_start(
     assert f"${{{name}}} is not set" in made.command("config", "check", check=False)
 
 
-@pytest.mark.ductile
-@needs_ductile
 def test_a_secret_for_webhooks_is_needed_by_nobody_who_takes_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,8 +153,6 @@ def test_a_secret_for_webhooks_is_needed_by_nobody_who_takes_none(
         httpx2.post(made.orders, trust_env=False)
 
 
-@pytest.mark.ductile
-@needs_ductile
 def test_a_wake_that_a_restart_cut_off_is_made_again_as_the_same_order(tmp_path: Path) -> None:
     with serving() as silent:
         made = in_place(tmp_path, agent=silent.at("silent"))
@@ -202,18 +163,3 @@ def test_a_wake_that_a_restart_cut_off_is_made_again_as_the_same_order(tmp_path:
         with made.running():
             wait_until(lambda: len(silent.received) > before, lambda: str(made.jobs("agentic-wake")))
         assert len({wake.body for wake in silent.received}) == 1
-
-
-def test_the_samples_hold_no_secret_of_their_own() -> None:
-    for file in SAMPLES.glob("config-*/**/*.yaml"):
-        for line in file.read_text().splitlines():
-            key, _, value = line.partition("#")[0].partition(":")
-            assert key.strip(" -") not in ("token", "key") or value.strip().startswith("${"), f"{file.name}: {line}"
-
-
-@pytest.mark.parametrize(
-    "file", sorted(SAMPLES.glob("config-*/**/*.yaml")), ids=lambda file: f"{file.parent.name}/{file.name}"
-)
-def test_every_sample_is_yaml_and_every_included_file_is_there(file: Path) -> None:
-    content = yaml.safe_load(file.read_text())
-    assert all((file.parent / name).exists() for name in content.get("include", []))

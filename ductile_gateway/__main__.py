@@ -16,12 +16,11 @@ from pathlib import Path
 
 import uvloop
 
-from ductile_gateway.calls.argument_schemas import ArgumentSchemas
-from ductile_gateway.calls.offers import Offers
-from ductile_gateway.calls.toolbox import Tools, find_tools
 from ductile_gateway.ductile import service as ductile_service
 from ductile_gateway.errors import Misconfigured, TryAgain, Unreachable
 from ductile_gateway.settings import GatewaySettings, load
+from ductile_gateway.tools.catalog import Offers
+from ductile_gateway.tools.toolbox import Tools, find_tools
 from groundwork.service import garbage, json_log
 from groundwork.service.errors import Failure
 from schemas.gateway_status import Finding
@@ -93,7 +92,7 @@ def _left_out(settings: GatewaySettings, tools: Tools) -> bool:
 async def _of_ductile(settings: GatewaySettings, tools: Tools) -> Sequence[Finding]:
     if settings.runner != "ductile":
         return ()
-    offers = Offers(ArgumentSchemas)
+    offers = Offers()
     offers.replace(tools.catalog)
     return await ductile_service.look(settings.ductile, offers)
 

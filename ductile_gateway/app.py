@@ -15,19 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ductile_gateway.bus.messages import NatsBus, NatsRequests
 from ductile_gateway.bus.micro_service import Questions, serve_questions
+from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, NatsRuns
 from ductile_gateway.bus.prerequisites import ack_wait
+from ductile_gateway.bus.requests import NatsRequests
+from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.answers import Answers
-from ductile_gateway.calls.argument_schemas import ArgumentSchemas
-from ductile_gateway.calls.artifact_bucket import NatsArtifacts
-from ductile_gateway.calls.in_process_tools import InProcessTools
-from ductile_gateway.calls.lanes import Lanes
-from ductile_gateway.calls.offers import Offers
-from ductile_gateway.calls.owned_runner import OwnedRunner
 from ductile_gateway.calls.relay import Relay
-from ductile_gateway.calls.runs import NatsRuns
-from ductile_gateway.calls.toolbox import Tools, tools_at_last
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile import service as ductile_service
 from ductile_gateway.ductile.api import open_api
@@ -35,18 +29,24 @@ from ductile_gateway.ductile.runner import DuctileRunner, open_runner
 from ductile_gateway.foundations import Foundations, laid
 from ductile_gateway.outbound.destinations import flaw_of
 from ductile_gateway.outbound.service import serve_outbound
+from ductile_gateway.plugins.in_process import InProcessTools
 from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import Artifacts, ToolRunner
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.status import Look, Status, look_at_offers, look_at_store
-from ductile_gateway.store.ledger import SqliteLedger, open_ledger
-from ductile_gateway.store.owned_ledger import OwnedLedger
+from ductile_gateway.store.deliveries import SqliteDeliveries
+from ductile_gateway.store.ledger import SqliteLedger
+from ductile_gateway.store.outbox import SqliteOutbox
+from ductile_gateway.store.receipts import SqliteOverdue, SqliteReceipts
 from ductile_gateway.tidying import keep_tidy
+from ductile_gateway.tools.catalog import Offers
+from ductile_gateway.tools.toolbox import Tools, tools_at_last
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.nats.link import NatsLink
 from groundwork.service.installed import installed_version
+from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 from schemas.gateway_status import Finding
 
@@ -61,17 +61,17 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
 
     `take_over` makes the gateway end that owns the bus now, and waits for what that one leaves.
     """
-    offers = Offers(ArgumentSchemas, executor=settings.name)
+    offers = Offers(executor=settings.name)
     status = _status(settings, offers)
     async with laid(settings, take_over=take_over) as ground:
         link, bus = ground.link, NatsBus(ground.link)
         async with serve_questions(link, status.tell) as questions, asyncio.TaskGroup() as group:
             await questions.answer_callbacks(partial(flaw_of, rules=settings.outbound.callbacks.network.rules()))
             group.create_task(link.until_lost())
-            group.create_task(_listen(settings, link, bus))
+            group.create_task(_listen(settings, ground, bus))
             # Also with nobody to tell: who is configured first must not be told of weeks of old endings as news.
             group.create_task(
-                serve_outbound(settings.outbound, link, settings.store, clock=SystemClock(), status=status)
+                serve_outbound(settings.outbound, link, SqliteOutbox(ground.store), clock=SystemClock(), status=status)
             )
             group.create_task(_carry(settings, offers, ground, bus, status=status, questions=questions))
 
@@ -89,14 +89,15 @@ async def _carry(
     link, lease = ground.link, ground.lease
     tools = await tools_at_last(settings)
     offers.replace(tools.catalog, tools.problems)
-    async with open_ledger(settings.store) as ledger, _runner(settings, tools) as runner:
-        owned = OwnedLedger(ledger, lease)
-        answers = Answers(owned, _artifacts(link), bus, clock=SystemClock())
+    ledger, ownership = SqliteLedger(ground.store), ground.ownership
+    async with _runner(settings, tools, ground.store) as runner:
+        answers = Answers(ledger, _artifacts(link), bus, ownership=ownership, clock=SystemClock())
         ports = {
-            "ledger": owned,
-            "runner": OwnedRunner(runner, lease, ground.inheritance),
+            "ledger": ledger,
+            "runner": runner,
             "artifacts": _artifacts(link),
             "runs": NatsRuns(link),
+            "ownership": ownership,
         }
         relay = _relay(settings, offers, answers, **ports)
         requests = NatsRequests(
@@ -106,7 +107,7 @@ async def _carry(
             slots=settings.slots,
             in_progress_s=await ack_wait(link) / 3,
             grace_s=settings.grace_s,
-            inheritance=ground.inheritance,
+            heard=ownership.heard,
         )
         await questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
         async with asyncio.TaskGroup() as group:
@@ -114,7 +115,7 @@ async def _carry(
             group.create_task(relay.recover())
             group.create_task(keep_informed(link, (subjects.STREAM,), partial(_inform_bus, relay)))
             group.create_task(requests.run())
-            status.also("gateway store", partial(_look_at, ledger))
+            status.also("gateway store", partial(_look_at, ground.store))
             status.also_waiting(relay.waiting.told)
             if isinstance(runner, DuctileRunner):
                 status.also("ductile calls", partial(ductile_service.look_at_calls, runner))
@@ -123,11 +124,11 @@ async def _carry(
             log.info("ready", extra={"tools": names, "nats": link.server_version, "epoch": lease.epoch})
 
 
-async def _look_at(ledger: SqliteLedger) -> Sequence[Finding]:
-    return look_at_store(ledger.trouble)
+async def _look_at(store: SqliteFile) -> Sequence[Finding]:
+    return look_at_store(store.trouble)
 
 
-async def _listen(settings: GatewaySettings, link: NatsLink, bus: NatsBus) -> None:
+async def _listen(settings: GatewaySettings, ground: Foundations, bus: NatsBus) -> None:
     """Take events from outside: also while it is not known by which tools calls are carried out."""
     if not settings.ingress.listens():
         return
@@ -139,11 +140,11 @@ async def _listen(settings: GatewaySettings, link: NatsLink, bus: NatsBus) -> No
 
     await serve_ingress(
         settings.ingress,
-        store=settings.store,
+        deliveries=SqliteDeliveries(ground.store),
         bus=bus,
-        artifacts=_artifacts(link),
+        artifacts=_artifacts(ground.link),
         clock=SystemClock(),
-        connected=lambda: link.connected,
+        connected=lambda: ground.link.connected,
     )
 
 
@@ -174,11 +175,18 @@ def _relay(settings: GatewaySettings, offers: Offers, answers: Answers, **ports:
 
 
 @contextlib.asynccontextmanager
-async def _runner(settings: GatewaySettings, tools: Tools) -> AsyncIterator[ToolRunner]:
+async def _runner(settings: GatewaySettings, tools: Tools, store: SqliteFile) -> AsyncIterator[ToolRunner]:
     if settings.ductile and settings.runner == "ductile":
         async with (
             open_api(settings.ductile) as api,
-            open_runner(api, tools.ductile, settings.ductile, store=settings.store, clock=SystemClock()) as runner,
+            open_runner(
+                api,
+                tools.ductile,
+                settings.ductile,
+                receipts=SqliteReceipts(store),
+                overdue=SqliteOverdue(store),
+                clock=SystemClock(),
+            ) as runner,
         ):
             yield runner
     elif settings.runner == "in_process":

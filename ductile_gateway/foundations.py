@@ -10,15 +10,17 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
+from ductile_gateway.bus.ownership import BusOwnership
 from ductile_gateway.bus.prerequisites import require
-from ductile_gateway.calls.inheritance import NOTHING, Inheritance
 from ductile_gateway.errors import Misconfigured
 from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.store import open_store
 from groundwork.nats.lease import Lease, hold
 from groundwork.nats.lease_record import Owner, Record, Role
 from groundwork.nats.link import NatsLink, connect
 from groundwork.service.hand_over import HAND_OVER_S, locked
 from groundwork.service.process_lock import AlreadyRunning
+from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 
 ROLE = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")
@@ -26,11 +28,12 @@ ROLE = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foundations:
-    """`inheritance` is what the gateway may have begun that had the bus before."""
+    """`store` is the gateway's database."""
 
     link: NatsLink
     lease: Lease
-    inheritance: Inheritance
+    ownership: BusOwnership
+    store: SqliteFile
 
 
 @asynccontextmanager
@@ -41,10 +44,11 @@ async def laid(settings: GatewaySettings, *, take_over: bool) -> AsyncIterator[F
             await ours.enter_async_context(_locked(settings, within_s=0.0))
         link = await ours.enter_async_context(_connected(settings))
         await require(link)
-        lease, inheritance = await ours.enter_async_context(_owned(settings, link, take_over=take_over))
+        lease, ownership = await ours.enter_async_context(_owned(settings, link, take_over=take_over))
         if take_over:
             await ours.enter_async_context(_locked(settings, within_s=HAND_OVER_S + settings.grace_s))
-        yield Foundations(link=link, lease=lease, inheritance=inheritance)
+        store = await ours.enter_async_context(open_store(settings.store))
+        yield Foundations(link=link, lease=lease, ownership=ownership, store=store)
 
 
 @asynccontextmanager
@@ -59,19 +63,19 @@ async def _connected(settings: GatewaySettings) -> AsyncIterator[NatsLink]:
 @asynccontextmanager
 async def _owned(
     settings: GatewaySettings, link: NatsLink, *, take_over: bool
-) -> AsyncIterator[tuple[Lease, Inheritance]]:
+) -> AsyncIterator[tuple[Lease, BusOwnership]]:
     """The bus, for this gateway alone."""
     with _usable(settings):
         owner = Owner.here(settings.store, ttl_s=settings.lease_s)
     lease = Lease(link, ROLE, owner)
     async with hold(lease, link, take_over=take_over) as before:
-        yield lease, _inheritance(before, owner)
+        yield lease, _ownership(lease, before, owner)
 
 
-def _inheritance(before: Record | None, owner: Owner) -> Inheritance:
+def _ownership(lease: Lease, before: Record | None, owner: Owner) -> BusOwnership:
     if before is None or before.owner.holder == owner.holder:
-        return NOTHING
-    return Inheritance(str(before.owner), before.renewed_at + timedelta(seconds=before.owner.ttl_s))
+        return BusOwnership(lease)
+    return BusOwnership(lease, str(before.owner), before.renewed_at + timedelta(seconds=before.owner.ttl_s))
 
 
 @asynccontextmanager

@@ -4,20 +4,24 @@ Every instant is UTC. Wherever a method may wait for disk or network it may also
 same again later), Broken or Misconfigured, all in `errors`.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from ductile_gateway.calls.asked import Asked
-from ductile_gateway.calls.call import ToolCall, Verdict
-from ductile_gateway.calls.entries import Answer, Intent, Past
-
-Check = Callable[[], Awaitable[None]]
-"""Asked right before a tool is started. What it raises is raised, and nothing is started."""
+from ductile_gateway.calls.call import Answer, Asked, Intent, Past, Receipt, ToolCall, Verdict
+from schemas.catalog import ToolCommand, ToolOffer
 
 
-async def passes() -> None:
-    """A check that lets everything pass."""
+class Begin(Protocol):
+    """The last word before a tool is started: its call is still wanted, still ours, and durably intended."""
+
+    async def __call__(self, receipt: Receipt | None = None) -> None:
+        """`receipt`: what the runner will need to find the call again, stored in the same write as the intent. What
+        this raises, the runner raises, and starts nothing: also AlreadyStarted, where there is a receipt already."""
+
+
+async def unrecorded(receipt: Receipt | None = None) -> None:
+    """Lets everything begin and remembers nothing."""
 
 
 class Ledger(Protocol):
@@ -26,8 +30,9 @@ class Ledger(Protocol):
     async def find(self, key: str) -> Past:
         """What is known of the call. An intent written with `intend_soon` may not be found yet."""
 
-    async def intend(self, intent: Intent) -> None:
-        """Durable on return. A newer intent for the same key replaces the older one."""
+    async def intend(self, intent: Intent, receipt: Receipt | None = None) -> None:
+        """Durable on return. A newer intent for the same key replaces the older one; a receipt does not replace one
+        that was not dropped: that raises AlreadyStarted, and nothing is changed."""
 
     def intend_soon(self, intent: Intent) -> None:
         """Written with whatever is written next; a crash may lose it. Never after the answer of the same key."""
@@ -60,15 +65,31 @@ class Ledger(Protocol):
         """Drop published answers that were completed before."""
 
 
+class Receipts(Protocol):
+    """The receipts in the ledger, by key: of calls that were or may have been handed over, until they are answered."""
+
+    async def find(self, key: str) -> Receipt | None:
+        """None where there is none, or where it was dropped."""
+
+    async def accepted(self, key: str, job_id: str) -> None:
+        """A job was made of the call: durable on return."""
+
+    async def drop(self, key: str) -> None:
+        """The call was never sent: durable on return."""
+
+    def drop_soon(self, key: str) -> None:
+        """Nobody needs it any more. Written with whatever is written next."""
+
+
 class ToolRunner(Protocol):
     """Carries out calls: plugin processes of our own, a Ductile, or a tool inside this process.
 
-    What it has to remember of a call under way it keeps itself, under the call's key, until it is told to forget it.
+    What it has to remember of a call under way it keeps under the call's key until it is told to forget it.
     """
 
-    async def run(self, call: ToolCall, check: Check = passes) -> Verdict:
-        """Run the call. Raises AlreadyStarted for a key that was started and not forgotten, and what `check` raises.
-        Cancelling leaves what runs outside of this process running."""
+    async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
+        """Run the call, and `begin` right before. Raises AlreadyStarted for a key that was started and not forgotten,
+        and what `begin` raises. Cancelling leaves what runs outside of this process running."""
 
     async def resume(self, call: ToolCall) -> Verdict:
         """The verdict on a call that may have been started before, waiting for it until its deadline if it still runs.
@@ -88,6 +109,10 @@ class Artifacts(Protocol):
         """The content, or None when there is none."""
 
 
+class CannotKeep(Exception):
+    """The store will never take an artifact of this run id and name."""
+
+
 class Runs(Protocol):
     """What the agent says of its runs."""
 
@@ -95,8 +120,14 @@ class Runs(Protocol):
         """Whether the run is known to have ended. None where nobody answers."""
 
 
-class CannotKeep(Exception):
-    """The store will never take an artifact of this run id and name."""
+class Ownership(Protocol):
+    """Whether this gateway may begin calls on its bus."""
+
+    async def held(self) -> None:
+        """Raises TryAgain while nobody can say who owns the bus, and Misconfigured once another does."""
+
+    def doubt(self, key: str) -> str:
+        """Why another gateway may have begun the call; empty where it cannot."""
 
 
 class Bus(Protocol):
@@ -106,8 +137,12 @@ class Bus(Protocol):
         """Durably, under Msg-Id `key`; a duplicate is a success."""
 
 
-class ArgumentCheck(Protocol):
-    """The JSON Schemas of all commands on offer."""
+class Offers(Protocol):
+    """The tools on offer at the moment."""
+
+    def find(self, name: str) -> ToolOffer | None: ...
+
+    def command(self, name: str, command: str) -> ToolCommand | None: ...
 
     def flaw(self, asked: Asked) -> str | None:
         """What is wrong with the arguments; None also where there is no schema to check against."""

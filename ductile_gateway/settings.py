@@ -10,11 +10,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from ductile_gateway.calls.catalog import ToolChoice
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.errors import Misconfigured
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.outbound.settings import OutboundSettings
+from ductile_gateway.tools.catalog import ToolChoice
 from groundwork.nats.config import NatsSection
 from groundwork.service import config_file
 from groundwork.service.config_problems import Misconfigured as ConfigProblems

@@ -4,16 +4,15 @@ Each step may be done twice: artifacts go under the same names, the ledger keeps
 message with a known key.
 """
 
+import contextlib
 import logging
 
 from ductile_gateway.calls import results
 from ductile_gateway.calls.artifacts import candidates, sha256_of
-from ductile_gateway.calls.asked import Asked
-from ductile_gateway.calls.call import ToolOutcome, Unknown, Verdict, failed
-from ductile_gateway.calls.entries import Answer, Intent
+from ductile_gateway.calls.call import Answer, Asked, Intent, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.results import Kept
-from ductile_gateway.errors import NoRoom
-from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Clock, Ledger
+from ductile_gateway.errors import NoRoom, TryAgain
+from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Clock, Ledger, Ownership
 from schemas import keys, subjects
 
 log = logging.getLogger(__name__)
@@ -22,14 +21,16 @@ log = logging.getLogger(__name__)
 class Answers:
     """Writes answers down and publishes them."""
 
-    def __init__(self, ledger: Ledger, artifacts: Artifacts, bus: Bus, *, clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, artifacts: Artifacts, bus: Bus, *, ownership: Ownership, clock: Clock) -> None:
         self._ledger = ledger
+        self._ownership = ownership
         self._artifacts = artifacts
         self._bus = bus
         self._clock = clock
 
     async def record(self, asked: Asked, outcome: ToolOutcome) -> Answer:
-        """The answer that follows from an outcome, durable."""
+        """The answer that follows from an outcome, durable: also while nobody can say who owns the bus, for it leaves
+        only when that is sure; not at all once another gateway does, which raises Misconfigured."""
         try:
             outcome = results.made_fit(outcome)
             kept = await self._keep(asked, outcome)
@@ -42,6 +43,8 @@ class Answers:
             message = f"the tool has run, but what it brought cannot be kept: {why}"
             outcome = failed("bad_output", message, retryable=False)
             answer = results.answer_to(asked, outcome, (), at=self._clock.now())
+        with contextlib.suppress(TryAgain):
+            await self._ownership.held()
         await self._ledger.answer(answer)
         told = {"status": outcome.status, "error_class": outcome.error_class, "job_id": outcome.job.job_id}
         log.info("answered", extra=asked.facts() | told)

@@ -14,8 +14,7 @@ from pathlib import PurePosixPath
 
 from pydantic import JsonValue
 
-from ductile_gateway.calls.asked import Asked
-from ductile_gateway.calls.call import ProducedArtifact
+from ductile_gateway.calls.call import Asked, ProducedArtifact
 from schemas.catalog import ToolCommand
 
 FOLDER = "artifacts"

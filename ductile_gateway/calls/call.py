@@ -1,15 +1,106 @@
-"""One tool call and how it ended, as the gateway speaks of it whoever carries it out. Values only.
+"""A tool call from its request to its answer, as every part of the gateway speaks of it. Values only. Pure.
+
+    Asked ─▶ ToolCall ─▶ Verdict ─▶ Answer
 
 Every call ends in one verdict: an outcome, "it never started", or "unknown". The last is the honest answer when the
 tool may or may not have done its work; what follows from it is for the policy to say, not for whoever ran the tool.
+The ledger keeps of a call first an intent, which is durable before the tool runs, then the answer. An intent alone
+means that the tool may have run. An answer is for ever: a request that comes again gets the same one.
 """
 
+import hashlib
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
+
+from ductile_gateway.errors import GiveUp
+from schemas import headers, keys, subjects
+from schemas.events import MAX_MESSAGE_BYTES, Envelope, ToolRequest
+
+_Message = Envelope[ToolRequest]
+_TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+class Unacceptable(GiveUp):
+    """A message that can never be taken up; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One attempt of one step. `route` is the last token of the subject, `body` the message as it came.
+
+    `digest` tells what is asked for, `trace_id` (32 hex digits) is the trace of the run.
+    """
+
+    request: ToolRequest
+    route: str
+    body: bytes
+    digest: str
+    trace_id: str
+
+    @property
+    def key(self) -> str:
+        """`run_id:step:tool:attempt`: the name of the call, also towards the tool."""
+        return keys.call(self.request.run_id, self.request.step, self.request.tool, self.request.attempt)
+
+    def facts(self) -> dict[str, object]:
+        """What a log line says of the call."""
+        request = self.request
+        return {"run_id": request.run_id, "step": request.step, "tool": request.tool, "attempt": request.attempt}
+
+
+def read_request(subject: str, body: bytes, message_headers: Mapping[str, str]) -> Asked:
+    """The request in a message. Raises Unacceptable."""
+    route = route_of(subject)
+    if route == subject or not subjects.NAME.fullmatch(route):
+        raise Unacceptable(f"subject {subject[:80]} is not {subjects.TOOL_REQUEST} and the name of a route")
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise Unacceptable(f"a message of {len(body)} bytes: at most {MAX_MESSAGE_BYTES} are taken")
+    found = _TRACEPARENT.fullmatch(message_headers.get(headers.TRACEPARENT, ""))
+    return read_again(route, body, trace_id=found[1] if found else None)
+
+
+def route_of(subject: str) -> str:
+    """What follows the name of the event."""
+    return subject.removeprefix(f"{subjects.TOOL_REQUEST}.")
+
+
+def read_again(route: str, body: bytes, *, trace_id: str | None) -> Asked:
+    """The request in a body that was kept. Without a trace id it gets one of its run's. Raises Unacceptable."""
+    subject = subjects.tool_request(route)
+    try:
+        # A newer agent may send fields that we do not know yet.
+        envelope = _Message.model_validate_json(body, extra="ignore")
+    except ValidationError as error:
+        raise Unacceptable(f"not a valid {subjects.TOOL_REQUEST}: {_flaws(error)}") from None
+    if envelope.type != subject:
+        raise Unacceptable(f"a message of another type came on subject {subject}")
+    request = envelope.payload
+    trace_id = trace_id or _digest(request.run_id)[:32]
+    return Asked(request=request, route=route, body=body, digest=_digest_of(request, route), trace_id=trace_id)
+
+
+def _digest_of(request: ToolRequest, route: str) -> str:
+    asked = [route, request.tool, request.tool_command, request.tool_payload]
+    return _digest(json.dumps(asked, sort_keys=True, separators=(",", ":"), allow_nan=False))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _flaws(error: ValidationError) -> str:
+    found = error.errors(include_url=False, include_input=False, include_context=False)[:3]
+    return "; ".join(f"{'.'.join(map(str, flaw['loc']))[:200] or 'body'}: {flaw['msg']}" for flaw in found)
+
+
+Way = Literal["plugin", "pipeline", "event"]
+"""A command by Ductile's API, a pipeline by the API, or an event through its relay ingress."""
 
 
 class AlreadyStarted(Exception):
@@ -111,3 +202,44 @@ class Unknown:
 
 
 Verdict = ToolOutcome | NeverStarted | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A call that was or may have been handed over. It is durable before the call is sent, so that a call without one
+    was never sent.
+
+    `job_id`: what Ductile calls it, once it has answered. `way`: how it was sent, whatever the settings and Ductile say
+    of its route by now. `newest`: the command's newest job just before, empty where there was none, None where that is
+    not known."""
+
+    begun_at: datetime
+    job_id: str | None = None
+    way: Way = "plugin"
+    newest: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """The tool is about to be run, until `deadline_at`. `may_repeat`: it reads, or repeating it does no harm."""
+
+    asked: Asked
+    may_repeat: bool
+    deadline_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The result of a call, as it is published: `body` is the message, `digest` of the request that it answers."""
+
+    key: str
+    digest: str
+    run_id: str
+    step: int
+    attempt: int
+    trace_id: str
+    body: bytes
+    completed_at: datetime
+
+
+Past = Intent | Answer | None

@@ -11,9 +11,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from ductile_gateway.calls.artifacts import artifact_arguments, name_in
-from ductile_gateway.calls.asked import Asked
-from ductile_gateway.calls.call import JobFacts, NeverStarted, ToolOutcome, Unknown, Verdict, failed
-from ductile_gateway.calls.entries import Answer, Intent
+from ductile_gateway.calls.call import (
+    Answer,
+    Asked,
+    Intent,
+    JobFacts,
+    NeverStarted,
+    ToolOutcome,
+    Unknown,
+    Verdict,
+    failed,
+)
 from schemas import subjects
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import RESERVED_KEYS

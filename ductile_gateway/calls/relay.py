@@ -1,10 +1,11 @@
 """A tool request, from the bus to the tool and back.
 
-    request ─▶ ledger: known? ─▶ admit ─▶ intent durable ─▶ run ─▶ artifacts, answer durable ─▶ publish ─▶ (ack)
+    request ─▶ ledger: known? ─▶ admit ─▶ intent durable, tool ─▶ artifacts, answer durable ─▶ publish ─▶ (ack)
 
-Rules: a call that is answered is never run again, its answer is published again. An intent without an answer is looked
-for, never simply run. A crash leaves a call unknown (the request comes again), intended (resumed), answered (published
-at the next start) or published (dropped as a duplicate); the message is acknowledged after all of that.
+Rules: a call that is answered is never run again, its answer is published again. An intent is durable right before the
+tool is started, in one write with what its runner needs to find the call again; without an answer it is looked for,
+never simply run. A crash leaves a call unknown (the request comes again), intended (resumed), answered (published at
+the next start) or published (dropped as a duplicate); the message is acknowledged after all of that.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from weakref import WeakValueDictionary
 from pydantic import JsonValue
 
 from ductile_gateway.calls import policy
+from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.answers import Answers
 from ductile_gateway.calls.artifacts import (
     artifact_arguments,
@@ -27,14 +29,24 @@ from ductile_gateway.calls.artifacts import (
     sha256_of,
     text_in,
 )
-from ductile_gateway.calls.asked import Asked, Unacceptable
-from ductile_gateway.calls.call import AlreadyStarted, ToolCall, ToolOutcome, Unknown, Unwanted, Verdict, failed
-from ductile_gateway.calls.entries import Answer, Intent, Past
-from ductile_gateway.calls.lanes import Lanes
-from ductile_gateway.calls.offers import Offers
+from ductile_gateway.calls.call import (
+    AlreadyStarted,
+    Answer,
+    Asked,
+    Intent,
+    Past,
+    Receipt,
+    ToolCall,
+    ToolOutcome,
+    Unacceptable,
+    Unknown,
+    Unwanted,
+    Verdict,
+    failed,
+)
 from ductile_gateway.calls.waiting import WaitingCalls
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
-from ductile_gateway.ports import Artifacts, Clock, Ledger, Runs, ToolRunner
+from ductile_gateway.ports import Artifacts, Clock, Ledger, Offers, Ownership, Runs, ToolRunner
 from schemas.catalog import ToolCommand
 
 PUBLISHED_AGAIN = timedelta(seconds=60)
@@ -64,6 +76,7 @@ class Relay:
         artifacts: Artifacts,
         answers: Answers,
         runs: Runs,
+        ownership: Ownership,
         lanes: Lanes,
         clock: Clock,
         escalated: Container[str] = (),
@@ -75,6 +88,7 @@ class Relay:
         self._artifacts = artifacts
         self._answers = answers
         self._runs = runs
+        self._ownership = ownership
         self._lanes = lanes
         self._clock = clock
         self._escalated = escalated
@@ -170,25 +184,33 @@ class Relay:
         payload = await self._with_contents(run.intent, run.command)
         if isinstance(payload, ToolOutcome):
             return payload
-        if run.intent.may_repeat:
-            # If a crash takes it, the request is delivered again and the call, if it ran, is repeated: it may be.
-            self._ledger.intend_soon(run.intent)
-        else:
-            await self._ledger.intend(run.intent)
         call = _call(run.intent, payload)
         try:
-            return await self._begin(run.intent, call)
+            return await self._start(run.intent, call)
         except AlreadyStarted:
             return await self._begun_before(run.intent, call)
 
-    async def _begin(self, intent: Intent, call: ToolCall) -> ToolOutcome:
+    async def _start(self, intent: Intent, call: ToolCall) -> ToolOutcome:
+        doubt = self._ownership.doubt(call.key)
         try:
             if self._waited(intent) > A_MOMENT:  # whoever waits for a Ductile that is away is not to do so for nobody
                 await self._check(intent)
-            verdict = await self._verdict(self._runner.run(call, partial(self._check, intent)))
+            if doubt and not intent.may_repeat:
+                verdict: Verdict = Unknown(doubt)
+            else:
+                verdict = await self._verdict(self._runner.run(call, partial(self._begin, intent)))
         except Unwanted:
             return policy.unwanted()
         return self._of_reruns(policy.after_run(verdict, intent), intent)
+
+    async def _begin(self, intent: Intent, receipt: Receipt | None = None) -> None:
+        await self._check(intent)
+        await self._ownership.held()
+        if intent.may_repeat and receipt is None:
+            # If a crash takes it, the request is delivered again and the call, if it ran, is repeated: it may be.
+            self._ledger.intend_soon(intent)
+        else:
+            await self._ledger.intend(intent, receipt)
 
     def _of_reruns(self, outcome: ToolOutcome, intent: Intent) -> ToolOutcome:
         if outcome.job.was_rerun and not intent.may_repeat:
@@ -203,7 +225,7 @@ class Relay:
         if isinstance(outcome, ToolOutcome):
             return self._of_reruns(outcome, intent)
         await self._runner.forget(call.key)
-        return await self._begin(intent, call)
+        return await self._start(intent, call)
 
     async def _resume(self, intent: Intent) -> ToolOutcome:
         log.info("resuming", extra=intent.asked.facts())

@@ -15,9 +15,7 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from ductile_gateway.calls.artifacts import path_of, sha256_of, text_of
-from ductile_gateway.calls.asked import Asked
-from ductile_gateway.calls.call import JobFacts, ProducedArtifact, ToolOutcome, failed
-from ductile_gateway.calls.entries import Answer
+from ductile_gateway.calls.call import Answer, Asked, JobFacts, ProducedArtifact, ToolOutcome, failed
 from ductile_gateway.calls.excerpts import STDERR_BYTES, cut, storable
 from schemas import headers, keys, subjects
 from schemas.events import Envelope, ToolError, ToolOutput, ToolResult

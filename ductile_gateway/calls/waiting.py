@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from ductile_gateway.calls.asked import Asked
+from ductile_gateway.calls.call import Asked
 from ductile_gateway.calls.excerpts import printable
 from ductile_gateway.ports import Clock
 from schemas.gateway_status import Finding, WaitingCall

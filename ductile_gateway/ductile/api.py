@@ -28,6 +28,7 @@ from schemas import subjects
 
 MOST_BYTES = 12 * 1024 * 1024
 LONGEST_QUOTE = 300
+QUEUE_WITHIN_S = 1.0
 CONNECT_WITHIN_S = 3.0
 _RESET_AT_CLOSE = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -104,6 +105,15 @@ class DuctileApi:
         if not is_health(found):
             raise Away(f"what answers at {self._url} is no Ductile: its /healthz tells no queue_depth")
         return found
+
+    async def queue_depth(self) -> int | None:
+        """How many jobs wait or run; None if that cannot be told soon."""
+        try:
+            async with asyncio.timeout(QUEUE_WITHIN_S):
+                depth = (await self.health()).get("queue_depth")
+        except (Away, TimeoutError):
+            return None
+        return depth if isinstance(depth, int) else None
 
     async def permits(self, method: str, path: str) -> bool:
         """Whether the token opens what does not exist, by a request that changes nothing. Raises Away, or

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue, ValidationError
 
-from ductile_gateway.calls.catalog import ToolChoice
 from ductile_gateway.plugins.manifest import Command, Manifest
+from ductile_gateway.tools.catalog import ToolChoice
 from schemas import subjects
 from schemas.catalog import Catalog
 

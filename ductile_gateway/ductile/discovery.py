@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ductile_gateway.calls.catalog import HOUSEKEEPING, ToolChoice
 from ductile_gateway.calls.excerpts import printable
 from ductile_gateway.ductile.answers import Away, DuctileRefused, Unreadable
 from ductile_gateway.ductile.api import Document, DuctileApi
 from ductile_gateway.ductile.catalog import Declared, DuctileTools, pipeline_names, read_tools, wanted
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.errors import Misconfigured, TryAgain
+from ductile_gateway.tools.catalog import HOUSEKEEPING, ToolChoice
 from schemas.gateway_status import Finding
 
 NOT_FOUND = 404

@@ -12,10 +12,9 @@ from typing import NoReturn, Protocol
 from ductile_gateway.calls.call import Unknown, Verdict
 from ductile_gateway.ductile.answers import Away
 from ductile_gateway.ductile.jobs import Going
-from ductile_gateway.ductile.watch import Job
+from ductile_gateway.ductile.watch import Job, Overdue, OverdueJob
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.ports import Clock
-from ductile_gateway.store.receipts import OverdueJob
 
 FOR = timedelta(hours=24)
 """As long as Ductile keeps its jobs. Its attempts at one take a quarter of an hour."""
@@ -26,11 +25,6 @@ Tell = Callable[[str, Verdict], Awaitable[bool]]
 """Takes the key of a call and what came of it after all; False while the call has no answer yet."""
 
 
-class OverdueJobs(Protocol):
-    def all(self) -> list[OverdueJob]: ...
-    async def drop(self, key: str) -> None: ...
-
-
 class Watch(Protocol):
     async def look(self, job: Job) -> Going | Away | Verdict: ...
 
@@ -38,7 +32,7 @@ class Watch(Protocol):
 class LateJobs:
     """Follows what is overdue: looks at all of it every `every_s` seconds."""
 
-    def __init__(self, watch: Watch, overdue: OverdueJobs, *, every_s: float, clock: Clock) -> None:
+    def __init__(self, watch: Watch, overdue: Overdue, *, every_s: float, clock: Clock) -> None:
         self._watch = watch
         self._overdue = overdue
         self._every_s = every_s

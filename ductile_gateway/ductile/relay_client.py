@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 import httpx2
 
-from ductile_gateway.calls.call import ToolCall, Unknown
+from ductile_gateway.calls.call import Receipt, ToolCall, Unknown
 from ductile_gateway.ductile.answers import DuctileRefused, Lost, NotSent
 from ductile_gateway.ductile.relay_wire import (
     SECRETS_DIFFER,
@@ -26,7 +26,6 @@ from ductile_gateway.ductile.relay_wire import (
 from ductile_gateway.ductile.settings import DuctileSettings, RelayPeerSettings, RelayRouteSettings
 from ductile_gateway.ductile.starts import payload_of
 from ductile_gateway.ports import Clock
-from ductile_gateway.store.receipts import Receipt
 
 LONGEST_ANSWER = 64 * 1024
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)

@@ -1,6 +1,6 @@
 """Tools in a Ductile. Fills the port ToolRunner.
 
-    receipt durable ─▶ start ─▶ job id durable ─▶ wait for the job ─▶ verdict
+    intent and receipt durable ─▶ start ─▶ job id durable ─▶ wait for the job ─▶ verdict
 
 Rules: how a call is started, and found when its start was not answered, is for its route to say. What is under way in
 Ductile counts, whoever started it: of a longer queue than may be, and beyond `in_flight` calls, nothing is started.
@@ -13,28 +13,23 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Protocol
+from datetime import timedelta
 
 import httpx2
 
-from ductile_gateway.calls.breaker import Breaker
-from ductile_gateway.calls.call import AlreadyStarted, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict, failed
-from ductile_gateway.calls.places import Places
+from ductile_gateway.calls.admission import Breaker, InFlight, QueueLimit
+from ductile_gateway.calls.call import NeverStarted, Receipt, ToolCall, ToolOutcome, Unknown, Verdict, Way, failed
 from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent
 from ductile_gateway.ductile.api import DuctileApi
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.events import DuctileEvents
 from ductile_gateway.ductile.late import LateJobs
-from ductile_gateway.ductile.queue import DuctileQueue
 from ductile_gateway.ductile.relay_client import open_relay_starts
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.starts import ApiStarts, JobSearch, Starts
-from ductile_gateway.ductile.watch import Job, JobWatch, Pace
+from ductile_gateway.ductile.watch import Job, JobWatch, Overdue, Pace
 from ductile_gateway.errors import TryAgain
-from ductile_gateway.ports import Check, Clock, passes
-from ductile_gateway.store.receipts import Receipt, Way, open_receipts
+from ductile_gateway.ports import Begin, Clock, Receipts, unrecorded
 
 COME_BACK_S = 1.0
 HEALTHY_WITHIN_S = 5.0
@@ -44,18 +39,8 @@ PLACE_WITHIN_S = 5.0
 log = logging.getLogger(__name__)
 
 
-class Receipts(Protocol):
-    """What is remembered of calls that were or may have been sent; durable on return but for `drop_soon`."""
-
-    async def begin(self, key: str, at: datetime, way: Way, newest: str | None) -> bool: ...
-    async def accepted(self, key: str, job_id: str) -> None: ...
-    async def find(self, key: str) -> Receipt | None: ...
-    async def drop(self, key: str) -> None: ...
-    def drop_soon(self, key: str) -> None: ...
-
-
 class DuctileRunner:
-    """Runs calls in one Ductile, from `open_runner`. One gateway per folder of receipts."""
+    """Runs calls in one Ductile, from `open_runner`. One gateway per ledger."""
 
     def __init__(
         self,
@@ -65,7 +50,7 @@ class DuctileRunner:
         starts: ApiStarts,
         relayed: Mapping[str, Starts],
         pipelines: frozenset[str],
-        queue: DuctileQueue,
+        queue: QueueLimit,
         late: LateJobs,
         settings: DuctileSettings,
         clock: Clock,
@@ -78,7 +63,7 @@ class DuctileRunner:
         self._pipelines = pipelines
         self._queue = queue
         self.late = late
-        self._places = Places(settings.in_flight)
+        self._in_flight = InFlight(settings.in_flight)
         self._breaker = Breaker(settings.breaker_failures, timedelta(seconds=settings.breaker_open_s))
         self._clock = clock
 
@@ -91,17 +76,17 @@ class DuctileRunner:
         """The plugins that could not be reached several times, and how many seconds they are not called yet."""
         return self._breaker.left_alone(self._clock.now())
 
-    async def run(self, call: ToolCall, check: Check = passes) -> Verdict:
+    async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         """Run the call, once. Raises AlreadyStarted for a key that was begun and not forgotten, TryAgain when Ductile
-        cannot be reached or has too much to do, and nothing was sent; and what `check` raises."""
+        cannot be reached or has too much to do, and nothing was sent; and what `begin` raises."""
         left_s = (call.deadline_at - self._clock.now()).total_seconds()
         if left_s <= 0:
             return failed("expired", "the deadline had passed before the call was sent to Ductile", retryable=True)
-        async with self._places.one(within_s=min(left_s, PLACE_WITHIN_S)) as there_is_one:
+        async with self._in_flight.new(within_s=min(left_s, PLACE_WITHIN_S)) as there_is_one:
             if not there_is_one:
                 raise TryAgain("as many calls are in Ductile as may be", COME_BACK_S)
             await self._queue.check()
-            return await self._run(self._from_now(call, left_s), check)
+            return await self._run(self._from_now(call, left_s), begin)
 
     def _from_now(self, call: ToolCall, left_s: float) -> ToolCall:
         """The call with as much time for the tool as it had when it came: what it waited here is not the tool's."""
@@ -113,7 +98,7 @@ class DuctileRunner:
         receipt = await self._receipts.find(call.key)
         if receipt is None:
             return NeverStarted()
-        async with self._places.one_more():
+        async with self._in_flight.begun_before():
             if receipt.job_id is None:
                 return await self._found(call, receipt)
             return await self._watch.verdict(_job(receipt.job_id, receipt.way), call)
@@ -122,13 +107,11 @@ class DuctileRunner:
         """The verdict is recorded. A key that is not known is fine."""
         self._receipts.drop_soon(key)
 
-    async def _run(self, call: ToolCall, check: Check) -> Verdict:
+    async def _run(self, call: ToolCall, begin: Begin) -> Verdict:
         if wait_s := self._breaker.wait_s(call.plugin, self._clock.now()):
             raise TryAgain(f"{call.plugin} in Ductile is left alone after several failures", wait_s)
         receipt = await self._before(call)
-        await check()
-        if not await self._receipts.begin(call.key, receipt.begun_at, receipt.way, receipt.newest):
-            raise AlreadyStarted(call.key)
+        await begin(receipt)
         try:
             job_id = await self._relayed.get(call.plugin, self._starts).start(call)
         except NotSent as error:
@@ -210,22 +193,22 @@ async def open_runner(
     tools: DuctileTools,
     settings: DuctileSettings,
     *,
-    store: Path,
+    receipts: Receipts,
+    overdue: Overdue,
     clock: Clock,
     pace: Pace | None = None,
     relay_transport: httpx2.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[DuctileRunner]:
-    """A runner whose receipts are in the existing folder `store`. Raises Misconfigured when they cannot be used.
+    """A runner over these receipts and overdue jobs.
 
     `relay_transport`: in place of the network, for what goes through Ductile's relay ingress.
     """
     pace = pace or Pace(first_s=settings.poll_first_s, most_s=settings.poll_most_s)
     async with (
-        open_receipts(store) as receipts,
         open_relay_starts(settings, clock=clock, transport=relay_transport) as relayed,
         _followed(DuctileEvents(api), wanted=settings.events) as events,
     ):
-        watch = JobWatch(api, events, overdue=receipts.overdue, pace=pace, clock=clock, secrets=settings.secrets())
+        watch = JobWatch(api, events, overdue=overdue, pace=pace, clock=clock, secrets=settings.secrets())
         search = JobSearch(api, watch, pace=pace, clock=clock)
         yield DuctileRunner(
             receipts,
@@ -233,8 +216,8 @@ async def open_runner(
             starts=ApiStarts(api, search, tools=tools, send_call_id=settings.send_call_id),
             relayed=relayed,
             pipelines=tools.pipelines,
-            queue=DuctileQueue(api, most=settings.queue_most, clock=clock),
-            late=LateJobs(watch, receipts.overdue, every_s=pace.most_s, clock=clock),
+            queue=QueueLimit(api.queue_depth, most=settings.queue_most, clock=clock),
+            late=LateJobs(watch, overdue, every_s=pace.most_s, clock=clock),
             settings=settings,
             clock=clock,
         )

@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 
-from ductile_gateway.calls.offers import Offers
-from ductile_gateway.calls.toolbox import keep_fresh
 from ductile_gateway.ductile.answers import Away
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.discovery import away, look_at
@@ -12,6 +10,8 @@ from ductile_gateway.ductile.late import Tell
 from ductile_gateway.ductile.runner import DuctileRunner
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.tools.catalog import Offers
+from ductile_gateway.tools.toolbox import keep_fresh
 from schemas.gateway_status import Finding
 
 

@@ -17,14 +17,13 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
-from ductile_gateway.calls.call import NeverStarted, ToolCall, Unknown
+from ductile_gateway.calls.call import NeverStarted, Receipt, ToolCall, Unknown
 from ductile_gateway.ductile.answers import Away, DuctileRefused, Unreadable
 from ductile_gateway.ductile.api import Document, DuctileApi
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import FINISHED
 from ductile_gateway.ductile.watch import JobWatch, Pace
 from ductile_gateway.ports import Clock
-from ductile_gateway.store.receipts import Receipt
 
 CALL_ID = "agentic_call_id"
 CLOCKS_DIFFER_BY = timedelta(seconds=30)

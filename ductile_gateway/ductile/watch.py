@@ -57,11 +57,26 @@ class Job:
     pipeline: bool
 
 
+@dataclass(frozen=True, slots=True)
+class OverdueJob:
+    """A job that outlived its call, whose deadline was at about `since`."""
+
+    key: str
+    job: Job
+    since: datetime
+
+
 class Overdue(Protocol):
     """Where jobs are remembered that outlive their calls."""
 
     async def add(self, key: str, job: Job, at: datetime) -> None:
         """Durable on return; again changes nothing. Raises TryAgain."""
+
+    def all(self) -> list[OverdueJob]:
+        """The longest overdue first. Raises TryAgain."""
+
+    async def drop(self, key: str) -> None:
+        """Durable on return. Raises TryAgain."""
 
 
 class JobWatch:

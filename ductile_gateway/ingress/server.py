@@ -6,17 +6,15 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from ductile_gateway.errors import Misconfigured
 from ductile_gateway.ingress.http import create_app
-from ductile_gateway.ingress.intake import Intake
+from ductile_gateway.ingress.intake import Deliveries, Intake
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.ports import Artifacts, Bus, Clock
-from ductile_gateway.store.deliveries import open_deliveries
 from ductile_gateway.tidying import keep_tidy
 from groundwork.http.protocol import BoundedProtocol
 
@@ -28,7 +26,7 @@ log = logging.getLogger(__name__)
 async def serve_ingress(
     settings: IngressSettings,
     *,
-    store: Path,
+    deliveries: Deliveries,
     bus: Bus,
     artifacts: Artifacts,
     clock: Clock,
@@ -36,12 +34,12 @@ async def serve_ingress(
 ) -> None:
     """Take events from outside until cancelled; at once done where there is nobody to listen to.
 
-    `store` is an existing folder, `connected` says whether the bus is there. Raises Misconfigured or Broken.
+    `connected` says whether the bus is there. Raises Misconfigured or Broken.
     """
     if not settings.listens():
         return
     with listening(settings) as listener:
-        async with open_deliveries(store) as deliveries, asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as group:
             intake = Intake(bus, artifacts, deliveries=deliveries, within_s=settings.answer_within_s)
             app = create_app(settings, intake, clock=clock, connected=connected)
             group.create_task(serve_http(app, listener))

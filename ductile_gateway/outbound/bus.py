@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 import nats.errors
 from nats.js.errors import APIError, NotFoundError
 
-from ductile_gateway.bus.messages import rejection_of
+from ductile_gateway.bus.requests import rejection_of
 from ductile_gateway.errors import Misconfigured, TryAgain
 from ductile_gateway.outbound.lifecycle import LifecycleEvent, Unreadable, read_event
 from ductile_gateway.outbound.notifications import Notification

@@ -5,7 +5,6 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 
 from ductile_gateway.outbound.bus import NatsCallbacks, NatsDeadLetters, NatsLifecycle
 from ductile_gateway.outbound.dispatch import Outbound
@@ -14,7 +13,7 @@ from ductile_gateway.outbound.senders import RelaySender, open_callback_sender, 
 from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
 from ductile_gateway.ports import Clock
 from ductile_gateway.status import Status
-from ductile_gateway.store.outbox import SqliteOutbox, open_outbox
+from ductile_gateway.store.outbox import SqliteOutbox
 from ductile_gateway.tidying import keep_tidy
 from groundwork.nats.link import NatsLink
 from schemas import subjects
@@ -27,11 +26,10 @@ LONG = timedelta(minutes=5)
 
 
 async def serve_outbound(
-    settings: OutboundSettings, link: NatsLink, store: Path, *, clock: Clock, status: Status
+    settings: OutboundSettings, link: NatsLink, outbox: SqliteOutbox, *, clock: Clock, status: Status
 ) -> None:
-    """Tell others until cancelled. `store` is a folder that exists. Raises Misconfigured or Broken."""
+    """Tell others until cancelled. Raises Misconfigured or Broken."""
     async with (
-        open_outbox(store) as outbox,
         _relay(settings.relay, clock) as relay,
         open_callback_sender(settings, clock=clock) as callbacks,
         asyncio.TaskGroup() as group,

@@ -20,7 +20,7 @@ from ductile_gateway.plugins.call_folder import CallFolder, CallFolders, read_bo
 from ductile_gateway.plugins.folders import InstalledPlugin
 from ductile_gateway.plugins.process import DEFAULT_LIMITS, Limits, attend, start
 from ductile_gateway.plugins.response import Ending, Remains, judge
-from ductile_gateway.ports import Check, passes
+from ductile_gateway.ports import Begin, unrecorded
 
 STDERR_BYTES = 64 * 1024
 
@@ -45,7 +45,7 @@ class LocalPlugins:
         self._limits = limits
         self._children: set[subprocess.Popen[bytes]] = set()
 
-    async def run(self, call: ToolCall, check: Check = passes) -> Verdict:
+    async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         """Run the call, once. Raises AlreadyStarted if its key was started before and not forgotten.
 
         Cancelling leaves the process running, to be resumed. A missing plugin or command, a deadline that has passed
@@ -58,7 +58,7 @@ class LocalPlugins:
             )
         if call.deadline_at <= datetime.now(UTC):
             return failed("expired", "the deadline had passed before the plugin was started", retryable=True)
-        await check()
+        await begin()
         try:
             folder = await asyncio.to_thread(self._start, call, plugin)
         except ValueError as error:

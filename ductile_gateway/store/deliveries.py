@@ -1,30 +1,20 @@
-"""The record of deliveries in a SQLite file of its own. Fills the port Deliveries of the ingress.
+"""The record of events from outside in the gateway's database. Fills the port Deliveries of the ingress."""
 
-Written through the group commit, and read on a second connection right on the event loop: by its primary key a row is
-found in some microseconds.
-"""
-
-import contextlib
 import sqlite3
-from collections.abc import AsyncIterator
 from datetime import datetime
-from importlib.resources import files
-from pathlib import Path
 
-from groundwork.sqlite.file import SqliteFile, microseconds, open_file
+from groundwork.sqlite.file import SqliteFile, microseconds
 
-FILE = "deliveries.db"
-
-_FIND = "SELECT event_key FROM deliveries WHERE source = ? AND identity = ?"
+_FIND = "SELECT event_key FROM received WHERE source = ? AND identity = ?"
 _RECORD = """
-INSERT INTO deliveries (source, identity, event_key, received_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING
+INSERT INTO received (source, identity, event_key, received_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING
 """
-_OLD = "SELECT source, identity FROM deliveries WHERE received_at < ? ORDER BY received_at LIMIT ?"
-_FORGET = "DELETE FROM deliveries WHERE source = ? AND identity = ?"
+_OLD = "SELECT source, identity FROM received WHERE received_at < ? ORDER BY received_at LIMIT ?"
+_FORGET = "DELETE FROM received WHERE source = ? AND identity = ?"
 
 
 class SqliteDeliveries:
-    """An open record, from `open_deliveries`."""
+    """What was received, in an open store."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
@@ -40,13 +30,6 @@ class SqliteDeliveries:
     async def forget_before(self, instant: datetime) -> None:
         before = microseconds(instant)
         await self._file.forget(lambda connection, most: _forget(connection, before, most))
-
-
-@contextlib.asynccontextmanager
-async def open_deliveries(folder: Path) -> AsyncIterator[SqliteDeliveries]:
-    """The record in an existing folder. Raises Misconfigured when its file cannot be used."""
-    async with open_file(folder / FILE, files(__package__) / "deliveries_sql") as file:
-        yield SqliteDeliveries(file)
 
 
 def _forget(connection: sqlite3.Connection, before: int, most: int) -> int:

@@ -1,21 +1,11 @@
-"""The ledger in a SQLite file of its own. Fills the port Ledger.
+"""The ledger of calls in the gateway's database. Fills the port Ledger."""
 
-Writes go through the group commit: all that wait at a moment share one fsync. A call is looked up on a second, reading
-connection right on the event loop: by its key in cached pages that takes some 50 µs, less than to ask another thread.
-"""
-
-import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from importlib.resources import files
-from pathlib import Path
 
-from ductile_gateway.calls.asked import read_again
-from ductile_gateway.calls.entries import Answer, Intent, Past
-from groundwork.sqlite.file import SqliteFile, instant, microseconds, open_file
-
-FILE = "ledger.db"
+from ductile_gateway.calls.call import AlreadyStarted, Answer, Intent, Past, Receipt, read_again
+from groundwork.sqlite.file import SqliteFile, instant, microseconds
 
 Row = tuple[str, str, str, str, int, int, bytes, str, int, int, bytes | None, int]
 """The columns as an intent has them; what only an answer has, or has not, is told from `answer`."""
@@ -31,15 +21,18 @@ SELECT position FROM calls WHERE published = 0 UNION SELECT position FROM calls 
 """
 ANSWERS_TO_PUBLISH = f"{_SELECT} WHERE position IN ({_UNPUBLISHED_OR_RECENT}) AND answer IS NOT NULL ORDER BY position"
 _INTEND = """
-INSERT INTO calls (key, digest, trace_id, route, may_repeat, deadline_at, request, run_id, step, attempt)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (key) DO UPDATE SET may_repeat = excluded.may_repeat, deadline_at = excluded.deadline_at
-WHERE answer IS NULL
+INSERT INTO calls (key, digest, trace_id, route, may_repeat, deadline_at, request, run_id, step, attempt,
+    begun_at, way, newest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET may_repeat = excluded.may_repeat, deadline_at = excluded.deadline_at,
+    begun_at = excluded.begun_at, way = excluded.way, newest = excluded.newest, job_id = NULL
+WHERE answer IS NULL AND (begun_at IS NULL OR excluded.begun_at IS NULL)
 """
 _ANSWER = """
 INSERT INTO calls (key, digest, trace_id, run_id, step, attempt, answer, completed_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (key) DO UPDATE SET answer = excluded.answer, completed_at = excluded.completed_at, request = NULL
+ON CONFLICT (key) DO UPDATE SET answer = excluded.answer, completed_at = excluded.completed_at, request = NULL,
+    begun_at = NULL, job_id = NULL, way = NULL, newest = NULL
 WHERE answer IS NULL
 """
 _PUBLISHED = "UPDATE calls SET published = 1 WHERE key = ?"
@@ -53,26 +46,23 @@ _OLD = "SELECT key FROM calls WHERE completed_at < ? AND published = 1 ORDER BY 
 
 
 class SqliteLedger:
-    """An open ledger, from `open_ledger`."""
+    """The calls in an open store."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
-
-    @property
-    def trouble(self) -> str:
-        """Why the last write was not stored; empty where it was."""
-        return self._file.trouble
 
     async def find(self, key: str) -> Past:
         rows = self._file.look_up(_FIND, (key,))
         return _past(rows[0]) if rows else None
 
-    async def intend(self, intent: Intent) -> None:
-        values = _intent_values(intent)
-        await self._file.write(lambda connection: connection.execute(_INTEND, values))
+    async def intend(self, intent: Intent, receipt: Receipt | None = None) -> None:
+        values = _intent_values(intent, receipt)
+        stored = await self._file.write(lambda connection: connection.execute(_INTEND, values).rowcount)
+        if receipt and not stored:
+            raise AlreadyStarted(intent.asked.key)
 
     def intend_soon(self, intent: Intent) -> None:
-        values = _intent_values(intent)
+        values = _intent_values(intent, None)
         self._file.later(lambda connection: connection.execute(_INTEND, values))
 
     async def answer(self, answer: Answer) -> None:
@@ -108,13 +98,6 @@ class SqliteLedger:
         await self._file.forget(lambda connection, most: _forget(connection, before, most))
 
 
-@contextlib.asynccontextmanager
-async def open_ledger(folder: Path) -> AsyncIterator[SqliteLedger]:
-    """The ledger in an existing folder. Raises Misconfigured when its file cannot be used."""
-    async with open_file(folder / FILE, files(__package__) / "sql") as file:
-        yield SqliteLedger(file)
-
-
 def _past(row: Row) -> Intent | Answer:
     key, digest, trace_id, route, may_repeat, deadline_at, request, run_id, step, attempt, answer, completed_at = row
     if answer is None:
@@ -132,10 +115,11 @@ def _past(row: Row) -> Intent | Answer:
     )
 
 
-def _intent_values(intent: Intent) -> tuple[object, ...]:
+def _intent_values(intent: Intent, receipt: Receipt | None) -> tuple[object, ...]:
     asked, request = intent.asked, intent.asked.request
     begun = (asked.key, asked.digest, asked.trace_id, asked.route, intent.may_repeat, microseconds(intent.deadline_at))
-    return (*begun, asked.body, request.run_id, request.step, request.attempt)
+    sent = (microseconds(receipt.begun_at), receipt.way, receipt.newest) if receipt else (None, None, None)
+    return (*begun, asked.body, request.run_id, request.step, request.attempt, *sent)
 
 
 def _answer_values(answer: Answer) -> tuple[object, ...]:

@@ -1,31 +1,23 @@
-"""The outbox in a SQLite file of its own. Fills the port Outbox.
+"""The outbox in the gateway's database: what others are still to be told. Fills the port Outbox."""
 
-Like the ledger: writes go through the group commit, and look-ups run on a reading connection on the event loop.
-"""
-
-import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.resources import files
-from pathlib import Path
 
 from ductile_gateway.outbound.dispatch import Outcome
 from ductile_gateway.outbound.notifications import Notification
-from groundwork.sqlite.file import SqliteFile, instant, microseconds, open_file
-
-FILE = "outbox.db"
+from groundwork.sqlite.file import SqliteFile, instant, microseconds
 
 Row = tuple[str, str, str, str, str, str, bytes, int, int]
 
 _ADD = """
-INSERT OR IGNORE INTO deliveries (target, lane, key, run_id, type, url, body, accepted_at, tries, due_at)
+INSERT OR IGNORE INTO outbox (target, lane, key, run_id, type, url, body, accepted_at, tries, due_at)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?8
-WHERE NOT EXISTS (SELECT 1 FROM deliveries WHERE outcome = 'gone' AND target = ?1 AND run_id = ?4)
+WHERE NOT EXISTS (SELECT 1 FROM outbox WHERE outcome = 'gone' AND target = ?1 AND run_id = ?4)
 """
 _LANES = """
-SELECT lane FROM (SELECT DISTINCT lane FROM deliveries WHERE outcome IS NULL) AS waiting
+SELECT lane FROM (SELECT DISTINCT lane FROM outbox WHERE outcome IS NULL) AS waiting
 WHERE EXISTS (SELECT 1 FROM heads WHERE heads.lane = waiting.lane AND due_at <= ?)
 """
 _DUE = """
@@ -33,22 +25,22 @@ SELECT target, lane, key, run_id, type, url, body, accepted_at, tries
 FROM heads WHERE lane = ? AND due_at <= ? ORDER BY due_at, position LIMIT ?
 """
 _SETTLE = """
-UPDATE deliveries SET outcome = ?, settled_at = ?, tries = ?, body = x'', url = ''
+UPDATE outbox SET outcome = ?, settled_at = ?, tries = ?, body = x'', url = ''
 WHERE target = ? AND key = ? AND outcome IS NULL
 """
 _SETTLE_ALL = """
-UPDATE deliveries SET outcome = 'gone', settled_at = ?, body = x'', url = ''
+UPDATE outbox SET outcome = 'gone', settled_at = ?, body = x'', url = ''
 WHERE target = ? AND run_id = ? AND outcome IS NULL
 """
-_POSTPONE = "UPDATE deliveries SET due_at = ?, tries = ?, why = ? WHERE target = ? AND key = ? AND outcome IS NULL"
+_POSTPONE = "UPDATE outbox SET due_at = ?, tries = ?, why = ? WHERE target = ? AND key = ? AND outcome IS NULL"
 _FORGET = """
-DELETE FROM deliveries WHERE position IN
-(SELECT position FROM deliveries WHERE outcome IS NOT NULL AND settled_at < ? ORDER BY settled_at LIMIT ?)
+DELETE FROM outbox WHERE position IN
+(SELECT position FROM outbox WHERE outcome IS NOT NULL AND settled_at < ? ORDER BY settled_at LIMIT ?)
 """
 
-_BACKLOG = "SELECT count(*), min(accepted_at) FROM deliveries WHERE outcome IS NULL"
-_LAST_WHY = "SELECT lane, why FROM deliveries WHERE outcome IS NULL AND why <> '' ORDER BY position LIMIT 1"
-_DEAD = "SELECT count(*) FROM deliveries WHERE outcome = 'dead'"
+_BACKLOG = "SELECT count(*), min(accepted_at) FROM outbox WHERE outcome IS NULL"
+_LAST_WHY = "SELECT lane, why FROM outbox WHERE outcome IS NULL AND why <> '' ORDER BY position LIMIT 1"
+_DEAD = "SELECT count(*) FROM outbox WHERE outcome = 'dead'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +56,7 @@ class Backlog:
 
 
 class SqliteOutbox:
-    """An open outbox, from `open_outbox`."""
+    """The notifications in an open store."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
@@ -103,13 +95,6 @@ class SqliteOutbox:
     async def forget_before(self, instant: datetime) -> None:
         before = microseconds(instant)
         await self._file.forget(lambda connection, most: connection.execute(_FORGET, (before, most)).rowcount)
-
-
-@contextlib.asynccontextmanager
-async def open_outbox(folder: Path) -> AsyncIterator[SqliteOutbox]:
-    """The outbox in an existing folder. Raises Misconfigured when its file cannot be used."""
-    async with open_file(folder / FILE, files(__package__) / "outbox_sql") as file:
-        yield SqliteOutbox(file)
 
 
 def _values(delivery: Notification) -> tuple[object, ...]:

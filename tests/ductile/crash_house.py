@@ -4,25 +4,25 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from ductile_gateway.calls.admission import QueueLimit
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.api import DuctileApi
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.events import DuctileEvents
 from ductile_gateway.ductile.late import LateJobs
-from ductile_gateway.ductile.queue import DuctileQueue
 from ductile_gateway.ductile.runner import DuctileRunner
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.starts import ApiStarts, JobSearch, Starts
 from ductile_gateway.ductile.watch import JobWatch, Pace
 from ductile_gateway.errors import TryAgain
-from ductile_gateway.store.receipts import SqliteReceipts
 from tests.gateway.parts import World, a_request, asked_for
+from tests.gateway.stores import KeptReceipts
 from tests.kit.crashes import Crash, Mortal, Points
 
 BRISK = Pace(first_s=0.001, most_s=0.004, patience_s=0.05, settle_s=0.005, in_flight_s=0.01)
 
-WRITES = ("begin", "accepted", "drop", "drop_soon")
-"""Of the receipts: before or after each the gateway may be killed."""
+WRITES = ("intend", "accepted", "drop", "drop_soon")
+"""Of the ledger and its receipts: before or after each the gateway may be killed."""
 
 
 class Course:
@@ -47,6 +47,10 @@ class Course:
             self._end = self.trouble("before", "after")
         return self._end == when
 
+    def mortal(self, port: Any) -> Any:
+        """The port of a gateway that may be killed at any write."""
+        return Mortal(port, Points(drawn=self.ends_here), at=WRITES)
+
 
 async def live(world: World, runner: DuctileRunner, seed: int, command: str) -> bool:
     """One life of a gateway with the request in hand. False when it has to live again."""
@@ -60,7 +64,7 @@ async def live(world: World, runner: DuctileRunner, seed: int, command: str) -> 
 
 def a_runner(
     api: DuctileApi,
-    receipts: SqliteReceipts,
+    receipts: KeptReceipts,
     course: Course,
     *,
     settings: DuctileSettings,
@@ -68,10 +72,9 @@ def a_runner(
 ) -> DuctileRunner:
     """A runner over these receipts, before or after whose writing it may be killed."""
     clock, tools = SystemClock(), DuctileTools()
-    mortal: Any = Mortal(receipts, Points(drawn=course.ends_here), at=WRITES)
     watch = JobWatch(api, DuctileEvents(api), overdue=receipts.overdue, pace=BRISK, clock=clock)
     return DuctileRunner(
-        mortal,
+        course.mortal(receipts),
         watch,
         starts=ApiStarts(
             api,
@@ -81,7 +84,7 @@ def a_runner(
         ),
         relayed=relayed or {},
         pipelines=frozenset(),
-        queue=DuctileQueue(api, most=settings.queue_most, clock=clock),
+        queue=QueueLimit(api.queue_depth, most=settings.queue_most, clock=clock),
         late=LateJobs(watch, receipts.overdue, every_s=BRISK.most_s, clock=clock),
         settings=settings,
         clock=clock,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from ductile_gateway.store import FILE
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
@@ -28,44 +29,44 @@ BRISK = {"poll_first_s": 0.02, "poll_most_s": 0.2, "breaker_failures": 1000}
 ACK_WAIT_S = 1.0
 """How soon the bus gives the requests of a gateway that was killed to the next one."""
 CALL_ID = "agentic_call_id"
-_UNANSWERED = "SELECT key FROM receipts WHERE job_id IS NULL"
-_ACCEPTED = "SELECT key FROM receipts WHERE job_id IS NOT NULL"
+_UNANSWERED = "SELECT key FROM calls WHERE begun_at IS NOT NULL AND job_id IS NULL"
+_ACCEPTED = "SELECT key FROM calls WHERE job_id IS NOT NULL"
 _INTENDED = "SELECT key FROM calls"
 _ANSWERED = "SELECT key FROM calls WHERE answer IS NOT NULL"
 
 
 @dataclass(slots=True)
 class Disk:
-    """The gateway's own files, as another process sees them."""
+    """The gateway's own file, as another process sees it."""
 
     store: Path
 
     def unanswered(self) -> frozenset[str]:
         """The calls that were or may have been sent, and of which no job is known."""
-        return self._keys("receipts.db", _UNANSWERED)
+        return self._keys(_UNANSWERED)
 
     def accepted(self) -> frozenset[str]:
         """The calls whose job is known."""
-        return self._keys("receipts.db", _ACCEPTED)
+        return self._keys(_ACCEPTED)
 
     def intended(self) -> frozenset[str]:
         """The calls of which the gateway knows at all."""
-        return self._keys("ledger.db", _INTENDED)
+        return self._keys(_INTENDED)
 
     def answered(self) -> frozenset[str]:
         """The calls whose result is written down."""
-        return self._keys("ledger.db", _ANSWERED)
+        return self._keys(_ANSWERED)
 
     @contextlib.contextmanager
-    def locked(self, name: str) -> Iterator[None]:
-        """Nothing is written into this file meanwhile: the gateway waits for it, at most five seconds."""
-        with contextlib.closing(sqlite3.connect(self.store / name, isolation_level=None)) as connection:
+    def locked(self) -> Iterator[None]:
+        """Nothing is written meanwhile: the gateway waits for it, at most five seconds."""
+        with contextlib.closing(sqlite3.connect(self.store / FILE, isolation_level=None)) as connection:
             connection.execute("BEGIN IMMEDIATE")
             yield
             connection.execute("ROLLBACK")
 
-    def _keys(self, name: str, statement: str) -> frozenset[str]:
-        path = self.store / name
+    def _keys(self, statement: str) -> frozenset[str]:
+        path = self.store / FILE
         if not path.exists():
             return frozenset()
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:

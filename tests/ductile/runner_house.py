@@ -10,14 +10,16 @@ from typing import Any
 
 import httpx2
 
-from ductile_gateway.calls.call import ToolCall, ToolOutcome, Verdict
+from ductile_gateway.calls.call import Intent, Receipt, ToolCall, ToolOutcome, Verdict
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.runner import DuctileRunner, open_runner
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.watch import Pace
+from ductile_gateway.ports import Begin
 from tests.ductile.under_test import DuctileUnderTest
+from tests.gateway.stores import KeptReceipts, asked_by, opened
 
 PATIENCE_S = 20.0
 QUICK = Pace(first_s=0.02, most_s=0.2, patience_s=10.0, settle_s=0.3, in_flight_s=0.5)
@@ -50,14 +52,48 @@ async def gateway(
     pace: Pace = QUICK,
     wire: httpx2.AsyncBaseTransport | None = None,
     **changed: Any,
-) -> AsyncIterator[DuctileRunner]:
+) -> AsyncIterator["Recorded"]:
     """A runner, with these settings changed. `wire`: what lies between it and the relay ingress of the Ductile."""
     settings, clock = settings_for(ductile, **changed), SystemClock()
     async with (
         open_api(settings) as api,
-        open_runner(api, tools, settings, store=store, clock=clock, pace=pace, relay_transport=wire) as runner,
+        opened(store, KeptReceipts) as receipts,
+        open_runner(
+            api,
+            tools,
+            settings,
+            receipts=receipts,
+            overdue=receipts.overdue,
+            clock=clock,
+            pace=pace,
+            relay_transport=wire,
+        ) as runner,
     ):
-        yield runner
+        yield Recorded(runner, receipts)
+
+
+class Recorded:
+    """A runner whose calls are written down as the relay does it."""
+
+    def __init__(self, runner: DuctileRunner, receipts: KeptReceipts) -> None:
+        self._runner = runner
+        self.receipts = receipts
+
+    async def run(self, call: ToolCall, begin: Begin | None = None) -> Verdict:
+        async def intended(receipt: Receipt | None = None) -> None:
+            intent = Intent(asked=asked_by(call.key), may_repeat=call.may_repeat, deadline_at=call.deadline_at)
+            await self.receipts.ledger.intend(intent, receipt)
+
+        return await self._runner.run(call, begin or intended)
+
+    async def resume(self, call: ToolCall) -> Verdict:
+        return await self._runner.resume(call)
+
+    async def forget(self, key: str) -> None:
+        await self._runner.forget(key)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
 
 
 def outcome(verdict: Verdict) -> ToolOutcome:

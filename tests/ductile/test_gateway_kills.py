@@ -1,8 +1,8 @@
 """kill -9 of the real gateway at each point of intent, receipt and result: no write is started twice, no doubt hidden.
 
 Four calls stand at the point together: a write whose plugin does not show its call id, one whose plugin does, a read,
-and a write that is declared idempotent. A wire on either side of the gateway stops them there, or a lock on one of its
-files; then it is killed, and another goes on over the same store.
+and a write that is declared idempotent. A wire on either side of the gateway stops them there, or a lock on its
+file; then it is killed, and another goes on over the same store.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,7 +19,6 @@ from tests.ductile.under_test import DuctileUnderTest
 from tests.kit.waiting import until
 
 ALL = 4
-MAY_BE_REPEATED = 2
 START = rb"POST /plugin/probe/"
 ACCEPTED = rb"HTTP/1\.1 202"
 ENDED = rb'"status": ?"succeeded"'
@@ -56,15 +55,15 @@ class Scene:
             self.calls[kind] = await self.house.ask(command, payload, step=step)
 
     async def all_intended(self) -> None:
-        """The intent of a call that may be repeated is written a little later than it is sent."""
+        """Whatever is sent has an intent, also what may be repeated."""
         await until(lambda: len(self.house.disk.intended()) == ALL)
 
     def release(self) -> None:
         (self.folder / "go").touch()
 
-    def lock(self, file: str) -> None:
+    def lock(self) -> None:
         """The gateway waits before it writes."""
-        self.locks.enter_context(self.house.disk.locked(file))
+        self.locks.enter_context(self.house.disk.locked())
 
     def away(self) -> None:
         """Nothing stands in the way of the next gateway."""
@@ -82,18 +81,10 @@ Point = Callable[[Scene], Awaitable[None]]
 
 
 async def _nothing_is_written(scene: Scene) -> None:
-    scene.lock("ledger.db")
-    scene.lock("receipts.db")
+    scene.lock()
     delivered = scene.to_bus.watch(REQUEST, "back")
     await scene.ask()
     await until(lambda: delivered.seen == ALL)
-
-
-async def _the_intent_is_written_and_nothing_is_sent(scene: Scene) -> None:
-    scene.lock("receipts.db")
-    await scene.ask()
-    await scene.all_intended()
-    assert not scene.house.disk.unanswered()
 
 
 async def _the_start_is_on_its_way(scene: Scene) -> None:
@@ -101,15 +92,6 @@ async def _the_start_is_on_its_way(scene: Scene) -> None:
     await scene.ask()
     await until(lambda: start.seen == ALL)
     await scene.all_intended()
-
-
-async def _the_job_is_made_and_no_intent_is_written(scene: Scene) -> None:
-    """Calls that may be repeated do not wait for their intent; the writes go no further than theirs."""
-    scene.lock("ledger.db")
-    accepted = scene.to_ductile.stop_before(ACCEPTED, "back")
-    await scene.ask()
-    await until(lambda: accepted.seen == MAY_BE_REPEATED)
-    assert not scene.house.disk.intended()
 
 
 async def _the_job_is_made_and_its_id_not_told(scene: Scene) -> None:
@@ -125,7 +107,7 @@ async def _the_id_is_told_and_not_written(scene: Scene) -> None:
     await scene.ask()
     await until(lambda: start.seen == ALL)
     await scene.all_intended()
-    scene.lock("receipts.db")
+    scene.lock()
     start.go_on.set()
     await until(lambda: accepted.seen == ALL)
 
@@ -154,7 +136,7 @@ async def _the_end_is_heard_and_no_result_written(scene: Scene) -> None:
     passed = scene.to_ductile.watch(LOGGED, "back")
     await scene.ask()
     await until(lambda: ended.seen == ALL)
-    scene.lock("ledger.db")
+    scene.lock()
     ended.go_on.set()
     await until(lambda: passed.seen == ALL)
 
@@ -182,13 +164,10 @@ OK_ONCE = dict.fromkeys(("silent", "shown", "read", "idempotent"), ("ok", 1))
 NEVER_CAME = {"silent": ("in_doubt", 0), "shown": ("in_doubt", 0), "read": ("ok", 1), "idempotent": ("ok", 1)}
 NOBODY_WAS_TOLD = {"silent": ("in_doubt", 1), "shown": ("ok", 1), "read": ("ok", 2), "idempotent": ("ok", 2)}
 """How each of the calls ends, and how many jobs it has had. The gateway itself cannot tell the last two apart."""
-ONLY_THE_WRITES_WAITED = OK_ONCE | {"read": ("ok", 2), "idempotent": ("ok", 2)}
 
 POINTS: dict[Point, dict[str, tuple[str, int]]] = {
     _nothing_is_written: OK_ONCE,
-    _the_intent_is_written_and_nothing_is_sent: OK_ONCE,
     _the_start_is_on_its_way: NEVER_CAME,
-    _the_job_is_made_and_no_intent_is_written: ONLY_THE_WRITES_WAITED,
     _the_job_is_made_and_its_id_not_told: NOBODY_WAS_TOLD,
     _the_id_is_told_and_not_written: NOBODY_WAS_TOLD,
     _the_id_is_written: OK_ONCE,

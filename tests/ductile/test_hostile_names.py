@@ -9,13 +9,13 @@ import httpx2
 import pytest
 from pydantic import ValidationError
 
-from ductile_gateway.calls.asked import Unacceptable, read_request
-from ductile_gateway.calls.catalog import ToolChoice
+from ductile_gateway.calls.call import Unacceptable, read_request
 from ductile_gateway.ductile.answers import DuctileRefused
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import wanted
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.tools.catalog import ToolChoice
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import RESERVED_KEYS
 from tests.ductile.fake import FakeDuctile

@@ -9,13 +9,13 @@ from pathlib import Path
 from ductile_gateway.calls.call import ToolCall, ToolOutcome, Unknown, Verdict
 from ductile_gateway.ductile.jobs import Going
 from ductile_gateway.ductile.late import FOR, LateJobs, Tell
-from ductile_gateway.ductile.runner import DuctileRunner
 from ductile_gateway.ductile.watch import Job
 from ductile_gateway.errors import TryAgain
-from ductile_gateway.store.receipts import open_receipts
+from ductile_gateway.store.receipts import SqliteOverdue
 from tests.ductile.fake import FakeDuctile
-from tests.ductile.runner_house import a_call, gateway, outcome
+from tests.ductile.runner_house import Recorded, a_call, gateway, outcome
 from tests.ductile.under_test import DuctileUnderTest
+from tests.gateway.stores import opened
 from tests.kit.waiting import until
 
 
@@ -35,7 +35,7 @@ class Told(dict[str, Verdict]):
 
 
 @asynccontextmanager
-async def following(runner: DuctileRunner) -> AsyncIterator[Told]:
+async def following(runner: Recorded) -> AsyncIterator[Told]:
     told = Told()
     task = asyncio.create_task(runner.late.follow(told.take))
     try:
@@ -112,9 +112,9 @@ class Ended:
 @asynccontextmanager
 async def one_late(folder: Path, watch: Ended, tell: Tell) -> AsyncIterator[LateJobs]:
     """One job that was overdue a day ago, followed."""
-    async with open_receipts(folder) as receipts:
-        await receipts.overdue.add("k", Job("j", pipeline=True), datetime.now(UTC))
-        late = LateJobs(watch, receipts.overdue, every_s=0.01, clock=Later())
+    async with opened(folder, SqliteOverdue) as overdue:
+        await overdue.add("k", Job("j", pipeline=True), datetime.now(UTC))
+        late = LateJobs(watch, overdue, every_s=0.01, clock=Later())
         task = asyncio.create_task(late.follow(tell))
         yield late
         task.cancel()

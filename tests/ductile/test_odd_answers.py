@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from ductile_gateway.calls.call import ToolCall, ToolOutcome, Unknown, Verdict
+from ductile_gateway.calls.call import ToolCall, ToolOutcome, Unknown, Verdict, Way
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.answers import Away
 from ductile_gateway.ductile.api import open_api
@@ -20,12 +20,12 @@ from ductile_gateway.ductile.late import LateJobs
 from ductile_gateway.ductile.runner import open_runner
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.watch import Job
-from ductile_gateway.store.receipts import Way, open_receipts
 from schemas.gateway_status import Finding
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.runner_house import NO_TOOLS, PATIENCE_S, QUICK, a_call, gateway, outcome, settings_for
 from tests.ductile.under_test import DuctileUnderTest
 from tests.ductile.wires import LossyWire
+from tests.gateway.stores import KeptReceipts, opened
 from tests.kit.waiting import until
 
 SETTINGS = DuctileSettings.model_validate({"url": "http://localhost:1", "token": "t", "events": False})
@@ -89,7 +89,10 @@ async def test_a_job_that_cannot_be_read_is_an_error_of_its_call(tmp_path: Path,
 
     async with (
         open_api(SETTINGS, Odd()) as api,
-        open_runner(api, NO_TOOLS, SETTINGS, store=tmp_path, clock=SystemClock(), pace=QUICK) as runner,
+        opened(tmp_path, KeptReceipts) as kept,
+        open_runner(
+            api, NO_TOOLS, SETTINGS, receipts=kept, overdue=kept.overdue, clock=SystemClock(), pace=QUICK
+        ) as runner,
     ):
         assert outcome(await runner.run(a_call(within_s=2))).status == "error"
 
@@ -108,7 +111,7 @@ async def test_a_late_result_that_cannot_be_told_is_given_up_and_the_others_are_
         told.append(key)
         return True
 
-    async with open_receipts(tmp_path) as receipts:
+    async with opened(tmp_path, KeptReceipts) as receipts:
         for number, key in enumerate(("poison", "fine")):
             at = datetime.now(UTC) + timedelta(seconds=number)
             await receipts.overdue.add(key, Job(key, pipeline=False), at)
@@ -122,7 +125,7 @@ async def test_a_late_result_that_cannot_be_told_is_given_up_and_the_others_are_
 
 async def begun(folder: Path, call: ToolCall, way: Way, *, job_id: str = "") -> None:
     """What a gateway that was killed has left of the call."""
-    async with open_receipts(folder) as receipts:
+    async with opened(folder, KeptReceipts) as receipts:
         await receipts.begin(call.key, datetime.now(UTC), way)
         if job_id:
             await receipts.accepted(call.key, job_id)

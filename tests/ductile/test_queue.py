@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from ductile_gateway.calls.admission import QUEUE_FRESH_FOR, QueueLimit
 from ductile_gateway.calls.call import NeverStarted
 from ductile_gateway.ductile.api import open_api
-from ductile_gateway.ductile.queue import FRESH_FOR, DuctileQueue
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.errors import TryAgain
 from tests.ductile.fake import FakeDuctile, held
@@ -43,13 +43,13 @@ class House:
 
     def holds(self, depth: object) -> None:
         self.answer = httpx2.Response(200, json={"queue_depth": depth})
-        self.time += FRESH_FOR
+        self.time += QUEUE_FRESH_FOR
 
 
 @asynccontextmanager
-async def queue(house: House, most: int | None = 10) -> AsyncIterator[DuctileQueue]:
+async def queue(house: House, most: int | None = 10) -> AsyncIterator[QueueLimit]:
     async with open_api(SETTINGS, httpx2.MockTransport(house.told)) as api:
-        yield DuctileQueue(api, most=most, clock=house)
+        yield QueueLimit(api.queue_depth, most=most, clock=house)
 
 
 def holding(depth: object) -> House:
@@ -73,7 +73,7 @@ async def test_many_calls_at_once_ask_once_and_later_ones_ask_again() -> None:
     house = holding(1)
     async with queue(house) as watched:
         await asyncio.gather(*(watched.check() for _ in range(50)))
-        house.time += FRESH_FOR - timedelta(milliseconds=1)
+        house.time += QUEUE_FRESH_FOR - timedelta(milliseconds=1)
         await watched.check()
         assert house.asked == 1
         house.time += timedelta(milliseconds=1)

@@ -19,9 +19,9 @@ from ductile_gateway.ductile.api import DuctileApi, open_api
 from ductile_gateway.ductile.relay_client import open_relay_starts
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.starts import Starts
-from ductile_gateway.store.receipts import SqliteReceipts, open_receipts
 from tests.ductile.crash_house import Course, a_runner, live
 from tests.gateway.parts import World, outcomes
+from tests.gateway.stores import KeptReceipts, opened
 from tests.kit.crashes import Crash
 
 CASES = 150
@@ -112,11 +112,12 @@ class Wire(httpx2.AsyncBaseTransport):
 class House:
     """Gateways before one Ductile after the other: what leads there is opened once."""
 
-    def __init__(self, receipts: SqliteReceipts, api: DuctileApi, relayed: Mapping[str, Starts], wire: Wire) -> None:
+    def __init__(self, receipts: KeptReceipts, api: DuctileApi, relayed: Mapping[str, Starts], wire: Wire) -> None:
         self._receipts, self._api, self._relayed, self._wire = receipts, api, relayed, wire
 
     async def until_answered(self, seed: int, command: str) -> tuple[World, Listener]:
-        course, world = Course(seed), World()
+        course = Course(seed)
+        world = World(ledger=course.mortal(self._receipts.ledger))
         self._wire.end = ductile = Listener(course)
         world.clock.time = datetime.now(UTC)
         for _ in range(20):
@@ -130,7 +131,7 @@ class House:
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     wire = Wire()
     async with (
-        open_receipts(tmp_path) as receipts,
+        opened(tmp_path, KeptReceipts) as receipts,
         open_api(SETTINGS, wire) as api,
         open_relay_starts(SETTINGS, clock=SystemClock(), transport=wire) as relayed,
     ):

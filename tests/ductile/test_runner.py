@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.calls.call import AlreadyStarted, NeverStarted, ToolCall, Unknown
-from ductile_gateway.calls.catalog import ToolChoice
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.discovery import discover_tools
 from ductile_gateway.errors import Misconfigured, TryAgain
+from ductile_gateway.tools.catalog import ToolChoice
 from tests.ductile.fake import FakeDuctile
-from tests.ductile.runner_house import a_call, ending, gateway, outcome, settings_for
+from tests.ductile.runner_house import Recorded, a_call, ending, gateway, outcome, settings_for
 from tests.ductile.under_test import DuctileUnderTest
 from tests.kit.waiting import until
 
@@ -246,9 +246,9 @@ async def test_a_ductile_that_is_down_at_the_start_is_tried_again(fake: FakeDuct
             await discover_tools(api, {"probe": ToolChoice()}, settings)
 
 
-async def without_job_id(runner: object, call: ToolCall) -> None:
+async def without_job_id(runner: Recorded, call: ToolCall) -> None:
     """As if the gateway had ended between sending the call and hearing of its job."""
-    receipts = runner._receipts  # type: ignore[attr-defined] # what a crash leaves is not in the interface
+    receipts = runner.receipts
     found = await receipts.find(call.key)
     await receipts.drop(call.key)
     await receipts.begin(call.key, found.begun_at if found else call.deadline_at)

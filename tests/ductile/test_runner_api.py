@@ -4,8 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
-from pathlib import Path
 
 import httpx2
 import pytest
@@ -13,8 +11,6 @@ import pytest
 from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent, Unreadable
 from ductile_gateway.ductile.api import MOST_BYTES, DuctileApi, open_api
 from ductile_gateway.ductile.settings import DuctileSettings
-from ductile_gateway.errors import Misconfigured
-from ductile_gateway.store.receipts import FILE, Receipt, open_receipts
 
 SETTINGS = DuctileSettings.model_validate({"url": "http://localhost:1/base", "token": "the-token"})
 ACCEPTED = httpx2.Response(202, json={"job_id": "j-1"})
@@ -132,33 +128,6 @@ async def test_an_id_that_is_none_never_reaches_a_url(job_id: str) -> None:
             await api.job(job_id)
         with pytest.raises(Away):
             await api.tree(job_id)
-
-
-async def test_a_receipt_is_begun_once_and_survives(tmp_path: Path) -> None:
-    at = datetime(2026, 11, 22, 4, 0, 0, 123456, tzinfo=UTC)
-    async with open_receipts(tmp_path) as receipts:
-        assert await receipts.begin("k", at)
-        assert not await receipts.begin("k", datetime.now(UTC))
-    async with open_receipts(tmp_path) as receipts:
-        assert await receipts.find("k") == Receipt(at)
-        await receipts.accepted("k", "j-1")
-    async with open_receipts(tmp_path) as receipts:
-        assert await receipts.find("k") == Receipt(at, "j-1")
-
-
-@pytest.mark.parametrize("soon", [True, False])
-async def test_a_receipt_that_was_dropped_is_gone(tmp_path: Path, soon: bool) -> None:
-    async with open_receipts(tmp_path) as receipts:
-        await receipts.begin("k", datetime.now(UTC))
-        receipts.drop_soon("k") if soon else await receipts.drop("k")
-        assert await receipts.begin("k", datetime.now(UTC))
-
-
-async def test_a_file_that_is_no_store_is_a_matter_of_configuration(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(b"no database " * 100)
-    with pytest.raises(Misconfigured):
-        async with open_receipts(tmp_path):
-            pass
 
 
 async def test_a_start_that_is_given_up_leaves_nothing_on_its_way() -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.settings import DuctileSettings
-from ductile_gateway.store.receipts import SqliteReceipts, open_receipts
 from tests.ductile.crash_house import Course, a_runner, live
 from tests.gateway.parts import World, outcomes
+from tests.gateway.stores import KeptReceipts, opened
 from tests.kit.crashes import Crash
 
 CASES = 600
@@ -81,10 +81,10 @@ class Jobs(httpx2.AsyncBaseTransport):
         return httpx2.Response(200, json=next(job for job in self.jobs if url.path == f"/job/{job['job_id']}"))
 
 
-async def until_answered(receipts: SqliteReceipts, seed: int, command: str) -> tuple[World, Jobs]:
+async def until_answered(receipts: KeptReceipts, seed: int, command: str) -> tuple[World, Jobs]:
     course = Course(seed)
     ductile = Jobs(course, echoes=course.dice.random() < 0.5)
-    world = World()
+    world = World(ledger=course.mortal(receipts.ledger))
     world.clock.time = datetime.now(UTC)
     for _ in range(20):
         async with open_api(SETTINGS, ductile) as api:
@@ -99,7 +99,7 @@ async def test_no_crash_and_no_loss_starts_a_write_twice_or_claims_what_nobody_s
     tmp_path: Path, command: str
 ) -> None:
     endings: dict[tuple[str, int], int] = {}
-    async with open_receipts(tmp_path) as receipts:
+    async with opened(tmp_path, KeptReceipts) as receipts:
         for seed in range(CASES // len(COMMANDS)):
             world, ductile = await until_answered(receipts, seed, command)
             ending = set(outcomes(world)).pop(), len(ductile.jobs)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import ToolCall, ToolOutcome, Verdict
-from ductile_gateway.calls.catalog import ToolChoice
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.discovery import discover_tools
 from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
+from ductile_gateway.tools.catalog import ToolChoice
 from tests.ductile.conftest import NO_BINARY
 from tests.ductile.real import RealDuctile
 from tests.ductile.runner_house import a_call, gateway, outcome, settings_for

@@ -10,12 +10,12 @@ import pytest
 
 from ductile_gateway.calls.call import NeverStarted, ToolCall, Unknown
 from ductile_gateway.errors import TryAgain
-from ductile_gateway.store.receipts import open_receipts
 from tests.ductile.calling import finished
 from tests.ductile.fake import FakeDuctile, Outcome, answers, held
 from tests.ductile.runner_house import a_call, ending, gateway, outcome
 from tests.ductile.under_test import DuctileUnderTest, Execution
 from tests.ductile.wires import LossyWire
+from tests.gateway.stores import KeptReceipts, opened
 from tests.kit.waiting import until
 
 ROUTE = "keep-note"
@@ -237,7 +237,7 @@ async def test_a_call_that_went_by_the_api_is_not_sent_as_an_event_when_its_rout
     ductile: DuctileUnderTest, tmp_path: Path
 ) -> None:
     call, wire = a_note(), LossyWire(ductile)
-    async with open_receipts(tmp_path) as receipts:
+    async with opened(tmp_path, KeptReceipts) as receipts:
         await receipts.begin(call.key, datetime.now(UTC), "plugin")
     async with gateway(ductile, tmp_path, relay=by_events(ductile), wire=wire) as runner:
         assert isinstance(await runner.resume(call), Unknown)
@@ -249,7 +249,7 @@ async def test_a_call_that_went_as_an_event_is_not_looked_for_by_the_api_when_it
     ductile: DuctileUnderTest, tmp_path: Path
 ) -> None:
     call = a_call("note")
-    async with open_receipts(tmp_path) as receipts:
+    async with opened(tmp_path, KeptReceipts) as receipts:
         await receipts.begin(call.key, datetime.now(UTC), "event")
     async with gateway(ductile, tmp_path) as runner:
         assert isinstance(await runner.resume(call), Unknown)

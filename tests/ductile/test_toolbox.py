@@ -10,16 +10,14 @@ from typing import Any
 import httpx2
 import pytest
 
-from ductile_gateway.calls.argument_schemas import ArgumentSchemas
-from ductile_gateway.calls.catalog import ToolChoice
-from ductile_gateway.calls.offers import Offers
-from ductile_gateway.calls.toolbox import find_tools, keep_fresh, tools_at_last
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.discovery import discover_tools
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.errors import Misconfigured
 from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.tools.catalog import Offers, ToolChoice
+from ductile_gateway.tools.toolbox import find_tools, keep_fresh, tools_at_last
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.fake.wire import Answer
 from tests.ductile.under_test import DuctileUnderTest
@@ -47,7 +45,7 @@ def settings_for(ductile: DuctileUnderTest, *tools: str) -> GatewaySettings:
 async def fresh(ductile: FakeDuctile, *tools: str) -> AsyncIterator[tuple[Offers, list[DuctileTools]]]:
     """What is on offer, kept so; and what the runner is told."""
     settings, told = settings_for(ductile, *tools), list[DuctileTools]()
-    offers, found = Offers(ArgumentSchemas), await tools_at_last(settings)
+    offers, found = Offers(), await tools_at_last(settings)
     offers.replace(found.catalog, found.problems)
     task = asyncio.create_task(keep_fresh(settings, offers, told.append, every_s=0.02))
     try:

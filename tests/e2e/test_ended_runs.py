@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ductile_gateway.calls.runs import NatsRuns
+from ductile_gateway.bus.outgoing import NatsRuns
 from groundwork.nats import link as nats_link
 from groundwork.nats.settings import NatsSettings
 from tests.e2e.bodies import lines, recording, running, to_the_end, touch, wake

@@ -1,12 +1,9 @@
 """A gateway that dies at a named point: a port's method, `before` or `after` it has done its work."""
 
 import asyncio
-from typing import Any
 
-from ductile_gateway.calls.answers import Answers
-from ductile_gateway.calls.lanes import Lanes
 from ductile_gateway.calls.relay import Relay
-from tests.gateway.parts import CATALOG, World, offering
+from tests.gateway.parts import World
 from tests.kit.crashes import Mortal, Points
 
 POINTS = [
@@ -25,17 +22,10 @@ def dying(point: str) -> Points:
 
 def mortal_relay(world: World, death: Points, *, forgetful: bool) -> Relay:
     """A relay over the world, until its death."""
-    ledger: Any = Mortal(world.ledger, death, forgetful=forgetful)
-    artifacts: Any = Mortal(world.artifacts, death)
-    bus: Any = Mortal(world.bus, death)
-    runner: Any = Mortal(world.runner, death)
-    return Relay(
-        offering(CATALOG),
-        ledger=ledger,
-        runner=runner,
-        artifacts=artifacts,
-        answers=Answers(ledger, artifacts, bus, clock=world.clock),
-        runs=world.runs,
-        lanes=Lanes({"fetch": 4}, room=16),
-        clock=world.clock,
+    mortal = World(
+        ledger=Mortal(world.ledger, death, forgetful=forgetful),
+        runner=Mortal(world.runner, death),
+        artifacts=Mortal(world.artifacts, death),
+        bus=Mortal(world.bus, death),
     )
+    return mortal.relay()

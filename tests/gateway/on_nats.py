@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from ductile_gateway.bus.messages import NatsRequests
-from ductile_gateway.calls.offers import Offers
+from ductile_gateway.bus.requests import NatsRequests
 from ductile_gateway.calls.relay import Relay
+from ductile_gateway.tools.catalog import Offers
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import BucketSpec, ConsumerSpec, KeyValueSpec, StreamSpec, Topology, create_missing
 from schemas import keys, subjects

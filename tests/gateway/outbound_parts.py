@@ -15,9 +15,10 @@ from ductile_gateway.errors import TryAgain
 from ductile_gateway.outbound.dispatch import Outbound, Outbox
 from ductile_gateway.outbound.lifecycle import LifecycleEvent, read_event
 from ductile_gateway.outbound.notifications import Arrived, Audience, Notification, NotYet, SendResult, Subscriber
-from ductile_gateway.store.outbox import open_outbox
+from ductile_gateway.store.outbox import SqliteOutbox
 from tests.gateway.crashes import dying
 from tests.gateway.parts import NOON, RUN, StoppedClock
+from tests.gateway.stores import opened
 from tests.kit.crashes import Mortal, Points
 from tests.kit.waiting import until
 
@@ -129,7 +130,7 @@ class Town:
     @contextlib.asynccontextmanager
     async def telling(self, *, relay: bool = True) -> AsyncIterator[Outbound]:
         """A gateway at work, until the end of the block."""
-        async with open_outbox(self.folder) as outbox:
+        async with opened(self.folder, SqliteOutbox) as outbox:
             self.outbox = outbox
             self.death = dying("nowhere")
             mortal: Any = Mortal(outbox, self.death)

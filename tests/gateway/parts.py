@@ -5,16 +5,26 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.answers import Answers
-from ductile_gateway.calls.argument_schemas import ArgumentSchemas
-from ductile_gateway.calls.asked import Asked, read_request
-from ductile_gateway.calls.call import AlreadyStarted, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict
-from ductile_gateway.calls.entries import Answer, Intent, Past
-from ductile_gateway.calls.lanes import Lanes
-from ductile_gateway.calls.offers import Offers
+from ductile_gateway.calls.call import (
+    AlreadyStarted,
+    Answer,
+    Asked,
+    Intent,
+    NeverStarted,
+    Past,
+    Receipt,
+    ToolCall,
+    ToolOutcome,
+    Unknown,
+    Verdict,
+    read_request,
+)
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.errors import TryAgain
-from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Check, Ledger, ToolRunner, passes
+from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Ledger, ToolRunner, unrecorded
+from ductile_gateway.tools.catalog import Offers
 from schemas import headers, keys, subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolRequest, ToolResult
@@ -102,6 +112,7 @@ class MemoryLedger:
 
     def __init__(self) -> None:
         self.intents: dict[str, Intent] = {}
+        self.receipts: dict[str, Receipt] = {}
         self.answers: dict[str, Answer] = {}
         self.unpublished: set[str] = set()
         self.names: dict[tuple[str, str], tuple[str, int]] = {}
@@ -110,8 +121,12 @@ class MemoryLedger:
     async def find(self, key: str) -> Past:
         return self.answers.get(key) or self.intents.get(key)
 
-    async def intend(self, intent: Intent) -> None:
+    async def intend(self, intent: Intent, receipt: Receipt | None = None) -> None:
+        if receipt and intent.asked.key in self.receipts:
+            raise AlreadyStarted(intent.asked.key)
         self.intend_soon(intent)
+        if receipt:
+            self.receipts[intent.asked.key] = receipt
 
     def intend_soon(self, intent: Intent) -> None:
         if intent.asked.key not in self.answers:
@@ -122,6 +137,7 @@ class MemoryLedger:
             self.answers[answer.key] = answer
             self.unpublished.add(answer.key)
         self.intents.pop(answer.key, None)
+        self.receipts.pop(answer.key, None)
 
     def published(self, key: str) -> None:
         self.unpublished.discard(key)
@@ -168,10 +184,10 @@ class FakeRunner:
         self.gate.set()
         self.left: dict[str, Verdict] = {}
 
-    async def run(self, call: ToolCall, check: Check = passes) -> Verdict:
+    async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         if call.key in self.left:
             raise AlreadyStarted(call.key)
-        await check()
+        await begin()
         self.executed.append(call)
         if self.remembers:
             self.left[call.key] = self.verdict
@@ -228,7 +244,7 @@ class MemoryBus:
 
 
 def offering(catalog: Catalog) -> Offers:
-    offers = Offers(ArgumentSchemas)
+    offers = Offers()
     offers.replace(catalog)
     return offers
 
@@ -244,6 +260,16 @@ class MemoryRuns:
     async def has_ended(self, run_id: str) -> bool | None:
         self.asked_for.append(run_id)
         return None if self.away else run_id in self.ended
+
+
+class SoleOwner:
+    """The bus has never had another gateway."""
+
+    async def held(self) -> None: ...
+
+    def doubt(self, key: str) -> str:
+        del key
+        return ""
 
 
 class World:
@@ -262,6 +288,7 @@ class World:
         self.artifacts: Any = artifacts or MemoryArtifacts()
         self.bus: Any = bus or MemoryBus()
         self.runs = MemoryRuns()
+        self.ownership = SoleOwner()
         self.clock = StoppedClock()
 
     def relay(
@@ -272,11 +299,15 @@ class World:
             ledger=self.ledger,
             runner=self.runner,
             artifacts=self.artifacts,
-            answers=Answers(self.ledger, self.artifacts, self.bus, clock=self.clock),
+            answers=self.answers(),
             runs=self.runs,
+            ownership=self.ownership,
             lanes=Lanes({offer.name: width for offer in catalog.tools}, room=room),
             clock=self.clock,
         )
+
+    def answers(self) -> Answers:
+        return Answers(self.ledger, self.artifacts, self.bus, ownership=self.ownership, clock=self.clock)
 
 
 def outcomes(world: World) -> list[str]:

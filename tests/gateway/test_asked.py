@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.asked import Unacceptable, read_again, read_request
+from ductile_gateway.calls.call import Unacceptable, read_again, read_request
 from schemas import subjects
 from schemas.generate import SAMPLES
 from tests.gateway.parts import RUN, TRACE, a_request, asked_for, message_of

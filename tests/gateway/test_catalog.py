@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.argument_schemas import schema_flaw
-from ductile_gateway.calls.catalog import ToolChoice, draw_catalog
 from ductile_gateway.plugins.manifest import Manifest, read_manifest
+from ductile_gateway.tools.catalog import ToolChoice, draw_catalog
 from schemas.catalog import Catalog
 
 
@@ -34,7 +33,7 @@ FABRIC = a_manifest("fabric")
 
 def drawn(*manifests: Manifest, choices: dict[str, ToolChoice] | None = None) -> tuple[Catalog, tuple[str, ...]]:
     there = {manifest.name: manifest for manifest in manifests}
-    return draw_catalog(there, choices, timeout_s=60, schema_flaw=schema_flaw)
+    return draw_catalog(there, choices, timeout_s=60)
 
 
 def test_without_a_choice_every_plugin_is_a_tool_with_all_of_its_commands() -> None:

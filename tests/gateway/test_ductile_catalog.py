@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ductile_gateway.calls.argument_schemas import schema_flaw
-from ductile_gateway.calls.catalog import ToolChoice, draw_catalog
 from ductile_gateway.ductile.catalog import Declared, DuctileTools, pipeline_names, read_tools, wanted, without_call_id
 from ductile_gateway.ductile.settings import DuctileSettings
+from ductile_gateway.tools.catalog import ToolChoice, draw_catalog
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 
 FETCH: dict[str, Any] = {
@@ -44,7 +43,7 @@ def test_only_what_is_chosen_is_asked_for_and_never_our_own_routes() -> None:
 
 def test_a_plugin_is_offered_with_its_tiers() -> None:
     found = tools("fetch", fetch=FETCH)
-    catalog, _ = draw_catalog(found.manifests, {"fetch": ToolChoice()}, timeout_s=60, schema_flaw=schema_flaw)
+    catalog, _ = draw_catalog(found.manifests, {"fetch": ToolChoice()}, timeout_s=60)
     assert [(command.name, command.tier) for command in catalog.tools[0].commands] == [
         ("handle", "write"),
         ("look", "read"),

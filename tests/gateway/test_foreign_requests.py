@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.asked import Asked
+from ductile_gateway.calls.call import Asked
 from groundwork.nats.link import NatsLink
 from schemas import subjects
 from schemas.events import ToolRequest

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.bus.messages import NatsBus
-from ductile_gateway.errors import Broken, Misconfigured, TryAgain
-from ductile_gateway.store.deliveries import FILE, SqliteDeliveries, open_deliveries
+from ductile_gateway.bus.outgoing import NatsBus
+from ductile_gateway.errors import Broken, TryAgain
+from ductile_gateway.store.deliveries import SqliteDeliveries
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from schemas import subjects
@@ -17,6 +17,7 @@ from schemas.events import ToolResult
 from tests.gateway.ingress_house import House, MemoryDeliveries, an_event
 from tests.gateway.on_nats import a_bus, results
 from tests.gateway.parts import NOON, RUN
+from tests.gateway.stores import opened
 from tests.kit.waiting import until
 
 COPIES = 200
@@ -24,7 +25,7 @@ COPIES = 200
 
 @pytest.fixture
 async def deliveries(tmp_path: Path) -> AsyncIterator[SqliteDeliveries]:
-    async with open_deliveries(tmp_path) as record:
+    async with opened(tmp_path, SqliteDeliveries) as record:
         yield record
 
 
@@ -79,10 +80,10 @@ async def test_a_delivery_while_the_server_is_away_is_taken_when_it_is_back(
 
 
 async def test_a_record_survives_its_process(tmp_path: Path) -> None:
-    async with open_deliveries(tmp_path) as record:
+    async with opened(tmp_path, SqliteDeliveries) as record:
         await record.record("github", "d-1", event_key="agentic:start:github:d-1", at=NOON)
         await record.record("github", "d-1", event_key="another", at=NOON)
-    async with open_deliveries(tmp_path) as record:
+    async with opened(tmp_path, SqliteDeliveries) as record:
         assert await record.find("github", "d-1") == "agentic:start:github:d-1"
         assert await record.find("github", "d-2") is None
         assert await record.find("gitlab", "d-1") is None
@@ -96,15 +97,8 @@ async def test_what_is_old_is_forgotten_and_nothing_else(deliveries: SqliteDeliv
     assert found == [None, "k", "k"]
 
 
-async def test_a_file_that_is_no_record_is_a_matter_of_configuration(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text("not a database, and longer than a header of one hundred bytes " * 3)
-    with pytest.raises(Misconfigured, match=FILE):
-        async with open_deliveries(tmp_path):
-            pass
-
-
 async def test_a_record_that_is_closed_takes_nothing(tmp_path: Path) -> None:
-    async with open_deliveries(tmp_path) as record:
+    async with opened(tmp_path, SqliteDeliveries) as record:
         pass
     with pytest.raises((TryAgain, Broken)):
         await record.record("github", "d-1", event_key="k", at=NOON)

@@ -18,8 +18,10 @@ from ductile_gateway.ingress.body import reader_of
 from ductile_gateway.ingress.refusals import RequestRefused
 from ductile_gateway.ingress.server import listening, serve_ingress
 from ductile_gateway.ingress.settings import IngressSettings
+from ductile_gateway.store.deliveries import SqliteDeliveries
 from tests.gateway.ingress_house import INGEST, PEERS, House, an_event, error_of, on_the_wire, signed
 from tests.gateway.parts import MemoryArtifacts, MemoryBus, StoppedClock
+from tests.gateway.stores import opened
 
 BODY = json.dumps(an_event()).encode()
 JSON_VALUES = st.recursive(
@@ -221,7 +223,10 @@ async def test_no_event_breaks_the_ingress(event_type: str, payload: object, bag
 async def serve(settings: IngressSettings, store: Path) -> None:
     bus, artifacts = MemoryBus(), MemoryArtifacts()
     clock = StoppedClock()
-    await serve_ingress(settings, store=store, bus=bus, artifacts=artifacts, clock=clock, connected=lambda: True)
+    async with opened(store, SqliteDeliveries) as record:
+        await serve_ingress(
+            settings, deliveries=record, bus=bus, artifacts=artifacts, clock=clock, connected=lambda: True
+        )
 
 
 async def when_up(url: str) -> httpx2.Response:

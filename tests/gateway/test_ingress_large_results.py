@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from agent_service.core.events import ToolReturned
-from ductile_gateway.bus.messages import NatsBus
-from ductile_gateway.calls.artifact_bucket import NatsArtifacts
+from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus
 from ductile_gateway.calls.call import ProducedArtifact, ToolOutcome
 from ductile_gateway.calls.large_results import MAX_INLINE_BYTES
 from ductile_gateway.calls.results import Kept, answer_to, made_fit

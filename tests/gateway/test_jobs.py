@@ -2,16 +2,13 @@
 
 import base64
 import json
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.breaker import Breaker
 from ductile_gateway.calls.call import ToolOutcome, Unknown
 from ductile_gateway.ductile.jobs import Going, SeeLog, read_job, read_log, read_tree
 from ductile_gateway.plugins.response import Remains, judge
-from tests.gateway.parts import NOON
 
 OK: dict[str, Any] = {"status": "ok", "result": "done"}
 
@@ -121,29 +118,3 @@ def test_a_pipeline_has_failed_with_one_of_its_steps() -> None:
 
 def test_a_step_of_ductiles_own_has_its_answer_as_output() -> None:
     assert outcome(read_tree([job("succeeded", {"matched": True})])).output == {"matched": True}
-
-
-def test_a_circuit_opens_after_failures_in_a_row_and_closes_with_time() -> None:
-    breaker = Breaker(2, timedelta(seconds=10))
-    assert not breaker.failed("a", NOON)
-    assert breaker.wait_s("a", NOON) == 0
-    assert breaker.failed("a", NOON)
-    assert breaker.wait_s("a", NOON) == 10
-    assert breaker.wait_s("b", NOON) == 0
-    assert breaker.left_alone(NOON + timedelta(seconds=4)) == {"a": 6}
-    assert breaker.wait_s("a", NOON + timedelta(seconds=10)) == 0
-    assert breaker.left_alone(NOON + timedelta(seconds=10)) == {}
-
-
-def test_a_success_between_failures_keeps_the_circuit_closed() -> None:
-    breaker = Breaker(2, timedelta(seconds=10))
-    breaker.failed("a", NOON)
-    breaker.succeeded("a")
-    assert not breaker.failed("a", NOON)
-
-
-def test_the_first_failure_after_the_while_opens_the_circuit_again() -> None:
-    breaker = Breaker(2, timedelta(seconds=10))
-    breaker.failed("a", NOON)
-    breaker.failed("a", NOON)
-    assert breaker.failed("a", NOON + timedelta(seconds=11))

@@ -1,8 +1,6 @@
 """What comes of a call after it was answered that nobody saw its end: told once, and only then."""
 
-from ductile_gateway.calls.answers import Answers
-from ductile_gateway.calls.call import NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
-from ductile_gateway.calls.entries import Intent
+from ductile_gateway.calls.call import Intent, NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
 from schemas import keys, subjects
 from tests.gateway.parts import NOON, RUN, World, a_request, asked_for, result_in
 
@@ -10,15 +8,11 @@ SAVED = asked_for(a_request("save", attempt=2))
 TIMED_OUT = failed("timeout", "the deadline has passed", retryable=True)
 
 
-def answers(world: World) -> Answers:
-    return Answers(world.ledger, world.artifacts, world.bus, clock=world.clock)
-
-
 async def told_after(answered: ToolOutcome, verdict: Verdict) -> tuple[World, bool]:
     world = World()
-    await answers(world).record(SAVED, answered)
+    await world.answers().record(SAVED, answered)
     world.clock.pass_by(90)
-    return world, await answers(world).tell_late(SAVED.key, verdict)
+    return world, await world.answers().tell_late(SAVED.key, verdict)
 
 
 async def test_a_write_that_ended_well_after_all_is_told_under_a_key_of_its_own() -> None:
@@ -62,7 +56,7 @@ async def test_an_end_that_is_not_known_is_no_news() -> None:
 
 async def test_nothing_is_told_before_the_call_is_answered() -> None:
     world = World()
-    assert not await answers(world).tell_late(SAVED.key, ToolOutcome("ok"))
+    assert not await world.answers().tell_late(SAVED.key, ToolOutcome("ok"))
     await world.ledger.intend(Intent(asked=SAVED, may_repeat=False, deadline_at=NOON))
-    assert not await answers(world).tell_late(SAVED.key, ToolOutcome("ok"))
+    assert not await world.answers().tell_late(SAVED.key, ToolOutcome("ok"))
     assert world.bus.messages == []

@@ -5,22 +5,22 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from ductile_gateway.calls.call import ToolOutcome
-from ductile_gateway.calls.entries import Answer, Intent
+from ductile_gateway.calls.call import AlreadyStarted, Answer, Intent, Receipt, ToolOutcome
 from ductile_gateway.calls.results import answer_to
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.ports import Ledger
 from ductile_gateway.status import look_at_store
-from ductile_gateway.store.ledger import ANSWERS_TO_PUBLISH, FILE, OPEN_INTENTS, SqliteLedger, open_ledger
-from groundwork.sqlite.file import SqliteFile, open_file
+from ductile_gateway.store import FILE, open_store
+from ductile_gateway.store.ledger import ANSWERS_TO_PUBLISH, OPEN_INTENTS, SqliteLedger
+from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import GroupCommit
 from tests.gateway.parts import NOON, RUN, MemoryLedger, a_request, asked_for
+from tests.gateway.stores import KeptReceipts, opened
 
 SECOND = timedelta(seconds=1)
 
@@ -34,8 +34,8 @@ async def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     if request.param == "memory":
         yield MemoryLedger()
     else:
-        async with open_ledger(tmp_path) as opened:
-            yield opened
+        async with opened(tmp_path, SqliteLedger) as stored:
+            yield stored
 
 
 def an_intent(step: int = 1, *, may_repeat: bool = False) -> Intent:
@@ -89,6 +89,39 @@ async def test_the_first_answer_is_kept_for_ever(ledger: Ledger) -> None:
     await ledger.answer(an_answer(text="second", seconds=5))
     await ledger.intend(an_intent())
     assert await ledger.find(an_answer().key) == an_answer(text="first")
+
+
+async def test_a_receipt_is_written_with_its_intent_and_not_over_another_one(ledger: Ledger) -> None:
+    await ledger.intend(an_intent(), Receipt(NOON))
+    with pytest.raises(AlreadyStarted):
+        await ledger.intend(an_intent(may_repeat=True), Receipt(NOON))
+    assert await ledger.open_intents() == [an_intent()]
+
+
+async def test_a_receipt_lasts_until_the_call_is_answered(tmp_path: Path) -> None:
+    sent, key = Receipt(NOON, way="pipeline", newest="j-0"), an_intent().asked.key
+    async with opened(tmp_path, KeptReceipts) as receipts:
+        await receipts.ledger.intend(an_intent(), sent)
+        assert await receipts.find(key) == sent
+        await receipts.accepted(key, "j-1")
+    async with opened(tmp_path, KeptReceipts) as receipts:
+        assert await receipts.find(key) == replace(sent, job_id="j-1")
+        await receipts.ledger.answer(an_answer())
+        assert await receipts.find(key) is None
+
+
+@pytest.mark.parametrize("soon", [True, False])
+async def test_a_receipt_that_was_dropped_leaves_the_intent_which_may_be_begun_again(
+    tmp_path: Path, soon: bool
+) -> None:
+    async with opened(tmp_path, KeptReceipts) as receipts:
+        await receipts.ledger.intend(an_intent(), Receipt(NOON))
+        await receipts.accepted(an_intent().asked.key, "j-1")
+        receipts.drop_soon(an_intent().asked.key) if soon else await receipts.drop(an_intent().asked.key)
+        assert await receipts.find(an_intent().asked.key) is None
+        assert await receipts.ledger.open_intents() == [an_intent()]
+        await receipts.ledger.intend(an_intent(), Receipt(NOON + SECOND))
+        assert await receipts.find(an_intent().asked.key) == Receipt(NOON + SECOND)
 
 
 async def test_open_intents_come_in_the_order_of_writing(ledger: Ledger) -> None:
@@ -149,7 +182,7 @@ async def test_names_are_free_again_once_their_call_is_forgotten(ledger: Ledger)
 
 
 async def test_more_old_answers_than_are_forgotten_at_once_are_all_forgotten(tmp_path: Path) -> None:
-    async with open_ledger(tmp_path) as ledger:
+    async with opened(tmp_path, SqliteLedger) as ledger:
         for step in range(1, 1203):
             ledger.intend_soon(an_intent(step))
         await ledger.answer(an_answer())
@@ -161,12 +194,12 @@ async def test_more_old_answers_than_are_forgotten_at_once_are_all_forgotten(tmp
 
 
 async def test_the_file_holds_everything_for_the_next_process(tmp_path: Path) -> None:
-    async with open_ledger(tmp_path) as ledger:
+    async with opened(tmp_path, SqliteLedger) as ledger:
         await ledger.intend(an_intent(1))
         await ledger.answer(an_answer(2))
         ledger.published(an_answer(2).key)
         await named(ledger, RUN, "call-1", [("a.md", "x.md")])
-    async with open_ledger(tmp_path) as ledger:
+    async with opened(tmp_path, SqliteLedger) as ledger:
         assert await ledger.open_intents() == [an_intent(1)]
         assert await ledger.find(an_answer(2).key) == an_answer(2)
         assert await ledger.answers_to_publish(NOON + SECOND) == []
@@ -175,14 +208,14 @@ async def test_the_file_holds_everything_for_the_next_process(tmp_path: Path) ->
 
 @pytest.mark.parametrize("write", ["intend", "answer"])
 async def test_what_was_waited_for_is_in_the_file_at_once(tmp_path: Path, write: str) -> None:
-    async with open_ledger(tmp_path) as ledger:
+    async with opened(tmp_path, SqliteLedger) as ledger:
         await (ledger.intend(an_intent()) if write == "intend" else ledger.answer(an_answer()))
         with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
             assert connection.execute("SELECT count(*) FROM calls").fetchone() == (1,)
 
 
 async def test_a_start_looks_at_no_more_calls_than_it_has_to_finish(tmp_path: Path) -> None:
-    async with open_ledger(tmp_path):
+    async with opened(tmp_path, SqliteLedger):
         with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
             for statement, values in ((OPEN_INTENTS, ()), (ANSWERS_TO_PUBLISH, (5,))):
                 plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
@@ -190,24 +223,24 @@ async def test_a_start_looks_at_no_more_calls_than_it_has_to_finish(tmp_path: Pa
 
 
 async def test_a_ledger_of_a_newer_program_is_left_alone(tmp_path: Path) -> None:
-    async with open_ledger(tmp_path):
+    async with opened(tmp_path, SqliteLedger):
         pass
     with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(Misconfigured, match="newer"):
-        async with open_ledger(tmp_path):
+        async with opened(tmp_path, SqliteLedger):
             pass
 
 
 async def test_a_file_that_is_no_ledger_is_reported_with_its_path(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"no database" * 100)
     with pytest.raises(Misconfigured, match=FILE):
-        async with open_ledger(tmp_path):
+        async with opened(tmp_path, SqliteLedger):
             pass
 
 
 async def test_a_ledger_that_is_closing_takes_nothing_and_says_that_it_may_be_tried_again(tmp_path: Path) -> None:
-    async with open_ledger(tmp_path) as ledger:
+    async with opened(tmp_path, SqliteLedger) as ledger:
         pass
     with pytest.raises(TryAgain):
         await ledger.answer(an_answer())
@@ -224,12 +257,7 @@ class FailedDisk:
 async def test_a_disk_that_failed_ends_the_process(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(":memory:")) as reader:
         ledger = SqliteLedger(
-            SqliteFile(
-                tmp_path / FILE,
-                cast("GroupCommit", FailedDisk()),
-                at_once=reader,
-                reader=cast("Any", None),
-            )
+            SqliteFile(tmp_path / FILE, cast("GroupCommit", FailedDisk()), at_once=reader, reader=cast("Any", None))
         )
         with pytest.raises(Broken, match="the disk failed"):
             await ledger.answer(an_answer())
@@ -254,7 +282,7 @@ async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_ro
         insert = "INSERT INTO artifacts (run_id, name, key, place) VALUES (?, 'a.md', 'key', 1)"
         return connection.execute(insert, ("x" * 100_000,))
 
-    async with open_file(tmp_path / FILE, files("ductile_gateway.store") / "sql") as file:
+    async with open_store(tmp_path) as file:
         await file.write(limit("1"))  # no more than there are
         for _ in range(2):
             with pytest.raises(TryAgain, match="no room"):

@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 
 from agent_service.bus.gateway import NatsCallbacks
-from ductile_gateway.bus.messages import NatsBus, NatsRequests
 from ductile_gateway.bus.micro_service import serve_questions
+from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, NatsRuns
 from ductile_gateway.bus.prerequisites import ack_wait, require
-from ductile_gateway.calls.artifact_bucket import NatsArtifacts
+from ductile_gateway.bus.requests import NatsRequests
 from ductile_gateway.calls.call import ProducedArtifact, ToolOutcome
-from ductile_gateway.calls.runs import NatsRuns
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
-from ductile_gateway.ports import CannotKeep, passes
-from ductile_gateway.store.ledger import open_ledger
+from ductile_gateway.ports import CannotKeep, unrecorded
+from ductile_gateway.store.ledger import SqliteLedger
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
@@ -25,6 +24,7 @@ from schemas.events import Envelope, Rejected
 from schemas.gateway_status import Finding, GatewayStatus
 from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, dead_letters, results, send
 from tests.gateway.parts import CATALOG, RUN, TRACE, FakeRunner, MemoryLedger, World, a_request, message_of, offering
+from tests.gateway.stores import opened
 from tests.kit.bus import server_with
 from tests.kit.waiting import until
 
@@ -101,7 +101,7 @@ async def test_results_of_any_size_reach_the_agent(link: NatsLink, tmp_path: Pat
     page = ProducedArtifact("page.html", "text/html", b"<p>x</p>" * 500_000)
     outcome = ToolOutcome("ok", text="é" * 50_000, output={"rows": ["x" * 100] * 5000}, artifacts=(page,))
     await send(link, a_request())
-    async with open_ledger(tmp_path) as ledger:
+    async with opened(tmp_path, SqliteLedger) as ledger:
         world = a_world(link, ledger=ledger, runner=FakeRunner(outcome))
         async with consuming(link, world.relay()):
             await until(lambda: all_acknowledged(link))
@@ -132,8 +132,8 @@ class _SlowFetch(FakeRunner):
         super().__init__()
         self.gate.clear()
 
-    async def run(self, call: Any, check: Any = passes) -> Any:
-        return self.verdict if call.plugin == "fast" else await super().run(call, check)
+    async def run(self, call: Any, begin: Any = unrecorded) -> Any:
+        return self.verdict if call.plugin == "fast" else await super().run(call, begin)
 
 
 async def _answered(link: NatsLink, tool: str) -> bool:

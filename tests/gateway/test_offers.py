@@ -1,7 +1,6 @@
 """What is on offer may be replaced while calls are made: what was admitted goes on, what comes next meets the new."""
 
-from ductile_gateway.calls.argument_schemas import ArgumentSchemas
-from ductile_gateway.calls.offers import Offers, difference
+from ductile_gateway.tools.catalog import Offers, difference
 from schemas.catalog import Catalog, ToolCommand
 from tests.gateway.parts import CATALOG, FETCH, World, a_request, asked_for, offering, outcomes
 
@@ -14,7 +13,7 @@ def catalog_of(*offers: object) -> Catalog:
 
 
 def test_before_anything_is_on_offer_nothing_is() -> None:
-    offers = Offers(ArgumentSchemas)
+    offers = Offers()
     assert offers.find("fetch") is None
     assert not offers.catalog.tools
 

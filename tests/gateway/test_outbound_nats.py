@@ -17,11 +17,13 @@ from ductile_gateway.clock import SystemClock
 from ductile_gateway.outbound.service import serve_outbound
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.status import Status
+from ductile_gateway.store.outbox import SqliteOutbox
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, create_missing
 from schemas import subjects
 from schemas.gateway_status import Finding
 from tests.gateway.outbound_parts import SECRET, Receiver, an_event
+from tests.gateway.stores import opened
 from tests.kit.waiting import until
 
 
@@ -52,13 +54,14 @@ async def said(status: Status) -> list[str]:
 async def telling(link: NatsLink, folder: Path, chosen: OutboundSettings) -> AsyncIterator[Status]:
     """A gateway at work, until the end of the block; and how it says it is."""
     status = Status({"test": fine}, version="1")
-    running = asyncio.create_task(serve_outbound(chosen, link, folder, clock=SystemClock(), status=status))
-    try:
-        yield status
-    finally:
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
+    async with opened(folder, SqliteOutbox) as outbox:
+        running = asyncio.create_task(serve_outbound(chosen, link, outbox, clock=SystemClock(), status=status))
+        try:
+            yield status
+        finally:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
 
 
 async def say(link: NatsLink, event: Any) -> None:

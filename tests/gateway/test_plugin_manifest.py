@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ductile_gateway.calls.catalog import HOUSEKEEPING
 from ductile_gateway.plugins.manifest import ManifestInvalid, read_manifest
+from ductile_gateway.tools.catalog import HOUSEKEEPING
 
 SHIPPED = Path(__file__).parents[2] / "deploy" / "ductile" / "plugins"
 

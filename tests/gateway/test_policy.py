@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.call import JobFacts, NeverStarted, ToolOutcome, Unknown, Verdict, failed
-from ductile_gateway.calls.entries import Answer, Intent
+from ductile_gateway.calls.call import Answer, Intent, JobFacts, NeverStarted, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.policy import (
     AlreadyAnswered,
     Conflict,

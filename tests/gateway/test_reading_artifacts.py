@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from ductile_gateway.calls.argument_schemas import schema_flaw
 from ductile_gateway.calls.call import ToolOutcome
-from ductile_gateway.calls.catalog import draw_catalog
 from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
+from ductile_gateway.tools.catalog import draw_catalog
 from schemas.events import ToolResult
 from tests.gateway.parts import CATALOG, RUN, FakeRunner, World, a_request, asked_for
 from tests.gateway.served import ROOT
@@ -37,7 +36,7 @@ class Reader:
     def __init__(self, folder: Path) -> None:
         plugins = discover_plugins([ROOT / "deploy" / "ductile" / "plugins"], {})
         manifests = {name: plugin.manifest for name, plugin in plugins.items()}
-        self.catalog, problems = draw_catalog(manifests, None, timeout_s=60, schema_flaw=schema_flaw)
+        self.catalog, problems = draw_catalog(manifests, None, timeout_s=60)
         assert problems == ()
         environment = plugin_environment(os.environ, python=Path(sys.executable))
         self.world = World(runner=LocalPlugins(plugins, state_dir=folder, environment=environment))

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.asked import Unacceptable
-from ductile_gateway.calls.call import NeverStarted, ToolOutcome, Unknown, failed
-from ductile_gateway.calls.entries import Intent
+from ductile_gateway.calls.call import Intent, NeverStarted, ToolOutcome, Unacceptable, Unknown, failed
 from ductile_gateway.errors import TryAgain
-from ductile_gateway.ports import passes
+from ductile_gateway.ports import unrecorded
 from schemas import keys, subjects
 from schemas.catalog import Catalog
 from tests.gateway.parts import CATALOG, FETCH, NOON, RUN, FakeRunner, World, a_request, asked_for, outcomes
@@ -28,8 +26,8 @@ def intent_of(command: str, deadline_at: datetime | None = None) -> Intent:
 
 
 class BrokenRunner(FakeRunner):
-    async def run(self, call: Any, check: Any = passes) -> Any:
-        await super().run(call, check)
+    async def run(self, call: Any, begin: Any = unrecorded) -> Any:
+        await super().run(call, begin)
         raise ZeroDivisionError
 
 
@@ -302,8 +300,8 @@ async def test_what_comes_or_waited_until_its_run_had_ended_is_not_run(command: 
 
 async def test_a_write_that_waited_for_its_tool_is_asked_about_before_it_is_sent_and_again_after_a_restart() -> None:
     class Absent(FakeRunner):
-        async def run(self, call: Any, check: Any = passes) -> Any:
-            del call, check
+        async def run(self, call: Any, begin: Any = unrecorded) -> Any:
+            del call, begin
             raise TryAgain("Ductile is away", 1)
 
     world, asked = World(runner=Absent()), asked_for(a_request("save"))
@@ -311,7 +309,7 @@ async def test_a_write_that_waited_for_its_tool_is_asked_about_before_it_is_sent
         await world.relay().take(asked)
     world.runner = FakeRunner()
     world.runs.ended.add(RUN)
-    await world.relay().recover()
+    await world.relay().take(asked)
     assert (outcomes(world), world.runner.executed) == (["expired"], [])
 
 
@@ -320,8 +318,8 @@ async def test_what_waits_for_a_tool_that_is_away_is_given_up_once_its_run_has_e
     command: str, seconds: int
 ) -> None:
     class Absent(FakeRunner):
-        async def run(self, call: Any, check: Any = passes) -> Any:
-            del call, check
+        async def run(self, call: Any, begin: Any = unrecorded) -> Any:
+            del call, begin
             raise TryAgain("Ductile is away", 1)
 
     world, asked = World(runner=Absent()), asked_for(a_request(command))

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.bus.messages import NatsBus
-from ductile_gateway.calls.artifact_bucket import NatsArtifacts
+from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus
 from ductile_gateway.calls.call import ProducedArtifact, ToolOutcome
-from ductile_gateway.store.ledger import open_ledger
+from ductile_gateway.store.ledger import SqliteLedger
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from schemas import keys, subjects
@@ -22,6 +21,7 @@ from schemas.events import ToolResult
 from tests.gateway.crashes import POINTS, dying, mortal_relay
 from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, results, send
 from tests.gateway.parts import RUN, FakeRunner, World, a_request, asked_for
+from tests.gateway.stores import opened
 from tests.kit.waiting import until
 
 PAGE = ProducedArtifact("page.html", "text/html", b"<h1>Example</h1>")
@@ -60,7 +60,7 @@ async def test_after_a_crash_anywhere_the_call_is_answered_once_and_a_write_neve
 
 @contextlib.asynccontextmanager
 async def a_world(link: NatsLink, folder: Path, runner: FakeRunner) -> AsyncIterator[World]:
-    async with open_ledger(folder) as ledger:
+    async with opened(folder, SqliteLedger) as ledger:
         artifacts = NatsArtifacts(ArtifactBucket(link, subjects.ARTIFACT_BUCKET))
         yield World(ledger=ledger, runner=runner, artifacts=artifacts, bus=NatsBus(link))
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from ductile_gateway.calls.call import JobFacts, ProducedArtifact, ToolOutcome, failed
-from ductile_gateway.calls.entries import Answer
+from ductile_gateway.calls.call import Answer, JobFacts, ProducedArtifact, ToolOutcome, failed
 from ductile_gateway.calls.results import MAX_ARTIFACTS, MAX_RESULT_BYTES, Kept, answer_to, headers_of, made_fit
 from schemas import keys
 from schemas.events import Envelope, ToolResult

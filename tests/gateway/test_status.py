@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from ductile_gateway.calls.argument_schemas import ArgumentSchemas
-from ductile_gateway.calls.offers import Offers
 from ductile_gateway.errors import TryAgain
 from ductile_gateway.status import Look, Status, look_at_offers
+from ductile_gateway.tools.catalog import Offers
 from schemas.gateway_status import Finding
 from tests.gateway.parts import CATALOG
 
@@ -55,7 +54,7 @@ async def test_a_flaw_in_one_part_is_a_finding_and_the_others_are_told() -> None
 
 
 def test_a_problem_is_shown_whatever_is_in_it() -> None:
-    offers = Offers(ArgumentSchemas)
+    offers = Offers()
     offers.replace(CATALOG, ("plugin x: its command \ud800\x00 is left out",))
     assert look_at_offers(offers, version="1", runner="ductile")[1].text == "plugin x: its command    is left out"
 
@@ -76,12 +75,12 @@ async def test_many_who_ask_at_a_time_make_the_parts_look_once() -> None:
 
 
 def test_a_gateway_without_tools_says_that_it_waits_for_them() -> None:
-    (finding,) = look_at_offers(Offers(ArgumentSchemas), version="1", runner="ductile")
+    (finding,) = look_at_offers(Offers(), version="1", runner="ductile")
     assert (finding.mark, "requests wait on the bus" in finding.remedy) == ("wrong", True)
 
 
 def test_each_tool_that_is_left_out_is_a_warning() -> None:
-    offers = Offers(ArgumentSchemas)
+    offers = Offers()
     offers.replace(CATALOG, ("tool browse: there is no plugin browse",))
     first, second = look_at_offers(offers, version="1", runner="ductile")
     assert (first.mark, second.mark) == ("ok", "warning")

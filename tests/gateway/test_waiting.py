@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ductile_gateway.errors import TryAgain
-from ductile_gateway.ports import passes
+from ductile_gateway.ports import unrecorded
 from ductile_gateway.status import Status
 from tests.gateway.parts import NOON, RUN, FakeRunner, World, a_request, asked_for
 
@@ -14,8 +14,8 @@ from tests.gateway.parts import NOON, RUN, FakeRunner, World, a_request, asked_f
 class Absent(FakeRunner):
     """As a Ductile that is away."""
 
-    async def run(self, call: Any, check: Any = passes) -> Any:
-        del call, check
+    async def run(self, call: Any, begin: Any = unrecorded) -> Any:
+        del call, begin
         raise TryAgain("nothing answers at http://localhost:1")
 
 

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 
 from ductile_gateway.calls.call import ToolCall, ToolOutcome, Unknown, Verdict
 from ductile_gateway.plugins.manifest import Command, Manifest
-from ductile_gateway.ports import Check, passes
+from ductile_gateway.ports import Begin, unrecorded
 
 
 class InProcessTools:
     """Runs `echo` at once. Fills the port ToolRunner."""
 
-    async def run(self, call: ToolCall, check: Check = passes) -> Verdict:
-        await check()
+    async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
+        await begin()
         return ToolOutcome("ok", text=f"{call.command} was given {len(call.payload)} arguments", output=call.payload)
 
     async def resume(self, call: ToolCall) -> Verdict:

@@ -1,49 +1,29 @@
-"""The gateway on the bus: results out, requests in.
+"""Tool requests from the gateway's consumer to the relay.
 
 A request for another executor is acknowledged and left alone. A message that can never be taken up goes to the dead
 letters; one that meets trouble of the gateway's own never does: that ends the process, which resumes after its restart.
 """
 
-import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
 
-from ductile_gateway.calls.asked import Asked, Unacceptable, read_request, route_of
-from ductile_gateway.calls.inheritance import NOTHING, Inheritance
-from ductile_gateway.calls.offers import Offers
+from ductile_gateway.calls.call import Asked, Unacceptable, read_request, route_of
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.results import SOURCE
-from ductile_gateway.errors import Misconfigured, TryAgain
+from ductile_gateway.errors import TryAgain
+from ductile_gateway.tools.catalog import Offers
 from groundwork.nats.delivery import Delivery
-from groundwork.nats.errors import NoSuchStream
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Notice, Settling
-from groundwork.service.errors import GiveUp
 from schemas import subjects
 from schemas.headers import RUN_ID
 from schemas.rejection import rejection
 
 MOST_DOUBLINGS = 8
-NO_STREAM_S = 2.0
 
-
-class NatsBus:
-    """Publishes through one link. Fills the port Bus."""
-
-    def __init__(self, link: NatsLink) -> None:
-        self._link = link
-        self.spoken = asyncio.Event()
-        """Set once something was published that was not there before: a call has gone on."""
-
-    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
-        try:
-            published = await self._link.publish(subject, body, msg_id=key, headers=headers)
-        except NoSuchStream as error:  # it was there at the start: what was answered waits for it
-            raise TryAgain(str(error), NO_STREAM_S) from error
-        except GiveUp as error:  # a result that the bus will never take: no other may be lost like it
-            raise Misconfigured(str(error)) from error
-        if not published.duplicate:
-            self.spoken.set()
+Heard = Callable[[str, int, datetime], None]
+"""Takes the key of a call, for the how-many-th time its request was delivered, and when it was stored."""
 
 
 class NatsRequests:
@@ -58,10 +38,10 @@ class NatsRequests:
         slots: int,
         in_progress_s: float,
         grace_s: float,
-        inheritance: Inheritance = NOTHING,
+        heard: Heard | None = None,
     ) -> None:
         self._relay = relay
-        self._inheritance = inheritance
+        self._heard = heard
         self._offers = offers
         buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_of)
         settling = Settling(link, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, self._handle, buried)
@@ -74,19 +54,18 @@ class NatsRequests:
     async def _handle(self, delivery: Delivery) -> None:
         try:
             asked = read_request(delivery.subject, delivery.body, delivery.headers)
-        except Unacceptable as error:
+        except Unacceptable:
             if self._offers.serves(route_of(delivery.subject)):
-                raise GiveUp(str(error)) from error
+                raise
             return
         if self._offers.is_ours(asked):
-            self._inheritance.heard(asked.key, delivered=delivery.delivered, at=delivery.at)
+            if self._heard:
+                self._heard(asked.key, delivery.delivered, delivery.at)
             await self._take(asked, delivered=delivery.delivered)
 
     async def _take(self, asked: Asked, *, delivered: int) -> None:
         try:
             await self._relay.take(asked)
-        except Unacceptable as error:
-            raise GiveUp(str(error)) from error
         except TryAgain as error:
             # What keeps coming back comes back ever later: or waiting for a slow tool would cost more than the tool.
             delay = error.delay_s * 2 ** min(delivered - 1, MOST_DOUBLINGS)

@@ -1,18 +1,25 @@
-"""The tools on offer: what the configuration makes of the plugins that are there. Pure.
+"""The tools on offer: drawn from the plugins that are there and the configuration, and the check of their arguments.
 
 A tool is a plugin under a name of its own, with the chosen commands, or with all but those by which Ductile looks after
 the plugin. Without a configuration every plugin is a tool of the same name. Our own routes are never on offer (RFC-103:
-no recursive agents).
+no recursive agents). Other executors stand on the same bus: what they are asked for is theirs to answer.
+
+References that leave an argument schema are refused, so that a plugin's manifest cannot make us fetch anything; its
+patterns are matched in linear time, because what they are matched with comes from a model.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from typing import Literal
 
+import jsonschema_rs
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from ductile_gateway.calls.call import Asked
 from ductile_gateway.plugins.manifest import Command, Manifest
 from schemas import subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
@@ -21,8 +28,10 @@ from schemas.events import ToolName
 HOUSEKEEPING = frozenset({"health", "init"})
 """Commands of the plugin protocol that are nothing for an agent, unless they are chosen."""
 
-SchemaCheck = Callable[[Mapping[str, JsonValue]], str | None]
-"""What is wrong with a JSON Schema, if anything."""
+MOST_FLAWS = 3
+LONGEST_FLAW = 300
+
+_compiled = partial(jsonschema_rs.validator_for, offline=True, pattern_options=jsonschema_rs.RegexOptions())
 
 
 class ToolChoice(BaseModel):
@@ -43,7 +52,6 @@ class ToolChoice(BaseModel):
 class _Drawn:
     """Offers, and why something is not on offer."""
 
-    schema_flaw: SchemaCheck
     timeout_s: float
     offers: list[ToolOffer] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -54,10 +62,9 @@ def draw_catalog(
     choices: Mapping[str, ToolChoice] | None,
     *,
     timeout_s: float,
-    schema_flaw: SchemaCheck,
 ) -> tuple[Catalog, tuple[str, ...]]:
     """The catalog and its problems, each of which keeps a tool or a command out of it. `timeout_s`: unless chosen."""
-    drawn = _Drawn(schema_flaw, timeout_s)
+    drawn = _Drawn(timeout_s)
     if choices is None:
         choices = {name: ToolChoice() for name in manifests}
     for name, choice in sorted(choices.items()):
@@ -101,7 +108,7 @@ def _commands(drawn: _Drawn, tool: str, choice: ToolChoice, manifest: Manifest) 
             drawn.problems.append(
                 f"tool {tool}: plugin {manifest.name} has no command {name}; it has {', '.join(sorted(there))}"
             )
-        elif flaw := drawn.schema_flaw(command.input_schema):
+        elif flaw := schema_flaw(command.input_schema):
             drawn.problems.append(f"tool {tool}: the input_schema of command {name} cannot be used: {flaw}")
         else:
             yield _command(command)
@@ -121,3 +128,73 @@ def _revision(offers: list[ToolOffer]) -> str:
     content = [offer.model_dump(mode="json") for offer in offers]
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def schema_flaw(schema: Mapping[str, JsonValue]) -> str | None:
+    """What is wrong with a JSON Schema, if anything."""
+    try:
+        json.dumps(schema, allow_nan=False)
+        _compiled(dict(schema))
+    except (ValueError, jsonschema_rs.ReferencingError) as error:
+        return " ".join(str(error).split())[:LONGEST_FLAW]
+    return None
+
+
+class Offers:
+    """The catalog of the moment, which may be replaced; nothing until then. Fills the port Offers.
+
+    `executor`: who offers it. `problems`: what is not on offer, and why."""
+
+    def __init__(self, *, executor: str = subjects.SERVICE_GATEWAY) -> None:
+        self._executor = executor
+        self.replace(Catalog(revision="", tools=()))
+
+    def replace(self, catalog: Catalog, problems: tuple[str, ...] = ()) -> None:
+        """From now on this is on offer, in which `schema_flaw` found nothing wrong. A call that was admitted before
+        goes on as it was."""
+        self._validators = {
+            (offer.name, command.name): _compiled(command.input_schema)
+            for offer in catalog.tools
+            for command in offer.commands
+            if command.input_schema
+        }
+        self._by_name = {offer.name: offer for offer in catalog.tools}
+        self._routes = frozenset(offer.route for offer in catalog.tools)
+        self.catalog = catalog.model_copy(update={"executor": self._executor})
+        self.problems = problems
+
+    def serves(self, route: str) -> bool:
+        """Whether a tool of that route is on offer."""
+        return route in self._routes
+
+    def is_ours(self, asked: Asked) -> bool:
+        """Whether we have to answer: a request that names nobody is of whoever serves its route."""
+        executor = asked.request.executor
+        return self.serves(asked.route) if executor is None else executor == self._executor
+
+    def find(self, name: str) -> ToolOffer | None:
+        return self._by_name.get(name)
+
+    def command(self, name: str, command: str) -> ToolCommand | None:
+        offer = self.find(name)
+        return next((one for one in offer.commands if one.name == command), None) if offer else None
+
+    def flaw(self, asked: Asked) -> str | None:
+        """What is wrong with the arguments; None also where there is no schema to check against."""
+        validator = self._validators.get((asked.request.tool, asked.request.tool_command))
+        if validator is None or validator.is_valid(asked.request.tool_payload):
+            return None
+        errors = islice(validator.iter_errors(asked.request.tool_payload), MOST_FLAWS)
+        return "; ".join(_told(error) for error in errors)
+
+
+def difference(before: Catalog, now: Catalog) -> dict[str, list[str]]:
+    """The names of the tools that are new, gone and changed."""
+    old, new = ({offer.name: offer for offer in catalog.tools} for catalog in (before, now))
+    changed = [name for name in old.keys() & new.keys() if old[name] != new[name]]
+    return {"new": sorted(new.keys() - old.keys()), "gone": sorted(old.keys() - new.keys()), "changed": sorted(changed)}
+
+
+def _told(error: jsonschema_rs.ValidationError) -> str:
+    place = "/".join(map(str, error.instance_path))
+    return f"{place}: {error.message}"[:LONGEST_FLAW] if place else error.message[:LONGEST_FLAW]

@@ -6,17 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from ductile_gateway.calls.argument_schemas import schema_flaw
-from ductile_gateway.calls.catalog import draw_catalog
-from ductile_gateway.calls.in_process_tools import in_process_manifests
-from ductile_gateway.calls.offers import Offers, difference
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools, without_call_id
 from ductile_gateway.ductile.discovery import discover_tools
 from ductile_gateway.errors import Misconfigured, TryAgain
 from ductile_gateway.plugins.folders import InstalledPlugin, PluginsMisconfigured, discover_plugins
+from ductile_gateway.plugins.in_process import in_process_manifests
 from ductile_gateway.plugins.manifest import Manifest
 from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.tools.catalog import Offers, difference, draw_catalog
 from schemas.catalog import Catalog
 
 LOOK_FOR_TOOLS_S = 5.0
@@ -107,7 +105,7 @@ def _drawn(
     choices = settings.choices()
     if settings.runner == "ductile":  # nothing of a Ductile is on offer that was not asked for
         choices = choices or {}
-    catalog, flaws = draw_catalog(manifests, choices, timeout_s=settings.timeout_s, schema_flaw=schema_flaw)
+    catalog, flaws = draw_catalog(manifests, choices, timeout_s=settings.timeout_s)
     return Tools(catalog, (*problems, *flaws), **found)
 
 

@@ -1,0 +1,75 @@
+"""What the gateway does on the bus by itself: publish results, keep artifacts, ask the agent about a run.
+
+Each class fills a port.
+"""
+
+import asyncio
+import json
+
+from ductile_gateway.errors import Misconfigured, TryAgain
+from ductile_gateway.ports import CannotKeep
+from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.errors import NoSuchStream, Refused
+from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Failure, GiveUp
+from schemas import subjects
+
+NO_STREAM_S = 2.0
+ANSWER_WITHIN_S = 1.0
+ENDED = frozenset({"done", "escalated", "failed", "cancelled"})
+"""States in which a run has ended, as the agent tells them."""
+
+
+class NatsBus:
+    """Publishes through one link. Fills the port Bus."""
+
+    def __init__(self, link: NatsLink) -> None:
+        self._link = link
+        self.spoken = asyncio.Event()
+        """Set once something was published that was not there before: a call has gone on."""
+
+    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
+        try:
+            published = await self._link.publish(subject, body, msg_id=key, headers=headers)
+        except NoSuchStream as error:  # it was there at the start: what was answered waits for it
+            raise TryAgain(str(error), NO_STREAM_S) from error
+        except GiveUp as error:  # a result that the bus will never take: no other may be lost like it
+            raise Misconfigured(str(error)) from error
+        if not published.duplicate:
+            self.spoken.set()
+
+
+class NatsArtifacts:
+    """Artifacts in the bucket of the NATS object store, under `<run_id>/<name>`. Fills the port Artifacts."""
+
+    def __init__(self, bucket: ArtifactBucket) -> None:
+        self._bucket = bucket
+
+    async def put(self, run_id: str, name: str, content: bytes, content_type: str) -> None:
+        try:
+            await self._bucket.put(f"{run_id}/{name}", content, content_type)
+        except Refused as error:
+            raise CannotKeep(str(error)) from error
+
+    async def get(self, run_id: str, name: str) -> bytes | None:
+        try:
+            return await self._bucket.get(f"{run_id}/{name}")
+        except GiveUp:
+            return None
+
+
+class NatsRuns:
+    """Asks the agent anew each time. Fills the port Runs."""
+
+    def __init__(self, link: NatsLink) -> None:
+        self._link = link
+
+    async def has_ended(self, run_id: str) -> bool | None:
+        question = json.dumps({"run_id": run_id}).encode()
+        try:
+            told = json.loads(await self._link.request(subjects.RUN_STATUS, question, timeout_s=ANSWER_WITHIN_S))
+        except Failure:  # no agent, or none that may be asked
+            return None
+        except ValueError:  # an agent that does not know the run
+            return False
+        return isinstance(told, dict) and told.get("state") in ENDED

@@ -1,0 +1,36 @@
+"""Who may begin calls on this bus: this gateway, while its lease lasts, and nothing that another one may have begun.
+
+What another gateway began is known to its own store, so nobody can look for it here: a write among it is in doubt, and
+never simply run. A request that comes here for the first time and was delivered before is such a one, unless it was
+stored when that gateway's lease was over: without it none begins a call.
+"""
+
+from datetime import datetime
+
+from groundwork.nats.lease import Lease
+
+
+class BusOwnership:
+    """Fills the port Ownership. `predecessor` says who had the bus before, with another store, and `until` when its
+    lease was over; None for nobody. Both that and when a request was stored are by the server's clock."""
+
+    def __init__(self, lease: Lease, predecessor: str = "", until: datetime | None = None) -> None:
+        self.held = lease.held
+        self._predecessor = predecessor
+        self._until = until
+        self._ours: set[str] = set()
+        self._inherited: set[str] = set()
+
+    def heard(self, key: str, delivered: int, at: datetime) -> None:
+        """The request of call `key`, stored `at`, was delivered for the `delivered`-th time."""
+        if self._until is None or at > self._until:
+            return
+        if delivered == 1:
+            self._ours.add(key)
+        elif key not in self._ours:
+            self._inherited.add(key)
+
+    def doubt(self, key: str) -> str:
+        if key not in self._inherited:
+            return ""
+        return f"the gateway that had this bus before may have begun it ({self._predecessor})"

@@ -1,0 +1,184 @@
+"""How many calls are let through to their tools at a time; the others are given back to the bus, or wait.
+
+Four limits, each for another reason: the calls of one tool, so that a slow one leaves room for the fast ones; the calls
+in flight in a Ductile; the jobs in its queue, whoever made them; and none to a plugin that could not be reached several
+times in a row. A call that is refused here has not begun: TryAgain says when it is worth another try.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from ductile_gateway.errors import TryAgain
+from ductile_gateway.ports import Clock
+
+LANE_COME_BACK_S = 0.25
+QUEUE_COME_BACK_S = 5.0
+QUEUE_FRESH_FOR = timedelta(seconds=2)
+
+log = logging.getLogger(__name__)
+
+
+class Lanes:
+    """One lane per tool in `widths`, which is as many calls wide; any other name passes freely.
+
+    `room`: how many calls, of all tools, may wait in hand for their lane. What comes beyond is given back to the bus,
+    because a message that waits here holds a slot that another tool's message could have."""
+
+    def __init__(self, widths: Mapping[str, int], *, room: int) -> None:
+        self._lanes = {tool: asyncio.Semaphore(width) for tool, width in widths.items()}
+        self._room = room
+        self._waiting = 0
+
+    @contextlib.asynccontextmanager
+    async def enter(self, tool: str) -> AsyncIterator[None]:
+        """A place in the tool's lane, held inside the context. Raises TryAgain when it is full and so is the room."""
+        lane = self._lanes.get(tool)
+        if lane is None:
+            yield
+            return
+        if lane.locked():
+            await self._wait(tool, lane)
+        else:
+            await lane.acquire()  # at once
+        try:
+            yield
+        finally:
+            lane.release()
+
+    async def _wait(self, tool: str, lane: asyncio.Semaphore) -> None:
+        if self._waiting >= self._room:
+            raise TryAgain(f"as many calls of {tool} are running as may, and others wait", LANE_COME_BACK_S)
+        self._waiting += 1
+        try:
+            await lane.acquire()
+        finally:
+            self._waiting -= 1
+
+
+class InFlight:
+    """At most `most` new calls at a time. Calls that an earlier process began count too and never wait: where they are
+    more than that, no new call is let in until enough have ended."""
+
+    def __init__(self, most: int) -> None:
+        self._free = asyncio.Semaphore(most)
+        self._too_many = 0
+
+    @contextlib.asynccontextmanager
+    async def new(self, *, within_s: float) -> AsyncIterator[bool]:
+        """A place for a new call, held inside the context; False if none was free in time."""
+        if not await self._come(within_s):
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            self._go()
+
+    @contextlib.asynccontextmanager
+    async def begun_before(self) -> AsyncIterator[None]:
+        """A place for a call that is in flight already."""
+        if self._free.locked():
+            self._too_many += 1
+        else:
+            await self._free.acquire()  # at once: it is not locked
+        try:
+            yield
+        finally:
+            self._go()
+
+    async def _come(self, within_s: float) -> bool:
+        if within_s <= 0:
+            return False
+        try:
+            async with asyncio.timeout(within_s):
+                return await self._free.acquire()
+        except TimeoutError:
+            return False
+
+    def _go(self) -> None:
+        if self._too_many:
+            self._too_many -= 1
+        else:
+            self._free.release()
+
+
+class QueueLimit:
+    """Backpressure of a Ductile, which itself takes any number of jobs: beyond `most` in its queue no call is made.
+
+    `depth` tells how long the queue is, or None where that cannot be seen, which holds nobody up. One look counts for
+    two seconds, so that many calls ask once. `most` is None where the length does not matter."""
+
+    def __init__(self, depth: Callable[[], Awaitable[int | None]], *, most: int | None, clock: Clock) -> None:
+        self._look = depth
+        self._most = most
+        self._clock = clock
+        self._looking = asyncio.Lock()
+        self._depth: int | None = None
+        self._fresh_until: datetime | None = None
+        self._is_full = False
+
+    async def check(self) -> None:
+        """Raises TryAgain while it is longer than it may be."""
+        if self._most is None:
+            return
+        async with self._looking:
+            if self._fresh_until is None or self._clock.now() >= self._fresh_until:
+                self._depth = await self._look()
+                self._fresh_until = self._clock.now() + QUEUE_FRESH_FOR
+        if (depth := self._depth) is None:
+            return
+        self._note(depth, is_full=depth > self._most)
+        if self._is_full:
+            raise TryAgain(f"Ductile has {depth} jobs waiting or running, more than {self._most}", QUEUE_COME_BACK_S)
+
+    def _note(self, depth: int, *, is_full: bool) -> None:
+        if is_full and not self._is_full:
+            log.warning("Ductile's queue is too long: new calls wait", extra={"jobs": depth, "most": self._most})
+        elif self._is_full and not is_full:
+            log.info("Ductile's queue is short enough again: calls are made", extra={"jobs": depth})
+        self._is_full = is_full
+
+
+@dataclass(slots=True)
+class _Circuit:
+    failures: int = 0
+    open_until: datetime | None = None
+
+
+class Breaker:
+    """A circuit breaker per plugin: `after` failures in a row open its circuit for `open_for`.
+
+    Failures are those of the way to the plugin (no connection, no answer, 5xx), never a tool's own error. After that
+    time calls pass again; the first that fails opens the circuit anew."""
+
+    def __init__(self, after: int, open_for: timedelta) -> None:
+        self._after = after
+        self._open_for = open_for
+        self._circuits: dict[str, _Circuit] = {}
+
+    def wait_s(self, name: str, now: datetime) -> float:
+        """How long the plugin must not be called, in seconds; 0 when it may be."""
+        circuit = self._circuits.get(name)
+        until = circuit.open_until if circuit else None
+        return max(0.0, (until - now).total_seconds()) if until else 0.0
+
+    def left_alone(self, now: datetime) -> dict[str, float]:
+        """Who may not be called, and for how many seconds yet."""
+        return {name: wait_s for name in self._circuits if (wait_s := self.wait_s(name, now))}
+
+    def failed(self, name: str, now: datetime) -> bool:
+        """One more failure. True when it opens the circuit."""
+        circuit = self._circuits.setdefault(name, _Circuit())
+        circuit.failures += 1
+        if circuit.failures < self._after:
+            return False
+        circuit.open_until = now + self._open_for
+        return True
+
+    def succeeded(self, name: str) -> None:
+        """It answered: all is forgotten."""
+        self._circuits.pop(name, None)

@@ -1,1 +1,0 @@
-"""The schema of the receipts' file, as numbered migrations."""

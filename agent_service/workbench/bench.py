@@ -13,6 +13,7 @@ import json
 import resource
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
@@ -159,7 +160,7 @@ async def _at(made: DevStack, load: Load, ground: Floor, concurrency: int, secon
     took = await load.runs(prefix, number, concurrency)
     steps = number * STEPS
     step_ms = _spread(load.steps)
-    spent = {name: after - cpu[name] for name, after in (await _at_rest(made)).items()}
+    spent = {name: after - cpu.get(name, 0.0) for name, after in (await _at_rest(made)).items()}
     return Figures(
         concurrency=concurrency,
         runs=number,
@@ -213,7 +214,18 @@ def _spread(values: list[float]) -> dict[str, float]:
 def _pids(made: DevStack) -> dict[str, int]:
     nats = int((made.options.folder / "nats" / "nats-server.pid").read_text())
     pids = {"nats": nats, "agent": made.agent.pid, "gateway": made.gateway.pid}
-    return {name: pid for name, pid in pids.items() if pid is not None}
+    started = {name: pid for name, pid in pids.items() if pid is not None}
+    return started | dict(zip(["paper trail"], _children(started["agent"]), strict=False))  # its only child
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in _words(task / "children")]
+
+
+def _words(file: Path) -> list[str]:
+    with suppress(OSError):  # a thread that has just ended
+        return file.read_text().split()
+    return []
 
 
 def _cpu(made: DevStack) -> dict[str, float]:

@@ -9,7 +9,7 @@ READY := $(VENV)/ready
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo chaos chaos-figures test test-ductile check bench bench-ductile bench-prompts eval setup clean
+.PHONY: demo chaos chaos-figures test test-ductile check bench bench-ductile bench-prompts bench-entries eval setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -51,6 +51,10 @@ eval: $(READY)
 
 bench-prompts: $(READY)
 	@$(RUN) -m tests.models.prompt_costs
+
+# What a step writes, early and late in a long run.
+bench-entries: $(READY)
+	@$(RUN) -m tests.ports.entry_costs
 
 setup: $(READY)
 

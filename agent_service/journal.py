@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -28,9 +28,16 @@ RULES = 3
 0 wrote none beside its digests; up to 2 the digest was of a JSON of all effects, progress included."""
 GENESIS = "0" * 64
 
+GROWING = ("notes", "completed", "artifacts", "facts", "messages", "signals", "late")
+"""Fields of a state that hold more with every step. They are stored item by item beside it, so that an entry writes
+only what it adds: it costs the same at step 5 and at step 500."""
+
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 _STATE = TypeAdapter(RunState)
 _BRIEF = TypeAdapter(Brief)
+_FIELDS = get_type_hints(RunState)
+_STORED_APART = {"brief", *GROWING}
+_ITEMS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(get_args(_FIELDS[name])[0]) for name in GROWING}
 
 
 @cache
@@ -82,15 +89,25 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """What became of a growing field: its `dropped` oldest items went, and the items `added` (JSON) came."""
+
+    field: str
+    dropped: int
+    added: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
     """What one event leaves behind, written in one transaction or not at all.
 
-    `brief` is set when it differs from the stored one.
+    `brief` is set when it differs from the stored one; `growth` is how the growing fields differ from theirs.
     """
 
     entry: Entry
     state: RunState
     brief: Brief | None
+    growth: tuple[Growth, ...]
 
 
 def commit_of(before: Run | None, event: Event, transition: Transition) -> Commit:
@@ -100,21 +117,42 @@ def commit_of(before: Run | None, event: Event, transition: Transition) -> Commi
         raise ValueError(f"nothing to commit: {transition.ignored}")
     entry = _entry(before.head if before else GENESIS, state, event, transition.effects)
     changed = before is None or before.state.brief is not state.brief
-    return Commit(entry=entry, state=state, brief=state.brief if changed else None)
+    growth = growth_of(before.state if before else None, state)
+    return Commit(entry=entry, state=state, brief=state.brief if changed else None, growth=growth)
+
+
+def growth_of(before: RunState | None, after: RunState) -> tuple[Growth, ...]:
+    """How the growing fields of `after` differ from those of `before`."""
+    fields = ((name, getattr(before, name, ()), getattr(after, name)) for name in GROWING)
+    return tuple(_growth(name, old, new) for name, old, new in fields if old is not new and old != new)
+
+
+def _growth(field: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> Growth:
+    """The end of `before` that `after` begins with stays as it is."""
+    dropped = next(n for n in range(len(before) + 1) if before[n:] == after[: len(before) - n])
+    added = after[len(before) - dropped :]
+    return Growth(field=field, dropped=dropped, added=tuple(_ITEMS[field].dump_json(item).decode() for item in added))
 
 
 def encode_state(state: RunState) -> str:
-    """The state as JSON, without the brief."""
-    return _STATE.dump_json(state, exclude={"brief"}).decode()
+    """The state as JSON, without the brief and the growing fields."""
+    return _STATE.dump_json(state, exclude=_STORED_APART).decode()
 
 
 def encode_brief(brief: Brief) -> str:
     return _BRIEF.dump_json(brief, by_alias=True).decode()
 
 
-def decode_state(state: str, brief: str) -> RunState:
-    """The state, also one that was stored before `waiting` named what a run waits for. Raises ValueError."""
-    text = f'{state[:-1]},"brief":{brief}}}'
+def decode_state(state: str, brief: str, items: Iterable[tuple[str, str]] = ()) -> RunState:
+    """The state, with the `items` of its growing fields: field and JSON of each, in their order. Raises ValueError.
+
+    Also one that was stored before `waiting` named what a run waits for.
+    """
+    grown: dict[str, list[str]] = {}
+    for name, item in items:
+        grown.setdefault(name, []).append(item)
+    fields = "".join(f',"{name}":[{",".join(grown[name])}]' for name in grown)
+    text = f'{state[:-1]},"brief":{brief}{fields}}}'
     try:
         return _STATE.validate_json(text)
     except ValidationError:

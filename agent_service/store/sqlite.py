@@ -1,4 +1,4 @@
-"""The run store and archive on SQLite: the entry, state and brief of one commit are rows of one transaction.
+"""The run store and archive on SQLite: entry, state, brief and items of one commit are rows of one transaction.
 
 Rules: everything is encoded before it is handed to the writer, so that the shared transaction stays short. A work
 looks before it writes: one that refuses after it wrote would have its whole group rolled back and run again.
@@ -31,12 +31,14 @@ TOLD_WITHIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rows:
+class Rows:
     """A commit as the parameters of its statements; None for what it does not store."""
 
     run: tuple[Any, ...]
     brief: tuple[str, str, str] | None
     entry: tuple[Any, ...]
+    dropped: tuple[tuple[str, str, int], ...]
+    added: tuple[tuple[str, str, str], ...]
 
 
 class SqliteStore:
@@ -65,13 +67,13 @@ class SqliteStore:
 
     async def accept(self, wake: Wake, commit: Commit) -> str:
         """As the port says; VersionMoved when another wake has taken the run id."""
-        return await self._database.write(partial(self._accept, wake, commit, _rows(commit)))
+        return await self._database.write(partial(self._accept, wake, commit, rows_of(commit)))
 
     async def load(self, run_id: str) -> Run | None:
         self._quarantine.check(run_id)
         try:
             rows = await self._database.read(self._sql["load"], (run_id,))
-            return next((_run(*row) for row in rows), None)
+            return _run(sorted(rows)) if rows else None
         except ValueError as error:
             self.quarantine(Damaged(run_id, "its state or brief"))
             raise Damaged(run_id, "its state or brief") from error
@@ -82,7 +84,7 @@ class SqliteStore:
     async def commit(self, commit: Commit) -> None:
         self._quarantine.check(commit.entry.run_id)
         told = self._told.pop(commit.entry.run_id, 0)
-        await self._database.write(partial(self._commit, commit.entry, _rows(commit, told)))
+        await self._database.write(partial(self._commit, commit.entry, rows_of(commit, told)))
 
     def told(self, run_id: str, seq: int) -> None:
         self._told[run_id] = seq
@@ -124,7 +126,7 @@ class SqliteStore:
         """As the port says; a status that no run has counts 0."""
         return {Status(status): runs for status, runs in await self._database.read(self._sql["counts"])}
 
-    def _accept(self, wake: Wake, commit: Commit, rows: _Rows, connection: sqlite3.Connection) -> str:
+    def _accept(self, wake: Wake, commit: Commit, rows: Rows, connection: sqlite3.Connection) -> str:
         for run_id, digest in connection.execute(self._sql["wake"], (wake.wake_id,)).fetchall():
             if digest != wake.digest:
                 raise WakeConflict(wake.wake_id, run_id)
@@ -135,15 +137,19 @@ class SqliteStore:
         self._append(rows, connection)
         return commit.entry.run_id
 
-    def _commit(self, entry: Entry, rows: _Rows, connection: sqlite3.Connection) -> None:
+    def _commit(self, entry: Entry, rows: Rows, connection: sqlite3.Connection) -> None:
         if connection.execute(self._sql["advance_run"], rows.run).rowcount == 0:
             raise _moved(entry)
         self._append(rows, connection)
 
-    def _append(self, rows: _Rows, connection: sqlite3.Connection) -> None:
+    def _append(self, rows: Rows, connection: sqlite3.Connection) -> None:
         if rows.brief is not None:
             connection.execute(self._sql["put_brief"], rows.brief)
         connection.execute(self._sql["append_entry"], rows.entry)
+        if rows.dropped:
+            connection.executemany(self._sql["drop_items"], rows.dropped)
+        if rows.added:
+            connection.executemany(self._sql["add_item"], rows.added)
 
     def _write_told(self) -> None:
         self._told_later, told = None, tuple(self._told.items())
@@ -155,20 +161,24 @@ class SqliteStore:
         connection.executemany(self._sql["tell"], told)
 
 
-def _rows(commit: Commit, told: int = 0) -> _Rows:
+def rows_of(commit: Commit, told: int = 0) -> Rows:
     entry, state, brief = commit.entry, commit.state, commit.brief
     head, at = bytes.fromhex(entry.hash), microseconds(entry.at)
     due_at = microseconds(state.due_at) if state.due_at else None
     effects_digest, previous = bytes.fromhex(entry.effects_digest), bytes.fromhex(entry.previous)
-    return _Rows(
+    return Rows(
         run=(state.status.value, entry.seq, head, state.summary, at, due_at, encode_state(state), entry.run_id, told),
         brief=(entry.run_id, brief.goal, encode_brief(brief)) if brief else None,
         entry=(entry.run_id, entry.seq, at, entry.kind, entry.event, effects_digest, previous, head),
+        dropped=tuple((entry.run_id, growth.field, growth.dropped) for growth in commit.growth if growth.dropped),
+        added=tuple((entry.run_id, growth.field, item) for growth in commit.growth for item in growth.added),
     )
 
 
-def _run(state: bytes, brief: bytes, head: bytes) -> Run:
-    return Run(state=decode_state(state.decode(), brief.decode()), head=head.hex())
+def _run(rows: Sequence[tuple[Any, ...]]) -> Run:
+    (_, state, brief, head), *grown = rows
+    items = ((field.decode(), item.decode()) for _, item, field, _ in grown)
+    return Run(state=decode_state(state.decode(), brief.decode(), items), head=head.hex())
 
 
 def _entry(run_id: str, row: tuple[Any, ...]) -> Entry:

@@ -24,12 +24,22 @@ ON CONFLICT (run_id) DO UPDATE SET goal = excluded.goal, brief = excluded.brief;
 -- name: append_entry
 INSERT INTO journal (run_id, seq, at, kind, event, effects_digest, previous, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
+-- name: drop_items
+-- The oldest of a field.
+DELETE FROM items WHERE rowid IN (SELECT rowid FROM items WHERE run_id = ? AND field = ? ORDER BY rowid LIMIT ?);
+
+-- name: add_item
+INSERT INTO items (run_id, field, item) VALUES (?, ?, ?);
+
 -- name: tell
 UPDATE runs SET told = ?2 WHERE run_id = ?1 AND told < ?2 AND ?2 <= version;
 
 -- name: load
--- As bytes, so that what is no text is the fault of this run alone.
-SELECT CAST(state AS BLOB), CAST(brief AS BLOB), head FROM runs JOIN briefs USING (run_id) WHERE run_id = ?;
+-- The run and the items of its growing fields, as of one instant: the run first, its items by number. As bytes, so that
+-- what is no text is the fault of this run alone.
+SELECT 0 AS number, CAST(state AS BLOB), CAST(brief AS BLOB), head FROM runs JOIN briefs USING (run_id) WHERE run_id = ?1
+UNION ALL
+SELECT rowid, CAST(item AS BLOB), CAST(field AS BLOB), NULL FROM items WHERE run_id = ?1;
 
 -- name: untold
 SELECT run_id, told, version FROM runs WHERE told < version ORDER BY run_id LIMIT ?;

@@ -1,4 +1,4 @@
-"""A database of an earlier version, whose outbox holds what its agent could not say: all of it is said once."""
+"""A database of an earlier version: its runs are as they were, and what its outbox held is said once."""
 
 import contextlib
 import json
@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent_service.core.waiting import Status
+from agent_service.errors import Damaged
+from agent_service.journal import rehearse
 from agent_service.store.sqlite import SqliteStore
 from schemas import subjects
 from tests.shell.world import World
@@ -46,6 +48,27 @@ async def test_what_an_earlier_version_had_not_said_is_said_word_for_word_and_on
                 assert said[key] == body
         assert not any(key.endswith(SAID_IN_VAIN) for key in said)
         assert not any("run_00000000000000000000000001" in key for key in (*said, *world.bus.told))
+
+
+async def test_runs_of_an_earlier_version_are_what_their_journals_fold_to(folder: Path) -> None:
+    async with SqliteStore.open(folder) as store:
+        lines = await store.runs(status=None, limit=10, before=None)
+        assert len(lines) == 5
+        for line in lines:
+            folded = [transition.state for _, transition in rehearse(await store.entries(line.run_id))]
+            run = await store.load(line.run_id)
+            assert run is not None
+            assert run.state == folded[-1]
+
+
+async def test_a_run_of_an_earlier_version_whose_state_is_damaged_stops_no_other(folder: Path) -> None:
+    damaged, sound = "run_00000000000000000000000003", "run_00000000000000000000000004"
+    with contextlib.closing(sqlite3.connect(folder / "runs.db")) as connection, connection:
+        connection.execute("UPDATE runs SET state = substr(state, 1, 40) WHERE run_id = ?", (damaged,))
+    async with SqliteStore.open(folder) as store:
+        with pytest.raises(Damaged):
+            await store.load(damaged)
+        assert await store.load(sound) is not None
 
 
 async def test_runs_of_an_earlier_version_end_and_owe_nothing_then(folder: Path) -> None:

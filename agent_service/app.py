@@ -39,8 +39,8 @@ from agent_service.starter import Starter
 from agent_service.store.owned import OwnedStore
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.projector import Projector
+from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.run_files import RunFiles
 from agent_service.thinker import Thinker
 from agent_service.trail_process import TrailProcess
 from agent_service.turn import Turns

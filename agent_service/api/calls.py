@@ -23,7 +23,7 @@ from agent_service.api.requests import CancelRequest, SignalRequest, WakeRequest
 from agent_service.api.run_calls import RunsApi
 from agent_service.api.runs import Runs
 from agent_service.settings import AgentSettings, Scope
-from agent_service.telling.run_files import RunFiles
+from agent_service.telling.folder.run_files import RunFiles
 from groundwork.service.store_id import known_id
 
 TITLE = "Agentic Loop"

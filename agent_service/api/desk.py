@@ -22,17 +22,10 @@ from agent_service.api.runs import Runs
 from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
+from agent_service.telling.acts import executor_of
+from agent_service.telling.entries import EntryView, JournalReader, entry_view
 from agent_service.telling.moments import tell
-from agent_service.telling.steps import executor_of
-from agent_service.telling.views import (
-    EntryView,
-    RunLineView,
-    RunView,
-    entry_view,
-    entry_views,
-    line_view,
-    run_view,
-)
+from agent_service.telling.views import RunLineView, RunView, line_view, run_view
 
 SOON = timedelta(seconds=2)
 
@@ -56,6 +49,7 @@ class Desk:
 
     def __init__(self, runs: Runs, *, trace_url: str | None = None) -> None:
         self._runs = runs
+        self._reader = JournalReader(runs)
         self._trace_url = trace_url
 
     async def wake(self, request: WakeRequest) -> WakeAnswer:
@@ -72,8 +66,8 @@ class Desk:
         state = await self._state(run_id)
         present = await self._runs.executors() if state.pending else None
         trouble = await self._trouble(state, present or frozenset())
-        entries = await self._runs.entries(run_id)
-        return run_view(state, entries, trace_url=self._trace_url, present=present, trouble=trouble)
+        heard = await self._reader.heard(run_id)
+        return run_view(state, heard, trace_url=self._trace_url, present=present, trouble=trouble)
 
     async def _trouble(self, state: RunState, present: frozenset[str]) -> str:
         """Why the run waits for somebody who is there, where it does so for longer than most tools take."""
@@ -96,12 +90,12 @@ class Desk:
         return RunPage(runs=shown, next_cursor=shown[-1].run_id if len(lines) > limit else None)
 
     async def entries(self, run_id: str, *, after: int, limit: int) -> EntryPage:
-        """At most `limit` entries after number `after`. Those before are read too: an entry's view needs its past."""
-        entries = await self._runs.entries(run_id, 0, after + limit + 1)
-        if not entries:
+        """At most `limit` entries after number `after`."""
+        moments = await self._reader.moments(run_id, after, limit + 1)
+        if not moments and not await self._runs.entries(run_id, 0, 1):
             raise unknown_run()
-        shown = tuple(entry_views(entries[: after + limit], after))
-        return EntryPage(entries=shown, next_after=shown[-1].seq if len(entries) > after + limit else None)
+        shown = tuple(map(entry_view, moments[:limit]))
+        return EntryPage(entries=shown, next_after=shown[-1].seq if len(moments) > limit else None)
 
     async def seen_to_the_end(self, run_id: str, seen: int) -> bool:
         """Whether a reader who saw entry `seen` has seen the run to its end. Refuses (422) the number of no entry."""
@@ -113,12 +107,11 @@ class Desk:
 
     async def follow(self, run_id: str, after: int) -> AsyncIterator[EntryView]:
         """Every entry after number `after`, each once and in order, as they come; ends with the run."""
-        before: RunState | None = None
-        async for entry in self._runs.follow(run_id):
+        before = await self._reader.state_after(after, await self._state(run_id))
+        async for entry in self._runs.follow(run_id, after):
             moment = tell(before, entry)
             before = moment.after
-            if entry.seq > after:
-                yield entry_view(moment)
+            yield entry_view(moment)
 
     async def check(self, run_id: str) -> None:
         """Refuses (404) an id that no run has."""

@@ -9,9 +9,9 @@ from pydantic import BaseModel
 
 from agent_service.api.refusals import Refusal
 from agent_service.telling.folder.disk import TooLarge, Unsafe
+from agent_service.telling.folder.run_files import ArtifactChanged, RunFiles
 from agent_service.telling.folder.staging import IllegalName
 from agent_service.telling.folder.workspace import Listing
-from agent_service.telling.run_files import ArtifactChanged, RunFiles
 
 BYTES = "application/octet-stream"
 TYPES = {

@@ -17,8 +17,8 @@ from agent_service.api.requests import CancelAnswer, CancelRequest, SignalAnswer
 from agent_service.api.streams import SeenToTheEnd, Slots, last_event_id
 from agent_service.core.waiting import Status
 from agent_service.errors import TryAgain
+from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.plain import json_visible
-from agent_service.telling.run_files import RunFiles
 from agent_service.telling.views import RunView
 from schemas.events import Id
 

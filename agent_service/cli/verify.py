@@ -15,10 +15,10 @@ from agent_service.cli.records import Records, artifacts_of, bus_when_needed, re
 from agent_service.errors import Fatal, TryAgain
 from agent_service.journal import Entry, Run
 from agent_service.ports import Artifacts
+from agent_service.telling.folder.verify import JOURNAL, Flaw
+from agent_service.telling.folder.verify import verify as flaws_of
 from agent_service.telling.pages.trail import FILES
 from agent_service.telling.plain import one_line
-from agent_service.telling.verify import JOURNAL, Flaw
-from agent_service.telling.verify import verify as flaws_of
 
 LOOKS = 5
 LOOK_AGAIN_S = 0.5

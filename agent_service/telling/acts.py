@@ -1,19 +1,21 @@
-"""Acts: what came of one attempt of one step, read off the moment that told it. Pure."""
+"""Acts: what came of the attempts of steps, and which step a run left unfinished. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from agent_service.core.acting import is_repeatable, summary_of
 from agent_service.core.correlate import Relation, judge
-from agent_service.core.events import TimerFired, ToolReturned
+from agent_service.core.events import ModelReplied, TimerFired, ToolReturned
 from agent_service.core.phases import Action
 from agent_service.core.state import RunState
 from agent_service.core.waiting import ForTool, Pending
+from agent_service.journal import Entry
 from agent_service.telling.executions import Execution, execution_of
 from agent_service.telling.moments import Moment
 from agent_service.telling.plain import instant
-from schemas.events import ToolError
+from schemas.events import ToolError, ToolResult
 
 ActStatus = Literal["ok", "error", "continuation", "late", "refused"]
 """`late`: it came after the run's end. `refused`: it was not what the run waited for (a protocol violation)."""
@@ -77,11 +79,11 @@ def _overdue(before: RunState, at: datetime) -> Act | None:
         action=pending.action,
         status="error",
         summary=None,
-        error=_no_answer(before, pending),
+        error=_no_newest(before, pending),
     )
 
 
-def _no_answer(before: RunState, pending: Pending) -> ToolError:
+def _no_newest(before: RunState, pending: Pending) -> ToolError:
     repeatable = is_repeatable(before, pending)
     return ToolError(
         error_class="timeout" if repeatable else "in_doubt",
@@ -94,3 +96,78 @@ def _action(state: RunState, step: int) -> Action | None:
     if state.pending and state.pending.step == step:
         return state.pending.action
     return state.plan.action if state.plan and state.step == step else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfinished:
+    """Sent, and never completed."""
+
+    step: int
+    attempt: int
+    action: Action
+
+
+def unfinished(run: RunState) -> Unfinished | None:
+    """The step that was under way when the run ended; None while it goes on, and when all were finished."""
+    if not run.final or run.plan is None or run.step == 0 or run.has_finished(run.step):
+        return None
+    attempts = run.attempts - sum(record.attempt for record in run.completed)
+    return Unfinished(step=run.step, attempt=attempts, action=run.plan.action)
+
+
+def executor_of(run: RunState, pending: Pending) -> str | None:
+    """Who was asked for the pending attempt, by its name where it is known."""
+    skill = run.brief.skill(pending.action.tool)
+    return skill.executor if skill else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestResult:
+    """The newest result of a step, also one that came after the run's end."""
+
+    tool: str
+    attempt: int | None
+    status: str
+    summary: str
+    error: ToolError | None
+    execution: Execution | None
+
+
+class Heard:
+    """What a journal says of a run beyond its state: the newest result of each step, and the models that replied.
+
+    It takes up a journal bit by bit: `seq` is the last entry that it has.
+    """
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.seq = 0
+        self.results: dict[int, NewestResult] = {}
+        self.models: dict[str, None] = {}
+        """Each once, in the order of their first replies."""
+        self.hear(entries)
+
+    def hear(self, entries: Iterable[Entry]) -> None:
+        """Take up the entries that follow."""
+        for entry in entries:
+            if entry.seq <= self.seq:  # somebody else has read it meanwhile
+                continue
+            match entry.decoded() if entry.kind in _HEARD else None:
+                case ToolReturned(result=result):
+                    self.results[result.step] = _newest(result)
+                case ModelReplied(model=model):
+                    self.models[model] = None
+            self.seq = entry.seq
+
+
+_HEARD = frozenset({ToolReturned.__name__, ModelReplied.__name__})
+
+
+def _newest(result: ToolResult) -> NewestResult:
+    return NewestResult(
+        tool=result.tool,
+        attempt=result.attempt,
+        status=result.status,
+        summary=summary_of(result),
+        error=None if result.status == "ok" else result.error,
+        execution=execution_of(result),
+    )

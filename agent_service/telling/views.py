@@ -1,29 +1,139 @@
-"""Runs and entries as the API shows them: frozen pydantic models, made from states and moments. Pure.
+"""Runs and their steps as the API shows them: frozen pydantic models, made from states. Pure.
 
 Texts of models and tools are shown as they are: JSON carries them, and who shows them to people makes them fit.
-`summary` of an entry is such a text made fit already.
 """
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from agent_service.core.events import ModelReplied
 from agent_service.core.limits import budget_use
 from agent_service.core.phases import Phase
 from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Status
-from agent_service.journal import Entry
+from agent_service.core.waiting import Pending, Status
 from agent_service.ports import RunLine
-from agent_service.telling.moments import Moment, retell
-from agent_service.telling.sayings import say
-from agent_service.telling.step_views import PendingView, StepView, View, pending_view, step_views
+from agent_service.telling.acts import Heard, NewestResult, Unfinished, executor_of, unfinished
+from agent_service.telling.executions import Execution
 from agent_service.trace import trace_id
 from agent_service.trace import trace_url as address_of_trace
 from schemas.events import BudgetUse, DoneItem, Instant
+
+StepStatus = Literal["ok", "error", "pending", "waiting", "unfinished"]
+"""`waiting`: a retry waits to be sent. `unfinished`: under way when the run ended."""
+
+
+class View(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class StepErrorView(View):
+    """Why the newest attempt that was answered failed."""
+
+    error_class: str = Field(alias="class")
+    message: str
+
+
+class StepView(View):
+    """One step. `attempt` is its newest; `error` and `execution` are told of the newest that was answered."""
+
+    step: int
+    tool: str
+    command: str
+    attempt: int
+    status: StepStatus
+    summary: str = ""
+    error: StepErrorView | None = None
+    execution: Execution | None = None
+
+
+class PendingView(View):
+    """The attempt whose result the run waits for; with `retry_at`, the attempt that is sent then.
+
+    `executor` is who was asked for it, by the route of that name; null where it tells no name. It was asked at
+    `requested_at` and is given up at `deadline_at`. `present` says whether the executor answered when it was last asked
+    for its tools, and is null where nobody can tell; `trouble` is what it says is wrong with it, as with its Ductile.
+    """
+
+    step: int
+    tool: str
+    command: str
+    attempt: int
+    route: str
+    executor: str | None
+    requested_at: Instant
+    deadline_at: Instant
+    retry_at: Instant | None
+    present: bool | None = None
+    trouble: str = ""
+
+
+def step_views(run: RunState, results: Mapping[int, NewestResult]) -> Iterator[StepView]:
+    """All steps in order, the one under way last. `results` are the newest by the number of their step."""
+    for record in run.completed:
+        told = {name: getattr(record, name) for name in ("step", "tool", "command", "attempt", "status", "summary")}
+        yield StepView(**told, **_how(results.get(record.step)))
+    under_way, left = run.pending, unfinished(run)
+    if under_way:
+        result = results.get(under_way.step)
+        yield _step(under_way, "waiting" if run.retry_at else "pending", result, _before(result))
+    if left:
+        result = _of(left, results)
+        yield _step(left, "unfinished", result, _afterwards(run, left, result))
+
+
+def pending_view(run: RunState, pending: Pending, present: frozenset[str] | None, trouble: str) -> PendingView:
+    """The pending attempt. `present` are the executors that answered when they were last asked."""
+    executor = executor_of(run, pending)
+    return PendingView(
+        step=pending.step,
+        tool=pending.action.tool,
+        command=pending.action.command,
+        attempt=pending.attempt,
+        route=pending.route,
+        executor=executor,
+        requested_at=pending.requested_at,
+        deadline_at=pending.deadline_at,
+        retry_at=run.retry_at,
+        present=None if present is None or executor is None else executor in present,
+        trouble=trouble,
+    )
+
+
+def _step(of: Pending | Unfinished, status: StepStatus, result: NewestResult | None, summary: str) -> StepView:
+    action = of.action
+    told = {"step": of.step, "tool": action.tool, "command": action.command, "attempt": of.attempt, "summary": summary}
+    return StepView(status=status, **told, **_how(result))
+
+
+def _how(result: NewestResult | None) -> dict[str, Any]:
+    if result is None:
+        return {}
+    failed = result.error
+    error = StepErrorView(error_class=failed.error_class, message=failed.message) if failed else None
+    return {"error": error, "execution": result.execution}
+
+
+def _before(result: NewestResult | None) -> str:
+    """What came of the attempt before the one that is waited for."""
+    return f"attempt {result.attempt} failed: {result.summary}" if result else ""
+
+
+def _of(left: Unfinished, results: Mapping[int, NewestResult]) -> NewestResult | None:
+    """The newest result of the step itself; what came for it under another tool's name is none."""
+    result = results.get(left.step)
+    return result if result and result.tool == left.action.tool else None
+
+
+def _afterwards(run: RunState, left: Unfinished, result: NewestResult | None) -> str:
+    """What came of the step, at last after the run's end: for whoever has to know whether it did its work."""
+    if result and (left.step, left.attempt) in run.late:
+        return f"after the end of the run: {result.status}: {result.summary}"
+    if run.reason.startswith(f"step {left.step}: "):  # the run ended by it, perhaps without any answer
+        return run.reason.removeprefix(f"step {left.step}: ")
+    return _before(result)
 
 
 class AskingView(View):
@@ -103,28 +213,18 @@ class RunLineView(View):
     damaged: str = ""
 
 
-class EntryView(View):
-    """An entry of the journal. `status` and `pending_step` are the run's after it, `event` is what happened."""
-
-    seq: int
-    at: Instant
-    kind: str
-    summary: str
-    status: Status
-    pending_step: int | None
-    event: dict[str, Any]
-    hash: str
-
-
 def run_view(
     run: RunState,
-    entries: Sequence[Entry] | None = None,
+    heard: Heard | None = None,
     *,
     trace_url: str | None = None,
     present: frozenset[str] | None = None,
     trouble: str = "",
 ) -> RunView:
-    """The run. `trace_url` is where a trace is shown, with `{trace_id}` in its place; `present`: see `pending_view`."""
+    """The run; without what was `heard` of its journal, no more than the state knows.
+
+    `trace_url` is where a trace is shown, with `{trace_id}` in its place; `present`: see `pending_view`.
+    """
     now = remedy(run)
     return RunView(
         run_id=run.run_id,
@@ -140,74 +240,19 @@ def run_view(
         reason=run.reason,
         ending_class=run.ending_class,
         remedy=RemedyView(text=now.text, command=now.command) if now else None,
-        steps=tuple(step_views(run, entries or ())),
-        definition_of_done=tuple(
-            DoneItem(id=i.id, text=i.text, done=i.done, evidence=i.evidence) for i in run.done_items
-        ),
+        steps=tuple(step_views(run, heard.results if heard else {})),
+        definition_of_done=tuple(DoneItem.model_validate(item, from_attributes=True) for item in run.done_items),
         budget=budget_use(run),
-        usage=_usage(run),
+        usage=UsageView.model_validate(run.spent, from_attributes=True),
         pending=pending_view(run, run.pending, present, trouble) if run.pending else None,
-        asking=_asking(run),
+        asking=AskingView(call=run.asking.call, phase=run.asking.phase, retry_at=run.retry_at) if run.asking else None,
         artifacts=run.artifacts,
-        models=_models(entries) if entries is not None else None,
+        models=tuple(heard.models) if heard else None,
         trace_id=trace_id(run.run_id),
         trace_url=address_of_trace(trace_url, run.run_id),
     )
 
 
 def line_view(line: RunLine) -> RunLineView:
-    return RunLineView(
-        run_id=line.run_id,
-        wake_id=line.wake_id,
-        state=line.status,
-        goal=line.goal,
-        summary=line.summary,
-        accepted_at=line.accepted_at,
-        updated_at=line.updated_at,
-        damaged=line.damaged,
-    )
-
-
-def entry_view(moment: Moment) -> EntryView:
-    entry, pending = moment.entry, moment.after.pending
-    return EntryView(
-        seq=entry.seq,
-        at=entry.at,
-        kind=entry.kind,
-        summary=say(moment),
-        status=moment.after.status,
-        pending_step=pending.step if pending else None,
-        event=json.loads(entry.event),
-        hash=entry.hash,
-    )
-
-
-def entry_views(entries: Iterable[Entry], after: int = 0) -> Iterator[EntryView]:
-    """The entries after number `after`, of a journal from its first entry on."""
-    return (entry_view(moment) for moment in retell(entries) if moment.entry.seq > after)
-
-
-def _models(entries: Iterable[Entry]) -> tuple[str, ...]:
-    """Each model once, in the order of its first reply."""
-    replies = (entry.decoded() for entry in entries if entry.kind == ModelReplied.__name__)
-    return tuple(dict.fromkeys(reply.model for reply in replies if isinstance(reply, ModelReplied)))
-
-
-def _usage(run: RunState) -> UsageView:
-    spent = run.spent
-    return UsageView(
-        calls=spent.calls,
-        input_tokens=spent.input_tokens,
-        output_tokens=spent.output_tokens,
-        tokens=spent.tokens,
-        cost_usd=spent.cost_usd,
-        cache_read_tokens=spent.cache_read_tokens,
-        lost_calls=spent.lost_calls,
-        lost_tokens=spent.lost_tokens,
-        lost_cost_usd=spent.lost_cost_usd,
-    )
-
-
-def _asking(run: RunState) -> AskingView | None:
-    asking = run.asking
-    return AskingView(call=asking.call, phase=asking.phase, retry_at=run.retry_at) if asking else None
+    told = asdict(line)
+    return RunLineView(state=told.pop("status"), **told)

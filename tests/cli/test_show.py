@@ -13,7 +13,9 @@ from agent_service.cli.complaints import Refused
 from agent_service.cli.exits import Exit
 from agent_service.cli.follow import Lines
 from agent_service.cli.stopwatch import Stopwatch
-from agent_service.telling.views import entry_views, run_view
+from agent_service.telling.acts import Heard
+from agent_service.telling.entries import entry_views
+from agent_service.telling.views import run_view
 from tests.projections.journals import commits_of, worked_example
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt.exe\u2066\u200b\r\b [red]markup[/red] :skull:"
@@ -24,7 +26,7 @@ COMMITS = commits_of(worked_example())
 def view_after(entries: int = len(COMMITS)) -> dict[str, Any]:
     """The run's view after so many entries, as the API sends it."""
     journal = [commit.entry for commit in COMMITS[:entries]]
-    return run_view(COMMITS[entries - 1].state, journal).model_dump(mode="json", by_alias=True)
+    return run_view(COMMITS[entries - 1].state, Heard(journal)).model_dump(mode="json", by_alias=True)
 
 
 def entries() -> list[dict[str, Any]]:

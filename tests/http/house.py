@@ -31,8 +31,8 @@ from agent_service.ports import Archive, ModelCall, Question, RunLine
 from agent_service.publisher import Publisher
 from agent_service.settings import AgentSettings, HttpSettings, Scope, TokenSettings
 from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.run_files import RunFiles
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
 from groundwork.http.protocol import BoundedProtocol

@@ -15,12 +15,14 @@ class Journals:
     def __init__(self, *journals: Sequence[Entry]) -> None:
         self.journals = {journal[0].run_id: list(journal) for journal in journals}
         self.reads: list[str] = []
+        self.stretches: list[tuple[int, int | None]] = []
         self.failure: Exception | None = None
         self.open = asyncio.Event()
         self.open.set()
 
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         self.reads.append(run_id)
+        self.stretches.append((after, limit))
         await self.open.wait()
         if self.failure:
             raise self.failure

@@ -3,10 +3,9 @@
 import json
 from typing import Any
 
-from agent_service.telling.moments import Moment, retell
+from agent_service.telling.entries import entry_views
+from agent_service.telling.moments import Moment, Ruling, retell, rulings
 from agent_service.telling.pages.trail import trail
-from agent_service.telling.rulings import Ruling, rulings
-from agent_service.telling.views import entry_views
 from tests.core.script import Script
 from tests.projections.journals import entries_of
 

@@ -3,10 +3,12 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent_service.telling.moments import recall, retell
+from agent_service.telling.acts import Heard
+from agent_service.telling.entries import entry_views
+from agent_service.telling.moments import retell
 from agent_service.telling.pages.trace import broken_line
 from agent_service.telling.pages.trail import pages_of, trail
-from agent_service.telling.views import entry_views, run_view
+from agent_service.telling.views import run_view
 from tests.core.script import Script
 from tests.core.stories import STORIES
 from tests.projections.journals import commits_of
@@ -31,18 +33,10 @@ def test_every_journal_has_a_trail_and_so_has_each_of_its_beginnings(story: Scri
 
 @ANY_STORY
 @given(STORIES)
-def test_a_trail_from_what_is_remembered_is_the_trail_from_the_journal(story: Script) -> None:
-    commits = commits_of(story)
-    remembered = tuple(recall([(commit.entry, commit.state) for commit in commits]))
-    assert dict(pages_of(remembered)) == trail([commit.entry for commit in commits])
-
-
-@ANY_STORY
-@given(STORIES)
 def test_every_run_and_every_entry_has_a_view(story: Script) -> None:
     commits = commits_of(story)
     entries = [commit.entry for commit in commits]
-    view = run_view(commits[-1].state, entries)
+    view = run_view(commits[-1].state, Heard(entries))
     assert view.model_validate_json(view.model_dump_json(by_alias=True)) == view
     assert [view.seq for view in entry_views(entries)] == list(range(1, len(entries) + 1))
     assert [view.status for view in entry_views(entries)] == [commit.state.status for commit in commits]

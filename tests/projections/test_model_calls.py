@@ -7,11 +7,10 @@ import pytest
 
 from agent_service.core.events import CallReserved, Provenance
 from agent_service.core.phases import Digest, Phase, Refusal, Unusable, Verdict
+from agent_service.telling.folder.verify import verify
 from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.moments import recall
 from agent_service.telling.pages.trace import broken_line
-from agent_service.telling.pages.trail import pages_of, trail
-from agent_service.telling.verify import verify
+from agent_service.telling.pages.trail import trail
 from agent_service.telling.views import run_view
 from tests.core.cues import (
     RUN_ID,
@@ -38,7 +37,6 @@ from tests.projections.journals import (
     MODEL,
     PAGE,
     asked_for,
-    commits_of,
     entries_of,
     second_by_second,
     thinks,
@@ -125,12 +123,6 @@ def test_a_plan_that_came_with_a_flawed_framing_was_ignored() -> None:
 def test_a_plan_over_the_budget_is_refused_and_its_framing_is_not() -> None:
     script = a_reflecting_run(max_steps=1) >> replies(reflection("reframe")) >> opens()
     assert ruled(script) == [("frame", 1, "ok", None), ("plan", 2, "refused", "budget_steps")]
-
-
-def test_an_opening_whose_plan_ends_the_run_is_told_alike_from_memory_and_from_the_journal() -> None:
-    commits = commits_of(a_framing_run(max_repairs=0) >> opens(Unusable(reason="two actions")))
-    remembered = tuple(recall([(commit.entry, commit.state) for commit in commits]))
-    assert dict(pages_of(remembered)) == trail([commit.entry for commit in commits])
 
 
 @pytest.mark.parametrize(

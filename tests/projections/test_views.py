@@ -6,10 +6,12 @@ import pytest
 
 from agent_service.core.waiting import Status
 from agent_service.ports import RunLine
+from agent_service.telling.acts import Heard
+from agent_service.telling.entries import JournalReader, entry_view, entry_views
 from agent_service.telling.moments import retell, tell
 from agent_service.telling.pages.trail import trail
 from agent_service.telling.sayings import say
-from agent_service.telling.views import entry_view, entry_views, line_view, run_view
+from agent_service.telling.views import line_view, run_view
 from agent_service.trace import trace_id
 from schemas.events import ToolError
 from tests.core.cues import (
@@ -32,12 +34,13 @@ from tests.core.cues import (
 )
 from tests.core.cues import reflection as reflecting
 from tests.core.script import NOON, Cue
-from tests.projections.journals import MODEL, entries_of, worked_example
+from tests.projections.fakes import Journals
+from tests.projections.journals import MODEL, commits_of, entries_of, worked_example
 
 
 def test_a_finished_run_is_shown_with_its_steps_its_items_and_its_cost() -> None:
     script = worked_example()
-    shown = json.loads(run_view(script.state, entries_of(script)).model_dump_json(by_alias=True))
+    shown = json.loads(run_view(script.state, Heard(entries_of(script))).model_dump_json(by_alias=True))
     assert shown["run_id"] == RUN_ID
     assert (shown["state"], shown["class"], shown["wake_id"]) == ("done", "completed", "wake-1")
     assert shown["outcome"] == "Two paragraph critique generated in artifacts/critique.md"
@@ -101,7 +104,7 @@ def test_a_step_under_way_when_the_run_ended_is_unfinished_and_counts_its_attemp
 )
 def test_of_a_step_that_was_unfinished_at_the_end_it_is_shown_what_came_of_it(late: Cue, said: str) -> None:
     script = a_waiting_run() >> cancel() >> late
-    (step,) = run_view(script.state, entries_of(script)).steps
+    (step,) = run_view(script.state, Heard(entries_of(script))).steps
     assert (step.status, step.summary.startswith(said)) == ("unfinished", True), step
     assert say(list(retell(entries_of(script)))[-1]).endswith(step.summary.rpartition(": ")[2])
 
@@ -114,7 +117,7 @@ REFUSED = ToolError(
 
 def test_what_an_executor_tells_of_a_call_is_shown_wherever_the_step_is() -> None:
     script = a_waiting_run() >> returns(output={"summary": "saved"} | RAN)
-    (step,) = run_view(script.state, entries_of(script)).steps
+    (step,) = run_view(script.state, Heard(entries_of(script))).steps
     assert step.execution is not None
     assert step.execution.model_dump(exclude_none=True) == RAN
     told = "job 8f3c, run 2 times, it failed before: upstream says 503"
@@ -126,7 +129,7 @@ def test_what_an_executor_tells_of_a_call_is_shown_wherever_the_step_is() -> Non
 
 def test_what_an_executor_tells_of_a_failed_call_is_shown_with_its_error() -> None:
     script = a_waiting_run() >> returns("error", error=REFUSED)
-    (step,) = run_view(script.state, entries_of(script)).steps
+    (step,) = run_view(script.state, Heard(entries_of(script))).steps
     assert (step.status, step.error and step.error.error_class) == ("unfinished", "configuration")
     assert (step.execution and step.execution.exit_code, step.execution and step.execution.stderr) == (
         78,
@@ -137,13 +140,13 @@ def test_what_an_executor_tells_of_a_failed_call_is_shown_with_its_error() -> No
 
 def test_a_step_that_failed_as_often_as_it_may_shows_its_last_error() -> None:
     script = a_retrying_run(max_attempts=2) >> due >> errs("upstream", retryable=True)
-    (step,) = run_view(script.state, entries_of(script)).steps
+    (step,) = run_view(script.state, Heard(entries_of(script))).steps
     assert (step.status, step.summary) == ("unfinished", "fetch failed (upstream): it broke (attempt 2, the last)")
 
 
 def test_a_step_that_waits_for_its_retry_shows_why() -> None:
     script = a_retrying_run()
-    (step,) = run_view(script.state, entries_of(script)).steps
+    (step,) = run_view(script.state, Heard(entries_of(script))).steps
     assert (step.summary, step.error and step.error.message) == ("attempt 1 failed: it broke", "it broke")
 
 
@@ -199,9 +202,27 @@ def test_an_entry_is_shown_with_its_event_its_hash_and_the_run_after_it() -> Non
     assert views[4].event["result"]["result"]["excerpt"] == "Matt Joyce"
 
 
-def test_entries_after_a_number_are_the_rest() -> None:
+@pytest.mark.parametrize("after", range(9))
+async def test_entries_after_a_number_are_the_rest_wherever_readers_were_before(after: int) -> None:
     entries = entries_of(worked_example())
-    assert list(entry_views(entries, after=6)) == list(entry_views(entries))[6:]
+    reader = JournalReader(Journals(entries))
+    rest = list(entry_views(entries))[after:]
+    for _ in range(2):
+        assert list(map(entry_view, await reader.moments(RUN_ID, after, 100))) == rest
+        assert list(map(entry_view, await reader.moments(RUN_ID, after, 2))) == rest[:2]
+        await reader.moments(RUN_ID, 0, 6)
+
+
+async def test_what_was_read_of_a_journal_is_not_read_again() -> None:
+    commits = commits_of(worked_example())
+    journals = Journals([commit.entry for commit in commits])
+    reader = JournalReader(journals)
+    await reader.moments(RUN_ID, 0, 6)
+    assert await reader.state_after(8, commits[-1].state) == commits[-1].state
+    assert await reader.state_after(7, commits[-1].state) == commits[6].state
+    heard = (await reader.heard(RUN_ID), await reader.heard(RUN_ID))
+    assert journals.stretches == [(0, 6), (6, 1), (0, None), (8, None)]
+    assert tuple(heard[0].models) == (MODEL,)
 
 
 def test_a_journal_can_be_told_entry_by_entry_as_it_grows() -> None:

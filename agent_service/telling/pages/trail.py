@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from agent_service.journal import Entry
 from agent_service.telling.moments import Moment, retell
-from agent_service.telling.pages.context import context_page
 from agent_service.telling.pages.decisions import decisions_page
-from agent_service.telling.pages.memory import memory_page
-from agent_service.telling.pages.plan import plan_page
-from agent_service.telling.pages.skills import skills_page
+from agent_service.telling.pages.given import context_page, skills_page
+from agent_service.telling.pages.progress import memory_page, plan_page
 from agent_service.telling.pages.trace import TRACE, trace
 
 _PAGES: Mapping[str, Callable[[Sequence[Moment]], str]] = {

@@ -1,0 +1,100 @@
+"""Entries of journals as the API shows them, read and told from where an earlier reader had got to.
+
+What an entry means follows from the run's state before it. So that this is not made from the run's first entry on each
+time, the states that readers reached are remembered for some runs.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Status
+from agent_service.journal import Entry
+from agent_service.telling.acts import Heard
+from agent_service.telling.moments import Moment, retell
+from agent_service.telling.sayings import say
+from agent_service.telling.views import View
+from schemas.events import Instant
+
+REMEMBERED_RUNS = 64
+
+T = TypeVar("T")
+
+
+class EntryView(View):
+    """An entry of the journal. `status` and `pending_step` are the run's after it, `event` is what happened."""
+
+    seq: int
+    at: Instant
+    kind: str
+    summary: str
+    status: Status
+    pending_step: int | None
+    event: dict[str, Any]
+    hash: str
+
+
+def entry_view(moment: Moment) -> EntryView:
+    entry, pending = moment.entry, moment.after.pending
+    return EntryView(
+        seq=entry.seq,
+        at=entry.at,
+        kind=entry.kind,
+        summary=say(moment),
+        status=moment.after.status,
+        pending_step=pending.step if pending else None,
+        event=json.loads(entry.event),
+        hash=entry.hash,
+    )
+
+
+def entry_views(entries: Iterable[Entry], before: RunState | None = None) -> Iterator[EntryView]:
+    """The entries that follow on `before`; without it, those of a journal from its first entry on."""
+    return map(entry_view, retell(entries, before))
+
+
+class Journals(Protocol):
+    async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
+        """As the port Archive has it."""
+
+
+class JournalReader:
+    """Reads of journals what was not read before."""
+
+    def __init__(self, journals: Journals) -> None:
+        self._journals = journals
+        self._reached: OrderedDict[str, RunState] = OrderedDict()
+        self._heard: OrderedDict[str, Heard] = OrderedDict()
+
+    async def moments(self, run_id: str, after: int, limit: int) -> Sequence[Moment]:
+        """At most `limit` moments after entry `after`."""
+        reached = self._reached.get(run_id)
+        before = reached if reached and reached.version <= after else None
+        seq = before.version if before else 0
+        moments = list(retell(await self._journals.entries(run_id, seq, after - seq + limit), before))
+        if moments:
+            _remember(self._reached, run_id, moments[-1].after)
+        return moments[after - seq :]
+
+    async def state_after(self, seq: int, newest: RunState) -> RunState | None:
+        """The run as it was after entry `seq`; `newest` is how it stands now."""
+        if seq == newest.version:
+            return newest
+        return (await self.moments(newest.run_id, seq - 1, 1))[0].after if seq else None
+
+    async def heard(self, run_id: str) -> Heard:
+        """What the whole journal says beyond the state."""
+        heard = self._heard.get(run_id) or Heard()
+        heard.hear(await self._journals.entries(run_id, heard.seq))
+        _remember(self._heard, run_id, heard)
+        return heard
+
+
+def _remember(known: OrderedDict[str, T], run_id: str, what: T) -> None:
+    """Of the runs that were asked for last."""
+    known[run_id] = what
+    known.move_to_end(run_id)
+    if len(known) > REMEMBERED_RUNS:
+        known.popitem(last=False)

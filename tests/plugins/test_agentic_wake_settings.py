@@ -1,13 +1,12 @@
 """The agentic-wake plugin: where it may send its token, that it never tells it, and what it makes of odd requests."""
 
 import json
-import subprocess
 from typing import Any
 
 import pytest
 
 from tests.plugins.wake_api import WakeApi
-from tests.plugins.waking import TOKEN, WAKE, a_request, raw, wake
+from tests.plugins.waking import TOKEN, a_request, raw, wake
 from tests.plugins.waking import api as api
 from tests.plugins.waking import served as served
 
@@ -96,14 +95,7 @@ def test_the_token_is_never_told(api: WakeApi, behaviour: str) -> None:
 
 def test_no_proxy_is_asked(api: WakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    done = subprocess.run(
-        [WAKE / "run.py"],
-        input=a_request(config={"url": api.url}, payload={"goal": "look"}),
-        capture_output=True,
-        timeout=30,
-        check=True,
-    )
-    assert json.loads(done.stdout)["status"] == "ok"
+    assert wake(api.url)["status"] == "ok"
 
 
 def test_words_of_the_agent_are_told_in_one_short_line(api: WakeApi) -> None:

@@ -1,26 +1,35 @@
-"""The echo plugin."""
+"""The echo plugin, and the programs of all plugins."""
 
 from typing import Any
 
 import pytest
 
-from tests.plugins.asking import SHIPPED, ask
+from tests.plugins.asking import SHIPPED, a_request, run
 
-ECHO = SHIPPED / "echo"
+WAKE = {"url": "http://127.0.0.1:8700", "token": "a-token-of-the-agent-0123456789"}
+
+
+def asked(plugin: str, payload: Any, *, command: str = "handle") -> dict[str, Any]:
+    return run(SHIPPED / plugin, a_request(payload, command=command, config=WAKE))
 
 
 def test_a_message_comes_back_unchanged() -> None:
-    response = ask(ECHO, {"message": "Grüße, 世界\n"})
+    response = asked("echo", {"message": "Grüße, 世界\n"})
     assert response == {"status": "ok", "result": "Grüße, 世界\n", "output": {"message": "Grüße, 世界\n"}}
 
 
 @pytest.mark.parametrize("payload", [{}, {"message": " \n"}, {"message": 7}])
 def test_without_a_message_the_error_says_what_is_missing(payload: dict[str, Any]) -> None:
-    response = ask(ECHO, payload)
+    response = asked("echo", payload)
     assert (response["status"], response["error_class"], response["retry"]) == ("error", "invalid_arguments", False)
     assert "message" in response["error"]
 
 
+@pytest.mark.parametrize("plugin", ["agentic-wake", "artifact", "echo", "fetch", "text-report"])
+def test_the_program_answers_the_question_after_its_health_without_any_input(plugin: str) -> None:
+    assert asked(plugin, {}, command="health")["status"] == "ok"
+
+
 @pytest.mark.parametrize("plugin", ["artifact", "echo", "fetch", "text-report"])
-def test_health_is_answered_without_any_input(plugin: str) -> None:
-    assert ask(SHIPPED / plugin, {}, command="health")["status"] == "ok"
+def test_the_program_answers_what_it_cannot_use_with_an_error(plugin: str) -> None:
+    assert asked(plugin, {"message": None})["error_class"] == "invalid_arguments"

@@ -1,7 +1,6 @@
 """The fetch plugin, against a real HTTP server on the loopback interface."""
 
 import base64
-import importlib.util
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.plugins.asking import SHIPPED, ask
+from tests.plugins.asking import SHIPPED, ask, loaded
 
 FETCH = SHIPPED / "fetch"
 HTML = "text/html; charset=utf-8"
@@ -213,16 +212,6 @@ def test_arguments_that_do_not_fit_are_named(arguments: dict[str, Any]) -> None:
     assert "url" in response["error"] or "max_bytes" in response["error"]
 
 
-@pytest.fixture(scope="module")
-def module() -> Any:
-    specification = importlib.util.spec_from_file_location("fetch_plugin", FETCH / "run.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize(
     "address",
     [
@@ -233,12 +222,12 @@ def module() -> Any:
         *("64:ff9b:1::7f00:1", "2002:7f00:1::", "2002:c0a8:101::1", "2001:0:7f00:1::1", "2001:0:808:808::80ff:fffe"),
     ],
 )
-def test_no_special_address_counts_as_public(module: Any, address: str) -> None:
-    assert not module.is_public(ip_address(address))
+def test_no_special_address_counts_as_public(address: str) -> None:
+    assert not loaded(FETCH).is_public(ip_address(address))
 
 
 @pytest.mark.parametrize(
     "address", ["8.8.8.8", "93.184.215.14", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"]
 )
-def test_ordinary_addresses_count_as_public(module: Any, address: str) -> None:
-    assert module.is_public(ip_address(address))
+def test_ordinary_addresses_count_as_public(address: str) -> None:
+    assert loaded(FETCH).is_public(ip_address(address))

@@ -1,16 +1,12 @@
 """The agentic-wake plugin run as Ductile runs it, against the fake of the wake API."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.plugins.asking import SHIPPED, ask
+from tests.plugins.asking import SHIPPED, ask, responded
 from tests.plugins.wake_api import WakeApi, serving
 
 WAKE = SHIPPED / "agentic-wake"
@@ -43,17 +39,7 @@ def wake(url: str, payload: Any = None, *, command: str = "wake", seconds: float
 
 def raw(request: bytes) -> dict[str, Any]:
     """The response to these bytes on stdin."""
-    done = subprocess.run(
-        [WAKE / "run.py"],
-        input=request,
-        capture_output=True,
-        env={"PATH": f"{Path(sys.executable).parent}:{os.defpath}"},
-        timeout=30,
-        check=True,
-    )
-    assert done.stderr == b""
-    response: dict[str, Any] = json.loads(done.stdout)
-    return response
+    return responded(WAKE, request)
 
 
 def a_request(**changes: Any) -> bytes:

@@ -1,5 +1,8 @@
 """Fixtures that tests of every folder may ask for, and modules that assert on behalf of tests."""
 
+import os
+from collections.abc import Iterator
+
 import pytest
 
 from tests.kit.bus import link as link
@@ -7,3 +10,16 @@ from tests.kit.bus import nats_server as nats_server
 from tests.kit.bus import unused_port as unused_port
 
 pytest.register_assert_rewrite("tests.core.script", "tests.core.rules")
+
+OF_THIS_USER = ("AGENT", "ANTHROPIC_", "OPENAI_", "SSL_CERT")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _by_themselves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No settings of this machine's user, and no certificate authorities: each HTTP client would read all of them anew,
+    which takes 20 ms."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(OF_THIS_USER)]:
+            patch.delenv(name)
+        patch.setenv("SSL_CERT_DIR", str(tmp_path_factory.mktemp("authorities")))
+        yield

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,7 +16,9 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import api
 
+from agent_service import app
 from agent_service.bus.topology import topology
+from agent_service.settings import load
 from agent_service.workbench.dev import Service, free_port
 from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
@@ -29,6 +32,9 @@ from tests.kit.waiting import until
 READ = {"name": "look", "route": "look", "commands": [{"name": "handle", "tier": "read"}]}
 WRITE = {"name": "put", "route": "put", "commands": [{"name": "handle", "tier": "write"}]}
 
+NO_REUSE = httpx2.Limits(max_keepalive_connections=0)
+"""A connection that outlives its agent is answered by the one that has ended, if both are in this process."""
+
 
 def one_step(tool: str) -> dict[str, Any]:
     """A script that calls `tool` once and is done."""
@@ -38,12 +44,32 @@ def one_step(tool: str) -> dict[str, Any]:
     return {"name": "one", "rules": [FRAME, {"phase": "plan", "plan": plan}, {"phase": "reflect", "reflect": end}]}
 
 
+class Here:
+    """An agent in this process, which starts in a twentieth of the time that a process of its own takes."""
+
+    def __init__(self, config: Path) -> None:
+        self._config = config
+        self._serving: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._serving = asyncio.create_task(app.serve(load(self._config, {})))
+
+    async def stop(self) -> None:
+        """As it is told to from outside. What it could not start with, or go on with, is raised."""
+        assert self._serving
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            signal.raise_signal(signal.SIGTERM)
+        await self._serving
+
+
 @dataclass(slots=True)
 class Bench:
     """The agent, the bus it is on, and what it asked its tools for."""
 
     agent: Service
-    url: str
+    """For those who start it as a process of its own and kill it."""
+    here: Here
+    http: httpx2.AsyncClient
     link: NatsLink
     requests: list[dict[str, Any]] = field(default_factory=list)
     heard: list[dict[str, Any]] = field(default_factory=list)
@@ -82,16 +108,13 @@ class Bench:
         return self.requests[number - 1]
 
     async def wake(self, wake_id: str, **more: Any) -> httpx2.Response:
-        async with httpx2.AsyncClient(base_url=self.url, trust_env=False) as http:
-            return await http.post("/v1/wake", json={"goal": "record", "wake_id": wake_id, **more})
+        return await self.http.post("/v1/wake", json={"goal": "record", "wake_id": wake_id, **more})
 
     async def get(self, path: str) -> httpx2.Response:
-        async with httpx2.AsyncClient(base_url=self.url, trust_env=False) as http:
-            return await http.get(path)
+        return await self.http.get(path)
 
     async def post(self, path: str) -> httpx2.Response:
-        async with httpx2.AsyncClient(base_url=self.url, trust_env=False) as http:
-            return await http.post(path, json={})
+        return await self.http.post(path, json={})
 
     async def runs(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = (await self.get("/v1/runs")).json()["runs"]
@@ -130,26 +153,56 @@ class Bench:
 
 @asynccontextmanager
 async def bench(
-    folder: Path, script: Mapping[str, Any], *, max_payload: int = 1024 * 1024, **agent: Any
+    folder: Path, script: Mapping[str, Any], *, mortal: bool = False, max_payload: int = 1024 * 1024, **agent: Any
 ) -> AsyncIterator[Bench]:
-    """An agent with the scripted model that follows `script`; `agent` are further settings of it."""
+    """An agent with the scripted model that follows `script`; `agent` are further settings of it.
+
+    A `mortal` one is a process that may be killed, and is then started again.
+    """
     bus_port, http_port = free_port(), free_port()
     config = _written(folder, script, agent, bus_port=bus_port, http_port=http_port)
     bus = {"jetstream": {"store_dir": str(folder / "nats")}, "max_payload": max_payload}
-    async with server_with(folder, bus_port, bus) as address:
-        link = await nats_link.connect(NatsSettings(urls=(address,)))
-        command = (sys.executable, "-m", "agent_service", "serve", "--config", str(config))
-        made = Bench(Service("agent", command, folder / "agent.log"), f"http://127.0.0.1:{http_port}", link)
+    command = (sys.executable, "-m", "agent_service", "serve", "--config", str(config))
+    async with (
+        server_with(folder, bus_port, bus) as address,
+        linked(address) as link,
+        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{http_port}", trust_env=False, limits=NO_REUSE) as http,
+    ):
+        service = Service("agent", command, folder / "agent.log")
+        made = Bench(service, Here(config), http, link)
         await made.set_up()
         await made.listen()
-        running = asyncio.ensure_future(made.agent.run())
-        try:
+        async with _process(service) if mortal else _in_process(made.here):
             await until(made.is_ready, within_s=30)
             yield made
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            await link.close()
+
+
+@asynccontextmanager
+async def linked(address: str) -> AsyncIterator[NatsLink]:
+    link = await nats_link.connect(NatsSettings(urls=(address,)))
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+@asynccontextmanager
+async def _process(agent: Service) -> AsyncIterator[None]:
+    running = asyncio.ensure_future(agent.run())
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _in_process(agent: Here) -> AsyncIterator[None]:
+    agent.start()
+    try:
+        yield
+    finally:
+        await agent.stop()
 
 
 def _written(

@@ -4,8 +4,6 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-import pytest
-
 from agent_service.cli.doctor.places import database
 from agent_service.settings import load
 from schemas import subjects
@@ -14,7 +12,7 @@ from tests.kit.waiting import until
 
 DAMAGE = {
     "state": "UPDATE runs SET state = substr(state, 1, 40) WHERE run_id = ?",
-    "no text": "UPDATE runs SET state = CAST(x'ff7b7d' AS TEXT) WHERE run_id = ?",
+    "no-text": "UPDATE runs SET state = CAST(x'ff7b7d' AS TEXT) WHERE run_id = ?",
     "brief": "UPDATE briefs SET brief = '{}' WHERE run_id = ?",
     "entry": "UPDATE journal SET event = 'nothing' WHERE run_id = ? AND seq = 2",
 }
@@ -37,27 +35,29 @@ async def waiting_runs(made: Bench, *names: str) -> dict[str, dict[str, object]]
     return {name: next(r for r in made.requests if r["run_id"] == run_ids[name]) for name in names}
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-async def test_a_damaged_row_stops_its_own_run_and_no_other(tmp_path: Path, damage: str) -> None:
+async def test_a_damaged_row_stops_its_own_run_and_no_other(tmp_path: Path) -> None:
     async with bench(tmp_path, one_step("look")) as made:
-        asked = await waiting_runs(made, "damaged", "sound")
-        run_id = str(asked["damaged"]["run_id"])
-        spoil(tmp_path, DAMAGE[damage], run_id)
-        made.agent.kill()
-        await until(made.is_ready, within_s=20)
-        await until(lambda: is_shown_damaged(made, run_id))
-        for answer in (await made.get(f"/v1/runs/{run_id}"), await made.post(f"/v1/runs/{run_id}/cancel")):
-            assert (answer.status_code, answer.json()["error"]["code"]) == (500, "damaged")
-            assert "restore its database from a backup" in answer.json()["error"]["message"]
-        await made.answer(asked["damaged"])
-        await until(lambda: has_dead_letter(made, f"run {run_id} is damaged"))
+        asked = await waiting_runs(made, *DAMAGE, "sound")
+        run_ids = {damage: str(asked[damage]["run_id"]) for damage in DAMAGE}
+        for damage, run_id in run_ids.items():
+            spoil(tmp_path, DAMAGE[damage], run_id)
+        await made.here.stop()
+        made.here.start()
+        await until(made.is_ready)
+        for damage, run_id in run_ids.items():
+            await until(lambda run_id=run_id: is_shown_damaged(made, run_id))  # type: ignore[misc]  # a bound default
+            for answer in (await made.get(f"/v1/runs/{run_id}"), await made.post(f"/v1/runs/{run_id}/cancel")):
+                assert (answer.status_code, answer.json()["error"]["code"]) == (500, "damaged"), damage
+                assert "restore its database from a backup" in answer.json()["error"]["message"]
+            await made.answer(asked[damage])
+        await until(lambda: have_dead_letters(made, *run_ids.values()))
         await made.answer(asked["sound"])
         assert (await made.ended(str(asked["sound"]["run_id"])))["state"] == "done"
         another = (await made.wake("another")).json()["run_id"]
         await until(lambda: another in {request["run_id"] for request in made.requests})
-        assert (tmp_path / "agent.log").read_text().count('"msg":"ready"') == 2
         told = {check.name: check async for check in database(load(tmp_path / "agentic.yaml", {}), deep=False)}
-        assert (told["runs"].mark, run_id in told["runs"].text) == ("wrong", True)
+        assert told["runs"].mark == "wrong"
+        assert all(run_id in told["runs"].text for run_id in run_ids.values())
 
 
 async def test_a_row_that_is_damaged_while_the_agent_runs_is_left_alone_once_it_is_read(tmp_path: Path) -> None:
@@ -69,13 +69,14 @@ async def test_a_row_that_is_damaged_while_the_agent_runs_is_left_alone_once_it_
         for name in ("damaged", "sound"):
             await made.answer(asked[name])
         assert (await made.ended(str(asked["sound"]["run_id"])))["state"] == "done"
-        await until(lambda: has_dead_letter(made, f"run {run_id} is damaged"))
+        await until(lambda: have_dead_letters(made, run_id))
         assert await is_shown_damaged(made, run_id)
 
 
-async def has_dead_letter(made: Bench, reason: str) -> bool:
-    stream = await made.client.jetstream().stream_info(subjects.STREAM_DEAD_LETTERS)
-    if not stream.state.messages:
-        return False
-    newest = await made.client.jetstream().get_last_msg(subjects.STREAM_DEAD_LETTERS, subjects.DEAD_LETTERS_LOOP)
-    return reason in (newest.headers or {}).get("Dead-Letter-Reason", "")
+async def have_dead_letters(made: Bench, *run_ids: str) -> bool:
+    """Whether a dead letter says of each run that it is damaged."""
+    stream, jetstream = subjects.STREAM_DEAD_LETTERS, made.client.jetstream()
+    newest = (await jetstream.stream_info(stream)).state.last_seq
+    letters = [await jetstream.get_msg(stream, seq) for seq in range(1, newest + 1)]
+    reasons = {(letter.headers or {}).get("Dead-Letter-Reason", "") for letter in letters}
+    return all(any(f"run {run_id} is damaged" in reason for reason in reasons) for run_id in run_ids)

@@ -35,7 +35,7 @@ async def test_a_wake_begins_though_somebody_has_taken_the_id_of_its_announcemen
 
 
 async def test_what_is_accepted_begins_after_a_crash_though_the_bus_has_lost_every_message(tmp_path: Path) -> None:
-    async with bench(tmp_path, one_step("look")) as made:
+    async with bench(tmp_path, one_step("look"), mortal=True) as made:
         await made.client.jetstream().purge_stream(subjects.STREAM)
         run_ids = [(await made.wake(f"w-{number}")).json()["run_id"] for number in range(20)]
         made.agent.kill()
@@ -146,8 +146,9 @@ async def test_a_context_beyond_the_limit_is_refused_at_once_and_one_near_a_mess
     async with bench(tmp_path, one_step("look"), limits={"max_context_bytes": 1_010_000}) as made:
         await made.publish(subjects.START, {**START, "payload": {"goal": "record", "context": large}}, msg_id="large")
         request = await made.request(1)
-        made.agent.kill()
-        await until(made.is_ready, within_s=20)
+        await made.here.stop()
+        made.here.start()
+        await until(made.is_ready)
         await made.answer(request)
         assert (await made.ended(request["run_id"]))["state"] == "done"
     async with bench(tmp_path / "small", one_step("look")) as made:

@@ -66,7 +66,7 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
     async with laid(settings, take_over=take_over) as ground:
         link, bus = ground.link, NatsBus(ground.link)
         async with serve_questions(link, status.tell) as questions, asyncio.TaskGroup() as group:
-            await questions.answer_callbacks(partial(flaw_of, rules=settings.outbound.callbacks.network.rules()))
+            await questions.answer_callbacks(partial(flaw_of, rules=settings.outbound.callbacks.network))
             group.create_task(link.until_lost())
             group.create_task(_listen(settings, ground, bus))
             # Also with nobody to tell: who is configured first must not be told of weeks of old endings as news.

@@ -17,7 +17,6 @@ from ductile_gateway.ductile.answers import DuctileRefused, Lost, NotSent
 from ductile_gateway.ductile.relay_wire import (
     SECRETS_DIFFER,
     RelayAnswer,
-    Signer,
     body_of,
     of_call,
     read_answer,
@@ -34,9 +33,9 @@ _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 class RelayIngress:
     """From `open_relay_ingress`."""
 
-    def __init__(self, client: httpx2.AsyncClient, signer: Signer, *, clock: Clock) -> None:
+    def __init__(self, client: httpx2.AsyncClient, us: RelayPeerSettings, *, clock: Clock) -> None:
         self._client = client
-        self._signer = signer
+        self._us = us
         self._clock = clock
 
     async def post(self, body: bytes) -> RelayAnswer:
@@ -45,8 +44,8 @@ class RelayIngress:
         return await self._post(body) if answer.is_skewed else answer
 
     async def _post(self, body: bytes) -> RelayAnswer:
-        headers = signed_headers(self._signer, body, at=self._clock.now())
-        async with self._client.stream("POST", self._signer.path, content=body, headers=headers) as response:
+        headers = signed_headers(self._us, body, at=self._clock.now())
+        async with self._client.stream("POST", self._us.ingress_path, content=body, headers=headers) as response:
             return read_answer(response.status_code, await _beginning(response))
 
 
@@ -73,17 +72,11 @@ async def open_relay_ingress(
 
     Every event has a connection of its own: one that was closed in the meantime would make its fate doubtful.
     """
-    signer = Signer(
-        settings.peer,
-        settings.key_id,
-        settings.secret.get_secret_value().encode(),
-        f"{settings.path.rstrip('/')}/{settings.peer}",
-    )
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
     async with httpx2.AsyncClient(
         base_url=url, timeout=timeout_s, limits=limits, transport=transport, trust_env=False
     ) as client:
-        yield RelayIngress(client, signer, clock=clock)
+        yield RelayIngress(client, settings, clock=clock)
 
 
 class RelayStarts:

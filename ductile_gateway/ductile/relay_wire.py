@@ -16,12 +16,11 @@ from datetime import UTC, datetime
 from pydantic import JsonValue
 
 from ductile_gateway.ductile.answers import FORBIDDEN, own_refusal
+from ductile_gateway.ductile.settings import EVENT_TYPE, RelayPeerSettings
 from ductile_gateway.outbound.lifecycle import LifecycleEvent
 from ductile_gateway.signatures import unix_instant
 from schemas.events import RESERVED_KEYS
 
-EVENT_TYPE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
-"""Types that Ductile takes; to be matched in full."""
 PEER, KEY_ID = "X-Ductile-Peer", "X-Ductile-Key-Id"
 TIMESTAMP, SIGNATURE = "X-Ductile-Timestamp", "X-Ductile-Signature"
 SKEWED = "outside allowed clock skew"
@@ -55,19 +54,6 @@ class SentEvent:
     key: str
     payload: Mapping[str, JsonValue]
     baggage: Mapping[str, JsonValue]
-
-
-@dataclass(frozen=True, slots=True)
-class Signer:
-    """We, as Ductile knows us among its peers. `path` is that of its relay ingress, with our name as its last part."""
-
-    name: str
-    key_id: str
-    secret: bytes
-    path: str
-
-    def __repr__(self) -> str:
-        return f"Signer({self.name!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,16 +135,16 @@ def signed_part(method: str, path: str, timestamp: str, body: bytes) -> bytes:
     return b"\n".join((method.upper().encode(), path.encode(), timestamp.encode(), body))
 
 
-def signed_headers(signer: Signer, body: bytes, *, at: datetime) -> dict[str, str]:
-    """Headers of one try to POST the body."""
+def signed_headers(us: RelayPeerSettings, body: bytes, *, at: datetime) -> dict[str, str]:
+    """Headers of one try to POST the body, from us as Ductile knows us."""
     timestamp = at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    signed = signed_part("POST", signer.path, timestamp, body)
+    signed = signed_part("POST", us.ingress_path, timestamp, body)
     return {
         "Content-Type": "application/json",
-        PEER: signer.name,
-        KEY_ID: signer.key_id,
+        PEER: us.peer,
+        KEY_ID: us.key_id,
         TIMESTAMP: timestamp,
-        SIGNATURE: hmac.digest(signer.secret, signed, "sha256").hex(),
+        SIGNATURE: hmac.digest(us.secret.get_secret_value().encode(), signed, "sha256").hex(),
     }
 
 

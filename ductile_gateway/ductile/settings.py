@@ -1,16 +1,18 @@
 """Settings of the way to a Ductile: the section `gateway.ductile`. Every field says its unit and its default."""
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
 
-from ductile_gateway.ductile.relay_wire import EVENT_TYPE
 from groundwork.service.secret import SigningSecret
 from schemas import subjects
 
+EVENT_TYPE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+"""Types of events that Ductile takes; to be matched in full."""
 _Command = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}/[a-z0-9][a-z0-9_-]{0,63}$")]
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 PeerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")]
@@ -29,6 +31,11 @@ class RelayPeerSettings(BaseModel):
     """The peer's `key_id`."""
     secret: SigningSecret
     """The peer's secret; `secret_file` reads it from a file."""
+
+    @property
+    def ingress_path(self) -> str:
+        """Where the peer posts its events."""
+        return f"{self.path.rstrip('/')}/{self.peer}"
 
 
 class RelayRouteSettings(RelayPeerSettings):

@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from ductile_gateway.outbound.settings import NetworkSettings
+
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*", re.ASCII)
 _NUMBER = re.compile(r"(\d+|0x[0-9a-f]*)", re.ASCII)
@@ -20,16 +22,6 @@ _LONGEST_URL = 2048
 
 class Forbidden(Exception):
     """Nothing is sent to that place. The message says why, and repeats no more of the URL than its host."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What is allowed besides public addresses by HTTPS on 443. `hosts`: the only ones, if any are named."""
-
-    allow_private: bool = False
-    allow_http: bool = False
-    ports: frozenset[int] = frozenset()
-    hosts: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +40,7 @@ class Destination:
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
-def read_destination(url: str, rules: Rules) -> Destination:
+def read_destination(url: str, rules: NetworkSettings) -> Destination:
     """The place that the URL names. Raises Forbidden for what the rules do not allow, but for the host's addresses."""
     destination = _parts(url)
     if destination.scheme == "http" and not rules.allow_http:
@@ -60,7 +52,7 @@ def read_destination(url: str, rules: Rules) -> Destination:
     return destination
 
 
-def flaw_of(url: str, rules: Rules) -> str:
+def flaw_of(url: str, rules: NetworkSettings) -> str:
     """Why nothing is ever sent there, as far as the URL itself tells; empty if it does not."""
     try:
         host = read_destination(url, rules).host
@@ -85,7 +77,7 @@ def lane_of(url: str) -> str:
     return f"{destination.scheme}://{destination.authority}"
 
 
-def check_address(address: str, rules: Rules) -> None:
+def check_address(address: str, rules: NetworkSettings) -> None:
     """Raises Forbidden unless an address that a host has may be connected to."""
     try:
         parsed = ipaddress.ip_address(address)

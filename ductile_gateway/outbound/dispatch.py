@@ -22,7 +22,6 @@ from ductile_gateway.outbound.lifecycle import LifecycleEvent
 from ductile_gateway.outbound.notifications import (
     RELAY,
     Arrived,
-    Audience,
     Gone,
     Never,
     Notification,
@@ -32,6 +31,7 @@ from ductile_gateway.outbound.notifications import (
     next_try,
     notifications_of,
 )
+from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.ports import Clock
 
 LOOK_S = 1.0
@@ -88,7 +88,7 @@ class Outbound:
 
     def __init__(
         self,
-        audience: Audience,
+        settings: OutboundSettings,
         outbox: Outbox,
         *,
         relay: Sender | None,
@@ -102,7 +102,7 @@ class Outbound:
         """How many deliveries ended how: by target, and `arrived`, `gone` or `dead`."""
         self.unheard: Counter[str] = Counter()
         """How many relayed events nobody listened to in Ductile, by type."""
-        self._audience = audience
+        self._settings = settings
         self._outbox = outbox
         self._relay = relay
         self._callbacks = callbacks
@@ -119,7 +119,7 @@ class Outbound:
         Raises TryAgain where only the address of a callback is missing: the others are told meanwhile.
         """
         at = self._clock.now()
-        await self._add(notifications_of(event, self._audience, at=at))
+        await self._add(notifications_of(event, self._settings, at=at))
         if event.has_callback and not event.callback:
             url = await self._addresses.of(event.run_id)
             await self._add([callback_of(event, url, at=at)] if url else [])

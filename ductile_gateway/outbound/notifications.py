@@ -5,13 +5,14 @@ spread of the delays comes from the notification itself, so that the same failur
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ductile_gateway.ductile.relay_wire import body_of, of_lifecycle
 from ductile_gateway.outbound.destinations import lane_of
 from ductile_gateway.outbound.lifecycle import LifecycleEvent, callback_body
+from ductile_gateway.outbound.settings import OutboundSettings
 
 RELAY = "relay"
 CALLBACK = "callback"
@@ -71,28 +72,13 @@ class Gone:
 SendResult = Arrived | NotYet | Never | Gone
 
 
-@dataclass(frozen=True, slots=True)
-class Subscriber:
-    url: str
-    types: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Audience:
-    """Who is to be told of what. `peer`: our name at Ductile's relay ingress, which is sent `relayed`."""
-
-    peer: str = ""
-    relayed: frozenset[str] = frozenset()
-    subscribers: Mapping[str, Subscriber] = field(default_factory=dict)
-
-
-def notifications_of(event: LifecycleEvent, audience: Audience, *, at: datetime) -> Sequence[Notification]:
+def notifications_of(event: LifecycleEvent, settings: OutboundSettings, *, at: datetime) -> Sequence[Notification]:
     """Everybody who is to be told of the event, as of `at`."""
     found = []
-    if event.type in audience.relayed:
-        found.append(_notification(event, RELAY, RELAY, "", body=body_of(of_lifecycle(event), audience.peer), at=at))
+    if (relay := settings.relay) and event.type in relay.types:
+        found.append(_notification(event, RELAY, RELAY, "", body=body_of(of_lifecycle(event), relay.peer), at=at))
     body = callback_body(event)
-    for name, subscriber in audience.subscribers.items():
+    for name, subscriber in settings.subscriptions.items():
         if event.type in subscriber.types:
             target = SUBSCRIPTION + name
             found.append(_notification(event, target, target, subscriber.url, body=body, at=at))

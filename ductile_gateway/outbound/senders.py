@@ -25,7 +25,7 @@ import httpx2
 
 from ductile_gateway.ductile.relay_client import RelayIngress, open_relay_ingress
 from ductile_gateway.ductile.relay_wire import SECRETS_DIFFER
-from ductile_gateway.outbound.destinations import Destination, Forbidden, Rules, check_address, read_destination
+from ductile_gateway.outbound.destinations import Destination, Forbidden, check_address, read_destination
 from ductile_gateway.outbound.notifications import (
     CALLBACK,
     SUBSCRIPTION,
@@ -36,7 +36,13 @@ from ductile_gateway.outbound.notifications import (
     NotYet,
     SendResult,
 )
-from ductile_gateway.outbound.settings import CallbackSettings, OutboundSettings, RelaySettings, SubscriptionSettings
+from ductile_gateway.outbound.settings import (
+    CallbackSettings,
+    NetworkSettings,
+    OutboundSettings,
+    RelaySettings,
+    SubscriptionSettings,
+)
 from ductile_gateway.ports import Clock
 from ductile_gateway.signatures import standard_headers, standard_key
 
@@ -54,7 +60,7 @@ class Receiver:
     """How a target is signed to, and where it may be. `repr` shows no key."""
 
     keys: tuple[bytes, ...]
-    rules: Rules
+    rules: NetworkSettings
 
     def __repr__(self) -> str:
         return f"Receiver({len(self.keys)} keys, {self.rules})"
@@ -104,7 +110,7 @@ class CallbackSender:
                 return await self._post(notification, receiver, destination, address=address)
         return await self._post(notification, receiver, destination, address=addresses[-1])
 
-    async def _checked_addresses(self, destination: Destination, rules: Rules) -> Sequence[str]:
+    async def _checked_addresses(self, destination: Destination, rules: NetworkSettings) -> Sequence[str]:
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(self._resolvers, self._resolve, destination.host, destination.port)
         for address in found:
@@ -188,7 +194,7 @@ async def open_callback_sender(
 def _receiver(settings: CallbackSettings | SubscriptionSettings) -> Receiver:
     secrets = (settings.secret, settings.previous_secret)
     keys = tuple(standard_key(secret.get_secret_value()) for secret in secrets if secret is not None)
-    return Receiver(keys=keys, rules=settings.network.rules())
+    return Receiver(keys=keys, rules=settings.network)
 
 
 class RelaySender:

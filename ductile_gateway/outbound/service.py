@@ -8,7 +8,6 @@ from functools import partial
 
 from ductile_gateway.outbound.bus import NatsCallbacks, NatsDeadLetters, NatsLifecycle
 from ductile_gateway.outbound.dispatch import Outbound
-from ductile_gateway.outbound.notifications import Audience, Subscriber
 from ductile_gateway.outbound.senders import RelaySender, open_callback_sender, open_relay_sender
 from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
 from ductile_gateway.ports import Clock
@@ -35,7 +34,7 @@ async def serve_outbound(
         asyncio.TaskGroup() as group,
     ):
         outbound = Outbound(
-            audience(settings),
+            settings,
             outbox,
             relay=relay,
             callbacks=callbacks,
@@ -51,16 +50,6 @@ async def serve_outbound(
         if settings.wants_progress():
             progress = NatsLifecycle(link, subjects.STREAM_PROGRESS, subjects.DURABLE_PROGRESS, take=outbound.take)
             group.create_task(progress.run())
-
-
-def audience(settings: OutboundSettings) -> Audience:
-    """Who is to be told, by the settings."""
-    relay = settings.relay
-    return Audience(
-        peer=relay.peer if relay else "",
-        relayed=frozenset(relay.types) if relay else frozenset(),
-        subscribers={name: Subscriber(one.url, frozenset(one.types)) for name, one in settings.subscriptions.items()},
-    )
 
 
 @contextlib.asynccontextmanager

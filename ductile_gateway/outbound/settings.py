@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, StringConstraints
 
 from ductile_gateway.ductile.settings import RelayPeerSettings
-from ductile_gateway.outbound.destinations import Rules
 from ductile_gateway.signatures import standard_key
 from groundwork.service.secret import unfit
 from schemas.events import ToolName
@@ -19,6 +18,7 @@ ENDINGS: tuple[EventType, ...] = ("agent.completed", "agent.escalated", "agent.f
 WebUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+([/?#]\S*)?$", max_length=2048)]
 RelayUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+/?$", max_length=2048)]
 Seconds = Annotated[float, Field(gt=0, le=120)]
+HostName = Annotated[str, StringConstraints(to_lower=True)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
@@ -57,17 +57,8 @@ class NetworkSettings(_Section):
     """Also without TLS."""
     ports: tuple[Port, ...] = ()
     """Ports besides 443 and 80."""
-    hosts: tuple[str, ...] = ()
+    hosts: tuple[HostName, ...] = ()
     """The only host names; without any, all."""
-
-    def rules(self) -> Rules:
-        """The same, as places are judged by it."""
-        return Rules(
-            allow_private=self.allow_private,
-            allow_http=self.allow_http,
-            ports=frozenset(self.ports),
-            hosts=frozenset(host.lower() for host in self.hosts),
-        )
 
 
 class CallbackSettings(_Section):

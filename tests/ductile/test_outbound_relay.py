@@ -11,7 +11,6 @@ import pytest
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.outbound.notifications import Arrived, Never, Notification, NotYet, notifications_of
 from ductile_gateway.outbound.senders import RelaySender, open_relay_sender
-from ductile_gateway.outbound.service import audience
 from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
 from ductile_gateway.ports import Clock
 from tests.ductile.calling import finished
@@ -58,7 +57,7 @@ async def a_sender(
 
 
 def a_delivery(ductile: DuctileUnderTest, kind: str = "completed", run_id: str = RUN) -> Notification:
-    told = audience(OutboundSettings(relay=settings(ductile)))
+    told = OutboundSettings(relay=settings(ductile))
     [delivery] = notifications_of(read(an_event(kind, run_id=run_id)), told, at=SystemClock().now())
     return delivery
 

@@ -14,7 +14,8 @@ from typing import Any
 from ductile_gateway.errors import TryAgain
 from ductile_gateway.outbound.dispatch import Outbound, Outbox
 from ductile_gateway.outbound.lifecycle import LifecycleEvent, read_event
-from ductile_gateway.outbound.notifications import Arrived, Audience, Notification, NotYet, SendResult, Subscriber
+from ductile_gateway.outbound.notifications import Arrived, Notification, NotYet, SendResult
+from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.store.outbox import SqliteOutbox
 from tests.gateway.crashes import dying
 from tests.gateway.parts import NOON, RUN, StoppedClock
@@ -106,8 +107,10 @@ class Town:
         self.agent_away = False
         self.outbox: Outbox
         self.death: Points
-        named = {name: Subscriber(f"https://{name}.example/", ENDINGS) for name in subscribers}
-        self.audience = Audience(peer="agent-gateway", relayed=relayed, subscribers=named)
+        named = {name: {"url": f"https://{name}.example/", "secret": SECRET} for name in subscribers}
+        relay = {"url": "http://localhost:1", "secret": "a-relay-secret-for-tests", "types": sorted(relayed)}
+        told = {"relay": relay if relayed else None, "subscriptions": named}
+        self.settings = OutboundSettings.model_validate(told)
 
     async def of(self, run_id: str) -> str | None:
         """As an agent answers that knows these addresses, or is away. Fills the port Callbacks."""
@@ -117,7 +120,7 @@ class Town:
 
     def _outbound(self, outbox: Outbox, *, relay: bool) -> Outbound:
         return Outbound(
-            self.audience,
+            self.settings,
             outbox,
             relay=self.sender if relay else None,
             callbacks=self.sender,

@@ -2,10 +2,11 @@
 
 import pytest
 
-from ductile_gateway.outbound.destinations import Forbidden, Rules, check_address, flaw_of, lane_of, read_destination
+from ductile_gateway.outbound.destinations import Forbidden, check_address, flaw_of, lane_of, read_destination
+from ductile_gateway.outbound.settings import NetworkSettings
 
-STRICT = Rules()
-LENIENT = Rules(allow_private=True, allow_http=True, ports=frozenset({8080}))
+STRICT = NetworkSettings()
+LENIENT = NetworkSettings(allow_private=True, allow_http=True, ports=(8080,))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_other_ports_and_plain_http_are_allowed_by_name_only() -> None:
 
 
 def test_named_hosts_are_the_only_ones() -> None:
-    rules = Rules(hosts=frozenset({"hooks.example.org"}))
+    rules = NetworkSettings(hosts=("Hooks.example.org",))
     assert read_destination("https://hooks.example.org/", rules).host == "hooks.example.org"
     with pytest.raises(Forbidden, match="hosts"):
         read_destination("https://example.org/", rules)
@@ -140,7 +141,9 @@ def test_a_lane_is_the_server_and_shows_no_path() -> None:
         ("https://127.1/told", LENIENT, "no IP address in its usual form"),
     ],
 )
-def test_what_a_url_itself_tells_against_it_is_said_before_anything_is_sent(url: str, rules: Rules, said: str) -> None:
+def test_what_a_url_itself_tells_against_it_is_said_before_anything_is_sent(
+    url: str, rules: NetworkSettings, said: str
+) -> None:
     flaw = flaw_of(url, rules)
     assert said in flaw
     assert bool(flaw) == bool(said)

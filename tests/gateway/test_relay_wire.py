@@ -10,7 +10,6 @@ import pytest
 from pydantic import JsonValue, ValidationError
 
 from ductile_gateway.ductile.relay_wire import (
-    Signer,
     body_of,
     of_call,
     of_lifecycle,
@@ -19,30 +18,29 @@ from ductile_gateway.ductile.relay_wire import (
     signed_headers,
     signed_part,
 )
-from ductile_gateway.ductile.settings import DuctileSettings
+from ductile_gateway.ductile.settings import DuctileSettings, RelayPeerSettings
 from schemas import keys
 from tests.gateway.outbound_parts import an_event, read
 from tests.gateway.parts import NOON, RUN
 
 KEY = keys.call(RUN, 3, "notes", 2)
 BELONGS = {"run_id": RUN, "step": 3, "tool": "notes"}
-PEER = Signer("agent-gateway", "v1", b"relay secret", "/ingest/peer/agent-gateway")
+PEER = RelayPeerSettings.model_validate({"peer": "agent-gateway", "secret": "a-relay-secret-for-tests"})
 
 
 def test_what_is_sent_is_signed_over_method_path_time_and_body() -> None:
-    body = body_of(of_lifecycle(read(an_event(callback="https://example.org/token"))), PEER.name)
+    body = body_of(of_lifecycle(read(an_event(callback="https://example.org/token"))), PEER.peer)
     headers = signed_headers(PEER, body, at=NOON + timedelta(microseconds=5))
     signed = b"POST\n/ingest/peer/agent-gateway\n" + headers["X-Ductile-Timestamp"].encode() + b"\n" + body
-    assert headers["X-Ductile-Signature"] == hmac.new(PEER.secret, signed, hashlib.sha256).hexdigest()
+    assert headers["X-Ductile-Signature"] == hmac.new(b"a-relay-secret-for-tests", signed, hashlib.sha256).hexdigest()
     assert headers["X-Ductile-Timestamp"] == "2026-11-21T12:00:00.000005Z"
     assert (headers["X-Ductile-Peer"], headers["X-Ductile-Key-Id"]) == ("agent-gateway", "v1")
     assert signed_part("post", "/a", "1", b"x\ny") == b"POST\n/a\n1\nx\ny"
-    assert "relay secret" not in repr(PEER)
 
 
 def test_an_ending_has_its_type_its_dedupe_key_and_our_name_and_is_whole() -> None:
     event = an_event(callback="https://example.org/token", outcome="x" * 100_000)
-    envelope = json.loads(body_of(of_lifecycle(read(event)), PEER.name))
+    envelope = json.loads(body_of(of_lifecycle(read(event)), PEER.peer))
     assert envelope["event"] == {
         "type": "agent.completed",
         "payload": {"run_id": RUN, "goal": "Find the answer — ü.", "outcome": "x" * 100_000},

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from agent_service.cli.doctor.model import model
 from agent_service.models.settings import ModelSettings, PhaseSettings
 from tests.models.fake_anthropic import FakeAnthropic
-from tests.models.model_house import KEY
+from tests.models.wire import KEY
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tests.models.model_house import KEY
+from tests.models.wire import KEY
 
 
 class Hold:

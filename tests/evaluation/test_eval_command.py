@@ -12,7 +12,7 @@ from tests.cli.calling import Called, agentic_here
 from tests.evaluation.script_policy import ScriptPolicy, by_goal
 from tests.evaluation.small import written
 from tests.models.fake_anthropic import FakeAnthropic
-from tests.models.model_house import KEY
+from tests.models.wire import KEY
 
 SOME = ("login-page", "long-log", "injection-*", "model-outage", "needs-reframe", "reply-cut", "tokens-too-few")
 

@@ -5,12 +5,10 @@ Each rule is a function that raises Rejected. The wording is the vendor's where 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from tests.models import schema_rules
-from tests.models.anthropic_tokens import blocks
-
-Body = dict[str, Any]
+from tests.models.tokens import blocks
+from tests.models.wire import Body, Rejected
 
 _PROMPT = {"model", "max_tokens", "system", "messages", "tools", "tool_choice", "output_config", "thinking", "metadata"}
 _SERVICE = {"service_tier", "speed", "stop_sequences", "stream", "inference_geo", "container", "context_management"}
@@ -38,15 +36,6 @@ MODELS = {
 }
 
 
-class Rejected(Exception):
-    """An error of the API: its HTTP status, its type, and what it says."""
-
-    def __init__(self, message: str, status: int = 400, kind: str = "invalid_request_error") -> None:
-        super().__init__(message)
-        self.status = status
-        self.kind = kind
-
-
 def check_headers(headers: dict[str, str], key: str) -> None:
     """`headers` have lower-case names."""
     if headers.get("authorization") != f"Bearer {key}":
@@ -55,9 +44,9 @@ def check_headers(headers: dict[str, str], key: str) -> None:
         raise Rejected("anthropic-version: header is required")
 
 
-def check(body: Body, *, counting: bool = False) -> None:
-    """Raises Rejected for the first rule that `body` breaks. `counting`: it asks for a count of tokens only."""
-    unknown = sorted(body.keys() - FIELDS - ({"max_tokens"} if counting else set()))
+def check(body: Body) -> None:
+    """Raises Rejected for the first rule that `body` breaks."""
+    unknown = sorted(body.keys() - FIELDS)
     sampling = [name for name in ("temperature", "top_p", "top_k") if name in body]
     if sampling:
         raise Rejected(f"{sampling[0]}: sampling parameters are not supported for this model")
@@ -65,8 +54,6 @@ def check(body: Body, *, counting: bool = False) -> None:
         raise Rejected(f"{unknown[0]}: Extra inputs are not permitted")
     for rule in _RULES:
         rule(body)
-    if not counting:
-        _check_max_tokens(body)
 
 
 def _check_model(body: Body) -> None:
@@ -143,6 +130,7 @@ def _check_breakpoints(body: Body) -> None:
 
 _RULES: tuple[Callable[[Body], None], ...] = (
     _check_model,
+    _check_max_tokens,
     _check_messages,
     _check_texts,
     _check_tool_choice,

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.models.fake_anthropic import ServedAnthropic, serve
+from tests.models.fake_anthropic import Claude, serve
 
 
 @pytest.fixture
-async def claude() -> AsyncIterator[ServedAnthropic]:
+async def claude() -> AsyncIterator[Claude]:
     async with serve() as served:
         yield served

@@ -11,8 +11,9 @@ From GPT-5.6    at marks only: read at the longest one that was written, written
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from tests.models.anthropic_tokens import canonical, tokens
-from tests.models.openai_rules import MODELS, Body, parts
+from tests.models.openai_rules import MODELS, parts
+from tests.models.tokens import canonical, tokens
+from tests.models.wire import Body
 
 LEAST, STEP, MOST_WRITTEN = 1024, 128, 4
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 
-Body = dict[str, Any]
+from tests.models.wire import Body, Rejected
 
 FIELDS = CompletionCreateParamsNonStreaming.__required_keys__ | CompletionCreateParamsNonStreaming.__optional_keys__
 ROLES = ("developer", "system", "user", "assistant", "tool")
@@ -33,18 +33,6 @@ MODELS = {
     "gpt-5.4": Abilities(),
     "gpt-4.1": Abilities(reasons=False),
 }
-
-
-class Rejected(Exception):
-    """An error of the API: its HTTP status, the names of its cause, and what it says."""
-
-    def __init__(
-        self, message: str, status: int = 400, *, kind: str = "invalid_request_error", code: str | None = None
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.kind = kind
-        self.code = code
 
 
 def check(body: Body) -> None:

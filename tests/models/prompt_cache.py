@@ -1,17 +1,15 @@
-"""The prompt cache of Anthropic's API, simulated, and its diagnosis of misses.
+"""The prompt cache of Anthropic's API, simulated.
 
 Rules of the vendor's documentation: the cache is an exact match of the prompt's beginning, in the order tools, output
 format, system, messages; per model; written at breakpoints only, and not below a least size; read at the longest match
 that ends at a breakpoint or at most 20 blocks before one; kept for the breakpoint's time to live after its last use.
-The diagnosis compares two requests message by message and does not look at what the cache did.
 """
 
 import hashlib
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any
 
-from tests.models.anthropic_tokens import block_tokens, blocks, canonical, request_tokens, tokens
+from tests.models.tokens import block_tokens, blocks, canonical, request_tokens, tokens
 
 LOOK_BACK = 20
 LIVES_S = {"5m": 300.0, "1h": 3600.0}
@@ -110,52 +108,3 @@ def _pieces(body: dict[str, Any]) -> list[tuple[str, int, dict[str, Any] | None]
 
 def _bare(block: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in block.items() if name != "cache_control"}
-
-
-@dataclass(slots=True)
-class Diagnosis:
-    """What the API keeps of each request that asks for a diagnosis, by the id of its reply."""
-
-    _known: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def of(self, body: dict[str, Any], message_id: str) -> dict[str, Any]:
-        """The fields of the reply: `diagnostics`, or nothing when the request asks for none."""
-        asked = body.get("diagnostics")
-        if asked is None:
-            return {}
-        print_ = self._known[message_id] = _fingerprint(body)
-        previous_id = asked.get("previous_message_id")
-        if previous_id is None:
-            return {"diagnostics": None}
-        previous = self._known.get(previous_id)
-        reason = _changed(previous, print_) if previous else {"type": "previous_message_not_found"}
-        return {"diagnostics": {"cache_miss_reason": reason} if reason else None}
-
-
-def _fingerprint(body: dict[str, Any]) -> dict[str, Any]:
-    messages = [{**message, "content": [_bare(b) for b in blocks(message["content"])]} for message in body["messages"]]
-    return {
-        "model": body["model"],
-        "system": canonical([_bare(block) for block in blocks(body.get("system"))]),
-        "tools": canonical(body.get("tools")),
-        "messages": [canonical(message) for message in messages],
-        "others": canonical({name: body.get(name) for name in ("output_config", "tool_choice", "thinking")}),
-        "tokens": request_tokens(body),
-    }
-
-
-def _changed(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any] | None:
-    for part in ("model", "system", "tools"):
-        if old[part] != new[part]:
-            return {"type": f"{part}_changed", "cache_missed_input_tokens": old["tokens"]}
-    if old["others"] != new["others"]:
-        return {"type": "unavailable"}
-    if new["messages"][: len(old["messages"])] == old["messages"]:
-        return None
-    same = len(_same(old["messages"], new["messages"]))
-    return {"type": "messages_changed", "cache_missed_input_tokens": sum(map(tokens, old["messages"][same:]))}
-
-
-def _same(old: list[str], new: list[str]) -> list[str]:
-    """The messages that both begin with."""
-    return [before for before, _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))]

@@ -1,6 +1,5 @@
 """What Claude is sent: the fields, the breakpoints, the effort and the model of each phase."""
 
-import json
 from typing import Any
 
 import pytest
@@ -11,9 +10,10 @@ from agent_service.core.state import Note, StepRecord
 from agent_service.core.waiting import ForModel
 from agent_service.models.prompts.prompt import compose
 from agent_service.ports import Question
-from tests.models.anthropic_tokens import blocks
-from tests.models.fake_anthropic import ServedAnthropic, serve
-from tests.models.model_house import KEY, TURN, framing, question, reflecting
+from tests.models.fake_anthropic import Claude, serve
+from tests.models.model_house import framing, question, reflecting
+from tests.models.tokens import blocks
+from tests.models.wire import KEY
 
 EPHEMERAL = {"type": "ephemeral", "ttl": "5m"}
 
@@ -54,7 +54,7 @@ async def test_a_request_has_these_fields_and_no_other() -> None:
     }
 
 
-async def test_the_key_goes_out_as_the_vendors_sdk_sends_it_and_no_trace_does(claude: ServedAnthropic) -> None:
+async def test_the_key_goes_out_as_the_vendors_sdk_sends_it_and_no_trace_does(claude: Claude) -> None:
     claude.answer("{}")
     await claude.model.prepare(framing()).make()
     headers = claude.fake.calls[0].headers
@@ -157,37 +157,30 @@ async def test_a_diagnosis_compares_with_the_last_reply_of_the_same_form() -> No
     assert request["diagnostics"] == {"previous_message_id": "msg_turn"}
 
 
-async def test_a_changed_tail_is_no_miss_where_the_cache_was_read(claude: ServedAnthropic) -> None:
-    answers = [await turn(claude, reflecting(1)), await turn(claude, remembering(reflecting(2), "msg_0001"))]
-    assert answers[1].usage.cache_read_tokens > 0
-    assert [answer.provenance and answer.provenance.cache_miss for answer in answers] == ["", ""]
+CHANGED = {"type": "messages_changed", "cache_missed_input_tokens": 7}
 
 
-async def test_where_nothing_was_read_from_the_cache_the_diagnosis_is_told(claude: ServedAnthropic) -> None:
-    await turn(claude, reflecting(1))
-    claude.fake.cache.now += 301
-    answer = await turn(claude, remembering(reflecting(2), "msg_0001"))
-    assert answer.usage.cache_read_tokens == 0
+@pytest.mark.parametrize(
+    ("reason", "read", "told"),
+    [
+        (None, 0, ""),
+        (CHANGED, 10, ""),
+        (CHANGED, 0, "messages_changed (7 tokens)"),
+        ({**CHANGED, "type": "system_changed"}, 10, "system_changed (7 tokens)"),
+        ({"type": "previous_message_not_found"}, 0, "previous_message_not_found"),
+    ],
+    ids=["none", "a tail where the cache was read", "a tail", "the system prompt", "an unknown reply"],
+)
+async def test_a_miss_of_the_cache_is_told_with_its_cause(
+    claude: Claude, caplog: pytest.LogCaptureFixture, reason: Any, read: int, told: str
+) -> None:
+    usage = {"input_tokens": 1, "output_tokens": 1, "cache_read_input_tokens": read}
+    claude.fake.message(usage=usage, diagnostics={"cache_miss_reason": reason})
+    answer = await claude.model.prepare(reflecting()).make()
     assert answer.provenance
-    assert answer.provenance.cache_miss.startswith("messages_changed (")
-
-
-async def test_a_miss_is_told_with_its_cause(claude: ServedAnthropic, caplog: pytest.LogCaptureFixture) -> None:
-    await turn(claude, reflecting(1))
-    other = remembering(reflecting(2), "msg_0001")
-    (skill,) = other.state.brief.skills
-    brief = replace(other.state.brief, skills=(skill.model_copy(update={"description": "Another text."}),))
-    answer = await turn(claude, replace(other, state=replace(other.state, brief=brief)))
-    assert answer.provenance
-    assert answer.provenance.cache_miss.startswith("system_changed (")
-    (record,) = [record for record in caplog.records if record.name.startswith("agent_service")]
-    assert record.getMessage() == "the prompt cache was missed"
-
-
-async def test_a_reply_that_the_provider_has_forgotten_is_told_as_such(claude: ServedAnthropic) -> None:
-    answer = await turn(claude, remembering(reflecting(1), "msg_of_long_ago"))
-    assert answer.provenance
-    assert answer.provenance.cache_miss == "previous_message_not_found"
+    assert answer.provenance.cache_miss == told
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith("agent_service")]
+    assert ours == (["the prompt cache was missed"] if told else [])
 
 
 async def test_a_block_is_never_blank() -> None:
@@ -196,16 +189,6 @@ async def test_a_block_is_never_blank() -> None:
     request = await sent(replace(asked, state=bare))
     said = [*blocks(request["system"]), *blocks(request["messages"][0]["content"])]
     assert all(block["text"].strip() for block in said)
-
-
-async def turn(claude: ServedAnthropic, asked: Question) -> Any:
-    claude.answer(json.dumps(TURN))
-    return await claude.model.prepare(asked).make()
-
-
-def remembering(asked: Question, reply: str) -> Question:
-    """The same question in a run that has had `reply` in its form before."""
-    return replace(asked, state=replace(asked.state, replies={compose(asked).schema_hash: reply}))
 
 
 def text(said: str, mark: dict[str, str] | None = None) -> dict[str, Any]:

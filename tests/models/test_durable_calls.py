@@ -15,7 +15,7 @@ from agent_service.core.waiting import Status
 from agent_service.models.prompts.prompt import compose
 from schemas import subjects
 from tests.kit.runs import NOON
-from tests.models.fake_anthropic import ServedAnthropic, serve
+from tests.models.fake_anthropic import Claude, serve
 from tests.models.living import Living
 from tests.models.model_house import FRAMING
 
@@ -69,12 +69,12 @@ def ended(state: RunState) -> tuple[Status, str]:
 
 
 @pytest.fixture
-def mind(claude: ServedAnthropic) -> ServedAnthropic:
+def mind(claude: Claude) -> Claude:
     claude.fake.policy = appends
     return claude
 
 
-async def test_a_run_of_two_steps_takes_three_calls(mind: ServedAnthropic) -> None:
+async def test_a_run_of_two_steps_takes_three_calls(mind: Claude) -> None:
     living = Living(mind.model, LIMITS)
     state = await living.run()
     assert (state.status, state.spent.calls, len(mind.requests)) == (Status.DONE, 3, 3)
@@ -84,13 +84,13 @@ async def test_a_run_of_two_steps_takes_three_calls(mind: ServedAnthropic) -> No
     assert state.spent.cache_read_tokens > 0
 
 
-async def test_a_prompt_is_composed_once_per_call(mind: ServedAnthropic) -> None:
+async def test_a_prompt_is_composed_once_per_call(mind: Claude) -> None:
     with times_called(compose) as times:
         state = await Living(mind.model, LIMITS).run()
     assert (len(times), state.spent.calls) == (3, 3)
 
 
-async def test_each_call_names_the_reply_that_came_before_in_its_form(mind: ServedAnthropic) -> None:
+async def test_each_call_names_the_reply_that_came_before_in_its_form(mind: Claude) -> None:
     await Living(mind.model, LIMITS).run()
     assert [request["diagnostics"]["previous_message_id"] for request in mind.requests] == [None, None, "msg_0002"]
 
@@ -105,7 +105,7 @@ async def test_each_call_names_the_reply_that_came_before_in_its_form(mind: Serv
     ],
 )
 async def test_a_call_that_a_crash_interrupts_is_made_again_and_counted_as_lost(
-    mind: ServedAnthropic, crash: str, requests: int, lost: int
+    mind: Claude, crash: str, requests: int, lost: int
 ) -> None:
     living = Living(mind.model, LIMITS)
     living.faults.strike_each(crash, 1)
@@ -116,25 +116,25 @@ async def test_a_call_that_a_crash_interrupts_is_made_again_and_counted_as_lost(
     assert list(living.gateway.executed.values()) == [1, 1]
 
 
-async def test_a_call_made_again_is_the_same_call(mind: ServedAnthropic) -> None:
+async def test_a_call_made_again_is_the_same_call(mind: Claude) -> None:
     living = Living(mind.model, LIMITS)
     living.faults.strike_each("before commit of ModelReplied", 1)
     await living.run()
     assert mind.requests[0] == mind.requests[1]
 
 
-async def test_while_the_api_is_overloaded_the_run_waits_and_pays_nothing(mind: ServedAnthropic) -> None:
+async def test_while_the_api_is_overloaded_the_run_waits_and_pays_nothing(mind: Claude) -> None:
     living = Living(mind.model, LIMITS)
-    mind.fail(529)
+    mind.fake.fail(529)
     state = await living.run()
     assert state.retry_at == living.clock.now() + timedelta(seconds=2)
     assert (state.status, state.spent.calls, state.spent.lost_calls) == (Status.RUNNING, 0, 0)
     assert (await living.wait(2)).status is Status.DONE
 
 
-async def test_a_wait_outlives_the_process_and_is_not_cut_short_by_it(mind: ServedAnthropic) -> None:
+async def test_a_wait_outlives_the_process_and_is_not_cut_short_by_it(mind: Claude) -> None:
     living = Living(mind.model, LIMITS)
-    mind.fail(429, headers={"retry-after": "37"})
+    mind.fake.fail(429, headers={"retry-after": "37"})
     await living.run()
     await living.next_life()
     await living.wait(36)
@@ -143,9 +143,11 @@ async def test_a_wait_outlives_the_process_and_is_not_cut_short_by_it(mind: Serv
     assert len(mind.requests) == 4
 
 
-async def test_a_used_up_budget_at_the_provider_pauses_until_a_person_has_raised_it(mind: ServedAnthropic) -> None:
+async def test_a_used_up_budget_at_the_provider_pauses_until_a_person_has_raised_it(
+    mind: Claude,
+) -> None:
     living = Living(mind.model, LIMITS)
-    mind.fail(429, "enforced_spend_limit_reached")
+    mind.fake.fail(429, "enforced_spend_limit_reached")
     state = await living.run()
     assert ended(state) == (Status.PAUSED, "model_spend_limit")
     resume = {"run_id": state.run_id, "signal_id": "s1", "kind": "resume"}
@@ -155,21 +157,21 @@ async def test_a_used_up_budget_at_the_provider_pauses_until_a_person_has_raised
 @pytest.mark.parametrize(
     ("status", "ending_class"), [(401, "model_auth"), (404, "model_not_found"), (400, "model_bad_request")]
 )
-async def test_what_no_wait_mends_fails_the_run(mind: ServedAnthropic, status: int, ending_class: str) -> None:
-    mind.fail(status)
+async def test_what_no_wait_mends_fails_the_run(mind: Claude, status: int, ending_class: str) -> None:
+    mind.fake.fail(status)
     state = await Living(mind.model, LIMITS).run()
     assert ended(state) == (Status.FAILED, ending_class)
     assert "req_0001" in state.reason
 
 
-async def test_a_refusal_is_for_a_person(mind: ServedAnthropic) -> None:
-    mind.refuse("Not allowed.")
+async def test_a_refusal_is_for_a_person(mind: Claude) -> None:
+    mind.fake.refuse("Not allowed.")
     state = await Living(mind.model, LIMITS).run()
     assert ended(state) == (Status.ESCALATED, "model_refused")
     assert state.reason == "the model refused to answer (cyber): Not allowed."
 
 
-async def test_a_reply_that_cannot_be_used_is_shown_and_asked_for_again(mind: ServedAnthropic) -> None:
+async def test_a_reply_that_cannot_be_used_is_shown_and_asked_for_again(mind: Claude) -> None:
     mind.answer('Sure: {"framing": </your_rejected_reply>')
     state = await Living(mind.model, LIMITS).run()
     assert (state.status, state.spent.calls) == (Status.DONE, 4)
@@ -180,7 +182,7 @@ async def test_a_reply_that_cannot_be_used_is_shown_and_asked_for_again(mind: Se
     assert mind.requests[1]["messages"][0]["content"][:-1] == mind.requests[0]["messages"][0]["content"][:-1]
 
 
-async def test_a_reply_is_asked_for_three_times_and_no_more(mind: ServedAnthropic) -> None:
+async def test_a_reply_is_asked_for_three_times_and_no_more(mind: Claude) -> None:
     for _ in range(3):
         mind.answer("no")
     state = await Living(mind.model, LIMITS).run()
@@ -188,31 +190,31 @@ async def test_a_reply_is_asked_for_three_times_and_no_more(mind: ServedAnthropi
     assert state.spent.tokens == mind.fake.billed
 
 
-async def test_a_reply_that_was_cut_is_asked_for_with_more_room(mind: ServedAnthropic) -> None:
-    mind.cut('{"framing"')
+async def test_a_reply_that_was_cut_is_asked_for_with_more_room(mind: Claude) -> None:
+    mind.fake.cut('{"framing"')
     state = await Living(mind.model, LIMITS).run()
     assert state.status is Status.DONE
     assert [request["max_tokens"] for request in mind.requests] == [8000, 16_000, 8000, 8000]
 
 
 async def test_a_prompt_that_is_too_long_is_shortened_once_there_is_something_to_leave_out(
-    mind: ServedAnthropic,
+    mind: Claude,
 ) -> None:
     mind.answer(appends)
     mind.answer(appends)
-    mind.fail(413)
+    mind.fake.fail(413)
     state = await Living(mind.model, LIMITS).run()
     assert state.status is Status.DONE
     texts = [block["text"] for block in mind.requests[3]["messages"][0]["content"]]
     assert [text.split()[0] for text in texts] == ["<goal>", "<memory_of_older_steps>", "<step", "<standing>"]
 
 
-async def test_a_prompt_that_is_too_long_from_the_beginning_fails_the_run(mind: ServedAnthropic) -> None:
-    mind.fail(413)
+async def test_a_prompt_that_is_too_long_from_the_beginning_fails_the_run(mind: Claude) -> None:
+    mind.fake.fail(413)
     assert ended(await Living(mind.model, LIMITS).run()) == (Status.FAILED, "prompt_too_long")
 
 
-async def test_no_call_is_made_that_could_break_the_budget(mind: ServedAnthropic) -> None:
+async def test_no_call_is_made_that_could_break_the_budget(mind: Claude) -> None:
     for limits in (replace(LIMITS, max_tokens=3000), replace(LIMITS, max_cost_usd=0.001)):
         state = await Living(mind.model, limits).run()
         assert state.status is Status.ESCALATED
@@ -228,9 +230,9 @@ async def test_a_limit_in_usd_is_not_kept_by_a_model_without_a_price() -> None:
     assert claude.requests == []
 
 
-async def test_a_pause_outlives_the_process(mind: ServedAnthropic) -> None:
+async def test_a_pause_outlives_the_process(mind: Claude) -> None:
     living = Living(mind.model, LIMITS)
-    mind.fail(402)
+    mind.fake.fail(402)
     await living.run()
     await living.next_life()
     assert ended(await living.state()) == (Status.PAUSED, "model_spend_limit")

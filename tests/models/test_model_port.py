@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -10,21 +11,22 @@ from agent_service.core.replacing import replace
 from agent_service.core.waiting import Asking, ForModel
 from agent_service.errors import ModelError
 from agent_service.ports import Question
-from tests.models import model_house
+from tests.models import fake_anthropic, fake_openai, model_house
 from tests.models.model_house import (
     DIGEST,
     FRAMING,
-    KEY,
     OPENING,
     PLAN,
     REFLECTION,
     TURN,
-    Served,
     framing,
     planning,
     reflecting,
     separate,
 )
+from tests.models.wire import KEY, Served
+
+AnyServed = Served[Any]
 
 FRAMED = Framing(
     goal_statement="The answer is known and written down.",
@@ -41,44 +43,44 @@ PLANNED = Plan(
 ESCALATION = {**REFLECTION, "met": [], "verdict": "escalate", "summary": "no tool can help"}
 
 
-@pytest.fixture(params=model_house.providers())
-async def served(request: pytest.FixtureRequest) -> AsyncIterator[Served]:
-    async with model_house.serve(request.param) as served:
+@pytest.fixture(params=[fake_anthropic.serve, fake_openai.serve, fake_openai.serve_ollama])
+async def served(request: pytest.FixtureRequest) -> AsyncIterator[AnyServed]:
+    async with request.param() as served:
         yield served
 
 
-async def test_a_fused_framing_brings_the_first_plan_along(served: Served) -> None:
+async def test_a_fused_framing_brings_the_first_plan_along(served: AnyServed) -> None:
     served.answer(OPENING)
     answer = await served.model.prepare(framing()).make()
     assert (answer.decision, answer.plan) == (FRAMED, PLANNED)
 
 
-async def test_a_fused_framing_may_come_without_a_plan(served: Served) -> None:
+async def test_a_fused_framing_may_come_without_a_plan(served: AnyServed) -> None:
     served.answer({**OPENING, "plan": None})
     answer = await served.model.prepare(framing()).make()
     assert (answer.decision, answer.plan) == (FRAMED, None)
 
 
-async def test_a_fused_reflection_brings_the_next_plan_along(served: Served) -> None:
+async def test_a_fused_reflection_brings_the_next_plan_along(served: AnyServed) -> None:
     served.answer(TURN)
     answer = await served.model.prepare(reflecting()).make()
     assert isinstance(answer.decision, Reflection)
     assert (answer.decision.verdict, answer.plan) == (Verdict.CONTINUE, PLANNED)
 
 
-async def test_a_plan_beside_the_end_of_a_run_is_left_out(served: Served) -> None:
+async def test_a_plan_beside_the_end_of_a_run_is_left_out(served: AnyServed) -> None:
     served.answer({"reflection": {**REFLECTION, "verdict": "done", "outcome": "It is 42."}, "plan": PLAN})
     answer = await served.model.prepare(reflecting()).make()
     assert isinstance(answer.decision, Reflection)
     assert (answer.decision.outcome, answer.plan) == ("It is 42.", None)
 
 
-async def test_a_plan_is_asked_for_by_itself_in_the_form_of_a_turn(served: Served) -> None:
+async def test_a_plan_is_asked_for_by_itself_in_the_form_of_a_turn(served: AnyServed) -> None:
     served.answer({"reflection": None, "plan": PLAN})
     assert (await served.model.prepare(planning()).make()).decision == PLANNED
 
 
-async def test_where_no_tool_can_help_the_planning_escalates(served: Served) -> None:
+async def test_where_no_tool_can_help_the_planning_escalates(served: AnyServed) -> None:
     served.answer({"reflection": ESCALATION, "plan": None})
     decision = (await served.model.prepare(planning()).make()).decision
     assert isinstance(decision, Reflection)
@@ -91,7 +93,7 @@ async def test_where_no_tool_can_help_the_planning_escalates(served: Served) -> 
     ids=["framing", "plan", "reflection"],
 )
 async def test_phases_asked_apart_are_answered_apart(
-    served: Served, reply: dict[str, object], asked: Question, kind: type
+    served: AnyServed, reply: dict[str, object], asked: Question, kind: type
 ) -> None:
     served.answer(reply)
     answer = await served.model.prepare(separate(asked)).make()
@@ -99,14 +101,14 @@ async def test_phases_asked_apart_are_answered_apart(
     assert answer.plan is None
 
 
-async def test_a_compaction_brings_a_digest(served: Served) -> None:
+async def test_a_compaction_brings_a_digest(served: AnyServed) -> None:
     served.answer(DIGEST)
     answer = await served.model.prepare(model_house.question(reflecting(3).state, Phase.COMPACT)).make()
     assert answer.decision == Digest(memory=("The answer is 42 (step:1)",))
 
 
 @pytest.mark.parametrize("said", ["", "I think so.", json.dumps(TURN) * 2, json.dumps(TURN)[:-9], "[]", "null"])
-async def test_a_reply_that_is_no_decision_is_paid_for_and_kept(served: Served, said: str) -> None:
+async def test_a_reply_that_is_no_decision_is_paid_for_and_kept(served: AnyServed, said: str) -> None:
     served.answer(said)
     answer = await served.model.prepare(reflecting()).make()
     assert isinstance(answer.decision, Unusable)
@@ -116,7 +118,7 @@ async def test_a_reply_that_is_no_decision_is_paid_for_and_kept(served: Served, 
     assert answer.usage.cost_usd is not None
 
 
-async def test_what_is_kept_of_an_unusable_reply_is_bounded(served: Served) -> None:
+async def test_what_is_kept_of_an_unusable_reply_is_bounded(served: AnyServed) -> None:
     served.answer("x" * 100_000)
     decision = (await served.model.prepare(framing()).make()).decision
     assert isinstance(decision, Unusable)
@@ -124,16 +126,16 @@ async def test_what_is_kept_of_an_unusable_reply_is_bounded(served: Served) -> N
     assert len(decision.reason) <= 4000
 
 
-async def test_a_refusal_is_told_in_the_words_of_the_provider(served: Served) -> None:
-    served.refuse("This is not allowed.")
+async def test_a_refusal_is_told_in_the_words_of_the_provider(served: AnyServed) -> None:
+    served.fake.refuse("This is not allowed.")
     decision = (await served.model.prepare(framing()).make()).decision
     assert isinstance(decision, Refusal)
     assert decision.category
     assert decision.explanation == "This is not allowed."
 
 
-async def test_a_reply_that_was_cut_may_be_twice_as_long_the_next_time(served: Served) -> None:
-    served.cut('{"framing": {"goal_st')
+async def test_a_reply_that_was_cut_may_be_twice_as_long_the_next_time(served: AnyServed) -> None:
+    served.fake.cut('{"framing": {"goal_st')
     served.answer(OPENING)
     first = framing()
     decision = (await served.model.prepare(first).make()).decision
@@ -164,9 +166,14 @@ async def test_a_reply_that_was_cut_may_be_twice_as_long_the_next_time(served: S
     ],
 )
 async def test_an_error_says_what_becomes_of_the_run(
-    served: Served, status: int, headers: dict[str, str], remedy: str, error_class: str, retry_after_s: float | None
+    served: AnyServed,
+    status: int,
+    headers: dict[str, str],
+    remedy: str,
+    error_class: str,
+    retry_after_s: float | None,
 ) -> None:
-    served.fail(status, headers=headers)
+    served.fake.fail(status, headers=headers)
     with pytest.raises(ModelError) as caught:
         await served.model.prepare(framing()).make()
     assert (caught.value.remedy, caught.value.error_class) == (remedy, error_class)
@@ -174,21 +181,23 @@ async def test_an_error_says_what_becomes_of_the_run(
     assert str(status) in str(caught.value)
 
 
-async def test_one_question_is_one_request_whatever_comes_of_it(served: Served) -> None:
-    served.fail(503)
+async def test_one_question_is_one_request_whatever_comes_of_it(served: AnyServed) -> None:
+    served.fake.fail(503)
     with pytest.raises(ModelError):
         await served.model.prepare(framing()).make()
     assert len(served.requests) == 1
 
 
-async def test_an_estimate_is_the_same_each_time_and_asks_nobody(served: Served) -> None:
+async def test_an_estimate_is_the_same_each_time_and_asks_nobody(served: AnyServed) -> None:
     estimates = {served.model.prepare(reflecting(2)).estimate for _ in range(3)}
     assert len(estimates) == 1
     assert served.requests == []
 
 
 @pytest.mark.parametrize("asked", [framing(), planning(), reflecting(1), reflecting(12)])
-async def test_a_call_spends_no_more_than_its_estimate_and_is_made_as_it_says(served: Served, asked: Question) -> None:
+async def test_a_call_spends_no_more_than_its_estimate_and_is_made_as_it_says(
+    served: AnyServed, asked: Question
+) -> None:
     served.answer("x" * 10_000)
     call = served.model.prepare(asked)
     estimate, answer = call.estimate, await call.make()
@@ -204,7 +213,7 @@ async def test_a_call_spends_no_more_than_its_estimate_and_is_made_as_it_says(se
     assert answer.provenance.schema_hash == estimate.schema_hash
 
 
-async def test_a_longer_reply_is_estimated_as_longer(served: Served) -> None:
+async def test_a_longer_reply_is_estimated_as_longer(served: AnyServed) -> None:
     first = framing()
     longer = replace_asking(first, Asking(call=first.call, phase=first.phase, longer=True))
     short, long = served.model.prepare(first).estimate, served.model.prepare(longer).estimate
@@ -213,14 +222,14 @@ async def test_a_longer_reply_is_estimated_as_longer(served: Served) -> None:
     assert long.reserve.tokens > short.reserve.tokens
 
 
-async def test_nothing_that_newer_models_refuse_is_sent(served: Served) -> None:
+async def test_nothing_that_newer_models_refuse_is_sent(served: AnyServed) -> None:
     served.answer(OPENING)
     await served.model.prepare(framing()).make()
     forbidden = {"temperature", "top_p", "top_k", "tools", "tool_choice", "thinking", "stream", "seed"}
     assert not forbidden & served.requests[0].keys()
 
 
-async def test_neither_answer_nor_adapter_shows_the_key(served: Served) -> None:
+async def test_neither_answer_nor_adapter_shows_the_key(served: AnyServed) -> None:
     served.answer(OPENING)
     shown = f"{await served.model.prepare(framing()).make()!r} {served.model!r} {served.requests}"
     assert KEY not in shown

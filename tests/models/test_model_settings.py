@@ -14,7 +14,8 @@ from agent_service.models.settings import ModelSettings
 from agent_service.settings import load
 from groundwork.service import json_log
 from tests.kit.logs import logging_kept
-from tests.models.model_house import KEY, framing
+from tests.models.model_house import framing
+from tests.models.wire import KEY
 
 CHOSEN = {"AGENT_LLM_PROVIDER": "openai", "AGENT_LLM_MODEL": "gpt-5.4"}
 LOCAL = "http://127.0.0.1:11434/v1"

@@ -14,8 +14,8 @@ from agent_service.core.phases import Framing, Phase, Refusal, Unusable
 from agent_service.core.replacing import replace
 from agent_service.core.waiting import ForModel
 from agent_service.ports import Question
-from tests.models import fake_ollama, fake_openai, openai_rules
-from tests.models.fake_openai import ServedOpenAI
+from tests.models import fake_openai, openai_rules
+from tests.models.fake_openai import Ollama, OpenAI
 from tests.models.model_house import (
     DIGEST,
     FRAMING,
@@ -65,7 +65,7 @@ async def test_openai_is_told_to_store_nothing_and_where_to_look_for_the_run(mod
     assert request["max_completion_tokens"] == 8000
 
 
-async def test_other_servers_are_sent_only_what_they_all_know(ollama: ServedOpenAI) -> None:
+async def test_other_servers_are_sent_only_what_they_all_know(ollama: Ollama) -> None:
     ollama.answer(OPENING)
     await ollama.model.prepare(framing()).make()
     (request,) = ollama.requests
@@ -74,7 +74,7 @@ async def test_other_servers_are_sent_only_what_they_all_know(ollama: ServedOpen
     assert all(isinstance(message["content"], str) for message in request["messages"])
 
 
-@pytest.mark.parametrize("serving", [fake_openai.serve, fake_ollama.serve])
+@pytest.mark.parametrize("serving", [fake_openai.serve, fake_openai.serve_ollama])
 async def test_the_effort_of_the_phase_is_asked_for(serving: Any) -> None:
     async with serving(effort="low", phases={"reflect": {"effort": "max"}}) as served:
         served.answer(OPENING)
@@ -84,7 +84,7 @@ async def test_the_effort_of_the_phase_is_asked_for(serving: Any) -> None:
     assert [request["reasoning_effort"] for request in served.requests] == ["low", "max"]
 
 
-@pytest.mark.parametrize("serving", [fake_openai.serve, fake_ollama.serve])
+@pytest.mark.parametrize("serving", [fake_openai.serve, fake_openai.serve_ollama])
 async def test_a_reply_that_was_cut_may_be_twice_as_long_the_next_time(serving: Any) -> None:
     asked, long = framing(), {**OPENING, "framing": {**FRAMING, "hypothesis": "so " * 250}}
     assert asked.state.asking is not None
@@ -120,7 +120,7 @@ async def test_with_marks_each_turn_finds_all_that_the_turn_before_has_left(mode
     assert [usage.cache_read_tokens for usage in usages] == [0, *left[:-1]]
 
 
-async def test_two_runs_do_not_compete_for_one_place_in_the_cache(served: ServedOpenAI) -> None:
+async def test_two_runs_do_not_compete_for_one_place_in_the_cache(served: OpenAI) -> None:
     for number in (1, 2):
         served.answer(TURN)
         await served.model.prepare(reflecting(number=number)).make()
@@ -128,7 +128,7 @@ async def test_two_runs_do_not_compete_for_one_place_in_the_cache(served: Served
     assert first != second
 
 
-async def test_from_gpt_5_6_on_at_most_four_marks_are_set_and_none_on_what_changes(served: ServedOpenAI) -> None:
+async def test_from_gpt_5_6_on_at_most_four_marks_are_set_and_none_on_what_changes(served: OpenAI) -> None:
     for steps in (1, 2, 7):
         served.answer(TURN)
         await served.model.prepare(reflecting(steps)).make()
@@ -170,9 +170,9 @@ async def test_what_is_written_to_the_cache_and_read_from_it_has_its_own_price()
 
 
 async def test_the_cost_of_a_server_of_ones_own_is_unknown_unless_it_is_set() -> None:
-    async with fake_ollama.serve(price=None) as unpriced, fake_ollama.serve(price={"input": 0, "output": 0}) as free:
-        assert (await _turn(unpriced, 1)).cost_usd is None
-        assert (await _turn(free, 1)).cost_usd == 0.0
+    for price, cost_usd in ((None, None), ({"input": 0, "output": 0}, 0.0)):
+        async with fake_openai.serve_ollama(price=price) as served:
+            assert (await _turn(served, 1)).cost_usd == cost_usd
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ async def test_the_cost_of_a_server_of_ones_own_is_unknown_unless_it_is_set() ->
         pytest.param(f"<think></think>\n```json\n{GIVEN}```", id="fenced after a thought"),
     ],
 )
-async def test_one_object_is_the_reply_however_a_weak_model_wraps_it(ollama: ServedOpenAI, text: str) -> None:
+async def test_one_object_is_the_reply_however_a_weak_model_wraps_it(ollama: Ollama, text: str) -> None:
     ollama.answer(text)
     answer = await ollama.model.prepare(framing()).make()
     assert isinstance(answer.decision, Framing)
@@ -206,7 +206,7 @@ async def test_one_object_is_the_reply_however_a_weak_model_wraps_it(ollama: Ser
         pytest.param("no JSON", id="no JSON"),
     ],
 )
-async def test_anything_looser_is_for_a_repair(ollama: ServedOpenAI, text: str) -> None:
+async def test_anything_looser_is_for_a_repair(ollama: Ollama, text: str) -> None:
     ollama.answer(text)
     answer = await ollama.model.prepare(framing()).make()
     assert isinstance(answer.decision, Unusable)
@@ -214,21 +214,21 @@ async def test_anything_looser_is_for_a_repair(ollama: ServedOpenAI, text: str) 
     assert answer.usage.output_tokens > 0
 
 
-async def test_a_schema_that_a_server_ignores_is_still_kept(ollama: ServedOpenAI) -> None:
+async def test_a_schema_that_a_server_ignores_is_still_kept(ollama: Ollama) -> None:
     ollama.answer({**OPENING, "framing": {"goal_statement": "x"}})
     answer = await ollama.model.prepare(framing()).make()
     assert isinstance(answer.decision, Unusable)
     assert "framing.definition_of_done" in answer.decision.reason
 
 
-async def test_a_filtered_reply_is_a_refusal(served: ServedOpenAI) -> None:
+async def test_a_filtered_reply_is_a_refusal(served: OpenAI) -> None:
     served.fake.complete(content='{"framing": ', finish_reason="content_filter")
     answer = await served.model.prepare(framing()).make()
     assert answer.decision == Refusal(category="content_filter")
 
 
 @pytest.mark.parametrize("content", [None, ""])
-async def test_a_reply_without_text_is_paid_for_and_repaired(ollama: ServedOpenAI, content: str | None) -> None:
+async def test_a_reply_without_text_is_paid_for_and_repaired(ollama: Ollama, content: str | None) -> None:
     """As where a server parses thoughts, and the model only thought: asking again for nothing would never end."""
     ollama.fake.complete(content=content)
     answer = await ollama.model.prepare(framing()).make()
@@ -237,7 +237,7 @@ async def test_a_reply_without_text_is_paid_for_and_repaired(ollama: ServedOpenA
 
 
 async def test_a_prompt_that_the_server_did_not_read_to_its_end_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    async with fake_ollama.serve(context=500) as short, fake_ollama.serve() as long:
+    async with fake_openai.serve_ollama(context=500) as short, fake_openai.serve_ollama() as long:
         with caplog.at_level(logging.WARNING):
             await _turn(long, 1)
             assert caplog.records == []
@@ -248,19 +248,19 @@ async def test_a_prompt_that_the_server_did_not_read_to_its_end_is_warned_of(cap
     assert vars(warning)["tokens_read"] == 500
 
 
-async def _turn(served: ServedOpenAI, steps: int) -> Any:
+async def _turn(served: OpenAI | Ollama, steps: int) -> Any:
     served.answer(TURN)
     return (await served.model.prepare(reflecting(steps)).make()).usage
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[ServedOpenAI]:
+async def served() -> AsyncIterator[OpenAI]:
     """Against OpenAI."""
     async with fake_openai.serve() as served:
         yield served
 
 
 @pytest.fixture
-async def ollama() -> AsyncIterator[ServedOpenAI]:
-    async with fake_ollama.serve() as served:
+async def ollama() -> AsyncIterator[Ollama]:
+    async with fake_openai.serve_ollama() as served:
         yield served

@@ -14,7 +14,8 @@ from agent_service.models.opening import open_model
 from agent_service.models.settings import ModelSettings
 from agent_service.settings import load
 from tests.models.fake_anthropic import serve
-from tests.models.model_house import KEY, OPENING, framing
+from tests.models.model_house import OPENING, framing
+from tests.models.wire import KEY
 
 HEAVY = {"anthropic", "openai", "genai_prices", "jinja2"}
 LOADED = "print(*sorted({name.split('.')[0] for name in sys.modules}))"

@@ -1,13 +1,31 @@
-"""A server on loopback for fakes of model providers: calls come in as JSON, and responses go out as they are scripted,
-whole or in the ways in which networks fail."""
+"""What fakes of model providers are made of: a server on loopback, and a script of what it says to its callers.
+
+A fake refuses what its provider refuses. What it was told to say it says in that order, then what its policy makes of
+the request; responses go out whole or in the ways in which networks fail.
+"""
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+import jsonschema_rs
+
+from agent_service.models.opening import open_model
+from agent_service.models.settings import ModelSettings
+from agent_service.ports import Provider
+
+KEY = "sk-test-0123456789-secret"
+"""The key that every fake wants to see."""
+
+Body = dict[str, Any]
+Reply = dict[str, Any] | str | Callable[[dict[str, Any]], Any]
 
 Delivery = Literal["whole", "cut", "slow", "never"]
 """`cut`: the connection ends in the middle of the body. `slow`: a byte per second. `never`: nothing at all."""
@@ -40,6 +58,151 @@ class Response:
     content_type: str = "application/json"
     headers: Mapping[str, str] = field(default_factory=dict)
     delivery: Delivery = "whole"
+
+
+class Rejected(Exception):
+    """An error of an API: its HTTP status, the names of its cause, and what it says."""
+
+    def __init__(
+        self, message: str, status: int = 400, kind: str = "invalid_request_error", code: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.code = code
+
+
+class Fake(ABC):
+    """A provider's server. Listens from the beginning; `close` ends it. Not for several clients: the script is one."""
+
+    path = ""
+    """Where calls of the model come in."""
+    request_id = ""
+    """The header that names an answer."""
+    kinds: ClassVar[Mapping[int, str]] = {}
+    """What the provider calls the errors of a status."""
+    indent: int | None = None
+    """How the model writes JSON."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.policy: Reply | None = None
+        """What is said when nothing is scripted."""
+        self._script: deque[Callable[[Body], Response]] = deque()
+        self._server = WireServer(self._respond)
+        self.base_url = self._server.base_url
+        self.close = self._server.close
+
+    @property
+    def requests(self) -> list[Body]:
+        """The bodies of all calls of the model, oldest first."""
+        return [call.body for call in self.calls if call.path == self.path and call.body is not None]
+
+    def answer(self, reply: Reply) -> None:
+        """Say `reply` next: an object as JSON, a text as it is, or what a callable makes of the request."""
+        self._script.append(lambda body: self._said(body, reply))
+
+    def send(self, response: Response) -> None:
+        """Answer with just this."""
+        self._script.append(lambda _: response)
+
+    def script(self, respond: Callable[[Body], Response]) -> None:
+        """Answer the next call with what `respond` makes of its body."""
+        self._script.append(respond)
+
+    def fail(
+        self, status: int, code: str = "", headers: Mapping[str, str] | None = None, *, message: str = "as scripted"
+    ) -> None:
+        """Answer with an HTTP error. `code` is the provider's name of the cause."""
+        error = Rejected(message, status, self.kinds.get(status, "api_error"), code or None)
+        self._script.append(lambda _: self.error(error, headers or {}))
+
+    @abstractmethod
+    def refuse(self, explanation: str = "") -> None:
+        """Decline the next call, as the provider does when its rules forbid an answer."""
+
+    @abstractmethod
+    def cut(self, text: str) -> None:
+        """Reply with `text`, cut because it reached the most tokens that were asked for."""
+
+    @abstractmethod
+    def accepted(self, call: Call) -> Body:
+        """The body of a call that the provider takes. Raises Rejected for any other."""
+
+    @abstractmethod
+    def reply(self, body: Body, text: str) -> Response:
+        """A reply that says `text`."""
+
+    @abstractmethod
+    def told(self, error: Rejected) -> Body:
+        """An error in the provider's form."""
+
+    def schema(self, body: Body) -> Body:
+        """The schema that the provider keeps its reply to; an empty one for none."""
+        del body
+        return {}
+
+    def respond(self, call: Call) -> Response:
+        """The answer to a call of the model."""
+        body = self.accepted(call)
+        return self._script.popleft()(body) if self._script else self._said(body, self.policy)
+
+    def json(self, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+        named = {self.request_id: f"req_{len(self.calls):04}", **(headers or {})}
+        return Response(status=status, body=json.dumps(value).encode(), headers=named)
+
+    def error(self, error: Rejected, headers: Mapping[str, str]) -> Response:
+        return self.json(self.told(error), error.status, headers)
+
+    def _respond(self, call: Call) -> Response:
+        self.calls.append(call)
+        try:
+            return self.respond(call)
+        except Rejected as rejected:
+            return self.error(rejected, {})
+
+    def _said(self, body: Body, reply: Reply | None) -> Response:
+        said = reply(body) if callable(reply) else reply
+        if isinstance(said, Response):
+            return said
+        if said is None:
+            raise Rejected("nothing is scripted: the test expects fewer calls")
+        return self.reply(body, said if isinstance(said, str) else self._fitting(body, said))
+
+    def _fitting(self, body: Body, said: Body) -> str:
+        """An object as the model would say it: the grammar lets nothing else through."""
+        flaws = [str(error) for error in jsonschema_rs.validator_for(self.schema(body)).iter_errors(said)]
+        if flaws:
+            raise Rejected(f"the test scripts what the schema forbids: {flaws[0]}")
+        return json.dumps(said, indent=self.indent)
+
+
+F = TypeVar("F", bound=Fake)
+
+
+@dataclass(frozen=True, slots=True)
+class Served(Generic[F]):
+    """A model, made as the service makes it, and the server that it talks to over HTTP."""
+
+    model: Provider
+    fake: F
+
+    @property
+    def requests(self) -> list[Body]:
+        return self.fake.requests
+
+    def answer(self, reply: Reply) -> None:
+        self.fake.answer(reply)
+
+
+@asynccontextmanager
+async def served(fake: F, **settings: Any) -> AsyncIterator[Served[F]]:
+    """`fake`, and the model that `settings` choose."""
+    try:
+        async with open_model(ModelSettings.model_validate(settings)) as model:
+            yield Served(model, fake)
+    finally:
+        fake.close()
 
 
 class WireServer:

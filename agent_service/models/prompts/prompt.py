@@ -15,6 +15,7 @@ name that is missing is an error. What others wrote goes through `harmless`, so 
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -144,9 +145,14 @@ def _left(state: RunState, now: datetime) -> list[tuple[str, float]]:
 
 @cache
 def version() -> str:
-    """SHA-256 over the names and texts of all templates, its first 16 digits."""
+    """That of the templates in force."""
+    return version_of(_texts())
+
+
+def version_of(texts: Mapping[str, str]) -> str:
+    """SHA-256 over the names and texts of templates, its first 16 digits."""
     digest = hashlib.sha256()
-    for name, text in sorted(_texts().items()):
+    for name, text in sorted(texts.items()):
         digest.update(f"{name}\0{text}\0".encode())
     return digest.hexdigest()[:16]
 

@@ -6,12 +6,12 @@ the paper trail, the store and the bus.
 
 import asyncio
 import logging
-import signal
 import socket
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import chain
 
 from agent_service.api.feed import Feed
@@ -21,12 +21,12 @@ from agent_service.bus.argument_schemas import ArgumentSchemas, schema_flaw
 from agent_service.bus.artifacts import NatsArtifacts
 from agent_service.bus.gateway import NatsCallbacks, NatsTroubles
 from agent_service.bus.messages import NatsBus, NatsIntake
-from agent_service.bus.missed import Missed
+from agent_service.bus.missed import MARK, Missed
 from agent_service.bus.skills import NatsSkills
+from agent_service.bus.topology import ROLE, check
 from agent_service.clock import SystemClock
 from agent_service.core.waiting import Status
 from agent_service.errors import Fatal, TryAgain
-from agent_service.foundations import Foundations, laid
 from agent_service.intake import COUNTED, Intake
 from agent_service.journal import Commit
 from agent_service.models.opening import open_model
@@ -44,16 +44,16 @@ from agent_service.telling.folder.workspace import Workspace
 from agent_service.thinker import Thinker
 from agent_service.trail_process import TrailProcess
 from agent_service.turn import Turns
+from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
-from groundwork.nats.lease import Lease
-from groundwork.nats.link import NatsLink
 from groundwork.service.counts import Counts
+from groundwork.service.foundations import Claim, Ground, laid
+from groundwork.service.hand_over import HAND_OVER_S
+from groundwork.service.signals import ended_by_signals
 from schemas import subjects
 
-HEAD_START_S = 0.5
 INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
 """The streams that are watched for what they forget."""
-"""How long runs that are under way have the processor for themselves, unless one has got on, before callers come in."""
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 OF_THE_BUS = {
     "ids_taken_by_others": "Message ids of ours that somebody else's message had",
@@ -68,15 +68,13 @@ class Agent:
     """The parts that the root starts and that tests look at."""
 
     settings: AgentSettings
-    link: NatsLink
-    lease: Lease
+    ground: Ground
     store: SqliteStore
     recovery: Recovery
     intake: NatsIntake
     missed: Missed
     projector: Projector
     trails: TrailProcess
-    bus: NatsBus
     starter: Starter
     counts: Counts
     runs: Runs
@@ -92,25 +90,49 @@ async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
 
     `take_over` makes the agent end that owns the bus now, and waits for what that one leaves.
     """
-    stop = asyncio.Event()
-    with _on_signals(stop):
-        async with laid(settings, take_over=take_over) as ground, open_model(settings.model) as model:
-            try:
-                async with asyncio.TaskGroup() as group:
-                    agent = build(settings, ground, model, Background(group))
-                    await _start(agent, group, ground.listener)
-                    await _until(stop)
-            except* _Stopped:
-                log.info("stopping")
+    with ended_by_signals(lambda: log.info("stopping")):
+        async with AsyncExitStack() as ours:
+            ground = await ours.enter_async_context(laid(_claim(settings, take_over=take_over)))
+            if ground.predecessor:
+                log.info("another agent had the bus", extra={"who": str(ground.predecessor.owner)})
+                (settings.store / MARK).touch()
+            store = await ours.enter_async_context(SqliteStore.open(settings.store))
+            http, within_s = settings.http, HAND_OVER_S if take_over else 0.0
+            listener = await ours.enter_async_context(listening(http.host, http.port, who="agent", within_s=within_s))
+            model = await ours.enter_async_context(open_model(settings.model))
+            await _run(partial(build, settings, ground, store, model), listener)
+
+
+def _claim(settings: AgentSettings, *, take_over: bool) -> Claim:
+    return Claim(
+        name=subjects.SERVICE_AGENT,
+        role=ROLE,
+        nats=settings.nats,
+        store=settings.store,
+        lease_s=settings.lease_s,
+        check=check,
+        take_over=take_over,
+    )
+
+
+async def _run(built: Callable[[Background], Agent], listener: socket.socket) -> None:
+    """Until cancelled."""
+    agent: Agent | None = None
+    try:
+        async with asyncio.TaskGroup() as group:
+            agent = built(Background(group))
+            await _start(agent, group, listener)
+    except asyncio.CancelledError:
+        if agent:
             await agent.projector.flush()
             agent.trails.close()
+        raise
 
 
-def build(settings: AgentSettings, ground: Foundations, model: Model, background: Background) -> Agent:
+def build(settings: AgentSettings, ground: Ground, store: SqliteStore, model: Model, background: Background) -> Agent:
     """Put the agent together. Nothing runs yet."""
-    link, store = ground.link, ground.store
-    clock, feed, bus = SystemClock(), Feed(), NatsBus(link)
-    publisher = Publisher(bus, clock)
+    link, clock, feed = ground.link, SystemClock(), Feed()
+    publisher = Publisher(NatsBus(link), clock)
     workspace, artifacts = Workspace(settings.workspaces), NatsArtifacts(link)
     trails = TrailProcess(settings.store, settings.workspaces)
     projector = Projector(trails, workspace, artifacts, on_damage=store.quarantine)
@@ -130,15 +152,13 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
     starter = Starter(intake.begin, store, background, slots=settings.turns)
     return Agent(
         settings=settings,
-        link=link,
-        lease=ground.lease,
+        ground=ground,
         store=store,
         recovery=Recovery(turns, store, store, publisher, background, slots=settings.turns),
         intake=NatsIntake(link, intake, background, slots=settings.turns),
         missed=Missed(link, intake, settings.store, slots=settings.turns),
         projector=projector,
         trails=trails,
-        bus=bus,
         starter=starter,
         counts=counts,
         runs=Runs(
@@ -164,7 +184,7 @@ def build(settings: AgentSettings, ground: Foundations, model: Model, background
 async def readiness(agent: Agent) -> dict[str, str]:
     """What is wrong with each thing the agent needs; empty texts when all is well."""
     return {
-        "bus": agent.intake.trouble or agent.lease.trouble,
+        "bus": agent.intake.trouble or agent.ground.lease.trouble,
         "store": await _wrong_with(agent.store.counts()),
         "skills": await _wrong_with(agent.skills.catalog()),
         "model": agent.thinker.trouble,
@@ -173,7 +193,7 @@ async def readiness(agent: Agent) -> dict[str, str]:
 
 def metrics(agent: Agent) -> str:
     """What is counted, in the Prometheus text format."""
-    agent.counts.take_over("ids_taken_by_others", agent.link.ids_taken)
+    agent.counts.take_over("ids_taken_by_others", agent.ground.link.ids_taken)
     agent.counts.take_over("messages_rejected", agent.intake.rejected)
     return agent.counts.exposed("agentic")
 
@@ -186,15 +206,6 @@ async def _wrong_with(question: Awaitable[object]) -> str:
     return ""
 
 
-class _Stopped(Exception):
-    """Somebody asked the agent to stop."""
-
-
-async def _until(stop: asyncio.Event) -> None:
-    await stop.wait()
-    raise _Stopped
-
-
 async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket) -> None:
     """First what was left goes on and what waits is taken up; then what can wait for that."""
     moments = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
@@ -205,23 +216,20 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
         agent.starter.run(),
         _keep_time(agent),
         agent.recovery.keep_trying(),
-        agent.link.until_lost(),
+        agent.ground.link.until_lost(),
     ):
         group.create_task(work)
     runs = await agent.store.counts()
     if any(runs[status] for status in UNDER_WAY):
-        with suppress(TimeoutError):
-            async with asyncio.timeout(HEAD_START_S):
-                await agent.bus.spoken.wait()
+        await agent.ground.head_start()
     await _let_callers_in(agent, group, listener)
     behind_since = agent.workspace.caught_up_at() or agent.clock.now()
     agent.projector.catch_up(await agent.store.unsettled(behind_since - FORGETTABLE))
-    inform = keep_informed(agent.link, INFORMED, lambda: _inform_bus(agent, next(moments)))
+    inform = keep_informed(agent.ground.link, INFORMED, lambda: _inform_bus(agent, next(moments)))
     for work in (agent.projector.run(), inform):
         group.create_task(work)
-    host, port = listener.getsockname()[:2]
-    facts = {"http": f"http://{host}:{port}", "resumed": left, "nats": agent.link.servers, "epoch": agent.lease.epoch}
-    log.info("ready", extra=facts)
+    link, lease = agent.ground.link, agent.ground.lease
+    log.info("ready", extra={"http": address(listener), "resumed": left, "nats": link.servers, "epoch": lease.epoch})
 
 
 async def _keep_time(agent: Agent) -> None:
@@ -247,21 +255,9 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
     at the top of this file it would hold up what a crash interrupted."""
     from agent_service.api.micro_service import serve_on_bus
 
-    await serve_on_bus(agent.link, agent.runs, trace_url=agent.settings.trace_url)
+    await serve_on_bus(agent.ground.link, agent.runs, trace_url=agent.settings.trace_url)
     from agent_service.api.calls import create_app
-    from agent_service.api.server import http_server
+    from groundwork.http.server import http_server
 
     http = create_app(agent.runs, agent.files, lambda: readiness(agent), agent.settings, metrics=lambda: metrics(agent))
     group.create_task(http_server(http).serve(sockets=[listener]), name="http")
-
-
-@contextmanager
-def _on_signals(stop: asyncio.Event) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)

@@ -9,9 +9,8 @@ with what it warns of it ends with 0.
 import argparse
 import asyncio
 import logging
-import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import uvloop
@@ -22,7 +21,8 @@ from ductile_gateway.settings import GatewaySettings, load
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, find_tools
 from groundwork.service import garbage, json_log
-from groundwork.service.errors import Failure
+from groundwork.service.errors import Failure, causes
+from groundwork.service.signals import ended_by_signals
 from schemas.gateway_status import Finding
 
 DEFAULT_CONFIG = Path("agentic.yaml")
@@ -52,13 +52,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 def run(settings: GatewaySettings, *, take_over: bool = False) -> int:
     """Serve until a signal comes; the exit code."""
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_until_told(settings, take_over=take_over))
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        log.info("stopped")
-        return 0
+        uvloop.run(_until_told(settings, take_over=take_over))
     except Exception as error:  # noqa: BLE001 - the last stop: what is told here is all that is told
         return _told(error)
+    log.info("stopped")
     return 0
 
 
@@ -98,33 +95,23 @@ async def _of_ductile(settings: GatewaySettings, tools: Tools) -> Sequence[Findi
 
 
 async def _until_told(settings: GatewaySettings, *, take_over: bool) -> None:
-    task = asyncio.current_task()
-    if task is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     with garbage.uncollected():
         from ductile_gateway.app import serve  # `check` needs none of it
     garbage.collect_seldom()
-    await serve(settings, take_over=take_over)
+    with ended_by_signals(lambda: None):
+        await serve(settings, take_over=take_over)
 
 
 def _told(error: Exception) -> int:
-    causes = list(_causes(error))
-    for cause in causes:
+    found = list(causes(error))
+    for cause in found:
         if isinstance(cause, Failure):
             log.critical("%s", cause)
         else:
             log.critical("unexpected", exc_info=cause)
-    if any(isinstance(cause, Misconfigured) for cause in causes):
+    if any(isinstance(cause, Misconfigured) for cause in found):
         return EX_CONFIG
-    return EX_UNAVAILABLE if any(isinstance(cause, Unreachable) for cause in causes) else 1
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for one in error.exceptions:
-            yield from _causes(one)
-    else:
-        yield error
+    return EX_UNAVAILABLE if any(isinstance(cause, Unreachable) for cause in found) else 1
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -50,9 +50,6 @@ from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 from schemas.gateway_status import Finding
 
-HEAD_START_S = 0.5
-"""How long calls have the processor for themselves, unless one has got on, before events from outside are taken."""
-
 log = logging.getLogger(__name__)
 
 
@@ -63,34 +60,37 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
     """
     offers = Offers(executor=settings.name)
     status = _status(settings, offers)
-    async with laid(settings, take_over=take_over) as ground:
-        link, bus = ground.link, NatsBus(ground.link)
+    async with laid(settings, take_over=take_over) as stands_on:
+        link = stands_on.ground.link
+        bus = NatsBus(link)
         async with serve_questions(link, status.tell) as questions, asyncio.TaskGroup() as group:
             await questions.answer_callbacks(partial(flaw_of, rules=settings.outbound.callbacks.network))
             group.create_task(link.until_lost())
-            group.create_task(_listen(settings, ground, bus))
+            group.create_task(_listen(settings, stands_on, bus))
             # Also with nobody to tell: who is configured first must not be told of weeks of old endings as news.
             group.create_task(
-                serve_outbound(settings.outbound, link, SqliteOutbox(ground.store), clock=SystemClock(), status=status)
+                serve_outbound(
+                    settings.outbound, link, SqliteOutbox(stands_on.store), clock=SystemClock(), status=status
+                )
             )
-            group.create_task(_carry(settings, offers, ground, bus, status=status, questions=questions))
+            group.create_task(_carry(settings, offers, stands_on, bus, status=status, questions=questions))
 
 
 async def _carry(
     settings: GatewaySettings,
     offers: Offers,
-    ground: Foundations,
+    stands_on: Foundations,
     bus: NatsBus,
     *,
     status: Status,
     questions: Questions,
 ) -> None:
     """Carry out calls, once it is known by which tools."""
-    link, lease = ground.link, ground.lease
+    link, lease = stands_on.ground.link, stands_on.ground.lease
     tools = await tools_at_last(settings)
     offers.replace(tools.catalog, tools.problems)
-    ledger, ownership = SqliteLedger(ground.store), ground.ownership
-    async with _runner(settings, tools, ground.store) as runner:
+    ledger, ownership = SqliteLedger(stands_on.store), stands_on.ownership
+    async with _runner(settings, tools, stands_on.store) as runner:
         answers = Answers(ledger, _artifacts(link), bus, ownership=ownership, clock=SystemClock())
         ports = {
             "ledger": ledger,
@@ -115,7 +115,7 @@ async def _carry(
             group.create_task(relay.recover())
             group.create_task(keep_informed(link, (subjects.STREAM,), partial(_inform_bus, relay)))
             group.create_task(requests.run())
-            status.also("gateway store", partial(_look_at, ground.store))
+            status.also("gateway store", partial(_look_at, stands_on.store))
             status.also_waiting(relay.waiting.told)
             if isinstance(runner, DuctileRunner):
                 status.also("ductile calls", partial(ductile_service.look_at_calls, runner))
@@ -128,23 +128,21 @@ async def _look_at(store: SqliteFile) -> Sequence[Finding]:
     return look_at_store(store.trouble)
 
 
-async def _listen(settings: GatewaySettings, ground: Foundations, bus: NatsBus) -> None:
+async def _listen(settings: GatewaySettings, stands_on: Foundations, bus: NatsBus) -> None:
     """Take events from outside: also while it is not known by which tools calls are carried out."""
     if not settings.ingress.listens():
         return
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(HEAD_START_S):
-            await bus.spoken.wait()
+    await stands_on.ground.head_start()
     # FastAPI takes a quarter of a second to load, which calls that a crash interrupted must not wait for.
     from ductile_gateway.ingress.server import serve_ingress
 
     await serve_ingress(
         settings.ingress,
-        deliveries=SqliteDeliveries(ground.store),
+        deliveries=SqliteDeliveries(stands_on.store),
         bus=bus,
-        artifacts=_artifacts(ground.link),
+        artifacts=_artifacts(stands_on.ground.link),
         clock=SystemClock(),
-        connected=lambda: ground.link.connected,
+        connected=lambda: stands_on.ground.link.connected,
     )
 
 

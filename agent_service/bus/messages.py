@@ -39,17 +39,13 @@ class NatsBus:
 
     def __init__(self, link: NatsLink) -> None:
         self._link = link
-        self.spoken = asyncio.Event()
-        """Set once something was published that was not there before: a run has gone on."""
 
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         try:
-            published = await self._link.publish(subject, body, msg_id=key, headers=headers)
+            await self._link.publish(subject, body, msg_id=key, headers=headers)
         except Failure as error:
             # Whatever it is, the outbox keeps the message: a person may mend the bus, and it is tried again.
             raise TryAgain(str(error)) from error
-        if not published.duplicate:
-            self.spoken.set()
 
     async def tell(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         await self._link.tell(subject, body, msg_id=key, headers=headers)

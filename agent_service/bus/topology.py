@@ -7,6 +7,9 @@ can say them again: a server that is killed loses the newest of them, and the ag
 soon as it is back.
 """
 
+import logging
+
+from groundwork.nats.lease_record import Role
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
     BucketSpec,
@@ -16,10 +19,12 @@ from groundwork.nats.topology import (
     StreamSpec,
     Topology,
     change_subjects,
+    check_topology,
     create_missing,
     delete_consumer,
     subjects_of,
 )
+from groundwork.service.errors import Misconfigured
 from schemas import subjects
 
 DAY_S = 86400.0
@@ -30,6 +35,21 @@ ENDINGS = (subjects.COMPLETED, subjects.ESCALATED, subjects.FAILED, subjects.CAN
 
 
 MAX_GIB = 10.0
+OPERATORS_CHOICE = frozenset({"max_bytes", "max_age", "num_replicas"})
+"""What a stream may have otherwise than we would create it."""
+ROLE = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_AGENT, command="agentic serve")
+
+log = logging.getLogger(__name__)
+
+
+async def check(link: NatsLink) -> None:
+    """Raises Misconfigured for a bus on which something is missing, and warns of what is otherwise than we make it."""
+    findings = await check_topology(link, topology())
+    missing = ", ".join(f.what for f in findings if f.kind == "missing")
+    if missing:
+        raise Misconfigured(f"NATS has no {missing}: run `agentic setup` once, then start again")
+    for finding in (f for f in findings if f.field not in OPERATORS_CHOICE):
+        log.warning("NATS differs", extra={"what": finding.what, "field": finding.field, "remedy": finding.remedy})
 
 
 def topology(*, replicas: int = 1, max_gib: float = MAX_GIB) -> Topology:

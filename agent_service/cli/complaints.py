@@ -3,12 +3,11 @@
 What no rule here knows is a fault of ours and stays an exception.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from agent_service.cli.exits import Exit
 from agent_service.errors import TryAgain
-from groundwork.service.errors import Failure, Unreachable
+from groundwork.service.errors import Failure, Unreachable, causes
 
 
 class Refused(Exception):
@@ -40,15 +39,6 @@ def complaint_of(error: BaseException) -> Complaint | None:
         return None
     messages = dict.fromkeys(complaint.message for complaint in known)
     return Complaint(message="; ".join(messages), exit_code=known[0].exit_code, facts=known[0].facts)
-
-
-def causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, or those that its groups hold."""
-    if isinstance(error, BaseExceptionGroup):
-        for one in error.exceptions:
-            yield from causes(one)
-    else:
-        yield error
 
 
 def _complaint(error: BaseException) -> Complaint | None:

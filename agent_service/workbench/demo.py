@@ -21,13 +21,13 @@ from agent_service.cli.board import watching
 from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.exits import OF_STATUS, Exit
 from agent_service.cli.follow import Watcher
-from agent_service.cli.interrupt import cancelled_by_signals
 from agent_service.cli.invocation import invocation
 from agent_service.cli.verify import Verdict, verify
 from agent_service.telling.plain import visible
 from agent_service.workbench.demo_page import Page
 from agent_service.workbench.dev import DevOptions, DevStack, stack
 from groundwork.service import json_log
+from groundwork.service.signals import cancelled_by_signals
 
 WIDTH = 80
 

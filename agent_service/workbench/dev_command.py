@@ -14,7 +14,6 @@ from rich.text import Text
 from agent_service import settings
 from agent_service.cli import output
 from agent_service.cli.exits import Exit
-from agent_service.cli.interrupt import cancelled_by_signals
 from agent_service.cli.invocation import invocation
 from agent_service.cli.options import URL
 from agent_service.core.phases import Phase
@@ -23,6 +22,7 @@ from agent_service.models.scripted_model import read_script
 from agent_service.settings import KEYS
 from agent_service.workbench.dev import DevOptions, DevStack, stack
 from groundwork.service import json_log
+from groundwork.service.signals import cancelled_by_signals
 
 
 async def run_dev(options: DevOptions, *, as_json: bool) -> Exit:

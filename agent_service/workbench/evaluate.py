@@ -13,11 +13,11 @@ from rich.text import Text
 from agent_service import settings
 from agent_service.cli import configuration, output
 from agent_service.cli.exits import Exit
-from agent_service.cli.interrupt import cancelled_by_signals
 from agent_service.telling.plain import one_line
 from agent_service.workbench.evaluation.playing import Options, Result, evaluate, totals
 from agent_service.workbench.evaluation.scenario import own_folder, scenarios
 from agent_service.workbench.evaluation.trials import Trial, replayed, trials_of
+from groundwork.service.signals import cancelled_by_signals
 
 LONGEST_LINE = 1000
 NUMBERS = ("steps", "calls", "tokens", "cost USD", "cached", "rules broken")

@@ -3,7 +3,6 @@
 Each class fills a port.
 """
 
-import asyncio
 import json
 
 from ductile_gateway.errors import Misconfigured, TryAgain
@@ -25,18 +24,14 @@ class NatsBus:
 
     def __init__(self, link: NatsLink) -> None:
         self._link = link
-        self.spoken = asyncio.Event()
-        """Set once something was published that was not there before: a call has gone on."""
 
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         try:
-            published = await self._link.publish(subject, body, msg_id=key, headers=headers)
+            await self._link.publish(subject, body, msg_id=key, headers=headers)
         except NoSuchStream as error:  # it was there at the start: what was answered waits for it
             raise TryAgain(str(error), NO_STREAM_S) from error
         except GiveUp as error:  # a result that the bus will never take: no other may be lost like it
             raise Misconfigured(str(error)) from error
-        if not published.duplicate:
-            self.spoken.set()
 
 
 class NatsArtifacts:

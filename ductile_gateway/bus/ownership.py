@@ -5,19 +5,20 @@ never simply run. A request that comes here for the first time and was delivered
 stored when that gateway's lease was over: without it none begins a call.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from groundwork.nats.lease import Lease
+from groundwork.nats.lease_record import Record
 
 
 class BusOwnership:
-    """Fills the port Ownership. `predecessor` says who had the bus before, with another store, and `until` when its
-    lease was over; None for nobody. Both that and when a request was stored are by the server's clock."""
+    """Fills the port Ownership. `predecessor` is the lease of who had the bus before, with another store; None for
+    nobody. When it was over and when a request was stored are both by the server's clock."""
 
-    def __init__(self, lease: Lease, predecessor: str = "", until: datetime | None = None) -> None:
+    def __init__(self, lease: Lease, predecessor: Record | None) -> None:
         self.held = lease.held
-        self._predecessor = predecessor
-        self._until = until
+        self._predecessor = predecessor.owner if predecessor else None
+        self._until = predecessor.renewed_at + timedelta(seconds=predecessor.owner.ttl_s) if predecessor else None
         self._ours: set[str] = set()
         self._inherited: set[str] = set()
 

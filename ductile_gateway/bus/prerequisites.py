@@ -2,10 +2,12 @@
 
 from ductile_gateway.calls.results import MAX_RESULT_BYTES
 from ductile_gateway.errors import Misconfigured
+from groundwork.nats.lease_record import Role
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import BucketSpec, ConsumerSpec, KeyValueSpec, StreamSpec, Topology, check_topology
 from schemas import subjects
 
+ROLE = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")
 NEEDED = Topology(
     streams=tuple(
         StreamSpec(name, {}) for name in (subjects.STREAM, subjects.STREAM_REQUESTS, subjects.STREAM_DEAD_LETTERS)

@@ -85,6 +85,8 @@ class NatsLink:
         self._watch = watch
         self._answers = answers
         self._guard: Guard = _nothing_to_ask
+        self.spoken = asyncio.Event()
+        """Set once something was published that was not there before: what was under way has gone on."""
         self.ids_taken = 0
         """How often an id of ours was found on somebody else's message."""
         self.succeeds = False
@@ -159,7 +161,10 @@ class NatsLink:
         """
         for name in ids(msg_id):
             published = await self._publish(subject, body, {**headers, "Nats-Msg-Id": name}, within_s)
-            if not published.duplicate or await self._is_ours(published, subject, body):
+            if not published.duplicate:
+                self.spoken.set()
+                return published
+            if await self._is_ours(published, subject, body):
                 return published
             self.ids_taken += 1
             log.warning("%s: message %s of %s has the id %s", subject, published.seq, published.stream, name)

@@ -9,6 +9,8 @@ Fatal           this process cannot go on
   Misconfigured nothing works before a person mends a setting, a permission, a stream or a file
 """
 
+from collections.abc import Iterator
+
 
 class Failure(Exception):
     """Any of the errors below."""
@@ -44,3 +46,12 @@ class Unreachable(Broken):
 
 class Misconfigured(Fatal):
     """Cannot start or go on like this; the message says what to change."""
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, or those that its groups hold."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from causes(one)
+    else:
+        yield error

@@ -15,10 +15,11 @@ from starlette.types import ASGIApp
 from ductile_gateway.errors import TryAgain
 from ductile_gateway.ingress.http import create_app
 from ductile_gateway.ingress.intake import Deliveries, Intake
-from ductile_gateway.ingress.server import listening, serve_http
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.ports import Artifacts, Bus, Clock
+from groundwork.http.listener import listening
 from groundwork.http.protocol import BoundedProtocol
+from groundwork.http.server import serve_http
 from schemas.events import INBOUND
 from tests.gateway.parts import RUN, MemoryArtifacts, MemoryBus, StoppedClock
 
@@ -104,8 +105,8 @@ class House:
 @contextlib.asynccontextmanager
 async def on_the_wire(house: House, protocol: type[BoundedProtocol] = BoundedProtocol) -> AsyncIterator[int]:
     """The house on a real socket; its port."""
-    with listening(IngressSettings(port=0)) as listener:
-        serving = asyncio.ensure_future(serve_http(house.app, listener, protocol=protocol))
+    async with listening("127.0.0.1", 0, who="gateway") as listener:
+        serving = asyncio.ensure_future(serve_http(house.app, listener, protocol))
         try:
             yield int(listener.getsockname()[1])
         finally:

@@ -16,7 +16,7 @@ from starlette.types import Message
 from ductile_gateway.errors import Misconfigured
 from ductile_gateway.ingress.body import reader_of
 from ductile_gateway.ingress.refusals import RequestRefused
-from ductile_gateway.ingress.server import listening, serve_ingress
+from ductile_gateway.ingress.server import serve_ingress
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.store.deliveries import SqliteDeliveries
 from tests.gateway.ingress_house import INGEST, PEERS, House, an_event, error_of, on_the_wire, signed
@@ -198,9 +198,10 @@ async def test_what_is_served_can_be_stopped_and_started_again(tmp_path: Path, u
             await serving
 
 
-def test_a_port_that_is_taken_is_said_so(unused_port: int) -> None:
+async def test_a_port_that_is_taken_is_said_so(tmp_path: Path, unused_port: int) -> None:
+    taken = IngressSettings.model_validate({"peers": PEERS, "port": unused_port})
     with socket.create_server(("127.0.0.1", unused_port)), pytest.raises(Misconfigured, match=str(unused_port)):
-        listening(IngressSettings(port=unused_port)).__enter__()
+        await serve(taken, tmp_path)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

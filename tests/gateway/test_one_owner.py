@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.foundations import ROLE
+from ductile_gateway.bus.prerequisites import ROLE
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.lease_record import look
 from groundwork.nats.link import NatsLink

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
+from agent_service.bus.topology import ROLE
 from agent_service.cli.doctor.check import Check, ok, warning, wrong
 from agent_service.cli.show import seconds
-from agent_service.foundations import ROLE
 from groundwork.nats.lease_record import Record, Role, look
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure

@@ -1,0 +1,53 @@
+"""uvicorn, as both services serve HTTP: on a socket that is there, bounded, without signal handlers and logs."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from groundwork.http.protocol import BoundedProtocol
+
+CLOSE_WITHIN_S = 3
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: the root has them. Inherits because uvicorn offers no setting for it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def http_server(app: ASGIApp, protocol: type[BoundedProtocol] = BoundedProtocol) -> uvicorn.Server:
+    """To be run by `serve(sockets=[…])`.
+
+    Without `limit_concurrency`, which would turn the probes away, too: `protocol` bounds what there is at a time.
+    """
+    config = uvicorn.Config(
+        app,
+        loop="none",
+        http=protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="warning",  # that it has started is said by the service
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=CLOSE_WITHIN_S,
+    )
+    return _Server(config)
+
+
+async def serve_http(app: ASGIApp, listener: socket.socket, protocol: type[BoundedProtocol] = BoundedProtocol) -> None:
+    """Answer until cancelled; what is in hand then has a moment to end."""
+    server = http_server(app, protocol)
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await serving
+        raise

@@ -1,0 +1,112 @@
+"""What a service stands on: a bus that is as it must be and its own, and its store's folder, for this process alone.
+
+The store's lock comes before the lease, because a store may take its own lease over from a process that is dead. Where
+the service is told to take over it is the other way round: the lease makes the process that has it end, and then what
+that one leaves is waited for.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from groundwork.nats.config import NatsSection
+from groundwork.nats.lease import Lease, hold
+from groundwork.nats.lease_record import Owner, Record, Role
+from groundwork.nats.link import NatsLink, connect
+from groundwork.service.errors import Failure, Misconfigured
+from groundwork.service.hand_over import HAND_OVER_S, locked
+from groundwork.service.process_lock import AlreadyRunning
+
+HEAD_START_S = 0.5
+"""How long what is under way has the processor for itself, unless it has got on, before callers come in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """`predecessor`: who had the bus before, where that was another store."""
+
+    link: NatsLink
+    lease: Lease
+    predecessor: Record | None
+
+    async def head_start(self) -> None:
+        """Return once something new was published, and after HEAD_START_S in any case."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HEAD_START_S):
+                await self.link.spoken.wait()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a service wants to have: the `role` on the bus, and `store`, a folder that is made if absent.
+
+    `name` is how the connection appears on the server; `check` raises Misconfigured for a bus that the service cannot
+    work on. `lease_s`: how long the bus is another's that does not renew its lease. `take_over`: make that one end, and
+    wait `hand_over_s` for what it leaves.
+    """
+
+    name: str
+    role: Role
+    nats: NatsSection
+    store: Path
+    lease_s: float
+    check: Callable[[NatsLink], Awaitable[None]]
+    take_over: bool
+    hand_over_s: float = HAND_OVER_S
+
+
+@contextlib.asynccontextmanager
+async def laid(claim: Claim) -> AsyncIterator[Ground]:
+    """All of it, left again in the reverse order. Raises Failure."""
+    async with contextlib.AsyncExitStack() as ours:
+        link = await ours.enter_async_context(_connected(claim))
+        await claim.check(link)
+        if not claim.take_over:
+            await ours.enter_async_context(_locked(claim, within_s=0.0))
+        ground = await ours.enter_async_context(_owned(claim, link))
+        if claim.take_over:
+            await ours.enter_async_context(_locked(claim, within_s=claim.hand_over_s))
+        yield ground
+
+
+@contextlib.asynccontextmanager
+async def _connected(claim: Claim) -> AsyncIterator[NatsLink]:
+    try:
+        link = await connect(claim.nats.settings(claim.name))
+    except Failure as error:
+        raise type(error)(f"{error}. Start one with `agentic dev`, or set `nats.urls`") from error
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+@contextlib.asynccontextmanager
+async def _owned(claim: Claim, link: NatsLink) -> AsyncIterator[Ground]:
+    """The bus, for this service alone."""
+    with _usable(claim):
+        owner = Owner.here(claim.store, ttl_s=claim.lease_s)
+    lease = Lease(link, claim.role, owner)
+    async with hold(lease, link, take_over=claim.take_over) as before:
+        is_another = before is not None and before.owner.holder != owner.holder
+        yield Ground(link=link, lease=lease, predecessor=before if is_another else None)
+
+
+@contextlib.asynccontextmanager
+async def _locked(claim: Claim, *, within_s: float) -> AsyncIterator[None]:
+    async with contextlib.AsyncExitStack() as held:
+        with _usable(claim):
+            await held.enter_async_context(locked(claim.store, within_s=within_s))
+        yield
+
+
+@contextlib.contextmanager
+def _usable(claim: Claim) -> Iterator[None]:
+    """The store's folder, made if absent."""
+    try:
+        claim.store.mkdir(mode=0o700, parents=True, exist_ok=True)
+        yield
+    except (OSError, AlreadyRunning) as error:
+        raise Misconfigured(f"{claim.role.key}.store {claim.store} cannot be used: {error}") from error

@@ -1,4 +1,4 @@
-"""Act: one tool call at a time, its retries, and what its result means.
+"""Act: one tool call at a time, its retries, and how a call that brings nothing new is known.
 
 Rules: what is pending is in the state before the request leaves. A retry is a new attempt of the same step, and only
 for an error that says so, on a command that is read-tier or declared idempotent. A write whose outcome is unknown is in
@@ -11,25 +11,20 @@ from datetime import datetime, timedelta
 
 from pydantic import JsonValue
 
-from agent_service.core import endings, notes
+from agent_service.core import endings
 from agent_service.core.effects import Publish, Transition, publish
 from agent_service.core.phases import Action
 from agent_service.core.replacing import replace
-from agent_service.core.state import Brief, LastResult, RunState, StepRecord
-from agent_service.core.waiting import ForTool, Pending, ToolRetry, answered, then
+from agent_service.core.state import Brief, RunState
+from agent_service.core.waiting import ForTool, Pending, ToolRetry, then
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, ToolCommand
-from schemas.events import ARTIFACT_PATH, RESERVED_KEYS, ToolError, ToolRequest, ToolResult
+from schemas.events import RESERVED_KEYS, ToolError, ToolRequest
 
 ANSWER_GRACE_S = 10.0
 """How much longer than the gateway we wait, so that its own timeout can still be heard."""
 MAX_BACKOFF_S = 120.0
-MAX_SUMMARY = 500
 SAME_RESULT_LIMIT = 3
-OF_THE_CALL = frozenset({"job_id", "attempts", "last_error"})
-"""What an executor tells of how it carried out a call, beside what the tool brought."""
-HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed", "storage_full"})
-"""Error classes that neither another attempt nor another plan can mend."""
 
 
 def flaws_of_action(brief: Brief, action: Action) -> tuple[str, ...]:
@@ -115,33 +110,6 @@ def is_repeatable(state: RunState, pending: Pending) -> bool:
     return command is not None and (command.tier == "read" or command.idempotent)
 
 
-def finish_step(state: RunState, result: ToolResult, *, at: datetime) -> RunState:
-    """The state with the pending step completed and its result kept for the next reflection."""
-    pending = state.pending
-    assert pending is not None, "the result was matched with the pending step"
-    output = _output(result)
-    record = StepRecord(
-        step=pending.step,
-        tool=pending.action.tool,
-        command=pending.action.command,
-        attempt=pending.attempt,
-        status="ok" if result.status == "ok" else "error",
-        summary=_summary(output),
-        call=_call(pending.action),
-        outcome=_digest([result.status == "ok", _comparable(output)]),
-        seconds=max(0.0, (at - pending.requested_at).total_seconds()),
-    )
-    return replace(
-        notes.with_step(state, pending, record, output),
-        waiting=answered(state.waiting),
-        completed=(*state.completed, record),
-        last_result=LastResult(step=record.step, status=record.status, output=output),
-        artifacts=tuple(dict.fromkeys((*state.artifacts, *_artifacts(result)))),
-        summary=f"step {record.step}: {record.tool} {record.status}",
-        updated_at=at,
-    )
-
-
 def repetitions(state: RunState) -> int:
     """How many steps were the same call with the same result as the newest."""
     return _times(state, state.completed[-1].call) if state.completed else 0
@@ -149,7 +117,7 @@ def repetitions(state: RunState) -> int:
 
 def is_stuck(state: RunState, action: Action) -> bool:
     """Whether `action` has brought the same result three times already."""
-    return _times(state, _call(action)) >= SAME_RESULT_LIMIT
+    return _times(state, name_of_call(action)) >= SAME_RESULT_LIMIT
 
 
 def _times(state: RunState, call: str) -> int:
@@ -158,49 +126,15 @@ def _times(state: RunState, call: str) -> int:
     return outcomes.count(outcomes[-1]) if outcomes else 0
 
 
-def _call(action: Action) -> str:
-    return _digest([action.tool, action.command, _without_reserved(action.arguments)])
+def name_of_call(action: Action) -> str:
+    """The same for every action that asks the same of the same tool."""
+    return digest([action.tool, action.command, _without_reserved(action.arguments)])
 
 
-def _comparable(output: dict[str, JsonValue]) -> object:
-    """A result without what differs from step to step though nothing else does: names of artifacts, and of the call."""
-    output = {key: value for key, value in output.items() if key not in OF_THE_CALL}
-    artifacts = output.get("artifacts")
-    if not isinstance(artifacts, list):
-        return {key: value for key, value in output.items() if key != "artifact_path"}
-    digests = [artifact.get("sha256") for artifact in artifacts if isinstance(artifact, dict)]
-    return [digests, {key: output[key] for key in output.keys() - {"artifact_path", "artifacts", "excerpt"}}]
-
-
-def _digest(value: object) -> str:
+def digest(value: object) -> str:
+    """A short name of a JSON value, the same for equal values."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def summary_of(result: ToolResult) -> str:
-    """What the tool said, in the words that are kept of a step."""
-    return _summary(_output(result))
-
-
-def _output(result: ToolResult) -> dict[str, JsonValue]:
-    if result.error is not None and result.status != "ok":
-        return {"class": result.error.error_class, "message": result.error.message}
-    return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
-
-
-def _summary(output: dict[str, JsonValue]) -> str:
-    text = output.get("summary") or output.get("message") or output.get("excerpt") or json.dumps(output)
-    return str(text)[:MAX_SUMMARY]
-
-
-def _artifacts(result: ToolResult) -> tuple[str, ...]:
-    """The paths that a result names, but none that leaves the run's artifacts."""
-    if result.result is None:
-        return ()
-    named = (result.result.model_extra or {}).get("artifacts")
-    listed = [a.get("path") for a in named if isinstance(a, dict)] if isinstance(named, list) else []
-    paths = (result.result.artifact_path, *listed)
-    return tuple(path for path in paths if isinstance(path, str) and ARTIFACT_PATH.fullmatch(path))
 
 
 def _without_reserved(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -209,7 +143,7 @@ def _without_reserved(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 def _backoff_s(base_s: float, run_id: str, pending: Pending) -> float:
     """Doubling, with up to a quarter more that differs from run to run: derived, so that a replay gives the same."""
-    spread = int(_digest([run_id, pending.step, pending.attempt])[:4], 16) / 0xFFFF
+    spread = int(digest([run_id, pending.step, pending.attempt])[:4], 16) / 0xFFFF
     return min(MAX_BACKOFF_S, base_s * float(2 ** (pending.attempt - 1))) * (1 + spread / 4)
 
 

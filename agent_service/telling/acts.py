@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from agent_service.core.acting import is_repeatable, summary_of
+from agent_service.core.acting import is_repeatable
 from agent_service.core.correlate import Relation, judge
 from agent_service.core.events import ModelReplied, TimerFired, ToolReturned
 from agent_service.core.phases import Action
+from agent_service.core.results import summary_of
 from agent_service.core.state import RunState
 from agent_service.core.waiting import ForTool, Pending
 from agent_service.journal import Entry

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent_service.core import acting, endings
+from agent_service.core import acting, decide, endings
 from agent_service.core.correlate import Judgement, Relation
 from agent_service.core.effects import AskModel, Transition
-from agent_service.core.events import CancelRequested, Event
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Deciding, Status, ToolRetry
+from agent_service.core.waiting import ToolRetry
 from tests.core.rules import Rule
 
 
@@ -74,9 +73,11 @@ def at_once(retried: Transition | None) -> Transition | None:
     return acting.send(retried.state, retried.state.pending, at=retried.state.updated_at)
 
 
-def nothing_pending(sent: Transition) -> Transition:
+def not_sent(sent: Transition) -> Transition:
     assert sent.state is not None
-    return replace(sent, state=replace(sent.state, waiting=Deciding()))
+    assert sent.state.pending is not None
+    waiting = ToolRetry(pending=sent.state.pending, retry_at=sent.state.updated_at)
+    return replace(sent, state=replace(sent.state, waiting=waiting))
 
 
 def said_twice(ended: Transition) -> Transition:
@@ -100,16 +101,28 @@ def every_item_ticked(state: RunState, met: Any) -> Any:
 
 def recorded_again(state: RunState, event: Any, _why: str) -> Transition:
     which = (event.result.step, event.result.attempt)
-    return Transition(state=replace(state, version=state.version + 1, late=(*state.late, which)))
+    return Transition(state=replace(state, late=(*state.late, which)))
 
 
-def deaf_while_paused(right: Any) -> Any:
-    def on_live(state: RunState, event: Event) -> Transition:
-        deaf = state.status is Status.PAUSED and isinstance(event, CancelRequested)
-        heard: Transition = right(state, event)
-        return Transition(state=state, ignored="paused") if deaf else heard
+def decided(by: str, change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The table, with what `change` makes of the function `by` of `decide` in its place."""
+    right = getattr(decide, by)
 
-    return on_live
+    def sow(table: Any) -> Any:
+        return {
+            waiting: {
+                kind: replace(rule, decider=change(right)) if rule.decider is right else rule
+                for kind, rule in row.items()
+            }
+            for waiting, row in table.items()
+        }
+
+    return sow
+
+
+def as_in(other: type, kind: type, waiting: type) -> Callable[[Any], Any]:
+    """The table, with an event of `kind` in the state `waiting` decided as it is in `other`."""
+    return lambda table: {**table, waiting: {**table[waiting], kind: table[other][kind]}}
 
 
 def any_call_for_this_one(state: RunState, event: Any) -> tuple[RunState, Any]:

@@ -9,7 +9,7 @@ from agent_service.core.events import CallReserved
 from agent_service.core.phases import Digest, Framing, Phase, Refusal, Unusable
 from agent_service.core.state import Note, RunState
 from agent_service.core.waiting import ForModel, ForPerson
-from tests.core.bugs import Mutant, always, before, behind
+from tests.core.bugs import Mutant, always, before, behind, decided
 from tests.core.rules import deciding, reserves, spending, waiting
 from tests.core.rules import notes as kept
 
@@ -50,26 +50,26 @@ def still_reserved(right: Any) -> Any:
 
 
 def digested_in_any_phase(right: Any) -> Any:
-    def decided(state: RunState, asked: Any, reply: Any) -> Transition | None:
+    def take_up(state: RunState, asked: Any, reply: Any) -> Transition | None:
         if isinstance(reply.decision, Digest) and asked.phase is not Phase.FRAME:
             return asking.ask_to_reflect(notes.compacted(state, reply.decision.memory), reply.at)
         led_to: Transition | None = right(state, asked, reply)
         return led_to
 
-    return decided
+    return take_up
 
 
 def planned_with_a_flaw(right: Any) -> Any:
     """The plan of a framing is carried out whatever is wrong with the framing."""
 
-    def decided(state: RunState, asked: Any, reply: Any) -> Transition | None:
+    def take_up(state: RunState, asked: Any, reply: Any) -> Transition | None:
         if asked.phase is Phase.FRAME and isinstance(reply.decision, Framing) and reply.plan:
             led_to: Transition | None = thinking._with_plan(state, reply.plan, (), at=reply.at)
             return led_to
         otherwise: Transition | None = right(state, asked, reply)
         return otherwise
 
-    return decided
+    return take_up
 
 
 def refusals_repaired(right: Any) -> Any:
@@ -265,8 +265,8 @@ MODEL_MUTANTS = (
     Mutant(
         bug="a reserve of any call is taken for the one that is waited for",
         where=decide,
-        name="_on_model",
-        sow=before(any_call_may_reserve),
+        name="TABLE",
+        sow=decided("_of_the_model", before(any_call_may_reserve)),
         found_by=waiting.only_the_reply_that_is_waited_for_counts,
     ),
 )

@@ -7,23 +7,25 @@ from dataclasses import replace
 
 import pytest
 
-from agent_service.core import acting, decide, endings, limits, thinking
+from agent_service.core import acting, decide, endings, limits, results, thinking
 from agent_service.core.correlate import Judgement, Relation
+from agent_service.core.events import CancelRequested
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Status
+from agent_service.core.waiting import Ended, ForModel, ForPerson
 from schemas.events import RESERVED_KEYS
 from tests.core.bugs import (
     Mutant,
     always,
     always_done,
     any_call_for_this_one,
+    as_in,
     asking_while_paused,
     at_once,
     before,
     behind,
-    deaf_while_paused,
+    decided,
     every_item_ticked,
-    nothing_pending,
+    not_sent,
     other_tool,
     recorded_again,
     said_twice,
@@ -43,7 +45,7 @@ ENOUGH = 400
 MUTANTS = (
     Mutant(
         bug="an attempt that was given up is taken for the pending one",
-        where=decide,
+        where=results,
         name="judge",
         sow=unless(Relation.STALE, same_step),
         found_by=steps.a_result_of_the_past_changes_nothing,
@@ -57,21 +59,21 @@ MUTANTS = (
     ),
     Mutant(
         bug="the result of a wrong tool is taken",
-        where=decide,
+        where=results,
         name="judge",
         sow=unless(Relation.VIOLATION, other_tool),
         found_by=steps.a_result_of_a_step_or_a_tool_that_was_not_asked_for_escalates,
     ),
     Mutant(
         bug="a step of the future is ignored",
-        where=decide,
+        where=results,
         name="judge",
         sow=behind(lambda judged: replace(judged, relation=Relation.STALE) if "future" in judged.reason else judged),
         found_by=steps.a_result_of_a_step_or_a_tool_that_was_not_asked_for_escalates,
     ),
     Mutant(
         bug="the result that is waited for is ignored",
-        where=decide,
+        where=results,
         name="judge",
         sow=behind(lambda judged: Judgement(Relation.STALE, "") if judged.relation is Relation.MATCH else judged),
         found_by=steps.the_result_that_is_waited_for_is_taken,
@@ -150,7 +152,7 @@ MUTANTS = (
         bug="a request leaves that is not pending",
         where=acting,
         name="send",
-        sow=behind(nothing_pending),
+        sow=behind(not_sent),
         found_by=steps.what_is_sent_is_pending_in_the_same_entry,
     ),
     Mutant(
@@ -197,9 +199,9 @@ MUTANTS = (
     ),
     Mutant(
         bug="a final status is left again",
-        where=RunState,
-        name="final",
-        sow=lambda _: property(lambda state: state.status in (Status.DONE, Status.FAILED)),
+        where=decide,
+        name="TABLE",
+        sow=as_in(ForModel, CancelRequested, Ended),
         found_by=ends.a_run_ends_once_and_nothing_follows,
     ),
     Mutant(
@@ -211,7 +213,7 @@ MUTANTS = (
     ),
     Mutant(
         bug="a late result is recorded each time it comes",
-        where=decide,
+        where=results,
         name="_on_late",
         sow=lambda _: recorded_again,
         found_by=ends.a_late_result_is_recorded_once,
@@ -219,8 +221,8 @@ MUTANTS = (
     Mutant(
         bug="a paused run cannot be cancelled",
         where=decide,
-        name="_on_live",
-        sow=deaf_while_paused,
+        name="TABLE",
+        sow=as_in(Ended, CancelRequested, ForPerson),
         found_by=ends.a_cancel_ends_any_run,
     ),
     Mutant(
@@ -233,8 +235,8 @@ MUTANTS = (
     Mutant(
         bug="any reply is taken for the one that is waited for",
         where=decide,
-        name="_on_model",
-        sow=before(any_call_for_this_one),
+        name="TABLE",
+        sow=decided("_of_the_model", before(any_call_for_this_one)),
         found_by=waiting.only_the_reply_that_is_waited_for_counts,
     ),
     Mutant(
@@ -247,7 +249,7 @@ MUTANTS = (
     Mutant(
         bug="an entry is not counted",
         where=decide,
-        name="_next",
+        name="_counted",
         sow=lambda _: lambda state: state,
         found_by=order.every_entry_counts_one_version,
     ),
@@ -261,8 +263,8 @@ MUTANTS = (
     Mutant(
         bug="a signal is forgotten once it was heard",
         where=decide,
-        name="_on_signal",
-        sow=before(lambda state, event: (replace(state, signals=()), event)),
+        name="TABLE",
+        sow=decided("_hear", before(lambda state, event: (replace(state, signals=()), event))),
         found_by=order.a_signal_is_heard_once,
     ),
 )

@@ -45,7 +45,7 @@ RULES: tuple[Rule, ...] = (
     spending.every_paid_call_is_counted,
     spending.nothing_is_asked_at_or_after_the_deadline,
     spending.model_calls_are_bounded_by_the_limits,
-    waiting.a_live_run_waits_for_exactly_one_thing,
+    waiting.a_run_moves_as_the_table_says,
     waiting.a_live_run_has_a_timer_no_later_than_its_deadline,
     waiting.a_paused_run_asks_for_nothing,
     waiting.only_the_call_that_is_asked_is_made_and_calls_count_up,

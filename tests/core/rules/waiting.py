@@ -1,15 +1,15 @@
-"""Rules of waiting: a run that has not ended always waits for exactly one thing, and never beyond its deadline."""
+"""Rules of waiting: a run moves as the table says, and never waits beyond its deadline."""
 
+from agent_service.core.decide import TABLE
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
 from agent_service.core.waiting import Status
 from tests.core.rules.reading import Story, after, entries, granted, questions_of, requests_of
 
 
-def a_live_run_waits_for_exactly_one_thing(story: Story) -> None:
+def a_run_moves_as_the_table_says(story: Story) -> None:
     for moment in story:
-        state = after(moment)
-        waits = (state.asking is not None) + (state.pending is not None)
-        assert waits == (1 if state.status in (Status.RUNNING, Status.PAUSED) else 0)
+        rule = TABLE[type(moment.before.waiting) if moment.before else None][type(moment.event)]
+        assert moment.transition.ignored or type(after(moment).waiting) in rule.to
 
 
 def a_live_run_has_a_timer_no_later_than_its_deadline(story: Story) -> None:

@@ -1,0 +1,182 @@
+"""What a tool's result means to a run: its step is finished, tried again, or handed to a person.
+
+Which result it is, `correlate` says. A result that does not answer the pending attempt never finishes a step.
+"""
+
+import json
+from datetime import datetime
+
+from pydantic import JsonValue
+
+from agent_service.core import acting, asking, endings, notes
+from agent_service.core.correlate import Relation, judge
+from agent_service.core.effects import Transition
+from agent_service.core.events import TimerFired, ToolReturned
+from agent_service.core.replacing import replace
+from agent_service.core.state import LastResult, RunState, StepRecord
+from agent_service.core.waiting import ForTool, answered, then
+from schemas.events import ARTIFACT_PATH, ToolError, ToolResult
+
+MAX_SUMMARY = 500
+_IN_DOUBT = {"error_class": "in_doubt", "retryable": False}
+OF_THE_CALL = frozenset({"job_id", "attempts", "last_error"})
+"""What an executor tells of how it carried out a call, beside what the tool brought."""
+HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed", "storage_full"})
+"""Error classes that neither another attempt nor another plan can mend."""
+
+
+def on_result(state: RunState, event: ToolReturned) -> Transition | str:
+    """Take up a result, or say why it is ignored."""
+    result, judgement = event.result, judge(state, event.result, event.place)
+    if event.malformed and judgement.relation is not Relation.MATCH:
+        return judgement.reason
+    match judgement.relation:
+        case Relation.STALE:
+            return judgement.reason
+        case Relation.LATE:
+            return _on_late(state, event, judgement.reason)
+        case Relation.VIOLATION:
+            return endings.escalate(state, "protocol_violation", judgement.reason, at=event.at)
+        case Relation.MATCH if result.status == "ok":
+            return asking.reflect(finish_step(state, result, at=event.at), at=event.at)
+        case Relation.MATCH:
+            error = _malformed(state, result) if event.malformed else _as_error(result)
+            return _on_error(_heard(state, event.place), error, at=event.at)
+
+
+def on_silence(state: RunState, event: TimerFired) -> Transition:
+    """No answer in time: the outcome is unknown, which only a repeatable command can bear."""
+    pending = state.pending
+    assert pending is not None, "a sent attempt is waited for"
+    repeatable = acting.is_repeatable(state, pending)
+    error = ToolError(
+        error_class="timeout" if repeatable else "in_doubt",
+        message=f"no result by {pending.deadline_at:%Y-%m-%dT%H:%M:%SZ}; whether the tool ran is not known",
+        retryable=repeatable,
+    )
+    result = ToolResult(
+        run_id=state.run_id,
+        step=pending.step,
+        tool=pending.action.tool,
+        status="error",
+        error=error,
+        completed_at=event.at,
+        attempt=pending.attempt,
+    )
+    return _on_error(state, result, at=event.at)
+
+
+def _heard(state: RunState, place: str) -> RunState:
+    """Remember a message that did not name its attempt: delivered again it would answer the attempt after it."""
+    pending = state.pending
+    if pending is None or not place:
+        return state
+    heard = ForTool(pending=replace(pending, heard=(*pending.heard, place)))
+    return replace(state, waiting=then(state.waiting, heard))
+
+
+def _malformed(state: RunState, result: ToolResult) -> ToolResult:
+    """The tool ran, and what it brought cannot be read: only a repeatable command can bear that."""
+    pending = state.pending
+    if result.error is None or pending is None or acting.is_repeatable(state, pending):
+        return result
+    return result.model_copy(update={"error": result.error.model_copy(update=_IN_DOUBT)})
+
+
+def _on_late(state: RunState, event: ToolReturned, why: str) -> Transition | str:
+    which = (event.result.step, event.result.attempt or 1)
+    if which in state.late or state.has_finished(event.result.step):
+        return why
+    return Transition(state=replace(state, late=(*state.late, which), updated_at=event.at))
+
+
+def _as_error(result: ToolResult) -> ToolResult:
+    """A result that is not ok, as an error. A tool's wish for more evidence is told to the model as such."""
+    if result.status == "error":
+        return result if result.error else result.model_copy(update={"error": ToolError(message="no reason given")})
+    error = ToolError(error_class="continuation", message="the tool asks for more evidence before it can answer")
+    return result.model_copy(update={"error": error})
+
+
+def _on_error(state: RunState, result: ToolResult, *, at: datetime) -> Transition:
+    pending, error = state.pending, result.error
+    assert pending is not None, "a matched result"
+    assert error is not None, "an error result carries its error"
+    again = acting.retry(state, pending, error, at=at)
+    if again:
+        return again
+    job = f", job {error.job_id}" if error.job_id else ""
+    what = f"step {pending.step}: {pending.action.tool} failed ({error.error_class}{job}): {error.message}"
+    if error.error_class in HANDED_TO_A_PERSON:
+        return endings.escalate(state, error.error_class, what, at=at)
+    if acting.could_be_retried(state, pending, error):
+        return endings.escalate(state, _spent_attempts(state), f"{what} (attempt {pending.attempt}, the last)", at=at)
+    return asking.reflect(finish_step(state, result, at=at), at=at)
+
+
+def _spent_attempts(state: RunState) -> str:
+    of_run = state.attempts >= state.brief.limits.max_attempts_of_run
+    return "budget_attempts" if of_run else "tool_exhausted"
+
+
+def finish_step(state: RunState, result: ToolResult, *, at: datetime) -> RunState:
+    """The state with the pending step completed and its result kept for the next reflection."""
+    pending = state.pending
+    assert pending is not None, "the result was matched with the pending step"
+    output = _output(result)
+    record = StepRecord(
+        step=pending.step,
+        tool=pending.action.tool,
+        command=pending.action.command,
+        attempt=pending.attempt,
+        status="ok" if result.status == "ok" else "error",
+        summary=_summary(output),
+        call=acting.name_of_call(pending.action),
+        outcome=acting.digest([result.status == "ok", _comparable(output)]),
+        seconds=max(0.0, (at - pending.requested_at).total_seconds()),
+    )
+    return replace(
+        notes.with_step(state, pending, record, output),
+        waiting=answered(state.waiting),
+        completed=(*state.completed, record),
+        last_result=LastResult(step=record.step, status=record.status, output=output),
+        artifacts=tuple(dict.fromkeys((*state.artifacts, *_artifacts(result)))),
+        summary=f"step {record.step}: {record.tool} {record.status}",
+        updated_at=at,
+    )
+
+
+def _comparable(output: dict[str, JsonValue]) -> object:
+    """A result without what differs from step to step though nothing else does: names of artifacts, and of the call."""
+    output = {key: value for key, value in output.items() if key not in OF_THE_CALL}
+    artifacts = output.get("artifacts")
+    if not isinstance(artifacts, list):
+        return {key: value for key, value in output.items() if key != "artifact_path"}
+    digests = [artifact.get("sha256") for artifact in artifacts if isinstance(artifact, dict)]
+    return [digests, {key: output[key] for key in output.keys() - {"artifact_path", "artifacts", "excerpt"}}]
+
+
+def summary_of(result: ToolResult) -> str:
+    """What the tool said, in the words that are kept of a step."""
+    return _summary(_output(result))
+
+
+def _output(result: ToolResult) -> dict[str, JsonValue]:
+    if result.error is not None and result.status != "ok":
+        return {"class": result.error.error_class, "message": result.error.message}
+    return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
+
+
+def _summary(output: dict[str, JsonValue]) -> str:
+    text = output.get("summary") or output.get("message") or output.get("excerpt") or json.dumps(output)
+    return str(text)[:MAX_SUMMARY]
+
+
+def _artifacts(result: ToolResult) -> tuple[str, ...]:
+    """The paths that a result names, but none that leaves the run's artifacts."""
+    if result.result is None:
+        return ()
+    named = (result.result.model_extra or {}).get("artifacts")
+    listed = [a.get("path") for a in named if isinstance(a, dict)] if isinstance(named, list) else []
+    paths = (result.result.artifact_path, *listed)
+    return tuple(path for path in paths if isinstance(path, str) and ARTIFACT_PATH.fullmatch(path))

@@ -1,0 +1,133 @@
+"""The table of states: it is complete, it says where every event leads, and it promises nothing that never happens."""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any, get_args
+
+from agent_service.core.decide import TABLE
+from agent_service.core.events import Event
+from agent_service.core.phases import Unusable
+from agent_service.core.waiting import Deciding, Waiting
+from tests.core.cues import (
+    DEADLINE,
+    PROOF,
+    breaks,
+    cancel,
+    due,
+    errs,
+    frames,
+    garbles,
+    goes_on,
+    plans,
+    queued,
+    reflects,
+    replies,
+    resume,
+    returns,
+    signal,
+    started,
+    too_early,
+    unavailable,
+    wake,
+)
+from tests.core.going_on import made
+from tests.core.model_cues import reserves, too_long
+from tests.core.script import Cue, Script
+
+STATES = tuple(kind for kind in get_args(get_args(Waiting)[0]) if kind is not Deciding)
+EVENTS: tuple[type[Event], ...] = get_args(Event)
+
+PAUSE = {"on_budget": "pause"}
+LIMITS: tuple[dict[str, Any], ...] = (
+    {},
+    PAUSE,
+    {"max_steps": 1},
+    {"max_steps": 1, **PAUSE},
+    {"max_tokens": 300, **PAUSE},
+    {"max_attempts": 1},
+)
+LATE = 3600.0
+AWAY, UPSTREAM = unavailable("try_again"), errs("upstream", retryable=True)
+STORIES: tuple[tuple[Cue, ...], ...] = (
+    (),
+    (started(),),
+    (started(), AWAY),
+    (started(), frames()),
+    (started(), frames(), AWAY),
+    (started(), frames(), unavailable("pause")),
+    (started(), frames(), plans()),
+    (started(), frames(), plans(), UPSTREAM),
+    (started(), frames(), plans(), returns()),
+    (started(), frames(), plans(), returns(), AWAY),
+    (started(), frames(), plans(), returns(), goes_on(), returns()),
+    (started(), frames(), plans(), returns(), goes_on(), returns(), AWAY),
+    (started(), frames(), plans(), returns(), reflects("done", PROOF)),
+)
+HAPPENINGS: tuple[Cue, ...] = (
+    wake(),
+    started(),
+    reserves(10, 0.001),
+    reserves(9000, 90.0),
+    frames(),
+    garbles(),
+    replies(Unusable(reason="not JSON"), call=99),
+    plans(),
+    goes_on(),
+    reflects("done", PROOF),
+    reflects("escalate"),
+    AWAY,
+    unavailable("pause"),
+    unavailable("fail"),
+    too_long(),
+    returns(),
+    returns(step=7),
+    UPSTREAM,
+    errs("not_found"),
+    errs("in_doubt"),
+    cancel(),
+    breaks(),
+    too_early,
+    lambda script: due(script) if script.state.due_at else too_early(script),
+    signal("message", message="hello"),
+    resume(),
+    signal("reject"),
+    signal("raise_budget", max_steps=9, max_tokens=9000, deadline_at=DEADLINE.replace(hour=23)),
+)
+
+
+def told(limits: dict[str, Any], story: tuple[Cue, ...], *, late: bool) -> Script:
+    """A run as far as `story` tells; `late`: its deadline has passed, and where it can, it noticed that."""
+    script = queued(**limits)
+    for cue in story:
+        script = script >> cue
+    return script.wait(seconds=LATE) >> too_early if late else script
+
+
+def moves() -> Iterator[tuple[type[Waiting] | None, type[Event], type[Waiting] | None]]:
+    """Every state with every event, in many ways: where it led, or None where it was ignored."""
+    for limits, story, late in [(a, b, c) for a in LIMITS for b in STORIES for c in (False, True)]:
+        for happening in HAPPENINGS:
+            for wait_s in (0.0, LATE):
+                script = told(limits, story, late=late).wait(seconds=wait_s)
+                before = script.state.waiting
+                event = made(happening, script)
+                script = script >> event
+                ignored = script.story[-1].transition.ignored
+                yield type(before), type(event), None if ignored else type(script.state.waiting)
+
+
+def test_the_table_has_a_rule_for_every_event_in_every_state() -> None:
+    assert {waiting: set(row) for waiting, row in TABLE.items()} == {
+        waiting: set(EVENTS) for waiting in (None, *STATES)
+    }
+
+
+def test_an_event_leads_where_the_table_says_and_nowhere_else() -> None:
+    seen = set(moves())
+    assert {(before, event) for before, event, _ in seen} == set(product(STATES, EVENTS))
+    led = {name(before, event, after) for before, event, after in seen if after}
+    assert led == {name(state, event, to) for state in STATES for event, rule in TABLE[state].items() for to in rule.to}
+
+
+def name(*move: type[Any] | None) -> str:
+    return " ".join(kind.__name__ for kind in move if kind)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue, ValidationError
 
+from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.plugins.manifest import Command, Manifest
 from ductile_gateway.tools.catalog import ToolChoice
 from schemas import subjects
@@ -20,14 +21,6 @@ from schemas.catalog import Catalog
 PIPELINE_COMMAND = "handle"
 
 Document = Mapping[str, JsonValue]
-
-
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """What the configuration adds to what Ductile tells: `plugin/command` that are idempotent, pipelines that read."""
-
-    idempotent: frozenset[str] = frozenset()
-    reading_pipelines: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +57,25 @@ def read_tools(
     names: Iterable[str],
     plugins: Mapping[str, Document],
     pipelines: frozenset[str],
-    *,
-    declared: Declared,
-    relayed: frozenset[str] = frozenset(),
+    settings: DuctileSettings,
 ) -> DuctileTools:
     """The tools among `names`. `plugins`: the answers to GET /plugin/{name}. A plugin comes before a pipeline of its
-    name. `relayed`: the routes that are called by events, whatever there is of their names. What is nothing of all
-    that is left to `draw_catalog` to complain of."""
-    wanted_names = frozenset(names)
+    name, and a route that is called by events before either. What is nothing of all that is left to `draw_catalog` to
+    complain of."""
+    wanted_names, relayed = frozenset(names), settings.relayed()
     problems: list[str] = [] if wanted_names else [_NOTHING]
     found = {
         name: manifest
         for name in sorted(wanted_names)
-        if (manifest := _plugin(name, plugins.get(name), declared=declared, problems=problems))
+        if (manifest := _plugin(name, plugins.get(name), settings, problems))
     }
-    listening = {name: _listening(name, found.get(name), declared) for name in wanted_names & relayed}
+    listening = {name: _listening(name, found.get(name), settings) for name in wanted_names & relayed}
     called = {name: manifest for name, manifest in found.items() if name not in relayed}
     flows = (wanted_names & pipelines) - plugins.keys() - relayed
-    manifests = called | {name: _pipeline(name, declared) for name in flows} | listening
+    manifests = called | {name: _pipeline(name, settings) for name in flows} | listening
     taken = (pipelines & plugins.keys()) - relayed
     problems += [f"pipeline {name}: a plugin has the same name and is taken" for name in sorted(taken)]
-    told = (*_undeclared(declared, manifests), *_unused(relayed - wanted_names))
+    told = (*_undeclared(settings, manifests), *_unused(relayed - wanted_names))
     return DuctileTools(manifests, flows, _closed(called), (*problems, *told))
 
 
@@ -107,7 +98,7 @@ _NOTHING = (
 )
 
 
-def _plugin(name: str, document: Document | None, *, declared: Declared, problems: list[str]) -> Manifest | None:
+def _plugin(name: str, document: Document | None, settings: DuctileSettings, problems: list[str]) -> Manifest | None:
     """The manifest under the name that was asked for: what the answer calls itself is not what is called."""
     if document is None:
         return None
@@ -115,7 +106,7 @@ def _plugin(name: str, document: Document | None, *, declared: Declared, problem
     commands = [
         command
         for entry in (listed if isinstance(listed, list) else [])
-        if (command := _command(name, entry, declared=declared, problems=problems))
+        if (command := _command(name, entry, settings, problems))
     ]
     try:
         return _manifest(name, document, commands)
@@ -124,7 +115,7 @@ def _plugin(name: str, document: Document | None, *, declared: Declared, problem
         return None
 
 
-def _command(plugin: str, entry: JsonValue, *, declared: Declared, problems: list[str]) -> Command | None:
+def _command(plugin: str, entry: JsonValue, settings: DuctileSettings, problems: list[str]) -> Command | None:
     if not isinstance(entry, dict):
         return None
     try:
@@ -132,26 +123,26 @@ def _command(plugin: str, entry: JsonValue, *, declared: Declared, problems: lis
     except ValidationError as error:
         problems.append(f"plugin {plugin}: its command {str(entry.get('name'))[:64]} is left out: {_flaws(error)}")
         return None
-    return command.model_copy(update={"idempotent": f"{plugin}/{command.name}" in declared.idempotent})
+    return command.model_copy(update={"idempotent": f"{plugin}/{command.name}" in settings.idempotent})
 
 
-def _pipeline(name: str, declared: Declared) -> Manifest:
+def _pipeline(name: str, settings: DuctileSettings) -> Manifest:
     command = Command(name=PIPELINE_COMMAND, type="write", description=f"Run pipeline {name}.")
-    return _manifest(name, {"description": f"Pipeline {name} of Ductile."}, [_declared(name, command, declared)])
+    return _manifest(name, {"description": f"Pipeline {name} of Ductile."}, [_declared(name, command, settings)])
 
 
-def _listening(name: str, plugin: Manifest | None, declared: Declared) -> Manifest:
+def _listening(name: str, plugin: Manifest | None, settings: DuctileSettings) -> Manifest:
     """A route that is called by events, as the plugin of its name, if there is one, describes it."""
     described = plugin and plugin.command(PIPELINE_COMMAND)
     command = described or Command(name=PIPELINE_COMMAND, type="write", description=f"Run {name}.")
     document: Document = {"description": plugin.description if plugin else f"{name} of Ductile."}
-    return _manifest(name, document, [_declared(name, command, declared)])
+    return _manifest(name, document, [_declared(name, command, settings)])
 
 
-def _declared(name: str, command: Command, declared: Declared) -> Command:
+def _declared(name: str, command: Command, settings: DuctileSettings) -> Command:
     """The command of a pipeline, whose tier Ductile cannot tell."""
-    tier = "read" if name in declared.reading_pipelines else "write"
-    return command.model_copy(update={"type": tier, "idempotent": f"{name}/{command.name}" in declared.idempotent})
+    tier = "read" if name in settings.reading_pipelines else "write"
+    return command.model_copy(update={"type": tier, "idempotent": f"{name}/{command.name}" in settings.idempotent})
 
 
 def _closed(manifests: Mapping[str, Manifest]) -> frozenset[tuple[str, str]]:
@@ -178,9 +169,9 @@ def _manifest(name: str, document: Document, commands: list[Command]) -> Manifes
     )
 
 
-def _undeclared(declared: Declared, manifests: Mapping[str, Manifest]) -> Iterable[str]:
+def _undeclared(settings: DuctileSettings, manifests: Mapping[str, Manifest]) -> Iterable[str]:
     there = {f"{name}/{command.name}" for name, manifest in manifests.items() for command in manifest.commands}
-    for name in sorted(declared.idempotent - there):
+    for name in sorted(settings.idempotent - there):
         yield f"gateway.ductile.idempotent names {name}, which is no command of a tool on offer"
 
 

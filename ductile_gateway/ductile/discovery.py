@@ -12,7 +12,7 @@ from typing import Literal
 from ductile_gateway.calls.excerpts import printable
 from ductile_gateway.ductile.answers import Away, DuctileRefused, Unreadable
 from ductile_gateway.ductile.api import Document, DuctileApi
-from ductile_gateway.ductile.catalog import Declared, DuctileTools, pipeline_names, read_tools, wanted
+from ductile_gateway.ductile.catalog import DuctileTools, pipeline_names, read_tools, wanted
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.errors import Misconfigured, TryAgain
 from ductile_gateway.tools.catalog import HOUSEKEEPING, ToolChoice
@@ -91,8 +91,7 @@ async def _read(api: DuctileApi, choices: Mapping[str, ToolChoice] | None, setti
     documents = await asyncio.gather(*(api.plugin(name) for name in names))
     plugins = {name: document for name, document in zip(names, documents, strict=True) if document is not None}
     pipelines = pipeline_names(await _skills(api, settings)) if names else frozenset()
-    declared = Declared(settings.idempotent, settings.reading_pipelines)
-    return read_tools(names, plugins, pipelines, declared=declared, relayed=settings.relayed())
+    return read_tools(names, plugins, pipelines, settings)
 
 
 async def _skills(api: DuctileApi, settings: DuctileSettings) -> Document:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.ductile.api import open_api
-from ductile_gateway.ductile.catalog import Declared, read_tools
+from ductile_gateway.ductile.catalog import read_tools
 from tests.ductile.conftest import NO_BINARY
 from tests.ductile.real import RealDuctile
 from tests.ductile.runner_house import a_call, gateway, outcome, settings_for
@@ -90,7 +90,7 @@ async def test_the_plugin_describes_the_tool_and_whether_it_writes_is_for_the_co
     settings = settings_for(house.ductile, relay=house.relay)
     async with open_api(settings) as api:
         plugins = {"save-note": await api.plugin("save-note") or {}}
-    found = read_tools(plugins, plugins, frozenset(), declared=Declared(), relayed=settings.relayed())
+    found = read_tools(plugins, plugins, frozenset(), settings)
     manifest = found.manifests["save-note"]
     assert manifest.description == "Keeps a note, once for each dedupe key."
     assert [(one.name, one.type, one.input_schema["required"]) for one in manifest.commands] == [

@@ -1,11 +1,12 @@
 """Which of a Ductile's plugins become tools, and the settings of the way to it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from ductile_gateway.ductile.catalog import Declared, DuctileTools, pipeline_names, read_tools, wanted, without_call_id
+from ductile_gateway.ductile.catalog import DuctileTools, pipeline_names, read_tools, wanted, without_call_id
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.tools.catalog import ToolChoice, draw_catalog
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
@@ -23,10 +24,11 @@ FETCH: dict[str, Any] = {
 }
 
 
-def tools(
-    *names: str, declared: Declared | None = None, relayed: frozenset[str] = frozenset(), **plugins: Any
-) -> DuctileTools:
-    return read_tools(names, plugins, frozenset({"flow", "fetch"}), declared=declared or Declared(), relayed=relayed)
+def tools(*names: str, declared: Mapping[str, Any] = {}, relayed: str = "", **plugins: Any) -> DuctileTools:
+    settings = {"url": "http://localhost:1", "token": "t"} | dict(declared)
+    if relayed:
+        settings["relay"] = {"secret": "a-relay-secret-for-tests", "routes": {relayed: None}}
+    return read_tools(names, plugins, frozenset({"flow", "fetch"}), DuctileSettings.model_validate(settings))
 
 
 def test_without_a_choice_nothing_is_asked_for_and_it_is_said_why() -> None:
@@ -55,7 +57,7 @@ def test_a_plugin_has_the_name_under_which_it_was_asked_for() -> None:
 
 
 def test_a_command_is_idempotent_where_the_configuration_says_so() -> None:
-    manifest = tools("fetch", fetch=FETCH, declared=Declared(frozenset({"fetch/handle"}))).manifests["fetch"]
+    manifest = tools("fetch", fetch=FETCH, declared={"idempotent": ["fetch/handle"]}).manifests["fetch"]
     assert {command.name: command.idempotent for command in manifest.commands} == {
         "handle": True,
         "look": False,
@@ -64,7 +66,7 @@ def test_a_command_is_idempotent_where_the_configuration_says_so() -> None:
 
 
 def test_a_declaration_for_what_is_not_there_is_a_problem() -> None:
-    found = tools("fetch", fetch=FETCH, declared=Declared(frozenset({"fetch/hadle"})))
+    found = tools("fetch", fetch=FETCH, declared={"idempotent": ["fetch/hadle"]})
     assert any("fetch/hadle" in problem for problem in found.problems)
 
 
@@ -113,7 +115,7 @@ def test_a_pipeline_is_a_tool_that_writes_unless_it_is_said_to_read() -> None:
     found = tools("flow")
     assert found.pipelines == {"flow"}
     assert [(command.name, command.type) for command in found.manifests["flow"].commands] == [("handle", "write")]
-    reading = tools("flow", declared=Declared(reading_pipelines=frozenset({"flow"})))
+    reading = tools("flow", declared={"reading_pipelines": ["flow"]})
     assert reading.manifests["flow"].commands[0].type == "read"
 
 
@@ -125,7 +127,7 @@ def test_a_plugin_comes_before_a_pipeline_of_its_name() -> None:
 
 @pytest.mark.parametrize("plugins", [{}, {"note": FETCH | {"commands": FETCH["commands"][1:]}}])
 def test_a_route_that_is_called_by_events_is_a_tool_that_writes_whatever_there_is_of_its_name(plugins: Any) -> None:
-    found = tools("note", relayed=frozenset({"note"}), **plugins)
+    found = tools("note", relayed="note", **plugins)
     assert [(command.name, command.type) for command in found.manifests["note"].commands] == [("handle", "write")]
     assert (found.pipelines, found.closed, found.problems) == (frozenset(), frozenset(), ())
 
@@ -133,7 +135,7 @@ def test_a_route_that_is_called_by_events_is_a_tool_that_writes_whatever_there_i
 def test_a_plugin_of_the_name_of_a_route_describes_it_and_does_not_say_whether_it_writes() -> None:
     handle = {"name": "handle", "type": "read", "input_schema": {"type": "object", "additionalProperties": False}}
     plugin = FETCH | {"commands": [handle, *FETCH["commands"][1:]]}
-    found = tools("fetch", relayed=frozenset({"fetch"}), fetch=plugin)
+    found = tools("fetch", relayed="fetch", fetch=plugin)
     manifest = found.manifests["fetch"]
     assert manifest.description == "Gets pages."
     assert [(one.name, one.type, one.input_schema) for one in manifest.commands] == [
@@ -143,16 +145,16 @@ def test_a_plugin_of_the_name_of_a_route_describes_it_and_does_not_say_whether_i
 
 
 def test_a_route_that_is_called_by_events_reads_or_is_idempotent_where_the_configuration_says_so() -> None:
-    reading = Declared(reading_pipelines=frozenset({"note"}))
-    assert tools("note", relayed=frozenset({"note"}), declared=reading).manifests["note"].commands[0].type == "read"
-    repeatable = Declared(idempotent=frozenset({"note/handle"}))
-    found = tools("note", relayed=frozenset({"note"}), declared=repeatable)
+    reading = {"reading_pipelines": ["note"]}
+    assert tools("note", relayed="note", declared=reading).manifests["note"].commands[0].type == "read"
+    repeatable = {"idempotent": ["note/handle"]}
+    found = tools("note", relayed="note", declared=repeatable)
     assert found.manifests["note"].commands[0].idempotent
     assert not found.problems
 
 
 def test_a_route_that_no_tool_is_called_by_is_a_problem() -> None:
-    found = tools("flow", relayed=frozenset({"note"}))
+    found = tools("flow", relayed="note")
     assert found.manifests.keys() == {"flow"}
     assert found.problems == ("gateway.ductile.relay.routes names note, which no tool of gateway.tools is called by",)
 

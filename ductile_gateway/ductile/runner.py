@@ -26,7 +26,7 @@ from ductile_gateway.ductile.events import DuctileEvents
 from ductile_gateway.ductile.late import LateJobs
 from ductile_gateway.ductile.relay_client import open_relay_starts
 from ductile_gateway.ductile.settings import DuctileSettings
-from ductile_gateway.ductile.starts import ApiStarts, JobSearch, Starts
+from ductile_gateway.ductile.starts import ApiStarts, Starts
 from ductile_gateway.ductile.watch import Job, JobWatch, Overdue, Pace
 from ductile_gateway.errors import TryAgain
 from ductile_gateway.ports import Begin, Clock, Receipts, unrecorded
@@ -49,18 +49,16 @@ class DuctileRunner:
         *,
         starts: ApiStarts,
         relayed: Mapping[str, Starts],
-        pipelines: frozenset[str],
         queue: QueueLimit,
         late: LateJobs,
         settings: DuctileSettings,
         clock: Clock,
     ) -> None:
-        """`relayed`: how routes are called that are not called by `starts`. `pipelines`: those among the others."""
+        """`relayed`: how routes are called that are not called by `starts`."""
         self._receipts = receipts
         self._watch = watch
         self._starts = starts
         self._relayed = relayed
-        self._pipelines = pipelines
         self._queue = queue
         self.late = late
         self._in_flight = InFlight(settings.in_flight)
@@ -69,7 +67,6 @@ class DuctileRunner:
 
     def now_has(self, tools: DuctileTools) -> None:
         """What Ductile has changed while we run: calls that come from now on are made by it."""
-        self._pipelines = tools.pipelines
         self._starts.now_has(tools)
 
     def left_alone(self) -> dict[str, float]:
@@ -147,7 +144,7 @@ class DuctileRunner:
     def _way(self, route: str) -> Way:
         if route in self._relayed:
             return "event"
-        return "pipeline" if route in self._pipelines else "plugin"
+        return "pipeline" if self._starts.is_pipeline(route) else "plugin"
 
     async def _found(self, call: ToolCall, receipt: Receipt) -> Verdict:
         """The verdict on a call whose start was not answered. It is looked for on the way that it went: settings may
@@ -209,13 +206,12 @@ async def open_runner(
         _followed(DuctileEvents(api), wanted=settings.events) as events,
     ):
         watch = JobWatch(api, events, overdue=overdue, pace=pace, clock=clock, secrets=settings.secrets())
-        search = JobSearch(api, watch, pace=pace, clock=clock)
+        starts = ApiStarts(api, watch, tools=tools, send_call_id=settings.send_call_id, pace=pace, clock=clock)
         yield DuctileRunner(
             receipts,
             watch,
-            starts=ApiStarts(api, search, tools=tools, send_call_id=settings.send_call_id),
+            starts=starts,
             relayed=relayed,
-            pipelines=tools.pipelines,
             queue=QueueLimit(api.queue_depth, most=settings.queue_most, clock=clock),
             late=LateJobs(watch, overdue, every_s=pace.most_s, clock=clock),
             settings=settings,

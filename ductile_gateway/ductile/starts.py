@@ -83,38 +83,78 @@ class _Waiting:
         return self.seen.none and self.there_since is not None and now >= self.there_since + self.in_flight
 
 
-class JobSearch:
-    """Looks for jobs of calls, among those that are not known to be of others."""
+class Starts(Protocol):
+    """A way of handing calls to a Ductile."""
 
-    def __init__(self, api: DuctileApi, watch: JobWatch, *, pace: Pace, clock: Clock) -> None:
+    async def start(self, call: ToolCall) -> str:
+        """The id of the job that was made of the call. Raises NotSent, DuctileRefused or Lost, of which only the last
+        leaves open whether one was."""
+
+    async def find(self, call: ToolCall, receipt: Receipt, /) -> Found:
+        """What became of a call whose start was not answered."""
+
+
+def payload_of(call: ToolCall, *, with_id: bool) -> dict[str, JsonValue]:
+    """Whatever the model gave as a call id, ours is the one that is sent."""
+    payload = {name: value for name, value in call.payload.items() if name != CALL_ID}
+    return payload | {CALL_ID: call.key} if with_id else payload
+
+
+class ApiStarts:
+    """Fills Starts, by POST to a command or a pipeline."""
+
+    def __init__(
+        self,
+        api: DuctileApi,
+        watch: JobWatch,
+        *,
+        tools: DuctileTools,
+        send_call_id: bool,
+        pace: Pace,
+        clock: Clock,
+    ) -> None:
         self._api = api
         self._watch = watch
-        self._known = deque[str](maxlen=REMEMBERED)
+        self._tools = tools
+        self._send_call_id = send_call_id
         self._pace = pace
         self._clock = clock
+        self._known = deque[str](maxlen=REMEMBERED)
+
+    def now_has(self, tools: DuctileTools) -> None:
+        """What Ductile has, from now on."""
+        self._tools = tools
+
+    def is_pipeline(self, route: str) -> bool:
+        return route in self._tools.pipelines
 
     def know(self, job_id: str) -> None:
-        """The job of a call that need not be looked for (any more)."""
+        """The job of a call that need not be looked for (any more), and is none of another call's."""
         self._known.append(job_id)
 
-    async def newest(self, call: ToolCall) -> str | None:
-        """The newest job of the command, as a mark for `find`: empty if there is none, None if Ductile does not say."""
+    async def before(self, call: ToolCall) -> str | None:
+        """The mark that `find` needs to know of the time before a start: the newest job of the command, empty if there
+        is none, None if that is not told. Raises Away unless a Ductile is there."""
+        await self._api.health()
+        if self.is_pipeline(call.plugin):
+            return None
         try:
             jobs = await self._api.jobs(plugin=call.plugin, command=call.command, most=1)
         except (Away, DuctileRefused, Unreadable):
             return None
         return str(jobs[0].get("job_id")) if jobs else ""
 
-    async def find(self, call: ToolCall, receipt: Receipt, *, names_itself: bool) -> Found:
+    async def start(self, call: ToolCall) -> str:
+        payload = payload_of(call, with_id=self._names_itself(call))
+        if self.is_pipeline(call.plugin):
+            return await self._api.start_pipeline(call.plugin, payload)
+        return await self._api.start(call.plugin, call.command, payload)
+
+    async def find(self, call: ToolCall, receipt: Receipt) -> Found:
         """Looked for as long as there is a job that may yet show to be it, or a request that may be on its way."""
-        now = self._clock.now()
-        waiting = _Waiting(
-            settled_at=now + timedelta(seconds=self._pace.settle_s),
-            patient_until=self._watch.patient_until(call),
-            in_flight=timedelta(seconds=self._pace.in_flight_s),
-            deadline_at=call.deadline_at if names_itself else now,
-        )
-        delay_s = self._pace.first_s
+        if self.is_pipeline(call.plugin):  # its first job is of a plugin that is not told
+            return Unknown("its start in Ductile was not answered, and a pipeline's jobs do not show whose they are")
+        names_itself, waiting, delay_s = self._names_itself(call), self._waiting(call), self._pace.first_s
         while True:
             try:
                 seen = await self._seen(call, receipt)
@@ -132,6 +172,18 @@ class JobSearch:
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, self._pace.most_s)
 
+    def _waiting(self, call: ToolCall) -> _Waiting:
+        now = self._clock.now()
+        return _Waiting(
+            settled_at=now + timedelta(seconds=self._pace.settle_s),
+            patient_until=self._watch.patient_until(call),
+            in_flight=timedelta(seconds=self._pace.in_flight_s),
+            deadline_at=call.deadline_at if self._names_itself(call) else now,
+        )
+
+    def _names_itself(self, call: ToolCall) -> bool:
+        return self._send_call_id and (call.plugin, call.command) not in self._tools.closed
+
     async def _seen(self, call: ToolCall, receipt: Receipt) -> _Seen:
         listed = await self._api.jobs(plugin=call.plugin, command=call.command)
         since = list(_since(listed, receipt))
@@ -146,64 +198,6 @@ class JobSearch:
         entries = await self._api.logged_with(call.key, plugin=call.plugin, command=call.command)
         found = {str(entry.get("job_id")) for entry in entries if _later(entry.get("created_at"), receipt.begun_at)}
         return found.pop() if len(found) == 1 else None
-
-
-class Starts(Protocol):
-    """A way of handing calls to a Ductile."""
-
-    async def start(self, call: ToolCall) -> str:
-        """The id of the job that was made of the call. Raises NotSent, Refused or Lost, of which only the last leaves
-        open whether one was."""
-
-    async def find(self, call: ToolCall, receipt: Receipt, /) -> Found:
-        """What became of a call whose start was not answered."""
-
-
-def payload_of(call: ToolCall, *, with_id: bool) -> dict[str, JsonValue]:
-    """Whatever the model gave as a call id, ours is the one that is sent."""
-    payload = {name: value for name, value in call.payload.items() if name != CALL_ID}
-    return payload | {CALL_ID: call.key} if with_id else payload
-
-
-class ApiStarts:
-    """Fills Starts, by POST to a command or a pipeline."""
-
-    def __init__(self, api: DuctileApi, search: JobSearch, *, tools: DuctileTools, send_call_id: bool) -> None:
-        self._api = api
-        self._search = search
-        self._tools = tools
-        self._send_call_id = send_call_id
-
-    def now_has(self, tools: DuctileTools) -> None:
-        """What Ductile has, from now on."""
-        self._tools = tools
-
-    def know(self, job_id: str) -> None:
-        """A job that is none of another call's."""
-        self._search.know(job_id)
-
-    async def before(self, call: ToolCall) -> str | None:
-        """The mark that `find` needs to know of the time before a start, None where there is none. Raises Away unless
-        a Ductile is there."""
-        await self._api.health()
-        return None if self._is_pipeline(call) else await self._search.newest(call)
-
-    async def start(self, call: ToolCall) -> str:
-        payload = payload_of(call, with_id=self._names_itself(call))
-        if self._is_pipeline(call):
-            return await self._api.start_pipeline(call.plugin, payload)
-        return await self._api.start(call.plugin, call.command, payload)
-
-    async def find(self, call: ToolCall, receipt: Receipt) -> Found:
-        if self._is_pipeline(call):  # its first job is of a plugin that is not told
-            return Unknown("its start in Ductile was not answered, and a pipeline's jobs do not show whose they are")
-        return await self._search.find(call, receipt, names_itself=self._names_itself(call))
-
-    def _is_pipeline(self, call: ToolCall) -> bool:
-        return call.plugin in self._tools.pipelines
-
-    def _names_itself(self, call: ToolCall) -> bool:
-        return self._send_call_id and (call.plugin, call.command) not in self._tools.closed
 
 
 def _why(*, names_itself: bool) -> str:

@@ -1,4 +1,4 @@
-"""The HTTP API of a running agent, as the commands use it. What does not go well is a Refused that says what to do."""
+"""The HTTP API of a running agent, as the commands use it. What does not go well is a NotDone that says what to do."""
 
 import json
 import time
@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from agent_service.cli.complaints import Refused
+from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
 from groundwork.service.address import without_login
 
@@ -64,7 +64,7 @@ class AgentClient:
         while True:
             try:
                 view = self.run(run_id)
-            except Refused as error:
+            except NotDone as error:
                 absence.bear(error)
             else:
                 absence.over()
@@ -82,8 +82,8 @@ class AgentClient:
                     after, status = entry["seq"], entry["status"]
                     yield entry
                 if status not in FINAL:
-                    absence.bear(Refused("the agent ended the stream before the run has ended", Exit.TRY_AGAIN))
-            except Refused as error:
+                    absence.bear(NotDone("the agent ended the stream before the run has ended", Exit.TRY_AGAIN))
+            except NotDone as error:
                 absence.bear(error)
             except _NothingMore:
                 return
@@ -121,21 +121,21 @@ class AgentClient:
             found = None
         if not isinstance(found, dict):
             message = f"what answers at {self._url} ({answer.status_code}) is no agent: name the agent's API with --url"
-            raise Refused(message, Exit.UNREACHABLE)
+            raise NotDone(message, Exit.UNREACHABLE)
         return found
 
-    def _refused(self, answer: httpx2.Response) -> Refused:
+    def _refused(self, answer: httpx2.Response) -> NotDone:
         error = self._object(answer).get("error")
         facts = {k: v for k, v in error.items() if isinstance(v, str)} if isinstance(error, dict) else {}
         message = facts.get("message", f"the agent answered {answer.status_code}")
         if answer.status_code in (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN):
             message = f"{message} (give it with --token or AGENTIC_TOKEN)"
-        return Refused(message, _EXITS.get(answer.status_code, Exit.REFUSED), facts)
+        return NotDone(message, _EXITS.get(answer.status_code, Exit.REFUSED), facts)
 
     def _unreachable(self, error: Exception) -> NoReturn:
         why = str(error) or type(error).__name__
         hint = "start one with `agentic dev`, or name another with --url"
-        raise Refused(f"no agent answers at {self._url} ({why}): {hint}", Exit.UNREACHABLE) from error
+        raise NotDone(f"no agent answers at {self._url} ({why}): {hint}", Exit.UNREACHABLE) from error
 
 
 def run_path(run_id: str, *parts: str) -> str:
@@ -147,9 +147,9 @@ def _address(url: str) -> httpx2.URL:
     try:
         address = httpx2.URL(url)
     except httpx2.InvalidURL as error:
-        raise Refused(f"{without_login(url)} is no address: write it like http://127.0.0.1:8700", Exit.USAGE) from error
+        raise NotDone(f"{without_login(url)} is no address: write it like http://127.0.0.1:8700", Exit.USAGE) from error
     if address.scheme not in ("http", "https") or not address.host:
-        raise Refused(
+        raise NotDone(
             f"{without_login(url)} is no address of an agent: write it like http://127.0.0.1:8700", Exit.USAGE
         )
     return address
@@ -157,7 +157,7 @@ def _address(url: str) -> httpx2.URL:
 
 def _sendable(token: str) -> str:
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise Refused("the token has characters that no token has: is there a line end in it?", Exit.USAGE)
+        raise NotDone("the token has characters that no token has: is there a line end in it?", Exit.USAGE)
     return token
 
 
@@ -172,7 +172,7 @@ class _Absence:
         self._away = away
         self._since: float | None = None
 
-    def bear(self, error: Refused) -> None:
+    def bear(self, error: NotDone) -> None:
         if error.exit_code not in (Exit.UNREACHABLE, Exit.TRY_AGAIN):
             raise error
         now = time.monotonic()

@@ -10,7 +10,7 @@ from agent_service.errors import TryAgain
 from groundwork.service.errors import Failure, Unreachable, causes
 
 
-class Refused(Exception):
+class NotDone(Exception):
     """It was not done; `exit_code` says what kind of no it was. `facts`: what the agent's error said, by its names."""
 
     def __init__(self, message: str, exit_code: Exit, facts: dict[str, str] | None = None) -> None:
@@ -43,7 +43,7 @@ def complaint_of(error: BaseException) -> Complaint | None:
 
 def _complaint(error: BaseException) -> Complaint | None:
     match error:
-        case Refused():
+        case NotDone():
             return Complaint(message=str(error), exit_code=error.exit_code, facts=error.facts)
         case Unreachable():
             return Complaint(message=str(error), exit_code=Exit.UNREACHABLE)

@@ -16,7 +16,7 @@ from agent_service import settings
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.letters import DeadLetter, Stored, obstacle
 from agent_service.cli import configuration, output
-from agent_service.cli.complaints import Refused
+from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
 from agent_service.telling.plain import instant, one_line, visible
 from groundwork.nats import link as nats_link
@@ -57,7 +57,7 @@ async def show(config: Path | None, number: int, *, as_json: bool) -> None:
 
 
 async def retry(config: Path | None, numbers: Sequence[int], *, as_json: bool) -> None:
-    """Send refused messages again, one after the other. Raises Refused at the first that cannot be."""
+    """Send refused messages again, one after the other. Raises NotDone at the first that cannot be."""
     async with _opened(config) as letters:
         for number in numbers:
             letter = await _found(letters, number)
@@ -68,7 +68,7 @@ async def retry(config: Path | None, numbers: Sequence[int], *, as_json: bool) -
 
 
 async def drop(config: Path | None, numbers: Sequence[int], *, as_json: bool) -> None:
-    """Take letters away, one after the other. Raises Refused at the first that is not there."""
+    """Take letters away, one after the other. Raises NotDone at the first that is not there."""
     async with _opened(config) as letters:
         for number in numbers:
             gone = await letters.drop(await _found(letters, number), who())
@@ -98,10 +98,10 @@ async def _opened(config: Path | None) -> AsyncIterator[NatsDeadLetters]:
 async def _found(letters: NatsDeadLetters, number: int) -> DeadLetter:
     letter = await letters.find(number)
     if letter is None:
-        raise Refused(f"there is no dead letter {number}: `agentic dlq ls` lists them", Exit.NOT_FOUND)
+        raise NotDone(f"there is no dead letter {number}: `agentic dlq ls` lists them", Exit.NOT_FOUND)
     if letter.settled and not letter.held:
         done = letter.settled
-        raise Refused(f"dead letter {number} was {done.deed} by {done.by} at {instant(done.at)}", Exit.NOT_FOUND)
+        raise NotDone(f"dead letter {number} was {done.deed} by {done.by} at {instant(done.at)}", Exit.NOT_FOUND)
     return letter
 
 
@@ -123,8 +123,8 @@ async def _sent(letters: NatsDeadLetters, letter: DeadLetter, refused: Stored) -
         raise _not_sent(letter, str(error)) from error
 
 
-def _not_sent(letter: DeadLetter, why: str) -> Refused:
-    return Refused(f"dead letter {letter.id} cannot be sent again: {why}", Exit.REFUSED)
+def _not_sent(letter: DeadLetter, why: str) -> NotDone:
+    return NotDone(f"dead letter {letter.id} cannot be sent again: {why}", Exit.REFUSED)
 
 
 def _tell(for_programs: dict[str, Any], for_people: str, as_json: bool) -> None:

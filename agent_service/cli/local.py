@@ -39,7 +39,7 @@ def verify(run_id: RunId, config: ConfigNearby = None, as_json: AsJson = False) 
 
     It reads only, while the agent runs or not, and needs no bus. The first place that was changed is named.
     """
-    from agent_service.cli.verify import verify as verified
+    from agent_service.cli.run_folder import verify as verified
 
     _log_only_what_is_not_said()
     verdict = _awaited(verified(run_id, config))
@@ -53,7 +53,7 @@ def rebuild(run_id: RunId, config: ConfigNearby = None, as_json: AsJson = False)
 
     While the agent runs or not. The bus is needed only for artifacts that are not in the folder as they were.
     """
-    from agent_service.cli.rebuild import rebuild as rebuilt
+    from agent_service.cli.run_folder import rebuild as rebuilt
 
     _log_only_what_is_not_said()
     made = _awaited(rebuilt(run_id, config))

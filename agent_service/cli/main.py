@@ -10,7 +10,7 @@ from agent_service.cli import dlq, output, runs
 from agent_service.cli import local as here
 from agent_service.cli.complaints import Complaint, complaint_of
 from agent_service.cli.exits import Exit
-from agent_service.cli.invocation import NAME
+from agent_service.cli.options import NAME
 from agent_service.telling.plain import visible
 
 DISTRIBUTION = "agentic-loop"

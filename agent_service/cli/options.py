@@ -1,11 +1,16 @@
 """Options and arguments that several commands share, and how a group of commands is shown."""
 
+import os
 import re
+import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+NAME = "agentic"
 URL = "http://127.0.0.1:8700"
 
 _RUN_ID = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._:-]{1,128}")
@@ -58,6 +63,16 @@ Deadline = Annotated[
     str | None,
     typer.Option(help="When it must have ended, such as 2026-12-24T18:00:00Z.", rich_help_panel=_LIMITS, metavar="AT"),
 ]
+
+
+def invocation() -> str:
+    """How the command can be called from here, for examples to copy: `agentic`, its script, or its module."""
+    beside = Path(sys.executable).with_name(NAME)
+    if shutil.which(NAME):
+        return NAME
+    if beside.is_file():
+        return shlex.quote(os.path.relpath(beside))
+    return f"{shlex.quote(sys.executable)} -m agent_service"
 
 
 def examples(*lines: str) -> str:

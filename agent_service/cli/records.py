@@ -13,7 +13,7 @@ from pathlib import Path
 from agent_service import settings
 from agent_service.bus.artifacts import NatsArtifacts
 from agent_service.cli import configuration
-from agent_service.cli.complaints import Refused
+from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
 from agent_service.journal import Entry
 from agent_service.ports import Artifacts
@@ -42,14 +42,14 @@ class Records:
     workspace: Workspace
 
     async def entries(self, run_id: str) -> list[Entry]:
-        """The whole journal of a run. Raises Refused when there is none."""
+        """The whole journal of a run. Raises NotDone when there is none."""
         try:
             entries = list(await self.store.entries(checked(run_id)))
         except IllegalName as error:
-            raise Refused(str(error), Exit.NOT_FOUND) from error
+            raise NotDone(str(error), Exit.NOT_FOUND) from error
         if not entries:
             where = f"{self.settings.store} (configuration: {configuration.told(self.config)})"
-            raise Refused(f"there is no run {run_id} in {where}", Exit.NOT_FOUND)
+            raise NotDone(f"there is no run {run_id} in {where}", Exit.NOT_FOUND)
         return entries
 
 

@@ -8,10 +8,9 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import RenderableType
 
-from agent_service.cli import follow, output, show
-from agent_service.cli.board import watching
+from agent_service.cli import output, show
 from agent_service.cli.client import AgentClient, Json, run_path
-from agent_service.cli.complaints import Refused
+from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import OF_STATUS, Exit
 from agent_service.cli.options import (
     URL,
@@ -26,6 +25,7 @@ from agent_service.cli.options import (
     Url,
     examples,
 )
+from agent_service.cli.watching import Silent, leaving, to_the_end, watching
 
 PANEL = "Runs, by the API of an agent"
 PAGE = 500
@@ -137,7 +137,7 @@ def tail(
     token: Token = None,
 ) -> None:
     """Print the entries of a run as they come, one a line, until it ends."""
-    with follow.leaving(run_id), AgentClient(url, token) as agent:
+    with leaving(run_id), AgentClient(url, token) as agent:
         for entry in agent.follow(run_id, after):
             _print_entry(entry, as_json)
 
@@ -210,21 +210,21 @@ def _wake(agent: AgentClient, goal: str, limits: Json, context: str | None, wake
     body = _given(goal=goal, wake_id=wake_id, constraints=limits or None, context=_context(context))
     try:
         return agent.post("/v1/wake", body)
-    except Refused as error:
+    except NotDone as error:
         if error.exit_code not in (Exit.UNREACHABLE, Exit.TRY_AGAIN):
             raise
         message = f"{error}. To ask again without asking twice, add --wake-id {wake_id}"
-        raise Refused(message, error.exit_code, error.facts) from error
+        raise NotDone(message, error.exit_code, error.facts) from error
 
 
 def _to_the_end(agent: AgentClient, run_id: str, *, watch: bool, as_json: bool) -> None:
     """Wait, print the run, and exit as it ended."""
-    with follow.leaving(run_id):
+    with leaving(run_id):
         if watch and not as_json:
             with watching(lambda: agent.run(run_id), output.console(stderr=True)) as watcher:
-                followed = follow.to_the_end(agent, run_id, watcher)
+                followed = to_the_end(agent, run_id, watcher)
         else:
-            followed = follow.to_the_end(agent, run_id, follow.Silent())
+            followed = to_the_end(agent, run_id, Silent())
     _print(followed.view, as_json, lambda view: show.run(view, followed.took))
     raise typer.Exit(OF_STATUS.get(followed.view["state"], Exit.FAILED))
 
@@ -235,7 +235,7 @@ def _context(text: str | None) -> Json | None:
     except ValueError:
         found = text
     if not isinstance(found, dict | None):
-        raise Refused('--context takes a JSON object, such as \'{"tone": "warm"}\'', Exit.USAGE)
+        raise NotDone('--context takes a JSON object, such as \'{"tone": "warm"}\'', Exit.USAGE)
     return found
 
 

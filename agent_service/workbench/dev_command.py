@@ -14,8 +14,7 @@ from rich.text import Text
 from agent_service import settings
 from agent_service.cli import output
 from agent_service.cli.exits import Exit
-from agent_service.cli.invocation import invocation
-from agent_service.cli.options import URL
+from agent_service.cli.options import URL, invocation
 from agent_service.core.phases import Phase
 from agent_service.errors import Misconfigured
 from agent_service.models.scripted_model import read_script

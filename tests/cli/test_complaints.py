@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent_service.cli.complaints import Refused, complaint_of
+from agent_service.cli.complaints import NotDone, complaint_of
 from agent_service.cli.exits import Exit
 from agent_service.errors import Misconfigured, TryAgain
 from groundwork.service.errors import Broken, NoRoom, Unreachable
@@ -11,7 +11,7 @@ from groundwork.service.errors import Broken, NoRoom, Unreachable
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (Refused("no", Exit.NOT_FOUND), Exit.NOT_FOUND),
+        (NotDone("no", Exit.NOT_FOUND), Exit.NOT_FOUND),
         (Misconfigured("no"), Exit.MISCONFIGURED),
         (Unreachable("no"), Exit.UNREACHABLE),
         (Broken("no"), Exit.MISCONFIGURED),
@@ -40,7 +40,7 @@ def test_a_fault_of_ours_is_not_passed_off_as_the_users() -> None:
 
 
 def test_for_programs_a_complaint_is_like_an_error_of_the_api() -> None:
-    complaint = complaint_of(Refused("no", Exit.REFUSED, {"code": "wake_id_taken", "run_id": "run_1"}))
+    complaint = complaint_of(NotDone("no", Exit.REFUSED, {"code": "wake_id_taken", "run_id": "run_1"}))
     assert complaint is not None
     error = {"code": "wake_id_taken", "run_id": "run_1", "message": "no", "exit_code": 6}
     assert complaint.for_programs() == {"error": error}

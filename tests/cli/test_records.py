@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from agent_service.bus.topology import topology
-from agent_service.cli.complaints import Refused, complaint_of
+from agent_service.cli.complaints import NotDone, complaint_of
 from agent_service.cli.exits import Exit
-from agent_service.cli.rebuild import rebuild
-from agent_service.cli.verify import verify
+from agent_service.cli.run_folder import rebuild, verify
 from agent_service.errors import Misconfigured, Unreachable
 from agent_service.journal import Commit
 from agent_service.store.sqlite import SqliteStore
@@ -207,7 +206,7 @@ async def test_a_changed_journal_is_the_one_flaw_told(config: Path, statement: s
 async def test_nothing_is_rebuilt_from_a_changed_journal(config: Path, folder: Path) -> None:
     before = contents(folder)
     tampered(config, "UPDATE journal SET event = replace(event, 'both', 'some') WHERE seq = 8")
-    with pytest.raises(Refused, match="entry 8 was changed") as raised:
+    with pytest.raises(NotDone, match="entry 8 was changed") as raised:
         await rebuild(RUN_ID, config)
     assert raised.value.exit_code == Exit.FAILED
     assert contents(folder) == before
@@ -215,7 +214,7 @@ async def test_nothing_is_rebuilt_from_a_changed_journal(config: Path, folder: P
 
 async def test_a_run_that_is_not_there_is_not_found(config: Path) -> None:
     for name in (run_id(9), "run_1", "../x"):
-        with pytest.raises(Refused) as raised:
+        with pytest.raises(NotDone) as raised:
             await verify(name, config)
         assert raised.value.exit_code == Exit.NOT_FOUND
 

@@ -8,11 +8,9 @@ import pytest
 from rich.console import Console, RenderableType
 
 from agent_service.cli import show
-from agent_service.cli.board import Board, watching
-from agent_service.cli.complaints import Refused
+from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
-from agent_service.cli.follow import Lines
-from agent_service.cli.stopwatch import Stopwatch
+from agent_service.cli.watching import Board, Lines, Stopwatch, watching
 from agent_service.telling.acts import Heard
 from agent_service.telling.entries import entry_views
 from agent_service.telling.views import run_view
@@ -158,7 +156,7 @@ def test_the_board_says_that_the_agent_is_away_and_goes_on_when_it_is_back() -> 
 
     def look() -> dict[str, Any]:
         if away:
-            raise Refused("nobody there", Exit.UNREACHABLE)
+            raise NotDone("nobody there", Exit.UNREACHABLE)
         return view_after(4)
 
     board = Board(look, Console(file=io.StringIO(), width=100, height=40))

@@ -1,4 +1,4 @@
-"""A page or text taken apart into what a reader sees: title, headings, blocks of prose, links, images.
+"""What a reader sees of a page or text, and what can be counted in it.
 
 HTML by the standard parser, which forgives broken pages; anything else as Markdown, of which plain text is a case.
 Scripts, styles, navigation, footers and form controls are not part of what is read.
@@ -8,42 +8,97 @@ import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
-UNSEEN = {"script", "style", "noscript", "template", "svg", "iframe", "object", "canvas"}
-APART = {"nav", "footer", "button", "select", "textarea", "label"}
-HEADINGS = {"h1": 1, "h2": 2, "h3": 3, "h4": 4, "h5": 5, "h6": 6}
-BLOCKS = {
-    *("address", "article", "aside", "blockquote", "body", "caption", "dd", "details", "div", "dl", "dt", "fieldset"),
-    *("figcaption", "figure", "form", "header", "hr", "html", "li", "main", "ol", "p", "pre", "section", "summary"),
-    *("table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul", *UNSEEN, *APART, *HEADINGS),
+UNSEEN = {
+    *("script", "style", "noscript", "template", "svg", "iframe", "object", "canvas"),
+    *("nav", "footer", "button", "select", "textarea", "label"),
 }
+HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
+INLINE = {"a", "abbr", "b", "cite", "code", "em", "i", "kbd", "mark", "q", "s", "small", "span", "strong", "sub", "u"}
+VAGUE = {"click here", "here", "read more", "more", "learn more", "link", "this", "this link", "click"}
+COMMON = {
+    *("the", "of", "and", "to", "in", "is", "it", "that", "you", "for", "on", "with", "as", "are", "this", "be", "at"),
+    *("or", "from", "have", "not", "we", "by", "an", "your"),
+}
+ENGLISH_SHARE = 0.15
+WORD = re.compile("[^\\W_]+(?:['\u2019-][^\\W_]+)*")
+SENTENCE_END = re.compile("(?<=[.!?…])[\"'\u201d\u2019)\\]]*\\s+|(?<=[\u3002\uff01\uff1f])")
+IMAGE, LINK = r"!\[([^\]\n]{0,500})\]\([^)\n]{0,2000}\)", r"\[([^\]\n]{1,500})\]\([^)\n]{0,2000}\)"
 
 
 @dataclass
 class Reading:
-    """What a reader sees. `headings` are (level, text); `links` are their texts; `blocks` are paragraphs and items."""
+    """`blocks` are paragraphs and items of lists; `links` are their texts."""
 
     markup: bool
     title: str = ""
-    language: str = ""
-    description: str = ""
-    headings: list[tuple[int, str]] = field(default_factory=list)
+    headings: list[str] = field(default_factory=list)
     blocks: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
     images: int = 0
     images_without_text: int = 0
 
 
+@dataclass(frozen=True)
+class Facts:
+    """The figures. Lengths are in words; `readability` is the Flesch reading ease, of English prose only."""
+
+    words: int
+    sentences: int
+    average_sentence: float
+    longest_sentence: int
+    longest_sentence_text: str
+    readability: int | None
+    headings: int
+    links: int
+    vague_links: tuple[str, ...]
+    images: int
+    images_without_text: int
+
+
 def read(text: str, content_type: str = "") -> Reading:
     """The reading of a page or text; HTML is told by its content type or its first tags."""
-    if "html" in content_type or re.match(
-        r"\s*<(!doctype|html|head|body|title|h[1-6]|p|div|article)\b", text, re.IGNORECASE
-    ):
-        page = _Page()
-        page.feed(text)
-        page.close()
-        page.flush()
-        return page.reading
-    return _read_markdown(text)
+    begins = re.match(r"\s*<(!doctype|html|head|body|title|h[1-6]|p|div|article)\b", text, re.IGNORECASE)
+    if "html" not in content_type and not begins:
+        return _read_markdown(text)
+    page = _Page()
+    page.feed(text)
+    page.close()
+    page.flush()
+    return page.reading
+
+
+def measure(reading: Reading) -> Facts:
+    """Every figure that a critique may use."""
+    sentences = [sentence for block in reading.blocks for sentence in SENTENCE_END.split(block) if words_of(sentence)]
+    lengths = [len(words_of(sentence)) for sentence in sentences]
+    longest = max(zip(lengths, sentences, strict=True), default=(0, ""))
+    words = [word.lower() for text in (*reading.headings, *reading.blocks) for word in words_of(text)]
+    english = sum(word in COMMON for word in words) >= ENGLISH_SHARE * len(words) > 0
+    return Facts(
+        words=len(words),
+        sentences=len(sentences),
+        average_sentence=round(sum(lengths) / len(lengths), 1) if lengths else 0.0,
+        longest_sentence=longest[0],
+        longest_sentence_text=longest[1],
+        readability=_flesch(sentences) if english and len(sentences) >= 3 else None,
+        headings=len(reading.headings),
+        links=len(reading.links),
+        vague_links=tuple(link for link in reading.links if link.lower().strip(" .…»→") in VAGUE),
+        images=reading.images,
+        images_without_text=reading.images_without_text,
+    )
+
+
+def words_of(text: str) -> list[str]:
+    """The words, with inner apostrophes and hyphens."""
+    return WORD.findall(text)
+
+
+def _flesch(sentences: list[str]) -> int:
+    """A word has about as many syllables as groups of vowels."""
+    words = [word.lower() for sentence in sentences for word in words_of(sentence)]
+    syllables = sum(max(1, len(re.findall("[aeiouy]+", word.removesuffix("e")))) for word in words)
+    return round(206.835 - 1.015 * len(words) / len(sentences) - 84.6 * syllables / len(words))
 
 
 class _Page(HTMLParser):
@@ -52,65 +107,48 @@ class _Page(HTMLParser):
         self.reading = Reading(markup=True)
         self._text: list[str] = []
         self._link: list[str] | None = None
-        self._title: list[str] | None = None
         self._hidden = 0
-        self._level = 0
+        self._within = ""
+        """The heading or title that is open."""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        if tag in BLOCKS:
+        if tag not in INLINE:
             self.flush()
-        self._hidden += tag in UNSEEN or tag in APART
-        self._level = HEADINGS.get(tag, self._level)
-        if tag == "html":
-            self.reading.language = given.get("lang", "")
-        elif tag == "meta" and given.get("name", "").lower() == "description":
-            self.reading.description = given.get("content", "").strip()
+        self._hidden += tag in UNSEEN
+        if tag == "title" or tag in HEADINGS:
+            self._within = tag
+        elif tag == "a" and "href" in dict(attrs):
+            self._link = []
         elif tag == "img":
             self.reading.images += 1
             # An empty text is right for an image that only decorates; a missing one never is.
-            self.reading.images_without_text += "alt" not in given
-        self._open_text(tag, given)
-
-    def _open_text(self, tag: str, given: dict[str, str]) -> None:
-        if tag == "a" and "href" in given:
-            self._link = []
-        elif tag == "title" and not self._hidden and not self.reading.title:
-            self._title = []
-        elif tag in ("br", "img"):
-            self._text.append(" ")
+            self.reading.images_without_text += "alt" not in dict(attrs)
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in BLOCKS:
+        if tag not in INLINE:
             self.flush()
-        if tag in HEADINGS:
-            self._level = 0
-        if tag in UNSEEN or tag in APART:
+        if tag in UNSEEN:
             self._hidden = max(0, self._hidden - 1)
+        if tag == self._within:
+            self._within = ""
         if tag == "a" and self._link is not None:
             self.reading.links.append(_line(self._link))
             self._link = None
-        if tag == "title" and self._title is not None:
-            self.reading.title = _line(self._title)
-            self._title = None
 
     def handle_data(self, data: str) -> None:
-        if self._title is not None:
-            self._title.append(data)
-            return
         if self._link is not None:
             self._link.append(data)
         if not self._hidden:
             self._text.append(data)
 
     def flush(self) -> None:
-        """The text so far is a heading or a block of its own."""
+        """The text so far is a title, a heading or a block of its own."""
         text = _line(self._text)
         self._text.clear()
-        if text and self._level:
-            self.reading.headings.append((self._level, text))
+        if text and self._within == "title":
+            self.reading.title = self.reading.title or text
         elif text:
-            self.reading.blocks.append(text)
+            (self.reading.headings if self._within else self.reading.blocks).append(text)
 
 
 def _line(parts: list[str]) -> str:
@@ -118,24 +156,15 @@ def _line(parts: list[str]) -> str:
 
 
 def _read_markdown(text: str) -> Reading:
-    reading = Reading(markup=False)
     text = re.sub(r"^(```|~~~).*?^\1[^\n]*$", "", text, flags=re.DOTALL | re.MULTILINE)
-    pictures = re.findall(r"!\[([^\]\n]{0,500})\]\([^)\n]{0,2000}\)", text)
-    reading.images, reading.images_without_text = len(pictures), sum(not picture.strip() for picture in pictures)
-    text = re.sub(r"!\[[^\]\n]{0,500}\]\([^)\n]{0,2000}\)", " ", text)
-    reading.links = re.findall(r"\[([^\]\n]{1,500})\]\([^)\n]{0,2000}\)", text)
-    text = re.sub(r"\[([^\]\n]{1,500})\]\([^)\n]{0,2000}\)", r"\1", text)
+    images = re.findall(IMAGE, text)
+    text = re.sub(IMAGE, " ", text)
+    without_text = sum(not image.strip() for image in images)
+    reading = Reading(markup=False, links=re.findall(LINK, text), images=len(images), images_without_text=without_text)
     # Headings and items of lists are blocks of their own, whether or not blank lines surround them.
-    for block in re.split(r"\n\s*\n|\n(?=\s*(?:#{1,6} |[-*+] |\d+[.)] ))|(?<=\n)(?=#{1,6} )", text):
-        _add_block(block.strip(), reading)
+    text = re.sub(r"^(#{1,6} .*)$", r"\n\1\n", re.sub(LINK, r"\1", text), flags=re.MULTILINE)
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*+] |\d+[.)] ))", text):
+        bare = re.sub(r"[*_`]{1,3}(\S[^*_`\n]{0,500})[*_`]{1,3}", r"\1", block.strip())
+        if line := _line([re.sub(r"^(?:#{1,6}|[-*+>]|\d+[.)]) +|#+$", "", bare)]):
+            (reading.headings if re.match("#{1,6} ", bare) else reading.blocks).append(line)
     return reading
-
-
-def _add_block(block: str, reading: Reading) -> None:
-    heading, _, rest = block.partition("\n")
-    if found := re.match(r"(#{1,6}) +(.*?)#*$", heading):
-        reading.headings.append((len(found[1]), found[2].strip()))
-        block = rest
-    block = re.sub(r"^\s*(?:[-*+>]|\d+[.)]) +", "", block, flags=re.MULTILINE)
-    if line := _line([re.sub(r"[*_`]{1,3}(\S[^*_`\n]{0,500})[*_`]{1,3}", r"\1", block)]):
-        reading.blocks.append(line)

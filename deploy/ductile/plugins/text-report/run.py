@@ -1,18 +1,27 @@
 #!/usr/bin/env python3
-"""Writes a critique of a text (Ductile plugin protocol v2). Standard library only, Python 3.11 or newer."""
+"""Writes a critique of a text (Ductile plugin protocol v2). Standard library only, Python 3.11 or newer.
+
+Every judgement rests on something that was counted, and has its figure in it: nothing is made up, no model is asked.
+"""
 
 import json
+import re
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from critique import critique
-from facts import measure, words_of
-from points import count, plain
-from reading import Reading, read
-from tones import tone_named
+from reading import Facts, Reading, measure, read, words_of
 
-NOT_TOLD = ("longest_sentence_text", "english")
+READING_SPEED, SOME_PROSE = 230, 120
+SIZES = ((60, "very short"), (250, "short"), (900, "medium-sized"), (2500, "long"))
+TONES = {
+    "constructive": ("There is good work here to build on.", "Begin with", "After that, turn to"),
+    "warm": ("There is a lot to like here.", "A little care would do good to", "You might also look at"),
+    "direct": ("Some things work.", "First,", "Then,"),
+    "formal": ("Several qualities deserve mention.", "The first reservation concerns", "Another concerns"),
+}
+WISHES = {"friendly": "warm", "kind": "warm", "blunt": "direct", "harsh": "direct", "professional": "formal"}
 
 
 class Unusable(Exception):
@@ -29,17 +38,28 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     facts = measure(reading)
     if not facts.words:
         raise Unusable("the artifact holds no readable text: 0 words outside scripts, styles and navigation")
-    title, tone = _title(payload.get("title"), reading, path), tone_named(str(payload.get("tone") or ""))
-    report = critique(reading, facts, title=title, tone=tone)
-    told = {name: value for name, value in asdict(facts).items() if name not in NOT_TOLD}
+    title, tone = _title(payload.get("title"), reading, path), _tone(str(payload.get("tone") or ""))
+    report = f"{_portrait(reading, facts, title, tone)}\n\n{_demands(facts, tone)}\n"
+    told = {name: value for name, value in asdict(facts).items() if name != "longest_sentence_text"}
     size = len(words_of(report))
     return {
         "status": "ok",
-        "result": f"Wrote critique.md: 2 paragraphs, {size} words, {tone.name} in tone, on “{title}” "
+        "result": f"Wrote critique.md: 2 paragraphs, {size} words, {tone} in tone, on “{title}” "
         f"({count(facts.words, 'word')}, {count(facts.sentences, 'sentence')})",
-        "output": {"paragraphs": 2, "words": size, "tone": tone.name, "title": title, "facts": told},
+        "output": {"paragraphs": 2, "words": size, "tone": tone, "title": title, "facts": told},
         "artifacts": [{"name": "critique.md", "content_type": "text/markdown", "text": report}],
     }
+
+
+def count(number: int, noun: str) -> str:
+    """`1 word`, `2 words`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def plain(text: str, words: int) -> str:
+    """The first words of a text without anything that means something in Markdown, HTML or a terminal."""
+    kept = re.sub(r"[^\w\s.,;:!?'\"&%/()€$£+\u2013\u2014\u2018\u2019-]|[_/]{2,}", " ", text).replace("_", " ").split()
+    return " ".join(kept[:words])[:200] + (" …" if len(kept) > words else "")
 
 
 def _artifact(given: object) -> tuple[str, str, str]:
@@ -54,11 +74,80 @@ def _artifact(given: object) -> tuple[str, str, str]:
 
 
 def _title(wished: object, reading: Reading, path: str) -> str:
-    headings = [text for _, text in reading.headings[:1]]
-    for title in (wished, reading.title, *headings, path.rpartition("/")[2]):
+    for title in (wished, reading.title, *reading.headings[:1], path.rpartition("/")[2]):
         if isinstance(title, str) and (kept := plain(title, 14)):
             return kept
     return "This text"
+
+
+def _tone(wish: str) -> str:
+    """The tone that is asked for; constructive where none is that is known."""
+    wished = (WISHES.get(word, word) for word in re.findall("[a-z]+", wish.lower()))
+    return next((tone for tone in wished if tone in TONES), "constructive")
+
+
+def _portrait(reading: Reading, facts: Facts, title: str, tone: str) -> str:
+    """The first paragraph: what the text is, and what works."""
+    size = next((name for limit, name in SIZES if facts.words < limit), "very long")
+    seconds = max(5, round(facts.words * 60 / READING_SPEED / 5) * 5)
+    time = count(round(seconds / 60), "minute") if seconds >= 90 else f"{seconds} seconds"
+    told = [count(facts.sentences, "sentence"), count(facts.headings, "heading"), count(facts.links, "link")]
+    kind = "page" if reading.markup else "text"
+    known = (
+        f"“{title}” is a {size} {kind} of {count(facts.words, 'word')}, about {time} of reading, "
+        f"with {', '.join(told)} and {count(facts.images, 'image')}."
+    )
+    works = list(_strengths(facts))[:3]
+    return " ".join([known, TONES[tone][0], *(f"{one}." for one in works)] if works else [known])
+
+
+def _strengths(facts: Facts) -> Iterator[str]:
+    if facts.readability is not None and facts.readability >= 55:
+        yield f"The Flesch reading ease is {facts.readability}, where 100 is easiest and 60 plain English"
+    if facts.sentences >= 3 and 8 <= facts.average_sentence <= 20:
+        yield f"Sentences average {facts.average_sentence} words, a length that is easy to follow"
+    if facts.headings >= 2 and facts.words / facts.headings <= 200:
+        yield f"With a heading for every {round(facts.words / facts.headings)} words or so, a reader finds the way"
+    if facts.images > 1 and not facts.images_without_text:
+        yield f"All {facts.images} images have an alternative text or are marked as decoration"
+    if facts.links >= 3 and not facts.vague_links:
+        yield f"Each of the {facts.links} links says where it leads"
+
+
+def _demands(facts: Facts, tone: str) -> str:
+    """The second paragraph: what to change, at most three points."""
+    _, first, then = TONES[tone]
+    points = list(_changes(facts))[:3]
+    if not points:
+        longest = count(facts.longest_sentence, "word")
+        return f"The figures ask for no repair; what could be trimmed is the longest sentence, {longest}."
+    told = (f"{topic}: {said}. {advice}." for topic, said, advice in points)
+    return " ".join(f"{then if at else first} {one}" for at, one in enumerate(told))
+
+
+def _changes(facts: Facts) -> Iterator[tuple[str, str, str]]:
+    """What is judged, what was counted, and what to do about it; what weighs most comes first."""
+    if facts.readability is not None and facts.readability < 45:
+        said = f"the Flesch reading ease is {facts.readability}, where 60 is plain English and 30 a specialist paper"
+        yield "readability", said, "Put short, common words in place of the longest ones"
+    if facts.longest_sentence > 30:
+        quoted = plain(facts.longest_sentence_text, 7)
+        said = f"the longest sentence runs to {facts.longest_sentence} words (“{quoted}”)"
+        yield "sentence length", said, "Split it where it takes up a second thought"
+    if facts.words < 60:
+        said = f"{count(facts.words, 'word')} cannot answer what a reader will ask"
+        yield "substance", said, "Add what it is, whom it is for and what to do next"
+    if missing := facts.images_without_text:
+        said = f"of {count(facts.images, 'image')}, {missing} without an alternative text"
+        yield "the images", said, "Say in a few words what is to be seen"
+    if facts.words >= 2 * SOME_PROSE and facts.words > 300 * facts.headings:
+        said = f"{facts.words} words stand under {count(facts.headings, 'heading')}"
+        yield "structure", said, "Set a heading wherever the subject changes"
+    if vague := facts.vague_links:
+        said = f"of {count(facts.links, 'link')}, {len(vague)} could lead anywhere (“{plain(vague[0], 3)}”)"
+        yield "the links", said, "Name the place each of them leads to"
+    if facts.words >= SOME_PROSE and not facts.links:
+        yield "the next step", f"{facts.words} words offer 0 links", "Add the one link that most readers will want"
 
 
 def main() -> None:

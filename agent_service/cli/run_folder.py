@@ -1,22 +1,27 @@
-"""`agentic verify`: is the journal of a run whole, and is its folder what the journal says?
+"""`agentic verify` and `agentic rebuild`: is a run's folder what its journal says, and writing it anew, byte for byte.
 
-It reads only, and needs neither the agent nor, but for artifacts whose hash the journal does not know, the bus. While
-the agent runs, a page may be a moment behind its journal: then it is looked at again.
+Neither needs the agent, and both may run beside it; while it runs a page may be a moment behind its journal: then it is
+looked at again. The bus is needed only for artifacts that the folder does not have intact, or whose hash the journal
+does not know.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from agent_service.cli.complaints import NotDone
 from agent_service.cli.configuration import told
-from agent_service.cli.records import Records, artifacts_of, bus_when_needed, records
+from agent_service.cli.exits import Exit
+from agent_service.cli.records import Records, Sources, artifacts_of, bus_when_needed, records
 from agent_service.errors import Fatal, TryAgain
-from agent_service.journal import Entry, Run
+from agent_service.journal import Entry, Run, flaw_in_chain
 from agent_service.ports import Artifacts
 from agent_service.telling.folder.verify import JOURNAL, Flaw
 from agent_service.telling.folder.verify import verify as flaws_of
+from agent_service.telling.folder.writer import rewrite
+from agent_service.telling.outputs import NamedArtifact
 from agent_service.telling.pages.trail import FILES
 from agent_service.telling.plain import one_line
 
@@ -27,7 +32,7 @@ PASSING = frozenset({"behind", "missing"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verified:
     """`unchecked` names artifacts whose content nothing here can prove."""
 
     run_id: str
@@ -56,8 +61,8 @@ class Verdict:
         return "\n".join(lines)
 
 
-async def verify(run_id: str, config: Path | None) -> Verdict:
-    """Check one run. Raises Refused for an unknown one, Misconfigured without a store that can be read."""
+async def verify(run_id: str, config: Path | None) -> Verified:
+    """Check one run. Raises NotDone for an unknown one, Misconfigured without a store that can be read."""
     async with records(config) as kept, bus_when_needed(kept.settings) as bus:
         for look in range(LOOKS):
             await asyncio.sleep(LOOK_AGAIN_S if look else 0)
@@ -67,18 +72,18 @@ async def verify(run_id: str, config: Path | None) -> Verdict:
         return verdict
 
 
-async def _look(kept: Records, run_id: str, bus: Artifacts) -> Verdict:
+async def _look(kept: Records, run_id: str, bus: Artifacts) -> Verified:
     row_flaw, entries = await _journal(kept, run_id)
     flaws = await _flaws(kept, run_id, entries, {})
     if row_flaw and not _in_journal(flaws):
         flaws = [row_flaw]
-    verdict = Verdict(run_id=run_id, config=told(kept.config), entries=len(entries), flaws=tuple(flaws))
+    verdict = Verified(run_id=run_id, config=told(kept.config), entries=len(entries), flaws=tuple(flaws))
     if _in_journal(flaws):
         return verdict
     named = artifacts_of(entries)
     unproved = [path for path, artifact in named.items() if artifact.sha256 is None]
     stored = await _stored(run_id, unproved, bus)
-    return Verdict(
+    return Verified(
         run_id=run_id,
         config=verdict.config,
         entries=verdict.entries,
@@ -131,3 +136,70 @@ async def _stored(run_id: str, paths: list[str], bus: Artifacts) -> dict[str, by
         if content is not None:
             contents[path] = content
     return contents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """What is different now: files by path. `missing` are artifacts that the store of artifacts has no more."""
+
+    run_id: str
+    config: str
+    files: int
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    def for_programs(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{word:<8} {path}" for word in ("added", "changed", "removed", "missing") for path in getattr(self, word)
+        ]
+        same = "" if lines else ", nothing differed"
+        return "\n".join((*lines, f"✓ {self.run_id}: {self.files} files are written from the journal{same}"))
+
+
+async def rebuild(run_id: str, config: Path | None) -> Rebuilt:
+    """Rebuild one run. Raises NotDone for an unknown run or a flawed journal, Misconfigured when it needs the bus."""
+    async with records(config) as kept, bus_when_needed(kept.settings) as bus:
+        named = await _named(kept, run_id)
+        before = await _files(kept, run_id)
+        await rewrite(run_id, kept.store, kept.workspace, Sources(kept.workspace, bus, named))
+        after = await _files(kept, run_id)
+    return Rebuilt(
+        run_id=run_id,
+        config=told(kept.config),
+        files=len(after),
+        added=_sorted(after.keys() - before.keys()),
+        changed=_sorted(path for path in after.keys() & before.keys() if after[path] != before[path]),
+        removed=_sorted(before.keys() - after.keys()),
+        missing=_sorted(named.keys() - after.keys()),
+    )
+
+
+async def _named(kept: Records, run_id: str) -> dict[str, NamedArtifact]:
+    """The artifacts of a run. Raises NotDone for a journal that nothing should be written from."""
+    entries = await kept.entries(run_id)
+    flaw = flaw_in_chain(entries)
+    try:
+        named = {} if flaw else artifacts_of(entries)
+    except (ValueError, AssertionError, TypeError) as error:
+        flaw = f"it cannot be followed: {error}"
+    if flaw:
+        message = f"the journal of {run_id} is not whole ({flaw}): nothing was written. Restore the database"
+        raise NotDone(message, Exit.FAILED)
+    return named
+
+
+def _sorted(paths: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(paths))
+
+
+async def _files(kept: Records, run_id: str) -> dict[str, str | None]:
+    """What lies in the run's folder, by path, with its hash; what is no file of ours has none."""
+    listing = await asyncio.to_thread(kept.workspace.files, run_id)
+    if listing is None:
+        return {}
+    return {file.path: file.sha256 for file in listing.files} | dict.fromkeys(listing.foreign)

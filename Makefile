@@ -36,6 +36,7 @@ check: $(READY)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(RUN) -m schemas.generate --check
+	$(RUN) -m agent_service.workbench.states --check
 
 bench: $(READY)
 	@$(RUN) -m agent_service bench

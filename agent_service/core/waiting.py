@@ -4,8 +4,9 @@ Each state holds exactly the data that is needed to leave it, so that a run cann
 Which event moves which state where is the table in `decide`. Whoever has to know what a run waits for (timers, views,
 what the bus is told again) reads the state by `match` and derives nothing.
 
-What is owed to the bus while a run rests in a state is said again whenever the bus may have forgotten it, under the
-same message ids.
+Of each state is said what put the run there, what is owed to the bus while it rests there, and which events move it.
+What is owed is said again whenever the bus may have forgotten it, under the same message ids. What moves every state
+but the last: `CancelRequested` and `TurnBroke` end the run. The deadline of a run (`TimerFired`) ends or pauses it.
 """
 
 from dataclasses import dataclass, replace
@@ -88,10 +89,12 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queued:
-    """Waits for a free slot.
+    """Waits for its turn to be started.
 
-    Came here: a wake was accepted and is durable.
+    Came here: a wake was accepted (`WakeAccepted`) and is durable.
     Owed to the bus: `agentic.start`, for others to see, if the wake came by the wake API.
+    Moved by: `RunStarted`, with the tools it may use: the model is asked for a framing. A result (`ToolReturned`)
+        breaks the protocol, for nothing was asked.
     """
 
     kind: Literal["queued"] = "queued"
@@ -102,9 +105,13 @@ class Queued:
 class ForModel:
     """Waits for the reply to a model call.
 
-    Came here: the run was started, a step finished, or a reply called for another question.
-    Owed to the bus: nothing. The call is made by the agent itself, again after a crash.
-    `reserve` is set aside for the call; null until that is committed, and always for a model that costs nothing.
+    Came here: the run was started, a step finished, a reply called for another question, or the call was put off and is
+        made now. `reserve` is what is set aside for it: null until that is committed, and always for a model that costs
+        nothing.
+    Owed to the bus: nothing. The agent makes the call by itself, and again after a crash.
+    Moved by: `CallReserved`, before a call that costs something: it is made, unless it could break a budget.
+        `ModelReplied`: the next tool, the next question, or an end. `ModelUnavailable`: later again, with a shorter
+        prompt, or not at all. A result (`ToolReturned`) of a step that was never asked for breaks the protocol.
     """
 
     kind: Literal["for_model"] = "for_model"
@@ -117,8 +124,10 @@ class ForModel:
 class ModelRetry:
     """Waits for the instant at which the same model call is made again.
 
-    Came here: the model was not to be had (overloaded, rate limit, no network).
+    Came here: the model was not to be had: overloaded, a rate limit, no network.
     Owed to the bus: nothing.
+    Moved by: `TimerFired` at `retry_at`. An answer to the call (`CallReserved`, `ModelReplied`, `ModelUnavailable`)
+        and a result (`ToolReturned`) count as they do while the call is being made.
     """
 
     kind: Literal["model_retry"] = "model_retry"
@@ -133,6 +142,8 @@ class ForTool:
 
     Came here: a plan was accepted, or the delay before a retry is over.
     Owed to the bus: the `agentic.tool_request` of the attempt.
+    Moved by: `ToolReturned`: the model reflects on it, another attempt follows, or a person has to look. `TimerFired`
+        when no answer came in time: another attempt where it may be repeated, else the run is in doubt and ends.
     """
 
     kind: Literal["for_tool"] = "for_tool"
@@ -146,6 +157,8 @@ class ToolRetry:
 
     Came here: an attempt failed or brought no answer in time, and may be repeated.
     Owed to the bus: nothing.
+    Moved by: `TimerFired` at `retry_at`. A result (`ToolReturned`) of this attempt breaks the protocol, for it is not
+        sent yet; one of an attempt before it is ignored.
     """
 
     kind: Literal["tool_retry"] = "tool_retry"
@@ -164,6 +177,9 @@ class ForPerson:
 
     Came here: a budget is spent under `on_budget: pause`, or the model will not answer for long.
     Owed to the bus: the `agent.escalated` that says so (`resumable`), and the request of a tool that is still out.
+    Moved by: `SignalReceived`: `resume`, `approve` and `raise_budget` let it go on with what is held (an open model
+        call is made again), `reject` ends it. A result that comes meanwhile (`ToolReturned`) is taken up, and what
+        follows from it is held in its turn.
     """
 
     kind: Literal["for_person"] = "for_person"
@@ -174,10 +190,11 @@ class ForPerson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """Waits for nothing, for good. A result that comes late is recorded, once for each attempt.
+    """Waits for nothing, for good.
 
-    Came here: done, or handed to a person, failed or cancelled.
+    Came here: done, handed to a person, failed or cancelled, as `status` says.
     Owed to the bus: the one event of the end.
+    Moved by: nothing. A result that comes late (`ToolReturned`) is recorded, once for each attempt.
     """
 
     kind: Literal["ended"] = "ended"

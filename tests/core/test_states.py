@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any, get_args
 
+import pytest
+
 from agent_service.core.decide import TABLE
-from agent_service.core.events import Event
+from agent_service.core.events import CancelRequested, Event, TimerFired, ToolReturned, TurnBroke
 from agent_service.core.phases import Unusable
 from agent_service.core.waiting import Deciding, Waiting
 from tests.core.cues import (
@@ -127,6 +129,13 @@ def test_an_event_leads_where_the_table_says_and_nowhere_else() -> None:
     assert {(before, event) for before, event, _ in seen} == set(product(STATES, EVENTS))
     led = {name(before, event, after) for before, event, after in seen if after}
     assert led == {name(state, event, to) for state in STATES for event, rule in TABLE[state].items() for to in rule.to}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_state_tells_of_every_event_that_moves_it_and_of_no_other(state: type[Waiting]) -> None:
+    told = {event for event in EVENTS if f"`{event.__name__}" in (state.__doc__ or "").partition("Moved by:")[2]}
+    moving = {event for event in EVENTS if set(TABLE[state][event].to) - {state} or event is ToolReturned}
+    assert told | {TimerFired} == (moving | {TimerFired}) - {CancelRequested, TurnBroke}
 
 
 def name(*move: type[Any] | None) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from agent_service.core import acting, asking, endings, limits, notes, results, thinking
 from agent_service.core.announcing import announcement
-from agent_service.core.effects import Effect, Transition, publish
+from agent_service.core.effects import Effect, Transition, tell
 from agent_service.core.events import (
     CallReserved,
     CancelRequested,
@@ -46,7 +46,6 @@ from agent_service.core.waiting import (
     ToolRetry,
     Waiting,
 )
-from schemas import events as wire
 from schemas import keys, subjects
 
 MAX_SIGNALS = 200
@@ -103,8 +102,8 @@ def _accept(_: None, event: WakeAccepted) -> Transition:
         updated_at=event.at,
         summary="accepted",
     )
-    accepted = wire.WakeAccepted(run_id=event.run_id, wake_id=event.wake_id, accepted_at=event.at)
-    effects: list[Effect] = [publish(subjects.WAKE_ACCEPTED, accepted, keys.accepted(event.run_id), rebuildable=True)]
+    accepted = {"run_id": event.run_id, "wake_id": event.wake_id, "accepted_at": event.at}
+    effects: list[Effect] = [tell(subjects.WAKE_ACCEPTED, accepted, keys.accepted(event.run_id))]
     if event.announce:
         effects.append(announcement(state))
     return Transition(state=state, effects=tuple(effects))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic_core import to_json
 
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
@@ -51,7 +52,16 @@ class Transition:
     ignored: str | None = None
 
 
-def publish(subject: str, payload: BaseModel, key: str, *, rebuildable: bool = False) -> Publish:
+def publish(subject: str, payload: BaseModel, key: str) -> Publish:
     """The effect that publishes `payload`; the message's type is its subject."""
     envelope: Envelope[Any] = Envelope(type=subject, payload=payload, dedupe_key=key)
-    return Publish(subject=subject, key=key, body=envelope.body(), rebuildable=rebuildable)
+    return Publish(subject=subject, key=key, body=envelope.body())
+
+
+def tell(subject: str, payload: dict[str, Any], key: str) -> Publish:
+    """The effect that tells people of a run, under the fields of the subject's model in their order.
+
+    They are ours, so no model checks them: there are four such messages in each step.
+    """
+    body = to_json({"type": subject, "payload": payload, "dedupe_key": key})
+    return Publish(subject=subject, key=key, body=body, rebuildable=True)

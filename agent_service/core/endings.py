@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from agent_service.core.effects import AbandonCall, Effect, Publish, Transition, publish
+from agent_service.core.effects import AbandonCall, Effect, Publish, Transition, publish, tell
 from agent_service.core.limits import budget_use, with_lost
 from agent_service.core.remedies import remedy
 from agent_service.core.replacing import replace
@@ -21,25 +21,24 @@ from agent_service.core.waiting import (
     ToolRetry,
 )
 from schemas import keys, subjects
-from schemas.events import Cancelled, Completed, DoneItem, Escalated, Failed, Progress, Tally, Usage
+from schemas.events import Cancelled, Completed, DoneItem, Escalated, Failed, Usage
 
 ProgressPhase = Literal["accepted", "frame", "plan", "act", "reflect", "compact", "end"]
 
 
 def progress(state: RunState, phase: ProgressPhase, summary: str, *, more: bool = False) -> Publish:
     """The `agent.progress` of a phase in the entry that led to `state`; `more`: a later one of the entry follows."""
-    payload = Progress(
-        run_id=state.run_id,
-        seq=state.version,
-        phase=phase,
-        step=state.step,
-        status=state.status,
-        summary=summary,
-        definition_of_done=Tally(done=sum(i.done for i in state.done_items), total=len(state.done_items)),
-        budget=budget_use(state),
-    )
-    key = keys.progress(state.run_id, state.version, phase if more else "")
-    return publish(subjects.PROGRESS, payload, key, rebuildable=True)
+    payload = {
+        "run_id": state.run_id,
+        "seq": state.version,
+        "phase": phase,
+        "step": state.step,
+        "status": state.status,
+        "summary": summary,
+        "definition_of_done": {"done": sum(i.done for i in state.done_items), "total": len(state.done_items)},
+        "budget": budget_use(state),
+    }
+    return tell(subjects.PROGRESS, payload, keys.progress(state.run_id, state.version, phase if more else ""))
 
 
 def after_progress(state: RunState, phase: ProgressPhase, summary: str, then: Transition) -> Transition:

@@ -3,13 +3,13 @@
 import json
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
 from agent_service.core.state import Limits, RunState, Spent
 from agent_service.core.waiting import Reserve
-from schemas.events import BudgetUse, Constraints
+from schemas.events import Constraints
 
 N = TypeVar("N", int, float)
 
@@ -139,22 +139,22 @@ def past_deadline(limits: Limits) -> tuple[str, str]:
     return "budget_time", f"the deadline {limits.deadline_at:%Y-%m-%dT%H:%M:%SZ} has passed"
 
 
-def budget_use(state: RunState) -> BudgetUse:
-    """What the run has spent and may spend, for people."""
+def budget_use(state: RunState) -> dict[str, Any]:
+    """What the run has spent and may spend, for people: the fields of BudgetUse."""
     limits = state.brief.limits
-    return BudgetUse(
-        steps=state.step,
-        max_steps=limits.max_steps,
-        reframes=state.reframes,
-        max_reframes=limits.max_reframes,
-        tokens=state.spent.tokens,
-        max_tokens=limits.max_tokens,
-        cost_usd=state.spent.cost_usd,
-        max_cost_usd=limits.max_cost_usd,
-        lost_tokens=state.spent.lost_tokens,
-        lost_cost_usd=state.spent.lost_cost_usd,
-        deadline_at=limits.deadline_at,
-    )
+    return {
+        "steps": state.step,
+        "max_steps": limits.max_steps,
+        "reframes": state.reframes,
+        "max_reframes": limits.max_reframes,
+        "tokens": state.spent.tokens,
+        "max_tokens": limits.max_tokens,
+        "cost_usd": state.spent.cost_usd,
+        "max_cost_usd": limits.max_cost_usd,
+        "lost_tokens": state.spent.lost_tokens,
+        "lost_cost_usd": state.spent.lost_cost_usd,
+        "deadline_at": limits.deadline_at,
+    }
 
 
 def _cost_reached(limit: float, spent: float | None) -> tuple[str, str] | None:

@@ -242,7 +242,7 @@ def run_view(
         remedy=RemedyView(text=now.text, command=now.command) if now else None,
         steps=tuple(step_views(run, heard.results if heard else {})),
         definition_of_done=tuple(DoneItem.model_validate(item, from_attributes=True) for item in run.done_items),
-        budget=budget_use(run),
+        budget=BudgetUse(**budget_use(run)),
         usage=UsageView.model_validate(run.spent, from_attributes=True),
         pending=pending_view(run, run.pending, present, trouble) if run.pending else None,
         asking=AskingView(call=run.asking.call, phase=run.asking.phase, retry_at=run.retry_at) if run.asking else None,

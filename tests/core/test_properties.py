@@ -10,6 +10,8 @@ from agent_service.core.announcing import outstanding
 from agent_service.core.decide import decide
 from agent_service.core.effects import Publish
 from agent_service.core.waiting import Status
+from schemas import subjects
+from schemas.events import INBOUND, OUTBOUND
 from tests.core.rules import RULES, Rule
 from tests.core.rules.reading import Story, after, entries
 from tests.core.script import Script
@@ -88,6 +90,15 @@ def test_a_run_goes_on_from_what_was_read_as_from_what_is_in_memory(script: Scri
         commit = journal.commit_of(run, entry.decoded(), decide(run.state, entry.decoded()))
         assert commit.entry == entry
         run = journal.Run(state=commit.state, head=commit.entry.hash)
+
+
+@given(STORIES)
+def test_what_is_said_is_what_its_model_would_write_byte_for_byte(script: Script) -> None:
+    said = [effect for moment in script.story for effect in moment.effects if isinstance(effect, Publish)]
+    for effect in said:
+        kind = subjects.TOOL_REQUEST if effect.subject.startswith(subjects.TOOL_REQUEST) else effect.subject
+        model = (INBOUND | OUTBOUND)[kind]
+        assert model.model_validate_json(effect.body).body() == effect.body
 
 
 @given(STORIES)

@@ -36,7 +36,6 @@ from agent_service.publisher import Publisher
 from agent_service.recovery import FORGETTABLE, Recovery
 from agent_service.settings import AgentSettings
 from agent_service.starter import Starter
-from agent_service.store.owned import OwnedStore
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.projector import Projector
 from agent_service.telling.folder.run_files import RunFiles
@@ -96,7 +95,7 @@ async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
             if ground.predecessor:
                 log.info("another agent had the bus", extra={"who": str(ground.predecessor.owner)})
                 (settings.store / MARK).touch()
-            store = await ours.enter_async_context(SqliteStore.open(settings.store))
+            store = await ours.enter_async_context(SqliteStore.open(settings.store, ground.lease.held))
             http, within_s = settings.http, HAND_OVER_S if take_over else 0.0
             listener = await ours.enter_async_context(listening(http.host, http.port, who="agent", within_s=within_s))
             model = await ours.enter_async_context(open_model(settings.model))
@@ -144,7 +143,7 @@ def build(settings: AgentSettings, ground: Ground, store: SqliteStore, model: Mo
     rates = settings.model
     pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
     thinker = Thinker(model, ArgumentSchemas(), clock, slots=settings.turns, pace=pace)
-    turns = Turns(OwnedStore(store, ground.lease.held), publisher, thinker, clock, committed)
+    turns = Turns(store, publisher, thinker, clock, committed)
     skills = NatsSkills(link, allow=settings.tools, schema_flaw=schema_flaw)
     policy, counts = settings.limits.policy(), Counts(COUNTED | OF_THE_BUS)
     fused, trace_url = settings.phases == "fused", settings.trace_url

@@ -5,9 +5,10 @@ looks before it writes: one that refuses after it wrote would have its whole gro
 """
 
 import asyncio
+import contextlib
+import logging
 import sqlite3
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -15,19 +16,23 @@ from pathlib import Path
 from typing import Any, Self
 
 from agent_service.core.waiting import Status
-from agent_service.errors import Damaged, VersionMoved, WakeConflict
+from agent_service.errors import Damaged, TryAgain, VersionMoved, WakeConflict
 from agent_service.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
 from agent_service.ports import RunLine, Untold, Wake
-from agent_service.store.quarantine import Quarantine
 from agent_service.store.sql.database import open_database
 from agent_service.store.sql.queries import load_queries
+from groundwork.service.errors import Failure
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
+
+Held = Callable[[], Awaitable[None]]
 
 NO_LIMIT = -1
 AFTER_EVERY_ID = "~"
 """Sorts after all that a run id may hold."""
 TOLD_WITHIN_S = 1.0
 """How much later it is written how far a run has been told, unless a commit of the run takes it along."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,25 +46,69 @@ class Rows:
     added: tuple[tuple[str, str, str], ...]
 
 
-class SqliteStore:
-    """Fills the ports RunStore and Archive. A full or locked disk raises TryAgain, a broken one Broken."""
+class Quarantine:
+    """Runs whose stored rows cannot be read, as those who read them found: left alone, while the others go on.
 
-    def __init__(self, database: SqliteFile) -> None:
+    In memory only: after a repair and a restart all is tried.
+    """
+
+    def __init__(self) -> None:
+        self._why: dict[str, Damaged] = {}
+
+    def __len__(self) -> int:
+        return len(self._why)
+
+    def add(self, found: Damaged) -> None:
+        """Leave the run of `found` alone from now on; told once."""
+        if found.run_id not in self._why:
+            self._why[found.run_id] = found
+            log.error("run left alone", extra={"run_id": found.run_id, "why": str(found)})
+
+    def check(self, run_id: str) -> None:
+        """Raises Damaged for a run that is left alone."""
+        if found := self._why.get(run_id):
+            raise Damaged(found.run_id, found.what)
+
+    def why(self, run_id: str) -> str:
+        """What of the run cannot be read; empty where nothing is known of it."""
+        found = self._why.get(run_id)
+        return found.what if found else ""
+
+    def without(self, run_ids: Iterable[str]) -> list[str]:
+        """The runs that may be worked on."""
+        return [run_id for run_id in run_ids if run_id not in self._why]
+
+
+async def _ours() -> None:
+    return
+
+
+class SqliteStore:
+    """Fills the ports RunStore and Archive. A full or locked disk raises TryAgain, a broken one Broken.
+
+    `held` says whether its agent has the bus: it raises TryAgain while nobody can say, another Failure once another
+    agent has it. New work is taken only while that is sure. What is decided for a run that is here already is written
+    also while the bus is away, for nothing of it leaves before the lease is held again; nothing at all is written once
+    another agent has the bus.
+    """
+
+    def __init__(self, database: SqliteFile, held: Held = _ours) -> None:
         self._database = database
+        self._held = held
         self._sql = load_queries()
         self._quarantine = Quarantine()
         self._told: dict[str, int] = {}
         self._told_later: asyncio.TimerHandle | None = None
 
     @classmethod
-    @asynccontextmanager
-    async def open(cls, folder: Path) -> AsyncIterator[Self]:
+    @contextlib.asynccontextmanager
+    async def open(cls, folder: Path, held: Held = _ours) -> AsyncIterator[Self]:
         """The store in `folder`, made if absent; closed on leaving. Raises Misconfigured and TryAgain.
 
         The caller sees to it that no other process has it open.
         """
         async with open_database(folder) as database:
-            store = cls(database)
+            store = cls(database, held)
             try:
                 yield store
             finally:
@@ -67,6 +116,10 @@ class SqliteStore:
 
     async def accept(self, wake: Wake, commit: Commit) -> str:
         """As the port says; VersionMoved when another wake has taken the run id."""
+        try:
+            await self._held()
+        except Failure as error:
+            raise TryAgain(f"nothing new is taken: {error}") from error
         return await self._database.write(partial(self._accept, wake, commit, rows_of(commit)))
 
     async def load(self, run_id: str) -> Run | None:
@@ -83,6 +136,11 @@ class SqliteStore:
 
     async def commit(self, commit: Commit) -> None:
         self._quarantine.check(commit.entry.run_id)
+        try:
+            with contextlib.suppress(TryAgain):
+                await self._held()
+        except Failure as error:
+            raise TryAgain(str(error)) from error
         told = self._told.pop(commit.entry.run_id, 0)
         await self._database.write(partial(self._commit, commit.entry, rows_of(commit, told)))
 

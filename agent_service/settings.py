@@ -16,9 +16,8 @@ from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits
 from agent_service.errors import Misconfigured
 from agent_service.models.settings import ModelSettings, Provider
-from groundwork.nats.config import NatsSection
+from groundwork.nats.settings import NatsSettings
 from groundwork.service import config_file
-from groundwork.service.config_problems import Misconfigured as ConfigProblems
 from groundwork.service.secret import fault_of
 
 SECTION = "agent"
@@ -141,7 +140,7 @@ class LogSettings(_Section):
 class AgentSettings(_Section):
     """Everything that the agent can be told."""
 
-    nats: NatsSection = NatsSection()
+    nats: NatsSettings = NatsSettings()
     store: Path = Path(".agentic/agent")
     """Folder of the database: one agent at a time."""
     lease_s: Annotated[float, Field(ge=1)] = 10.0
@@ -175,17 +174,14 @@ class AgentSettings(_Section):
 
 def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> AgentSettings:
     """The settings of the agent. Raises Misconfigured, with every problem and its place."""
-    try:
-        loaded = config_file.load(
-            AgentSettings,
-            path=path,
-            section=SECTION,
-            env_prefix=ENV_PREFIX,
-            environ=environ,
-            other_sections=OTHER_SECTIONS,
-        )
-    except ConfigProblems as error:
-        raise Misconfigured(str(error)) from error
+    loaded = config_file.load(
+        AgentSettings,
+        path=path,
+        section=SECTION,
+        env_prefix=ENV_PREFIX,
+        environ=environ,
+        other_sections=OTHER_SECTIONS,
+    )
     if path is not None:
         _refuse_token_of_ductile(loaded.http, config_file.secret_at(path, DUCTILE_TOKEN, environ))
     return loaded.model_copy(update={"model": _model(loaded, environ)})

@@ -11,13 +11,11 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from ductile_gateway.ductile.settings import DuctileSettings
-from ductile_gateway.errors import Misconfigured
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.tools.catalog import ToolChoice
-from groundwork.nats.config import NatsSection
+from groundwork.nats.settings import NatsSettings
 from groundwork.service import config_file
-from groundwork.service.config_problems import Misconfigured as ConfigProblems
 from schemas.events import ToolName
 
 SECTION = "gateway"
@@ -50,7 +48,7 @@ class GatewaySettings(_Section):
 
     name: ToolName = "ductile-gateway"
     """By this name it offers its tools, beside other executors, and takes requests that name it."""
-    nats: NatsSection = NatsSection()
+    nats: NatsSettings = NatsSettings()
     store: Path = Path(".agentic/gateway")
     """Folder of the ledger and of calls under way, on a local disk: one gateway at a time."""
     lease_s: Annotated[float, Field(ge=1)] = 10.0
@@ -101,14 +99,11 @@ class GatewaySettings(_Section):
 
 def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> GatewaySettings:
     """The settings of the gateway. Raises Misconfigured, with every problem and its place."""
-    try:
-        return config_file.load(
-            GatewaySettings,
-            path=path,
-            section=SECTION,
-            env_prefix=ENV_PREFIX,
-            environ=environ,
-            other_sections=OTHER_SECTIONS,
-        )
-    except ConfigProblems as error:
-        raise Misconfigured(str(error)) from error
+    return config_file.load(
+        GatewaySettings,
+        path=path,
+        section=SECTION,
+        env_prefix=ENV_PREFIX,
+        environ=environ,
+        other_sections=OTHER_SECTIONS,
+    )

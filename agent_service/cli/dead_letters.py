@@ -88,7 +88,7 @@ def who() -> str:
 @asynccontextmanager
 async def _opened(config: Path | None) -> AsyncIterator[NatsDeadLetters]:
     loaded = settings.load(configuration.nearby(config))
-    link = await nats_link.connect(loaded.nats.settings("agentic-dlq"), timeout_s=CONNECT_WITHIN_S)
+    link = await nats_link.connect(loaded.nats, name="agentic-dlq", timeout_s=CONNECT_WITHIN_S)
     try:
         yield NatsDeadLetters(link)
     finally:

@@ -112,7 +112,7 @@ class _Late:
 
     async def _connected(self, path: str) -> NatsLink:
         try:
-            link = await nats_link.connect(self._settings.nats.settings("agentic-cli"), timeout_s=CONNECT_WITHIN_S)
+            link = await nats_link.connect(self._settings.nats, name="agentic-cli", timeout_s=CONNECT_WITHIN_S)
         except Failure as error:
             message = f"{path} is needed from the bus, which is away, so nothing was changed: {error}"
             raise type(error)(message) from error

@@ -21,7 +21,7 @@ CONNECT_WITHIN_S = 5.0
 async def set_up(config: Path | None, *, max_gib: float, replicas: int, as_json: bool) -> Exit:
     """FAILED when something exists that differs. Raises Misconfigured, and what the bus raises."""
     loaded = settings.load(configuration.own(config))
-    link = await nats_link.connect(loaded.nats.settings("agentic-setup"), timeout_s=CONNECT_WITHIN_S)
+    link = await nats_link.connect(loaded.nats, name="agentic-setup", timeout_s=CONNECT_WITHIN_S)
     try:
         findings = await create_all(link, topology(max_gib=max_gib, replicas=replicas))
     except NoRoom as error:

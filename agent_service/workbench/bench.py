@@ -132,7 +132,7 @@ async def measure(folder: Path, concurrencies: Sequence[int], *, seconds: float,
         gateway={"runner": "in_process", "slots": 256, "concurrency": 256, "log": {"level": "warning"}},
     )
     async with stack(options) as made:
-        link = await nats_link.connect(NatsSettings(urls=(made.nats.url,), name="agentic-bench"))
+        link = await nats_link.connect(NatsSettings(urls=(made.nats.url,)), name="agentic-bench")
         try:
             idle = await _idle(made)
             load = Load(link)

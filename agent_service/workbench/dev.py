@@ -190,7 +190,7 @@ async def until_ready(made: DevStack) -> None:
 
 
 async def _set_up(url: str) -> None:
-    link = await nats_link.connect(NatsSettings(urls=(url,), name="agentic-setup"))
+    link = await nats_link.connect(NatsSettings(urls=(url,)), name="agentic-setup")
     try:
         await set_up(link, topology(max_gib=1))
     finally:

@@ -65,7 +65,7 @@ class Floor:
 @asynccontextmanager
 async def floor(url: str) -> AsyncIterator[Floor]:
     """The driver at work, and its worker."""
-    link = await connect(NatsSettings(urls=(url,), name="agentic-floor"))
+    link = await connect(NatsSettings(urls=(url,)), name="agentic-floor")
     await create_missing(link, NEEDED)
     worker = await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, url)
     made = Floor(link)
@@ -87,7 +87,7 @@ def _loop(link: NatsLink, durable: str, take: Handler) -> PullLoop:
 
 async def work(url: str) -> None:
     """The worker, until it is ended."""
-    link = await connect(NatsSettings(urls=(url,), name="agentic-floor-worker"))
+    link = await connect(NatsSettings(urls=(url,)), name="agentic-floor-worker")
 
     async def answer(delivery: Delivery) -> None:
         key = delivery.body.decode().strip()

@@ -187,7 +187,7 @@ class EmbeddedNats:
         while not await _accepts(self._port):
             self._check_alive()
             await asyncio.sleep(TICK_SECONDS)
-        link = await connect(NatsSettings(urls=(self.url,), name="embedded-nats"), timeout_s=START_SECONDS)
+        link = await connect(NatsSettings(urls=(self.url,)), name="embedded-nats", timeout_s=START_SECONDS)
         try:
             await link.jetstream.account_info()
         finally:

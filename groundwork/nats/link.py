@@ -48,14 +48,15 @@ CLOSED_FOR_GOOD = "NATS closed the connection for good ({reason}): restart the s
 log = logging.getLogger(__name__)
 
 
-async def connect(settings: NatsSettings, *, timeout_s: float = 10.0) -> "NatsLink":
+async def connect(settings: NatsSettings, *, name: str = "agentic-loop", timeout_s: float = 10.0) -> "NatsLink":
     """A link to the first server that answers. From then on it reconnects by itself, for ever.
 
-    Raises Unreachable when none answers in time, Misconfigured when the login is refused or a file cannot be used.
+    `name` is how the connection appears on the server. Raises Unreachable when none answers in time, Misconfigured when
+    the login is refused or a file cannot be used.
     """
     answers, client = PendingAnswers(), Client()
     watch = ConnectionWatch(answers)
-    options = client_options(settings)
+    options = client_options(settings, name)
     try:
         async with asyncio.timeout(timeout_s):
             await client.connect(**options, **watch.callbacks())

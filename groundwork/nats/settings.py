@@ -1,54 +1,69 @@
-"""Where the bus is and how we prove who we are, turned into options of the NATS client. Secrets are never shown."""
+"""The section `nats:` of both services: where the bus is and how we prove who we are. Secrets are never shown."""
 
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from groundwork.service.address import without_login
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+
+from groundwork.service.address import login_in, secrets_in, without_login
 from groundwork.service.errors import Misconfigured
+from groundwork.service.secret import fault_of, unfit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class NatsSettings:
-    """The servers (`nats://host:port`, any of one cluster) and one way to log in.
+def _with_fit_logins(urls: tuple[str, ...]) -> tuple[str, ...]:
+    for url in urls:
+        login = login_in(url)
+        if login is not None and (fault := fault_of(login)):
+            raise unfit(f"the password or token in the address of {without_login(url)} {fault}")
+    return urls
 
-    A file is named, never its content: `creds_file` (JWT and seed), `nkey_seed_file`; or `user` and `password`; or
-    `token`. `tls_first` starts TLS before a word is said: without it a server that does not ask for TLS is talked to
-    in the clear, whatever `tls_ca` says. `inbox_prefix` is the subject under which answers may be received.
-    """
 
-    urls: tuple[str, ...]
+class NatsSettings(BaseModel):
+    """The servers and one way to log in: a file, which is named, never its content; user and password; or a token."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    urls: Annotated[tuple[str, ...], AfterValidator(_with_fit_logins)] = Field(("nats://127.0.0.1:4222",), repr=False)
+    """Any servers of one cluster."""
     creds_file: Path | None = None
+    """JWT and seed."""
     nkey_seed_file: Path | None = None
     user: str | None = None
-    password: str | None = None
-    token: str | None = None
+    password: SecretStr | None = None
+    token: SecretStr | None = None
     tls_ca: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_first: bool = False
-    name: str = "agentic-loop"
+    """Start TLS before a word is said: without it a server that does not ask for TLS is talked to in the clear,
+    whatever `tls_ca` says."""
     inbox_prefix: str = "_INBOX"
+    """The subject under which answers may be received."""
 
     def __repr__(self) -> str:
-        return f"NatsSettings({self.servers}, name={self.name!r})"
+        return f"NatsSettings({self.servers})"
 
     @property
     def servers(self) -> str:
         """The addresses for people: without user, password and token."""
         return ", ".join(without_login(url if "://" in url else f"nats://{url}") for url in self.urls)
 
+    def secrets(self) -> tuple[str, ...]:
+        """Values that no log may show."""
+        given = (s.get_secret_value() for s in (self.password, self.token) if s)
+        return (*given, *(secret for url in self.urls for secret in secrets_in(url)))
 
-def client_options(settings: NatsSettings) -> dict[str, Any]:
+
+def client_options(settings: NatsSettings, name: str) -> dict[str, Any]:
     """Options for `nats.aio.client.Client.connect`. Raises Misconfigured when a file cannot be used."""
     options: dict[str, Any] = {
         "servers": list(settings.urls),
-        "name": settings.name,
+        "name": name,
         "inbox_prefix": settings.inbox_prefix,
         "user": settings.user,
-        "password": settings.password,
-        "token": settings.token,
+        "password": settings.password and settings.password.get_secret_value(),
+        "token": settings.token and settings.token.get_secret_value(),
         "user_credentials": _readable(settings.creds_file, "credentials"),
         "nkeys_seed": _readable(settings.nkey_seed_file, "nkey seed"),
         "max_reconnect_attempts": -1,

@@ -1,10 +1,12 @@
 """Raw settings against the fields of a pydantic model: secrets from files, JSON from the environment, unknown keys.
 
-Unknown keys are refused at every depth, whatever the `extra` of the models says.
+Unknown keys are refused at every depth, whatever the `extra` of the models says. What is wrong is gathered while it is
+read, and told all at once; no value is ever part of it.
 """
 
+import difflib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
@@ -12,12 +14,47 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from groundwork.service.config_problems import Keys, Problems
+from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import UNFIT, fault_of
 
-M = TypeVar("M", bound=BaseModel)
-
 _CONTAINERS = (list, tuple, set, frozenset, Mapping)
+
+M = TypeVar("M", bound=BaseModel)
+Keys = tuple[str, ...]
+
+
+class WrongSettings(Misconfigured):
+    """Settings that a person has to correct. `problems`: one line each, with place, fault and what is expected."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n  ".join(("the settings cannot be used:", *self.problems)))
+
+
+@dataclass(frozen=True, slots=True)
+class Problems:
+    """The first problem of each key, because further ones mostly follow from it."""
+
+    file: str
+    origins: dict[Keys, str] = field(default_factory=dict)
+    """Places of values that are not written in the file where their key says: environment, shared section."""
+    found: dict[Keys, str] = field(default_factory=dict)
+
+    def report(self, keys: Keys, problem: str, *, written_as: str = "") -> None:
+        """`written_as`: the last key as the user wrote it, if it is another one."""
+        place = self.place((*keys[:-1], written_as) if written_as else keys)
+        self.found.setdefault(keys, f"{place}: {problem}")
+
+    def report_unknown(self, keys: Keys, known: Collection[str]) -> None:
+        near = difflib.get_close_matches(keys[-1], known, n=1)
+        advice = f"did you mean {near[0]}?" if near else f"known here: {', '.join(sorted(known))}"
+        self.report(keys, f"no such setting; {advice}")
+
+    def place(self, keys: Keys) -> str:
+        for length in range(len(keys), 0, -1):
+            if origin := self.origins.get(keys[:length]):
+                return ".".join((origin, *keys[length:]))
+        return f"{self.file}: {'.'.join(keys) or 'top level'}"
 
 
 @dataclass(frozen=True, slots=True)

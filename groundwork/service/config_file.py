@@ -6,6 +6,9 @@
 - A secret may come from a file: `token_file: /run/secrets/x` for a SecretStr field `token`, or `PREFIX_…_FILE`.
 - A secret that is empty or soon guessed is refused, wherever it comes from (secret.py).
 - All problems are told at once, each with its place; no value is ever shown, because any could hold a secret.
+
+Ours, and not pydantic-settings, which would replace `override` alone: it has no `${VAR}`, no places, and no answer to
+repeated keys, unknown variables, or a secret's file beside the secret.
 """
 
 import re
@@ -16,8 +19,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from groundwork.service.config_fields import Fields
-from groundwork.service.config_problems import Keys, Misconfigured, Problems
+from groundwork.service.config_fields import Fields, Keys, Problems, WrongSettings
 from groundwork.service.strict_yaml import NotYaml, parse
 
 M = TypeVar("M", bound=BaseModel)
@@ -36,7 +38,7 @@ def load(
     environ: Mapping[str, str],
     other_sections: Collection[str] = (),
 ) -> M:
-    """The settings as a `model`; raises Misconfigured with all problems.
+    """The settings as a `model`; raises WrongSettings with all problems.
 
     `path`: None for no file. `section`: None if the whole file is this model's. `other_sections`: top-level sections
     that belong to other programs; any further one is an unknown key, as is a variable with the prefix and no field.
@@ -52,7 +54,7 @@ def load(
     reading.override(raw)
     settings = Fields(problems, root, env_prefix).validated(model, raw)
     if settings is None or problems.found:
-        raise Misconfigured(problems.found.values())
+        raise WrongSettings(problems.found.values())
     return settings
 
 
@@ -78,7 +80,7 @@ def _parsed(path: Path) -> Any:
         problem = "is not UTF-8; save it as UTF-8"
     except NotYaml as error:
         problem = str(error)
-    raise Misconfigured([f"{path}: {problem}"])
+    raise WrongSettings([f"{path}: {problem}"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class _Reading:
     def mapping(self, node: Any, keys: Keys) -> dict[str, Any]:
         """An absent or empty section is one without settings."""
         if not isinstance(node, dict | None):
-            raise Misconfigured([f"{self.problems.place(keys)}: expected settings as `key: value` lines"])
+            raise WrongSettings([f"{self.problems.place(keys)}: expected settings as `key: value` lines"])
         return {str(key): value for key, value in (node or {}).items()}
 
     def refuse_unknown(self, document: dict[str, Any], known: Collection[str]) -> None:

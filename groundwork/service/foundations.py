@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from groundwork.nats.config import NatsSection
 from groundwork.nats.lease import Lease, hold
 from groundwork.nats.lease_record import Owner, Record, Role
 from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Failure, Misconfigured
 from groundwork.service.hand_over import HAND_OVER_S, locked
 from groundwork.service.process_lock import AlreadyRunning
@@ -49,7 +49,7 @@ class Claim:
 
     name: str
     role: Role
-    nats: NatsSection
+    nats: NatsSettings
     store: Path
     lease_s: float
     check: Callable[[NatsLink], Awaitable[None]]
@@ -74,7 +74,7 @@ async def laid(claim: Claim) -> AsyncIterator[Ground]:
 @contextlib.asynccontextmanager
 async def _connected(claim: Claim) -> AsyncIterator[NatsLink]:
     try:
-        link = await connect(claim.nats.settings(claim.name))
+        link = await connect(claim.nats, name=claim.name)
     except Failure as error:
         raise type(error)(f"{error}. Start one with `agentic dev`, or set `nats.urls`") from error
     try:

@@ -249,7 +249,7 @@ async def house(folder: Path) -> AsyncIterator[House]:
         gateway={"log": {"level": "warning"}},
     )
     async with stack(options) as made:
-        link = await nats_link.connect(NatsSettings(urls=(made.nats.url,), name=WATCHER))
+        link = await nats_link.connect(NatsSettings(urls=(made.nats.url,)), name=WATCHER)
         try:
             yield House(made, link, calls)
         finally:

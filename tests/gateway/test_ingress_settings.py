@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from ductile_gateway.ingress.settings import IngressSettings
 from groundwork.service import config_file
-from groundwork.service.config_problems import Misconfigured
+from groundwork.service.config_fields import WrongSettings
 from tests.gateway.ingress_house import PEERS, SECRET
 
 START = {"to": "agentic.start", "goal": "Go."}
@@ -72,7 +72,7 @@ def test_secrets_come_from_files_and_are_not_shown(tmp_path: Path) -> None:
 
 def test_a_mistake_in_a_mapping_is_told_with_its_place(tmp_path: Path) -> None:
     wrong = hook(events={"*": START | {"gaol": "x"}})
-    with pytest.raises(Misconfigured, match=r"webhooks\.x\.events\.\*\.gaol"):
+    with pytest.raises(WrongSettings, match=r"webhooks\.x\.events\.\*\.gaol"):
         loaded(tmp_path, wrong)
 
 

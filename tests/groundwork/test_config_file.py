@@ -8,8 +8,8 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
+from groundwork.service.config_fields import WrongSettings
 from groundwork.service.config_file import load
-from groundwork.service.config_problems import Misconfigured
 from groundwork.service.strict_yaml import NotYaml, parse
 
 SECRET = "hunter2-hunter2"  # noqa: S105 - it opens nothing
@@ -76,7 +76,7 @@ def read(tmp_path: Path) -> Read:
 
 
 def problems(read: Read, text: str, environ: Mapping[str, str] | None = None) -> list[str]:
-    with pytest.raises(Misconfigured) as caught:
+    with pytest.raises(WrongSettings) as caught:
         read(text, environ=environ)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
     return [problem.rpartition("/")[2] for problem in caught.value.problems]
@@ -300,7 +300,7 @@ def test_no_traceback_of_wrong_yaml_shows_a_value() -> None:
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     def fault(path: Path) -> str:
-        with pytest.raises(Misconfigured) as caught:
+        with pytest.raises(WrongSettings) as caught:
             load(Agent, path=path, section="agent", env_prefix="AGENT_", environ={})
         return str(caught.value)
 
@@ -312,7 +312,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_what_no_file_and_no_variable_gives_is_required() -> None:
-    with pytest.raises(Misconfigured) as caught:
+    with pytest.raises(WrongSettings) as caught:
         load(Strict, path=None, section=None, env_prefix="X_", environ={"X_NAME": "a"})
     assert caught.value.problems == ("environment: key: required; set it here or as X_KEY in the environment",)
 
@@ -321,5 +321,5 @@ def test_an_option_of_the_model_does_not_open_it_for_unknown_keys() -> None:
     class Open(BaseModel, extra="allow"):
         name: Any = None
 
-    with pytest.raises(Misconfigured, match="no such setting"):
+    with pytest.raises(WrongSettings, match="no such setting"):
         load(Open, path=None, section=None, env_prefix="X_", environ={"X_NAMES": "a"})

@@ -29,9 +29,8 @@ SERVERS_TO_SIZE = frozenset({"max_bytes", "max_age", "num_replicas"})
 
 async def bus(settings: AgentSettings) -> AsyncIterator[Check]:
     """Everything that can be asked of the NATS server, and over it."""
-    nats = settings.nats.settings("agentic-doctor")
     try:
-        link = await nats_link.connect(nats, timeout_s=CONNECT_WITHIN_S)
+        link = await nats_link.connect(settings.nats, name="agentic-doctor", timeout_s=CONNECT_WITHIN_S)
     except Unreachable as error:
         yield wrong("nats", str(error), remedy="start one with `agentic dev`, or set nats.urls")
         return
@@ -39,7 +38,7 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Check]:
         yield wrong("nats", str(error), remedy="correct the section nats: of the configuration")
         return
     try:
-        yield _server(link, nats.servers)
+        yield _server(link, settings.nats.servers)
         jetstream = await _jetstream(link)
         yield jetstream
         if jetstream.mark != "wrong":

@@ -20,7 +20,7 @@ from agent_service.errors import Misconfigured
 from agent_service.settings import AgentSettings
 from agent_service.telling.plain import one_line
 from groundwork.nats.settings import NatsSettings
-from groundwork.service.config_problems import Misconfigured as ConfigProblems
+from groundwork.service.config_fields import WrongSettings
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "wrong": ("✗", "red")}
 
@@ -80,8 +80,7 @@ def settings_in_force(named: Path | None) -> tuple[dict[str, Any], str]:
 
 
 def _problems(error: Misconfigured) -> tuple[str, ...]:
-    cause = error.__cause__
-    return cause.problems if isinstance(cause, ConfigProblems) else (str(error),)
+    return error.problems if isinstance(error, WrongSettings) else (str(error),)
 
 
 def _line(check: Check) -> Text:

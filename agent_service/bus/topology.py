@@ -14,7 +14,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
     BucketSpec,
     ConsumerSpec,
-    Finding,
+    Deviation,
     KeyValueSpec,
     StreamSpec,
     Topology,
@@ -84,13 +84,13 @@ def topology(*, replicas: int = 1, max_gib: float = MAX_GIB) -> Topology:
     )
 
 
-async def set_up(link: NatsLink, wanted: Topology) -> list[Finding]:
+async def set_up(link: NatsLink, wanted: Topology) -> list[Deviation]:
     """Create what is missing, and move what earlier versions kept elsewhere. The findings tell all that was done, and
     what differs, which is left as it is. Raises as `create_missing`."""
     return [*await _requests_moved(link, wanted), *await create_missing(link, wanted)]
 
 
-async def _requests_moved(link: NatsLink, wanted: Topology) -> list[Finding]:
+async def _requests_moved(link: NatsLink, wanted: Topology) -> list[Deviation]:
     """Out of `AGENTIC`, where they once were. Those that nobody has answered are said again by the agent that asks."""
     streams = {stream.name: stream for stream in wanted.streams}
     work, letters = streams[subjects.STREAM], streams[subjects.STREAM_DEAD_LETTERS]

@@ -109,7 +109,7 @@ def setup(
 ) -> None:
     """Create the streams, consumers and buckets on the NATS server. What exists is checked, never changed.
 
-    The server sets room for all of it aside at once: with 10 GiB some 21, with 0.5 some 1.2.
+    The server sets room for all of it aside at once: with 10 GiB some 22, with 0.5 some 1.3.
     """
     from agent_service.cli.setup import set_up
 

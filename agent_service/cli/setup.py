@@ -12,7 +12,7 @@ from agent_service.cli.exits import Exit
 from agent_service.errors import Misconfigured
 from agent_service.telling.plain import one_line
 from groundwork.nats import link as nats_link
-from groundwork.nats.topology import Finding
+from groundwork.nats.topology import Deviation
 from groundwork.service.errors import NoRoom
 
 CONNECT_WITHIN_S = 5.0
@@ -38,7 +38,7 @@ async def set_up(config: Path | None, *, max_gib: float, replicas: int, as_json:
     return Exit.FAILED if differs else Exit.OK
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: Deviation) -> str:
     if finding.kind == "created":
         return f"created  {finding.what}"
     if finding.kind == "changed":

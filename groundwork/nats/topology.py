@@ -110,7 +110,7 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Deviation:
     """One thing that is not as specified (`missing`, `differs`), or that was made so now (`created`, `changed`)."""
 
     kind: Literal["missing", "differs", "created", "changed"]
@@ -121,12 +121,12 @@ class Finding:
     remedy: str = ""
 
 
-async def check_topology(link: NatsLink, topology: Topology) -> list[Finding]:
+async def check_topology(link: NatsLink, topology: Topology) -> list[Deviation]:
     """What is missing or differs. Changes nothing. Raises Misconfigured or TryAgain when the server cannot be asked."""
     return await _visit(link, topology, create=False)
 
 
-async def create_missing(link: NatsLink, topology: Topology) -> list[Finding]:
+async def create_missing(link: NatsLink, topology: Topology) -> list[Deviation]:
     """Create what is missing. The findings tell what was created and what differs, which is left as it is."""
     return await _visit(link, topology, create=True)
 
@@ -137,12 +137,12 @@ async def subjects_of(link: NatsLink, stream: StreamSpec) -> list[str]:
     return list(info.config.subjects or []) if info else []
 
 
-async def change_subjects(link: NatsLink, stream: StreamSpec) -> Finding:
+async def change_subjects(link: NatsLink, stream: StreamSpec) -> Deviation:
     """Give a stream that exists the subjects of its specification, and leave all else. Raises as `check_topology`."""
     config = (await asked(link, stream.what, link.jetstream.stream_info(stream.name))).config
     before, config.subjects = config.subjects, stream.settings["subjects"]
     await asked(link, stream.what, link.jetstream.update_stream(config))
-    return Finding("changed", stream.what, "subjects", _shown(config.subjects), _shown(before))
+    return Deviation("changed", stream.what, "subjects", _shown(config.subjects), _shown(before))
 
 
 async def delete_consumer(link: NatsLink, stream: str, name: str) -> None:
@@ -150,8 +150,8 @@ async def delete_consumer(link: NatsLink, stream: str, name: str) -> None:
     await _found(link, f"consumer {name} of stream {stream}", link.jetstream.delete_consumer(stream, name))
 
 
-async def _visit(link: NatsLink, topology: Topology, *, create: bool) -> list[Finding]:
-    findings: list[Finding] = []
+async def _visit(link: NatsLink, topology: Topology, *, create: bool) -> list[Deviation]:
+    findings: list[Deviation] = []
     for stream in topology.all_streams():
         findings += await _visit_stream(link, stream, create=create)
     for consumer in topology.consumers:
@@ -159,7 +159,7 @@ async def _visit(link: NatsLink, topology: Topology, *, create: bool) -> list[Fi
     return findings
 
 
-async def _visit_stream(link: NatsLink, spec: StreamSpec, *, create: bool) -> list[Finding]:
+async def _visit_stream(link: NatsLink, spec: StreamSpec, *, create: bool) -> list[Deviation]:
     info: StreamInfo | None = await _found(link, spec.what, link.jetstream.stream_info(spec.name))
     if info is not None:
         return _differences(spec.what, spec.settings, info.config, f"nats stream edit {spec.name}")
@@ -167,10 +167,10 @@ async def _visit_stream(link: NatsLink, spec: StreamSpec, *, create: bool) -> li
         return [_missing(spec.what)]
     config = StreamConfig(name=spec.name, **spec.settings)
     await asked(link, spec.what, link.jetstream.add_stream(config))
-    return [Finding("created", spec.what)]
+    return [Deviation("created", spec.what)]
 
 
-async def _visit_consumer(link: NatsLink, spec: ConsumerSpec, *, create: bool) -> list[Finding]:
+async def _visit_consumer(link: NatsLink, spec: ConsumerSpec, *, create: bool) -> list[Deviation]:
     looking = link.jetstream.consumer_info(spec.stream, spec.name)
     info: ConsumerInfo | None = await _found(link, spec.what, looking)
     if info is not None:
@@ -178,7 +178,7 @@ async def _visit_consumer(link: NatsLink, spec: ConsumerSpec, *, create: bool) -
     if not create:
         return [_missing(spec.what)]
     await asked(link, spec.what, _create_consumer(link, spec))
-    return [Finding("created", spec.what)]
+    return [Deviation("created", spec.what)]
 
 
 async def _create_consumer(link: NatsLink, spec: ConsumerSpec) -> None:
@@ -221,14 +221,14 @@ async def asked(link: NatsLink, what: str, answer: Awaitable[T]) -> T:
         raise TryAgain(f"{what}: {error}") from error
 
 
-def _missing(what: str) -> Finding:
-    return Finding("missing", what, remedy="run the setup, which creates what is missing")
+def _missing(what: str) -> Deviation:
+    return Deviation("missing", what, remedy="run the setup, which creates what is missing")
 
 
-def _differences(what: str, settings: Mapping[str, Any], config: object, remedy: str) -> list[Finding]:
+def _differences(what: str, settings: Mapping[str, Any], config: object, remedy: str) -> list[Deviation]:
     found = [(field, value, getattr(config, field)) for field, value in settings.items()]
     return [
-        Finding(
+        Deviation(
             "differs",
             what,
             field,

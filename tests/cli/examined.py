@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from agent_service.cli.doctor.check import Check
 from agent_service.cli.doctor.report import examine, on_this_machine
 from agent_service.settings import load
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Failure
+from schemas.gateway_status import Finding
 
 NOWHERE = "nats://127.0.0.1:1"
 ITS_PASSWORD = "the-password-of-the-agent"  # noqa: S105 - of the server of these tests
@@ -24,11 +24,11 @@ def configured(folder: Path, url: str = NOWHERE, **agent: Any) -> Path:
     return file
 
 
-async def found(config: Path) -> dict[str, Check]:
+async def found(config: Path) -> dict[str, Finding]:
     return {check.name: check async for check in examine(config, deep=False)}
 
 
-async def found_here(config: Path, *, deep: bool = False) -> dict[str, Check]:
+async def found_here(config: Path, *, deep: bool = False) -> dict[str, Finding]:
     """Without the bus."""
     return {check.name: check async for check in on_this_machine(load(config, {}), deep=deep)}
 
@@ -37,7 +37,7 @@ def contents(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def marks(checks: dict[str, Check]) -> dict[str, str]:
+def marks(checks: dict[str, Finding]) -> dict[str, str]:
     return {name: check.mark for name, check in checks.items()}
 
 

@@ -58,6 +58,6 @@ async def test_a_server_with_little_room_is_named_with_the_option_that_needs_les
         refused = agentic("setup", "--config", config)
         created = agentic("setup", "--config", config, "--max-gib", "0.5")
         again = agentic("setup", "--config", config, "--max-gib", "0.5")
-    assert (refused.code, "with --max-gib 10 it sets 21.3 GiB aside: name less" in refused.err) == (78, True), refused
+    assert (refused.code, "with --max-gib 10 it sets 22.3 GiB aside: name less" in refused.err) == (78, True), refused
     assert (created.code, "created" in created.out) == (0, True), created
     assert (again.code, "everything is there already" in again.out) == (0, True), again

@@ -8,11 +8,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from agent_service.cli.doctor.check import Check
 from agent_service.cli.doctor.gateway import gateway as doctor
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from schemas import keys, subjects
+from schemas.gateway_status import Finding
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.gateway_house import House, house, kill
 from tests.ductile.sample_house import free_port
@@ -29,7 +29,7 @@ async def home(ductile: DuctileUnderTest, tmp_path: Path) -> AsyncIterator[House
         yield opened
 
 
-async def checks(link: NatsLink) -> dict[str, Check]:
+async def checks(link: NatsLink) -> dict[str, Finding]:
     """What the doctor says of the gateway."""
     return {check.name: check async for check in doctor(link, None)}
 

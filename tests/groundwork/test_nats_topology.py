@@ -12,7 +12,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
     BucketSpec,
     ConsumerSpec,
-    Finding,
+    Deviation,
     StreamSpec,
     Topology,
     check_topology,
@@ -67,7 +67,7 @@ NAMES = [
 ]
 
 
-def kinds(findings: list[Finding]) -> list[tuple[str, str]]:
+def kinds(findings: list[Deviation]) -> list[tuple[str, str]]:
     return [(finding.kind, finding.what) for finding in findings]
 
 
@@ -167,5 +167,5 @@ async def test_of_two_setups_at_once_the_later_one_does_not_change_what_the_earl
     assert await check_topology(link, winner) == []
 
 
-def _kinds_or_error(result: list[Finding] | BaseException) -> list[tuple[str, str]] | BaseException:
+def _kinds_or_error(result: list[Deviation] | BaseException) -> list[tuple[str, str]] | BaseException:
     return kinds(result) if isinstance(result, list) else result

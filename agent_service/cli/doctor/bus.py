@@ -1,33 +1,61 @@
 """Checks of the bus and of who should be on it. Nothing is published or created."""
 
+import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
-from agent_service.bus.topology import topology
-from agent_service.cli.doctor.check import Check, ok, warning, wrong
+from agent_service.bus.dead_letters import NatsDeadLetters
+from agent_service.bus.topology import OPERATORS_CHOICE, ROLE, topology
+from agent_service.cli.doctor.check import ok, warning, wrong
 from agent_service.cli.doctor.gateway import gateway
-from agent_service.cli.doctor.leases import leases
-from agent_service.cli.doctor.letters import dead_letters
-from agent_service.cli.doctor.permissions import denied
 from agent_service.cli.doctor.places import SKEW
 from agent_service.cli.show import seconds
 from agent_service.settings import AgentSettings
 from groundwork.nats import link as nats_link
+from groundwork.nats.lease_record import Record, Role, look
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import Finding, check_topology
+from groundwork.nats.topology import Deviation, check_topology
 from groundwork.service.errors import Failure, Unreachable
+from groundwork.service.store_id import known_id
+from schemas import subjects
+from schemas.gateway_status import Finding
 
 OLDEST_SERVER = (2, 14, 0)
 SMALLEST_PAYLOAD = 1 << 20
 CONNECT_WITHIN_S = 2.0
 ANSWER_WITHIN_S = 2.0
-SERVERS_TO_SIZE = frozenset({"max_bytes", "max_age", "num_replicas"})
+GATEWAY = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")
+SAMPLE = "x"
+"""Stands for any name or number in a subject."""
+NEEDED = (
+    subjects.START,
+    subjects.tool_request(SAMPLE),
+    subjects.WAKE_ACCEPTED,
+    subjects.PROGRESS,
+    subjects.COMPLETED,
+    subjects.ESCALATED,
+    subjects.FAILED,
+    subjects.CANCELLED,
+    subjects.DEAD_LETTERS_LOOP,
+    subjects.DEAD_LETTERS_CONTROL,
+    subjects.REJECTED,
+    subjects.CATALOG,
+    subjects.STATUS,
+    f"$KV.{subjects.LEASE_BUCKET}.{subjects.LEASE_AGENT}",
+    *(f"$JS.API.STREAM.{asked}.KV_{subjects.LEASE_BUCKET}" for asked in ("INFO", "MSG.GET")),
+    *(
+        f"$JS.API.CONSUMER.MSG.NEXT.{subjects.STREAM}.{name}"
+        for name in (subjects.DURABLE_LOOP, subjects.DURABLE_CONTROL)
+    ),
+    *(f"$JS.ACK.{subjects.STREAM}.{name}.1.1.1.1.1" for name in (subjects.DURABLE_LOOP, subjects.DURABLE_CONTROL)),
+)
 """Settings of streams that are the operator's to choose."""
 
 
-async def bus(settings: AgentSettings) -> AsyncIterator[Check]:
+async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
     """Everything that can be asked of the NATS server, and over it."""
     try:
         link = await nats_link.connect(settings.nats, name="agentic-doctor", timeout_s=CONNECT_WITHIN_S)
@@ -55,7 +83,7 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Check]:
         await link.close()
 
 
-def _server(link: NatsLink, servers: str) -> Check:
+def _server(link: NatsLink, servers: str) -> Finding:
     text = f"nats-server {link.server_version} at {servers}"
     if tuple(map(int, link.server_version.split("."))) < OLDEST_SERVER:
         return wrong("nats", text, remedy="install nats-server 2.14 or newer")
@@ -65,7 +93,7 @@ def _server(link: NatsLink, servers: str) -> Check:
     return ok("nats", text)
 
 
-async def _jetstream(link: NatsLink) -> Check:
+async def _jetstream(link: NatsLink) -> Finding:
     try:
         await link.request("$JS.API.INFO", b"", timeout_s=ANSWER_WITHIN_S)
     except Failure as error:
@@ -76,7 +104,7 @@ async def _jetstream(link: NatsLink) -> Check:
     return ok("jetstream", "JetStream answers")
 
 
-async def _topology(link: NatsLink) -> Check:
+async def _topology(link: NatsLink) -> Finding:
     wanted = topology()
     try:
         findings = await check_topology(link, wanted)
@@ -85,7 +113,7 @@ async def _topology(link: NatsLink) -> Check:
     missing = [finding.what for finding in findings if finding.kind == "missing"]
     if missing:
         return wrong("streams", f"there is no {', no '.join(missing)}", remedy="run `agentic setup`")
-    differing = [finding for finding in findings if finding.field not in SERVERS_TO_SIZE]
+    differing = [finding for finding in findings if finding.field not in OPERATORS_CHOICE]
     if differing:
         remedy = "; ".join(dict.fromkeys(finding.remedy.rpartition("or: ")[2] for finding in differing))
         return warning("streams", "; ".join(map(_difference, differing)), remedy=remedy)
@@ -93,11 +121,11 @@ async def _topology(link: NatsLink) -> Check:
     return ok("streams", f"{counts}, as they should be")
 
 
-def _difference(finding: Finding) -> str:
+def _difference(finding: Deviation) -> str:
     return f"{finding.what}: {finding.field} is {finding.actual}, expected {finding.expected}"
 
 
-async def _login(link: NatsLink) -> AsyncIterator[Check]:
+async def _login(link: NatsLink) -> AsyncIterator[Finding]:
     """What the server says of this login, and of the time."""
     try:
         info = json.loads(await link.request("$SYS.REQ.USER.INFO", b"", timeout_s=ANSWER_WITHIN_S))
@@ -109,7 +137,7 @@ async def _login(link: NatsLink) -> AsyncIterator[Check]:
     yield clock(info.get("server") or {}, datetime.now(UTC))
 
 
-def _permissions(login: dict[str, Any]) -> Check:
+def _permissions(login: dict[str, Any]) -> Finding:
     name = f"{login.get('user') or 'no login'}, account {login.get('account')}"
     refused = denied(login.get("permissions") or {})
     if refused:
@@ -118,7 +146,7 @@ def _permissions(login: dict[str, Any]) -> Check:
     return ok("permissions", f"{name}: may publish all that the agent publishes")
 
 
-def clock(server: dict[str, Any], now: datetime) -> Check:
+def clock(server: dict[str, Any], now: datetime) -> Finding:
     """This machine's clock against the NATS server's, by what that says of itself."""
     try:
         ahead = now - datetime.fromisoformat(server["time"])
@@ -129,3 +157,76 @@ def clock(server: dict[str, Any], now: datetime) -> Check:
         text = f"this machine is {seconds(abs(ahead))} {where} the NATS server"
         return warning("clock", text, remedy="set both clocks by NTP: deadlines and timers follow them")
     return ok("clock", f"within {seconds(SKEW)} of the NATS server's")
+
+
+async def dead_letters(link: NatsLink) -> Finding:
+    """Those of both services. They are somebody else's work that was not done, so they are a warning."""
+    try:
+        waiting = [letter for letter in await NatsDeadLetters(link).all() if not letter.settled]
+    except Failure as error:
+        return warning("dead letters", str(error), remedy="give this login the permission, or ask again later")
+    if waiting:
+        newest = waiting[-1].subject[:80]
+        text = f"{len(waiting)} messages could not be handled, the newest of them on {newest}"
+        return warning("dead letters", text, remedy="see `agentic dlq ls`, then retry or drop each")
+    return ok("dead letters", "there are none that wait for anybody")
+
+
+async def leases(link: NatsLink, store: Path) -> AsyncIterator[Finding]:
+    """`store` is that of the agent that is configured."""
+    for role in (ROLE, GATEWAY):
+        name = f"{role.key} lease"
+        try:
+            record = await look(link, role)
+        except Failure as error:
+            yield wrong(name, str(error), remedy="run `agentic setup`, or give this login the permission")
+            continue
+        if role is ROLE and _is_strangers(record, store):
+            yield warning(
+                name,
+                f"held by an agent with another store than {store}: {_told(record)}",
+                remedy=f"stop that one, use its store, or take its place: `{role.command} --take-over`",
+            )
+        else:
+            yield ok(name, _told(record))
+
+
+def _is_strangers(record: Record | None, store: Path) -> bool:
+    own = ""
+    with contextlib.suppress(OSError):  # that it cannot be read is told by another check
+        own = known_id(store)
+    return record is not None and not record.free and record.owner.holder != own
+
+
+def _told(record: Record | None) -> str:
+    if record is None:
+        return "nobody has had it yet"
+    ago = seconds(timedelta(seconds=record.age_s))
+    if record.free:
+        how = "given back" if record.owner.released else "not renewed"
+        return f"free: {how} {ago} ago by {record.owner}"
+    return f"{record.owner}, renewed {ago} ago, epoch {record.owner.epoch}"
+
+
+"""What the agent publishes, a sample of each kind."""
+
+
+def denied(permissions: Mapping[str, Any], wanted: Iterable[str] = NEEDED) -> list[str]:
+    """Those of `wanted` that a login with these permissions (`publish: {allow, deny}`) may not publish."""
+    publish = permissions.get("publish") or {}
+    allow, deny = publish.get("allow"), publish.get("deny") or ()
+    return [
+        subject for subject in wanted if (allow and not _any_matches(allow, subject)) or _any_matches(deny, subject)
+    ]
+
+
+def _any_matches(patterns: Iterable[str], subject: str) -> bool:
+    return any(matches(pattern, subject) for pattern in patterns)
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Whether the subject is one of the pattern's: `*` stands for one token, `>` for one or more at the end."""
+    wanted, found = pattern.split("."), subject.split(".")
+    if wanted[-1] == ">":
+        wanted, found = wanted[:-1], found[: len(wanted) - 1] if len(found) >= len(wanted) else []
+    return len(wanted) == len(found) and all(w in ("*", f) for w, f in zip(wanted, found, strict=True))

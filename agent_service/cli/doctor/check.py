@@ -1,26 +1,18 @@
-"""The outcome of one check."""
+"""The outcome of one check, in the words in which the gateway tells its own."""
 
-from dataclasses import dataclass
-from typing import Literal
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """`wrong`: the agent cannot work like this. `warning`: it can, but look at it. Where all is well, no `remedy`."""
-
-    name: str
-    mark: Literal["ok", "warning", "wrong"]
-    text: str
-    remedy: str = ""
+from agent_service.telling.plain import visible
+from schemas.gateway_status import Finding
 
 
-def ok(name: str, text: str) -> Check:
-    return Check(name=name, mark="ok", text=text)
+def ok(name: str, text: str) -> Finding:
+    return Finding(name=name, mark="ok", text=visible(text))
 
 
-def warning(name: str, text: str, *, remedy: str) -> Check:
-    return Check(name=name, mark="warning", text=text, remedy=remedy)
+def warning(name: str, text: str, *, remedy: str) -> Finding:
+    """The agent can work like this, but look at it."""
+    return Finding(name=name, mark="warning", text=visible(text), remedy=visible(remedy))
 
 
-def wrong(name: str, text: str, *, remedy: str) -> Check:
-    return Check(name=name, mark="wrong", text=text, remedy=remedy)
+def wrong(name: str, text: str, *, remedy: str) -> Finding:
+    """The agent cannot work like this."""
+    return Finding(name=name, mark="wrong", text=visible(text), remedy=visible(remedy))

@@ -1,22 +1,31 @@
 """Checks of the executors: the tools they tell, and what the gateway finds of itself and of the Ductile behind it."""
 
+import asyncio
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from agent_service.bus.argument_schemas import schema_flaw
 from agent_service.bus.skills import NatsSkills
-from agent_service.cli.doctor.check import Check, ok, warning, wrong
+from agent_service.cli.doctor.check import ok, warning, wrong
 from agent_service.errors import TryAgain
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure
+from groundwork.service.strict_yaml import NotYaml, parse
 from schemas import subjects
 from schemas.catalog import UNNAMED, ToolOffer
 from schemas.gateway_status import Finding, GatewayStatus
 
 LOOKS_WITHIN_S = 5.0
 """The gateway asks Ductile in its turn."""
+SECTION = "gateway"
+NAME = "gateway section"
+READS_WITHIN_S = 30.0
+COMMAND = (sys.executable, "-m", "ductile_gateway", "check", "--settings-only", "--config")
 
 CORRECT = "correct what the executor named there offers, or rename its tool"
 START = "start `ductile-gateway serve`; `ductile-gateway check` lists its tools"
@@ -24,7 +33,7 @@ START = "start `ductile-gateway serve`; `ductile-gateway check` lists its tools"
 Told = TypeVar("Told", bound=BaseModel)
 
 
-async def gateway(link: NatsLink, allowed: tuple[str, ...] | None) -> AsyncIterator[Check]:
+async def gateway(link: NatsLink, allowed: tuple[str, ...] | None) -> AsyncIterator[Finding]:
     """What it says over the bus. `allowed`: the tools of `agent.tools`."""
     try:
         status = await _ask(link, subjects.STATUS, GatewayStatus, within_s=LOOKS_WITHIN_S)
@@ -32,13 +41,13 @@ async def gateway(link: NatsLink, allowed: tuple[str, ...] | None) -> AsyncItera
         yield wrong("gateway", "what answers is no gateway", remedy="run both services in the same version")
         return
     for finding in status.findings if status else ():
-        yield _check(finding)
+        yield finding
     if status is None:
         yield warning("gateway", "no gateway says how it is", remedy=START)
     yield await _tools(link, allowed, silent="see above" if status else START)
 
 
-async def _tools(link: NatsLink, allowed: tuple[str, ...] | None, *, silent: str) -> Check:
+async def _tools(link: NatsLink, allowed: tuple[str, ...] | None, *, silent: str) -> Finding:
     """`silent`: what to do about a gateway that tells no tools."""
     skills = NatsSkills(link, allow=None, schema_flaw=schema_flaw)
     try:
@@ -66,11 +75,33 @@ async def _ask(link: NatsLink, subject: str, model: type[Told], *, within_s: flo
         return None
 
 
-def _check(finding: Finding) -> Check:
-    return Check(name=finding.name, mark=finding.mark, text=finding.text, remedy=finding.remedy)
-
-
 def _offer(tool: ToolOffer) -> str:
     tiers = sorted({command.tier for command in tool.commands})
     whose = "" if tool.executor in (UNNAMED, subjects.SERVICE_GATEWAY) else f" of {tool.executor}"
     return f"{tool.name}{whose} ({'/'.join(tiers)})"
+
+
+async def of_the_gateway(config: Path | None) -> AsyncIterator[Finding]:
+    """Whether a gateway on this machine could start with its section; nothing for a configuration that has none."""
+    if config is None or not _has_section(config):
+        return
+    asked = await asyncio.create_subprocess_exec(*COMMAND, str(config), stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE)
+    try:
+        _, said = await asyncio.wait_for(asked.communicate(), READS_WITHIN_S)
+    except TimeoutError:
+        asked.kill()
+        yield warning(NAME, f"it was not read within {READS_WITHIN_S:g} s", remedy="run `ductile-gateway check`")
+        return
+    if asked.returncode == 0:
+        yield ok(NAME, "can be used")
+    else:
+        problem = said.decode("utf-8", "replace").strip().removeprefix("ductile-gateway: ")
+        yield wrong(NAME, problem, remedy="docs/CONFIGURATION.md lists every setting")
+
+
+def _has_section(config: Path) -> bool:
+    try:
+        content = parse(config.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, NotYaml):  # told by the agent's own reading of it
+        return False
+    return isinstance(content, dict) and SECTION in content

@@ -6,15 +6,16 @@ from pathlib import Path
 import httpx2
 
 from agent_service.api.access import Access
-from agent_service.cli.doctor.check import Check, ok, warning, wrong
+from agent_service.cli.doctor.check import ok, warning, wrong
 from agent_service.errors import Misconfigured
 from agent_service.settings import HttpSettings
 from groundwork.service.store_id import known_id
+from schemas.gateway_status import Finding
 
 ANSWER_WITHIN_S = 5.0
 
 
-def tokens(http: HttpSettings) -> Check:
+def tokens(http: HttpSettings) -> Finding:
     """Whether the API is closed to strangers."""
     try:
         Access(http)
@@ -26,7 +27,7 @@ def tokens(http: HttpSettings) -> Check:
     return ok("tokens", names)
 
 
-async def api(http: HttpSettings, store: Path) -> Check:
+async def api(http: HttpSettings, store: Path) -> Finding:
     """Whether an agent answers, is the one with `store`, and is ready."""
     where = f"http://{_host(http.host)}:{http.port}"
     if http.port == 0:

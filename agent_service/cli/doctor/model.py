@@ -2,16 +2,17 @@
 
 import asyncio
 
-from agent_service.cli.doctor.check import Check, ok, warning, wrong
+from agent_service.cli.doctor.check import ok, warning, wrong
 from agent_service.errors import Misconfigured, ModelError
 from agent_service.models.opening import open_model
 from agent_service.models.scripted_model import read_script
 from agent_service.models.settings import ModelSettings
+from schemas.gateway_status import Finding
 
 ANSWER_WITHIN_S = 15.0
 
 
-async def model(settings: ModelSettings) -> Check:
+async def model(settings: ModelSettings) -> Finding:
     """One line for who thinks."""
     if settings.provider == "scripted":
         return await asyncio.to_thread(_script, settings)
@@ -32,7 +33,7 @@ async def model(settings: ModelSettings) -> Check:
     return ok("model", f"{names}, which the provider knows")
 
 
-def _script(settings: ModelSettings) -> Check:
+def _script(settings: ModelSettings) -> Finding:
     file = settings.script_file()
     try:
         script = read_script(file)

@@ -10,29 +10,31 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
 
-from agent_service.cli.doctor.check import Check, ok, warning, wrong
-from agent_service.cli.doctor.damage import damage
+from agent_service.cli.doctor.check import ok, warning, wrong
 from agent_service.cli.show import seconds
-from agent_service.errors import Fatal, TryAgain
+from agent_service.errors import Damaged, Fatal, TryAgain
 from agent_service.settings import AgentSettings
 from agent_service.store.sql.database import FILE, open_for_reading
 from agent_service.store.sqlite import SqliteStore
 from groundwork.sqlite.file import SqliteFile
+from schemas.gateway_status import Finding
 
 OLDEST_SQLITE = (3, 37, 0)
 """The first with STRICT tables."""
 LITTLE_ROOM, NO_ROOM = 1 << 30, 64 << 20
 SKEW = timedelta(seconds=5)
+ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
+MOST_NAMED = 5
 
 
-def sqlite() -> Check:
+def sqlite() -> Finding:
     found = f"SQLite {sqlite3.sqlite_version}"
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         return wrong("sqlite", found, remedy="use a Python that comes with SQLite 3.37 or newer")
     return ok("sqlite", found)
 
 
-def folder(name: str, path: Path) -> Check:
+def folder(name: str, path: Path) -> Finding:
     """Whether the agent can write there, as this user, and has room."""
     existing = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
     if not existing.is_dir():
@@ -48,7 +50,7 @@ def folder(name: str, path: Path) -> Check:
     return ok(name, text)
 
 
-async def database(settings: AgentSettings, *, deep: bool) -> AsyncIterator[Check]:
+async def database(settings: AgentSettings, *, deep: bool) -> AsyncIterator[Finding]:
     """What the database says of itself; `deep` reads all of it."""
     if not (settings.store / FILE).exists():
         yield ok("database", "none yet: the agent makes it when it starts")
@@ -63,7 +65,7 @@ async def database(settings: AgentSettings, *, deep: bool) -> AsyncIterator[Chec
         yield wrong("database", str(error), remedy="see above, then run doctor again")
 
 
-async def _contents(opened: SqliteFile) -> Check:
+async def _contents(opened: SqliteFile) -> Finding:
     store = SqliteStore(opened)
     counts = await store.counts()
     newest = await store.runs(status=None, limit=1, before=None)
@@ -75,7 +77,7 @@ async def _contents(opened: SqliteFile) -> Check:
     return ok("database", text)
 
 
-def _integrity(path: Path) -> Check:
+def _integrity(path: Path) -> Finding:
     try:
         with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
             found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
@@ -91,3 +93,26 @@ def _size(number: int) -> str:
         if number >= factor:
             return f"{number / factor:.1f} {unit}"
     return f"{number} bytes"
+
+
+async def damage(store: SqliteStore, *, all_runs: bool) -> Finding:
+    """Every row of the runs that go on, or of all."""
+    run_ids = await store.unsettled(ALWAYS if all_runs else datetime.now(UTC))
+    found = [what for run_id in run_ids if (what := await _wrong_with(store, run_id))]
+    if not found:
+        return ok("runs", f"{len(run_ids)} {'of all' if all_runs else 'that go on'}, all can be read")
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    remedy = "stop the agent and restore the database from a backup: until then these runs are left alone"
+    return wrong("runs", f"damaged: {', '.join(found[:MOST_NAMED])}{more}", remedy=remedy)
+
+
+async def _wrong_with(store: SqliteStore, run_id: str) -> str:
+    try:
+        await store.load(run_id)
+        for entry in await store.entries(run_id):
+            entry.decoded()
+    except Damaged as error:
+        return f"{run_id} ({error.what})"
+    except ValueError as error:
+        return str(error)
+    return ""

@@ -1,7 +1,6 @@
 """All checks in order, and how they are shown."""
 
 from collections.abc import AsyncIterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ from agent_service import settings
 from agent_service.cli import configuration, output
 from agent_service.cli.doctor import http, places
 from agent_service.cli.doctor.bus import bus
-from agent_service.cli.doctor.check import Check, ok, wrong
-from agent_service.cli.doctor.gateway_settings import of_the_gateway
+from agent_service.cli.doctor.check import ok, wrong
+from agent_service.cli.doctor.gateway import of_the_gateway
 from agent_service.cli.doctor.model import model
 from agent_service.cli.exits import Exit
 from agent_service.errors import Misconfigured
@@ -21,6 +20,7 @@ from agent_service.settings import AgentSettings
 from agent_service.telling.plain import one_line
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.config_fields import WrongSettings
+from schemas.gateway_status import Finding
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "wrong": ("✗", "red")}
 
@@ -34,11 +34,11 @@ async def report(config: Path | None, *, deep: bool, as_json: bool) -> Exit:
             output.draw(_line(check), wrap=False)
     failed = any(check.mark == "wrong" for check in checks)
     if as_json:
-        output.document({"ok": not failed, "checks": [asdict(check) for check in checks]})
+        output.document({"ok": not failed, "checks": [check.model_dump() for check in checks]})
     return Exit.FAILED if failed else Exit.OK
 
 
-async def examine(named: Path | None, *, deep: bool) -> AsyncIterator[Check]:
+async def examine(named: Path | None, *, deep: bool) -> AsyncIterator[Finding]:
     """Every check that can be made."""
     yield places.sqlite()
     file = configuration.nearby(named)
@@ -58,7 +58,7 @@ async def examine(named: Path | None, *, deep: bool) -> AsyncIterator[Check]:
     yield await http.api(loaded.http, loaded.store)
 
 
-async def on_this_machine(loaded: AgentSettings, *, deep: bool) -> AsyncIterator[Check]:
+async def on_this_machine(loaded: AgentSettings, *, deep: bool) -> AsyncIterator[Finding]:
     """What can be checked without asking anybody."""
     yield places.folder("store", loaded.store)
     async for check in places.database(loaded, deep=deep):
@@ -83,7 +83,7 @@ def _problems(error: Misconfigured) -> tuple[str, ...]:
     return error.problems if isinstance(error, WrongSettings) else (str(error),)
 
 
-def _line(check: Check) -> Text:
+def _line(check: Finding) -> Text:
     sign, colour = SIGNS[check.mark]
     line = Text.assemble((f"{sign} ", colour), (f"{check.name:<14}", "bold"), one_line(check.text, 1000))
     if check.remedy:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from agent_service.api.feed import Feed
-from agent_service.api.runs import Runs
 from agent_service.background import Background
 from agent_service.bus.argument_schemas import ArgumentSchemas, schema_flaw
 from agent_service.bus.artifacts import NatsArtifacts
@@ -51,6 +51,9 @@ from groundwork.service.hand_over import HAND_OVER_S
 from groundwork.service.signals import ended_by_signals
 from schemas import subjects
 
+if TYPE_CHECKING:
+    from agent_service.api.desk import Desk
+
 INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
 """The streams that are watched for what they forget."""
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
@@ -76,7 +79,8 @@ class Agent:
     trails: TrailProcess
     starter: Starter
     counts: Counts
-    runs: Runs
+    desk: "Callable[[], Desk]"
+    """Made when callers are let in: what it shows takes time to load."""
     skills: NatsSkills
     thinker: Thinker
     workspace: Workspace
@@ -149,6 +153,14 @@ def build(settings: AgentSettings, ground: Ground, store: SqliteStore, model: Mo
     fused, trace_url = settings.phases == "fused", settings.trace_url
     intake = Intake(turns, skills, clock, policy=policy, fused=fused, counts=counts, trace_url=trace_url)
     starter = Starter(intake.begin, store, background, slots=settings.turns)
+
+    def desk() -> "Desk":
+        from agent_service.api.desk import Desk
+
+        troubles, callbacks, most = NatsTroubles(link), NatsCallbacks(link), settings.http.max_queued
+        reading = store, store, intake, skills, troubles, callbacks, feed, background
+        return Desk(*reading, accepted=starter.nudge, max_queued=most, trace_url=trace_url)
+
     return Agent(
         settings=settings,
         ground=ground,
@@ -160,18 +172,7 @@ def build(settings: AgentSettings, ground: Ground, store: SqliteStore, model: Mo
         trails=trails,
         starter=starter,
         counts=counts,
-        runs=Runs(
-            store,
-            store,
-            intake,
-            skills,
-            NatsTroubles(link),
-            NatsCallbacks(link),
-            feed,
-            background,
-            accepted=starter.nudge,
-            max_queued=settings.http.max_queued,
-        ),
+        desk=desk,
         skills=skills,
         thinker=thinker,
         workspace=workspace,
@@ -254,9 +255,10 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
     at the top of this file it would hold up what a crash interrupted."""
     from agent_service.api.micro_service import serve_on_bus
 
-    await serve_on_bus(agent.ground.link, agent.runs, trace_url=agent.settings.trace_url)
+    desk = agent.desk()
+    await serve_on_bus(agent.ground.link, desk)
     from agent_service.api.calls import create_app
     from groundwork.http.server import http_server
 
-    http = create_app(agent.runs, agent.files, lambda: readiness(agent), agent.settings, metrics=lambda: metrics(agent))
+    http = create_app(desk, agent.files, lambda: readiness(agent), agent.settings, metrics=lambda: metrics(agent))
     group.create_task(http_server(http).serve(sockets=[listener]), name="http")

@@ -20,8 +20,8 @@ from pydantic import TypeAdapter
 
 from agent_service.store.sql.database import open_for_reading
 from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.folder.projector import Outcome
 from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.folder.writer import Outcome, TrailWriter
 
 _ANSWER = TypeAdapter(dict[str, Outcome])
 
@@ -76,7 +76,9 @@ class TrailProcess:
 
 
 async def answer(store: Path, workspaces: Path) -> None:
-    """Write what is asked for on standard input, until it ends."""
+    """Write what is asked for on standard input, until it ends. Only here is loaded what renders."""
+    from agent_service.telling.folder.writer import TrailWriter
+
     async with open_for_reading(store) as database:
         writer = TrailWriter(SqliteStore(database), Workspace(workspaces))
         for request in sys.stdin.buffer:

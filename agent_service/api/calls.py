@@ -4,7 +4,8 @@ Order of a request: the door (Host, Origin), the token and its scope, then param
 somebody who may not call.
 """
 
-from collections.abc import Callable, MutableMapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,11 +18,10 @@ from agent_service.api import errors as http_errors
 from agent_service.api.access import Access
 from agent_service.api.body import documented
 from agent_service.api.desk import Desk
+from agent_service.api.docs import page as docs_page
 from agent_service.api.door import PROBES, Door
-from agent_service.api.itself import Itself, Readiness
 from agent_service.api.requests import CancelRequest, SignalRequest, WakeRequest
-from agent_service.api.run_calls import RunsApi
-from agent_service.api.runs import Runs
+from agent_service.api.run_calls import RunCalls
 from agent_service.settings import AgentSettings, Scope
 from agent_service.telling.folder.run_files import RunFiles
 from groundwork.service.store_id import known_id
@@ -31,6 +31,12 @@ ABOUT = "Durable, goal-directed runs: wake one, watch it, speak to it, cancel it
 VERSION = "1"
 
 RUN = "/v1/runs/{run_id}"
+
+READY_WITHIN_S = 3.0
+OK = "ok"
+
+Readiness = Callable[[], Awaitable[Mapping[str, str]]]
+"""What is wrong with each thing the agent needs, by its name; empty texts when all is well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +55,67 @@ class Call:
     shown: bool = True
 
 
+class Alive(BaseModel):
+    alive: Literal[True] = True
+
+
+class Ready(BaseModel):
+    """`checks` says `ok` of each thing the service needs, or what is wrong with it. `store` is the id of its store."""
+
+    ready: bool
+    checks: dict[str, str]
+    store: str
+
+
+class ServiceCalls:
+    """The calls on the service: whether it lives, whether it can work, what it has counted, what it can be asked.
+
+    `store` is the id of the agent's store; `metrics` gives the text of /metrics.
+    """
+
+    def __init__(
+        self,
+        app: FastAPI,
+        readiness: Readiness,
+        *,
+        store: str,
+        metrics: Callable[[], str],
+        ready_within_s: float = READY_WITHIN_S,
+    ) -> None:
+        self._app = app
+        self._store = store
+        self._metrics = metrics
+        self._readiness = readiness
+        self._within_s = ready_within_s
+
+    async def healthz(self) -> Alive:
+        """The process lives and answers."""
+        return Alive()
+
+    async def readyz(self, response: Response) -> Ready:
+        """Whether runs can be accepted and go on now: 200 or 503, with what is wrong."""
+        try:
+            found = dict(await asyncio.wait_for(self._readiness(), self._within_s))
+        except TimeoutError:
+            found = {"agent": f"did not find out within {self._within_s:g} s"}
+        if any(found.values()):
+            response.status_code = 503
+        checks = {name: wrong or OK for name, wrong in found.items()}
+        return Ready(ready=not any(found.values()), checks=checks, store=self._store)
+
+    async def metrics(self) -> PlainTextResponse:
+        """What is counted, in the Prometheus text format."""
+        return PlainTextResponse(self._metrics(), media_type="text/plain; version=0.0.4")
+
+    async def openapi(self) -> JSONResponse:
+        return JSONResponse(self._app.openapi())
+
+    async def docs(self) -> HTMLResponse:
+        return HTMLResponse(docs_page(self._app.openapi()))
+
+
 def create_app(
-    runs: Runs, files: RunFiles, readiness: Readiness, settings: AgentSettings, *, metrics: Callable[[], str]
+    desk: Desk, files: RunFiles, readiness: Readiness, settings: AgentSettings, *, metrics: Callable[[], str]
 ) -> FastAPI:
     """The API as an ASGI application. Raises Misconfigured for settings that would open it to the world."""
     app = FastAPI(
@@ -67,14 +132,14 @@ def create_app(
     http_errors.install(app)
     app.add_middleware(Door, allowed_hosts=settings.http.allowed_hosts)
     access = Access(settings.http)
-    api = RunsApi(Desk(runs, trace_url=settings.trace_url), files)
-    itself = Itself(app, readiness, store=known_id(settings.store), metrics=metrics)
-    for call in (*_calls_on_runs(api), *_calls_on_itself(itself)):
+    api = RunCalls(desk, files)
+    service = ServiceCalls(app, readiness, store=known_id(settings.store), metrics=metrics)
+    for call in (*_calls_on_runs(api), *_calls_on_the_service(service)):
         _add(app, access, call)
     return app
 
 
-def _calls_on_runs(api: RunsApi) -> tuple[Call, ...]:
+def _calls_on_runs(api: RunCalls) -> tuple[Call, ...]:
     return (
         Call(method="POST", path="/v1/wake", endpoint=api.wake, scope="wake", takes=WakeRequest, errors=(409,)),
         Call(path="/v1/runs", endpoint=api.list_runs, scope="read", errors=(422,)),
@@ -115,13 +180,13 @@ def _calls_on_runs(api: RunsApi) -> tuple[Call, ...]:
     )
 
 
-def _calls_on_itself(itself: Itself) -> tuple[Call, ...]:
+def _calls_on_the_service(service: ServiceCalls) -> tuple[Call, ...]:
     return (
-        Call(path="/healthz", endpoint=itself.healthz, scope=None),
-        Call(path="/readyz", endpoint=itself.readyz, scope=None),
-        Call(path="/metrics", endpoint=itself.metrics, scope="read", answers=PlainTextResponse),
-        Call(path="/openapi.json", endpoint=itself.openapi, scope="read", shown=False),
-        Call(path="/docs", endpoint=itself.docs, scope="read", answers=HTMLResponse, shown=False),
+        Call(path="/healthz", endpoint=service.healthz, scope=None),
+        Call(path="/readyz", endpoint=service.readyz, scope=None),
+        Call(path="/metrics", endpoint=service.metrics, scope="read", answers=PlainTextResponse),
+        Call(path="/openapi.json", endpoint=service.openapi, scope="read", shown=False),
+        Call(path="/docs", endpoint=service.docs, scope="read", answers=HTMLResponse, shown=False),
     )
 
 

@@ -1,13 +1,18 @@
-"""The agent's front desk in the words of its contract: the same answers over HTTP and over the bus.
+"""What callers may ask of the agent, whatever they ask over: wake, look, follow, cancel, signal.
 
-It asks Runs and shows what people may see; what cannot be served is a Refusal. It decides nothing about a run.
+HTTP and bus give the same answers, made here. What cannot be served is a Refusal. Nothing is decided about a run: that
+is for the intake, and through it for the core.
 """
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
 from pydantic import BaseModel
 
+from agent_service.api.feed import Feed
 from agent_service.api.refusals import Refusal
 from agent_service.api.requests import (
     CallbackAnswer,
@@ -18,16 +23,24 @@ from agent_service.api.requests import (
     WakeAnswer,
     WakeRequest,
 )
-from agent_service.api.runs import Runs
+from agent_service.background import Background
+from agent_service.core.effects import Transition
 from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
+from agent_service.errors import TryAgain
+from agent_service.intake import Intake
+from agent_service.journal import Entry
+from agent_service.ports import Archive, Callbacks, RunStore, Skills, Troubles
 from agent_service.telling.acts import executor_of
 from agent_service.telling.entries import EntryView, JournalReader, entry_view
 from agent_service.telling.moments import tell
 from agent_service.telling.views import RunLineView, RunView, line_view, run_view
 
 SOON = timedelta(seconds=2)
+LOOK_AGAIN_S = 1.0
+"""How often a follower looks by itself, for entries that another process wrote."""
+ENTRIES_AT_ONCE = 200
 
 
 class RunPage(BaseModel):
@@ -45,54 +58,80 @@ class EntryPage(BaseModel):
 
 
 class Desk:
-    """All methods raise Refusal, and what `refusal_of` makes one of."""
+    """Answers callers. All methods raise Refusal, and what `refusal_of` makes one of.
 
-    def __init__(self, runs: Runs, *, trace_url: str | None = None) -> None:
-        self._runs = runs
-        self._reader = JournalReader(runs)
+    `accepted` is told of every wake that is durable; `trace_url` is where traces are shown, with `{trace_id}` in it.
+    """
+
+    def __init__(
+        self,
+        store: RunStore,
+        archive: Archive,
+        intake: Intake,
+        skills: Skills,
+        troubles: Troubles,
+        callbacks: Callbacks,
+        feed: Feed,
+        background: Background,
+        *,
+        accepted: Callable[[], None],
+        max_queued: int,
+        trace_url: str | None = None,
+    ) -> None:
+        self._store = store
+        self._archive = archive
+        self._intake = intake
+        self._skills = skills
+        self._troubles = troubles
+        self._callbacks = callbacks
+        self._feed = feed
+        self._background = background
+        self._accepted = accepted
+        self._max_queued = max_queued
         self._trace_url = trace_url
+        self._reader = JournalReader(archive)
 
     async def wake(self, request: WakeRequest) -> WakeAnswer:
-        """Answers only once the run is durable."""
-        order = request.order()
-        if flaw := await self._runs.callback_flaw(order):
+        """Answers only once the run is durable: a new one, or the one that the wake id names already.
+
+        Raises LimitRefused, WakeConflict, and TryAgain with nothing stored when too many runs wait.
+        """
+        wake_id = request.wake_id or f"wake-{uuid4()}"
+        known = await self._archive.run_of(wake_id) is not None
+        flaw = await self._callbacks.flaw(request.callback) if request.callback and not known else ""
+        if flaw:
             text = f"the gateway would never send to this callback: {flaw} (gateway.outbound.callbacks.network)"
             raise Refusal(422, "callback_refused", text, field="callback")
-        run_id = await self._runs.wake(order)
-        return WakeAnswer(run_id=run_id, wake_id=order.wake_id, status_url=f"/v1/runs/{run_id}")
+        if not known and (await self._archive.counts()).get(Status.QUEUED, 0) >= self._max_queued:
+            raise TryAgain(f"{self._max_queued} runs wait to begin already", delay_s=5.0)
+        run_id, accepted = await self._intake.wake(wake_id, request.start(), known=known)
+        self._accepted()
+        self._background.start(self._intake.follow(accepted))
+        return WakeAnswer(run_id=run_id, wake_id=wake_id, status_url=f"/v1/runs/{run_id}")
 
     async def status(self, run_id: str) -> RunView:
         """Where the run stands, by the journal who thought for it, and whether somebody is there whom it waits for."""
         state = await self._state(run_id)
-        present = await self._runs.executors() if state.pending else None
+        present = await self._present() if state.pending else None
         trouble = await self._trouble(state, present or frozenset())
         heard = await self._reader.heard(run_id)
         return run_view(state, heard, trace_url=self._trace_url, present=present, trouble=trouble)
 
-    async def _trouble(self, state: RunState, present: frozenset[str]) -> str:
-        """Why the run waits for somebody who is there, where it does so for longer than most tools take."""
-        executor = executor_of(state, state.pending) if state.pending else None
-        if state.pending is None or executor not in present:
-            return ""
-        if datetime.now(UTC) - state.pending.requested_at < SOON:
-            return ""
-        return await self._runs.trouble(executor, run_id=state.run_id, step=state.pending.step)
-
     async def callback(self, run_id: str) -> CallbackAnswer:
         """Where the run asked to have its ending sent."""
-        state = await self._runs.state(run_id)
-        return CallbackAnswer(run_id=run_id, callback=state.brief.callback if state else None)
+        run = await self._store.load(run_id)
+        return CallbackAnswer(run_id=run_id, callback=run.state.brief.callback if run else None)
 
     async def page(self, *, state: Status | None, limit: int, cursor: str | None) -> RunPage:
         """At most `limit` runs, from after the run that `cursor` names."""
-        lines = await self._runs.page(status=state, limit=limit + 1, before=cursor)
+        lines = await self._archive.runs(status=state, limit=limit + 1, before=cursor)
         shown = tuple(map(line_view, lines[:limit]))
         return RunPage(runs=shown, next_cursor=shown[-1].run_id if len(lines) > limit else None)
 
     async def entries(self, run_id: str, *, after: int, limit: int) -> EntryPage:
         """At most `limit` entries after number `after`."""
         moments = await self._reader.moments(run_id, after, limit + 1)
-        if not moments and not await self._runs.entries(run_id, 0, 1):
+        if not moments and not await self._archive.entries(run_id, 0, 1):
             raise unknown_run()
         shown = tuple(map(entry_view, moments[:limit]))
         return EntryPage(entries=shown, next_after=shown[-1].seq if len(moments) > limit else None)
@@ -105,10 +144,10 @@ class Desk:
             raise Refusal(422, "invalid", f"Last-Event-ID: {message}", field="Last-Event-ID")
         return state.final and seen == state.version
 
-    async def follow(self, run_id: str, after: int) -> AsyncIterator[EntryView]:
+    async def follow(self, run_id: str, after: int) -> AsyncGenerator[EntryView, None]:
         """Every entry after number `after`, each once and in order, as they come; ends with the run."""
         before = await self._reader.state_after(after, await self._state(run_id))
-        async for entry in self._runs.follow(run_id, after):
+        async for entry in self._entries_as_they_come(run_id, after):
             moment = tell(before, entry)
             before = moment.after
             yield entry_view(moment)
@@ -120,7 +159,7 @@ class Desk:
     async def cancel(self, run_id: str, request: CancelRequest) -> CancelAnswer:
         """Answers once it is durable, and again when it is repeated. Refuses (409) a run that ended otherwise."""
         await self._state(run_id)
-        await self._runs.cancel(run_id, request.reason)
+        self._go_on(await self._intake.cancel(run_id, request.reason))
         state = await self._state(run_id)
         if state.status is not Status.CANCELLED:
             raise Refusal(409, "run_has_ended", f"the run has ended already: it is {state.status}", run_id=run_id)
@@ -130,17 +169,54 @@ class Desk:
         """Answers once it is durable, and again when it is repeated. Refuses (409) what the run did not hear."""
         await self._state(run_id)
         signal = request.signal(run_id)
-        ignored = await self._runs.signal(signal)
+        ignored = self._go_on(await self._intake.signal(signal))
         state = await self._state(run_id)
         if ignored and signal.signal_id not in state.signals:
             raise Refusal(409, "not_heard", _not_heard(state, ignored), run_id=run_id)
         return SignalAnswer(run_id=run_id, signal_id=signal.signal_id, state=state.status)
 
     async def _state(self, run_id: str) -> RunState:
-        state = await self._runs.state(run_id)
-        if state is None:
+        run = await self._store.load(run_id)
+        if run is None:
             raise unknown_run()
-        return state
+        return run.state
+
+    async def _present(self) -> frozenset[str]:
+        """The names of those who would take tool requests now."""
+        with suppress(TryAgain):  # nobody has told a tool yet
+            await self._skills.catalog()
+        return self._skills.present()
+
+    async def _trouble(self, state: RunState, present: frozenset[str]) -> str:
+        """Why the run waits for somebody who is there, where it does so for longer than most tools take."""
+        executor = executor_of(state, state.pending) if state.pending else None
+        if state.pending is None or executor not in present:
+            return ""
+        if datetime.now(UTC) - state.pending.requested_at < SOON:
+            return ""
+        return await self._troubles.of(executor, run_id=state.run_id, step=state.pending.step)
+
+    async def _entries_as_they_come(self, run_id: str, after: int) -> AsyncGenerator[Entry, None]:
+        """Every entry after `after`, each once and in order; ends after the one that ends the run."""
+        with self._feed.follow(run_id) as news:
+            while True:
+                news.clear()
+                run = await self._store.load(run_id)
+                entries = await self._archive.entries(run_id, after, ENTRIES_AT_ONCE)
+                for entry in entries:
+                    yield entry
+                    after = entry.seq
+                if not entries and (run is None or run.state.final):
+                    return
+                if not entries:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK_AGAIN_S):
+                            await news.wait()
+
+    def _go_on(self, transition: Transition) -> str | None:
+        """Let what is committed lead to the rest of its turn. Returns why it changed nothing, or None."""
+        self._background.start(self._intake.follow(transition))
+        return transition.ignored
 
 
 def _not_heard(state: RunState, why: str) -> str:

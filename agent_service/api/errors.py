@@ -13,8 +13,7 @@ from starlette.types import Scope
 
 from agent_service.api import requests
 from agent_service.api.headers import HARDENED
-from agent_service.api.refusals import REFUSED, Refusal, broken, refusal_of
-from agent_service.api.streams import SeenToTheEnd
+from agent_service.api.refusals import REFUSED, Refusal, SeenToTheEnd, broken, refusal_of
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,6 @@ from agent_service.api import requests
 from agent_service.api.desk import Desk
 from agent_service.api.refusals import REFUSED, Refusal, broken, refusal_of
 from agent_service.api.requests import CallbackAnswer, CancelAnswer, CancelRequest, WakeAnswer, WakeRequest
-from agent_service.api.runs import Runs
 from agent_service.telling.views import RunView
 from groundwork.nats.link import NatsLink
 from groundwork.nats.micro_service import micro_service
@@ -55,11 +54,11 @@ class _Endpoint:
     handler: Handler
 
 
-async def serve_on_bus(link: NatsLink, runs: Runs, *, trace_url: str | None = None) -> Service:
+async def serve_on_bus(link: NatsLink, desk: Desk) -> Service:
     """Answer on the bus until the returned service is stopped, or the link closed."""
     about = "A durable agent loop: accepts goals, and tells where runs stand."
     service = await micro_service(link, name=subjects.SERVICE_AGENT, description=about)
-    for endpoint in _endpoints(Desk(runs, trace_url=trace_url)):
+    for endpoint in _endpoints(desk):
         await service.add_endpoint(
             name=endpoint.name,
             subject=f"{subjects.SERVICE_AGENT}.{endpoint.name}",

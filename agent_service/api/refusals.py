@@ -36,6 +36,10 @@ class Refusal(Exception):
         return {"error": {name: value for name, value in told.items() if value is not None}}
 
 
+class SeenToTheEnd(Exception):
+    """The reader has seen the whole run: there is nothing to follow any more."""
+
+
 REFUSED = (Refusal, NotStrictJson, LimitRefused, WakeConflict, Damaged, TryAgain, Fatal)
 """The errors that `refusal_of` knows; any other is a fault of ours."""
 

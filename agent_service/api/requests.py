@@ -10,10 +10,9 @@ from uuid import uuid4
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from agent_service.api.refusals import Refusal
-from agent_service.api.runs import WakeOrder
 from agent_service.telling.plain import one_line
 from groundwork.service import strict_json
-from schemas.events import Constraints, Goal, Id, JsonObject, Signal, Text
+from schemas.events import AgenticStart, Constraints, Goal, Id, JsonObject, Signal, Text
 
 MAX_BODY_BYTES = 256 * 1024
 LONGEST_FIELD = 80
@@ -42,14 +41,9 @@ class WakeRequest(_Sent):
     callback: Annotated[Text, Field(max_length=2048, pattern=r"^https?://[^\s/?#@\\]+([/?#]\S*)?$")] | None = None
     """An HTTP(S) address, without a login in it, that is told how the run goes on."""
 
-    def order(self) -> WakeOrder:
-        return WakeOrder(
-            wake_id=self.wake_id or f"wake-{uuid4()}",
-            goal=self.goal,
-            context=self.context,
-            constraints=self.constraints,
-            callback=self.callback,
-        )
+    def start(self) -> AgenticStart:
+        """What is asked for, under whatever name."""
+        return AgenticStart(goal=self.goal, context=self.context, constraints=self.constraints, callback=self.callback)
 
 
 class CancelRequest(_Sent):

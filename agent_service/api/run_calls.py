@@ -1,26 +1,52 @@
-"""The HTTP calls on runs: parameters in, the desk's answer out."""
+"""The HTTP calls on runs: parameters in, the desk's answer out; event streams, and files of workspaces as downloads.
+
+A reader of events (SSE) that comes back with `Last-Event-ID` gets what follows, each entry once; one that has seen the
+end of its run gets 204, which is how a browser is told not to come back (HTML standard, server-sent events). Streams
+are few: each costs a look at the journal every second. No browser shows a file as a page of this service.
+"""
 
 import logging
-from collections.abc import AsyncIterator
-from typing import Annotated
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import PurePosixPath
+from typing import Annotated, TypeVar
 
-from fastapi import Depends, Query
+from fastapi import Depends, Header, Query, Request
 from fastapi.responses import Response
 from fastapi.sse import ServerSentEvent
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent_service.api import files as http_files
 from agent_service.api.body import body_of
 from agent_service.api.desk import Desk, EntryPage, RunPage
-from agent_service.api.files import FileList
+from agent_service.api.refusals import Refusal, SeenToTheEnd
 from agent_service.api.requests import CancelAnswer, CancelRequest, SignalAnswer, SignalRequest, WakeAnswer, WakeRequest
-from agent_service.api.streams import SeenToTheEnd, Slots, last_event_id
 from agent_service.core.waiting import Status
 from agent_service.errors import TryAgain
-from agent_service.telling.folder.run_files import RunFiles
+from agent_service.telling.folder.disk import TooLarge, Unsafe
+from agent_service.telling.folder.run_files import ArtifactChanged, RunFiles
+from agent_service.telling.folder.staging import IllegalName
+from agent_service.telling.folder.workspace import Listing
 from agent_service.telling.plain import json_visible
 from agent_service.telling.views import RunView
 from schemas.events import Id
+
+BYTES = "application/octet-stream"
+TYPES = {
+    ".json": "application/json",
+    ".jsonl": "application/jsonl",
+    ".md": "text/markdown; charset=utf-8",
+    ".txt": "text/plain; charset=utf-8",
+}
+"""By suffix; everything else is bytes, whatever it calls itself."""
+
+MOST_STREAMS = 256
+MOST_STREAMS_OF_A_CALLER = 64
+RETRY_AFTER_S = 5.0
+
+_NUMBER = re.compile(r"[0-9]{1,15}")
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +70,56 @@ class StretchQuery(BaseModel):
     limit: Annotated[int, Field(ge=1, le=1000)] = 200
 
 
-class RunsApi:
-    """The endpoints. Their docstrings are the API's documentation."""
+class FileLine(BaseModel):
+    """`size` is in bytes; `sha256` in hex, null for a file that is too large to be hashed for a list."""
+
+    path: str
+    size: int
+    sha256: str | None
+
+
+class FileList(BaseModel):
+    """What lies in a run's folder; `foreign` are names that are none of its files, such as links."""
+
+    run_id: str
+    files: tuple[FileLine, ...]
+    foreign: tuple[str, ...]
+
+
+class Slots:
+    """How many streams are open, in all and by caller."""
+
+    def __init__(self, most: int = MOST_STREAMS, of_a_caller: int = MOST_STREAMS_OF_A_CALLER) -> None:
+        self._most = most
+        self._of_a_caller = of_a_caller
+        self._open: Counter[str] = Counter()
+
+    async def take(self, request: Request) -> AsyncIterator[None]:
+        """A dependency that holds one slot while the response lasts. Refuses with 429."""
+        caller = request.state.caller
+        if self._open.total() >= self._most or self._open[caller] >= self._of_a_caller:
+            message = f"{self._open[caller]} event streams are open for this token: close one, or come back later"
+            raise Refusal(429, "too_many_streams", message, retry_after_s=RETRY_AFTER_S)
+        self._open[caller] += 1
+        try:
+            yield
+        finally:
+            self._open[caller] -= 1
+
+
+def last_event_id(
+    sent: Annotated[str | None, Header(alias="Last-Event-ID", description="The `id` of the last event seen.")] = None,
+) -> int:
+    """The number of the last entry that the reader has seen; 0 for none. Refuses (422) what is no such number."""
+    if not sent:
+        return 0
+    if not _NUMBER.fullmatch(sent):
+        raise Refusal(422, "invalid", "Last-Event-ID: must be the id of an event of this run", field="Last-Event-ID")
+    return int(sent)
+
+
+class RunCalls:
+    """Their docstrings are the API's documentation."""
 
     def __init__(self, desk: Desk, files: RunFiles) -> None:
         self.slots = Slots()
@@ -92,7 +166,7 @@ class RunsApi:
     async def list_files(self, run_id: str) -> FileList:
         """The files of a run's workspace, with sizes and hashes."""
         await self._desk.check(run_id)
-        return await http_files.listed(self._files, run_id)
+        return await listed(self._files, run_id)
 
     async def download_file(self, run_id: str, path: str) -> Response:
         """Download one file of a run's workspace.
@@ -100,7 +174,7 @@ class RunsApi:
         An artifact can be had as soon as the journal names it, and is compared with the hash recorded there (409
         `artifact_changed`).
         """
-        return await http_files.download(self._files, run_id, path)
+        return await download(self._files, run_id, path)
 
     async def cancel_run(
         self, run_id: str, request: Annotated[CancelRequest, Depends(body_of(CancelRequest))]
@@ -116,3 +190,37 @@ class RunsApi:
     ) -> SignalAnswer:
         """Tell a run something, resume it, raise its budget, approve or reject. A `signal_id` is heard once."""
         return await self._desk.signal(run_id, request)
+
+
+async def listed(files: RunFiles, run_id: str) -> FileList:
+    """The files of a run, none where it has no folder yet. Refuses (404) what can be no run."""
+    found = await _of_disk(files.files(run_id)) or Listing(files=(), foreign=())
+    lines = tuple(FileLine(path=file.path, size=file.size, sha256=file.sha256) for file in found.files)
+    return FileList(run_id=run_id, files=lines, foreign=found.foreign)
+
+
+async def download(files: RunFiles, run_id: str, path: str) -> Response:
+    """One file. Refuses with 404, and with 409 for what is too large to be sent or not what the journal recorded."""
+    content = await _of_disk(files.read(run_id, path))
+    if content is None:
+        raise _no_file()
+    name = PurePosixPath(path)
+    headers = {"Content-Disposition": f'attachment; filename="{name.name}"', "Accept-Ranges": "none"}
+    return Response(content, headers=headers, media_type=TYPES.get(name.suffix, BYTES))
+
+
+async def _of_disk(reading: Awaitable[T]) -> T:
+    try:
+        return await reading
+    except (IllegalName, Unsafe) as error:
+        raise _no_file() from error
+    except TooLarge as error:
+        raise Refusal(409, "too_large_to_send", "the file is too large to be sent: take it from the disk") from error
+    except ArtifactChanged as error:
+        raise Refusal(
+            409, "artifact_changed", f"{error}: somebody has replaced it, and it is not handed out"
+        ) from error
+
+
+def _no_file() -> Refusal:
+    return Refusal(404, "no_such_file", "the run has no such file: its workspace lists those it has")

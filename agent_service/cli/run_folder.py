@@ -21,8 +21,7 @@ from agent_service.ports import Artifacts
 from agent_service.telling.folder.verify import JOURNAL, Flaw
 from agent_service.telling.folder.verify import verify as flaws_of
 from agent_service.telling.folder.writer import rewrite
-from agent_service.telling.outputs import NamedArtifact
-from agent_service.telling.pages.trail import FILES
+from agent_service.telling.outputs import FILES, NamedArtifact
 from agent_service.telling.plain import one_line
 
 LOOKS = 5

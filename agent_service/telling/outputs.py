@@ -1,4 +1,4 @@
-"""Artifacts as the journal names them: contents of tools, too large for an event. Pure."""
+"""What a run leaves for people: its files by name, and artifacts as the journal names them. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -9,6 +9,9 @@ from pydantic import JsonValue
 from agent_service.core.events import ToolReturned
 from agent_service.telling.moments import Moment
 from schemas.events import ARTIFACT_PATH, ToolOutput
+
+FILES = ("context.md", "memory.md", "skills.md", "plan.md", "decisions.md", "trace.jsonl")
+"""The pages of every run; `pages/` renders them."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 

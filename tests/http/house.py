@@ -17,9 +17,9 @@ from pydantic import SecretStr
 from starlette.types import ASGIApp
 
 from agent_service.api.calls import create_app
+from agent_service.api.desk import Desk
 from agent_service.api.feed import Feed
 from agent_service.api.requests import MAX_BODY_BYTES
-from agent_service.api.runs import Runs
 from agent_service.background import Background
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState
@@ -135,7 +135,7 @@ class House:
     """`wrong` is what /readyz finds."""
 
     app: FastAPI
-    runs: Runs
+    desk: Desk
     store: SqliteStore
     archive: MoodyArchive
     feed: Feed
@@ -203,7 +203,7 @@ async def open_house(
         intake = Intake(turns, _NoSkills(), clock, policy=policy, fused=True, counts=counts, trace_url=trace_url)
         archive = MoodyArchive(store)
         picky = Picky()
-        runs = Runs(
+        desk = Desk(
             store,
             archive,
             intake,
@@ -214,6 +214,7 @@ async def open_house(
             Background(group),
             accepted=lambda: None,
             max_queued=max_queued,
+            trace_url=trace_url,
         )
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})
         files = RunFiles(workspace, archive, shelf)
@@ -224,8 +225,8 @@ async def open_house(
 
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
         settings = AgentSettings(http=HttpSettings(tokens=known), trace_url=trace_url)
-        app = create_app(runs, files, readiness, settings, metrics=lambda: counts.exposed("agentic"))
-        yield House(app, runs, store, archive, feed, bus, clock, workspace, shelf, files, picky, wrong)
+        app = create_app(desk, files, readiness, settings, metrics=lambda: counts.exposed("agentic"))
+        yield House(app, desk, store, archive, feed, bus, clock, workspace, shelf, files, picky, wrong)
 
 
 @contextlib.asynccontextmanager

@@ -11,8 +11,7 @@ import httpx2
 import pytest
 from fastapi import Response
 
-from agent_service.api.calls import create_app
-from agent_service.api.itself import Itself
+from agent_service.api.calls import ServiceCalls, create_app
 from agent_service.settings import AgentSettings
 from tests.http.house import House
 
@@ -47,7 +46,7 @@ async def test_a_check_that_hangs_is_not_waited_for(house: House) -> None:
         return {}
 
     response = Response()
-    answer = await Itself(house.app, hanging, store="", metrics=str, ready_within_s=0.01).readyz(response)
+    answer = await ServiceCalls(house.app, hanging, store="", metrics=str, ready_within_s=0.01).readyz(response)
     assert (response.status_code, answer.ready) == (503, False)
 
 
@@ -91,7 +90,7 @@ async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Pa
     async def broken() -> Mapping[str, str]:
         raise RuntimeError(f"secret at {tmp_path}")
 
-    app = create_app(house.runs, house.files, broken, AgentSettings(), metrics=str)
+    app = create_app(house.desk, house.files, broken, AgentSettings(), metrics=str)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         answer = await client.get("/readyz")

@@ -27,7 +27,7 @@ WAKE, STATUS, CALLBACK, CANCEL = (f"{subjects.SERVICE_AGENT}.{name}" for name in
 @pytest.fixture
 async def caller(nats_server: EmbeddedNats, link: NatsLink, house: House) -> AsyncIterator[Client]:
     """Somebody on the bus, while the service answers there."""
-    service = await serve_on_bus(link, house.runs, trace_url="http://traces/{trace_id}")
+    service = await serve_on_bus(link, house.desk)
     caller = await nats.connect(nats_server.url)
     yield caller
     await caller.close()

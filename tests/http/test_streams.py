@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import httpx2
 import pytest
 
-from agent_service.api.streams import MOST_STREAMS_OF_A_CALLER
+from agent_service.api.run_calls import MOST_STREAMS_OF_A_CALLER
 from tests.http.house import House, bearer
 from tests.http.sse import Event, events
 from tests.kit.runs import accepted, run_id, whole_run

@@ -17,7 +17,8 @@ from agent_service.telling.folder.projector import MAX_BATCH, Marks, Projector
 from agent_service.telling.folder.verify import verify
 from agent_service.telling.folder.workspace import MAX_BYTES, Workspace
 from agent_service.telling.folder.writer import TrailWriter, rewrite
-from agent_service.telling.pages.trail import FILES, trail
+from agent_service.telling.outputs import FILES
+from agent_service.telling.pages.trail import trail
 from tests.core.cues import RUN_ID, a_waiting_run, cancel, returns
 from tests.core.script import Script
 from tests.kit.waiting import until

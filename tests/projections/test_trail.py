@@ -5,7 +5,8 @@ import re
 import pytest
 
 from agent_service.core.phases import Plan, Reflection, Unusable, Verdict
-from agent_service.telling.pages.trail import FILES, trail
+from agent_service.telling.outputs import FILES
+from agent_service.telling.pages.trail import trail
 from tests.core.cues import (
     PROOF,
     a_paused_run,

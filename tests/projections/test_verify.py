@@ -12,8 +12,8 @@ from agent_service.telling.folder.staging import IllegalName
 from agent_service.telling.folder.verify import Flaw, verify
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.moments import retell
-from agent_service.telling.outputs import is_artifact_path, named_artifacts
-from agent_service.telling.pages.trail import FILES, trail
+from agent_service.telling.outputs import FILES, is_artifact_path, named_artifacts
+from agent_service.telling.pages.trail import trail
 from tests.core.cues import RUN_ID, a_retrying_run
 from tests.core.script import Script
 from tests.projections.journals import CRITIQUE, PAGE, SCRIPTED, brings, entries_of, five_steps, worked_example

@@ -10,13 +10,14 @@ import heapq
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from agent_service.errors import Damaged
 from agent_service.ports import Artifacts
 from agent_service.telling.folder.copies import fetched
 from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.folder.writer import Outcome
+from agent_service.telling.outputs import NamedArtifact
 
 MAX_BATCH = 64
 FIRST_RETRY_S = 1.0
@@ -26,6 +27,20 @@ log = logging.getLogger(__name__)
 
 OnDamage = Callable[[Damaged], None]
 """Told of a run whose journal cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a run's folder. `missing` are artifacts that the journal names and the folder has not.
+
+    `why` is empty where the pages are as the journal has them, and else says why they are not; with `lasting` another
+    try would fail too. `damaged` is what of the journal cannot be read.
+    """
+
+    missing: tuple[NamedArtifact, ...] = ()
+    why: str = ""
+    lasting: bool = False
+    damaged: str = ""
 
 
 class Writer(Protocol):

@@ -23,8 +23,7 @@ from agent_service.telling.folder.disk import (
     sync_file_system,
     write_new,
 )
-from agent_service.telling.outputs import is_artifact_path
-from agent_service.telling.pages.trail import FILES
+from agent_service.telling.outputs import FILES, is_artifact_path
 
 STAGING = ".staging"
 ARTIFACTS = "artifacts"

@@ -5,31 +5,15 @@ blocks while it renders and writes: the agent has it in a process of its own.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from agent_service.errors import Damaged
 from agent_service.ports import Archive, Artifacts
 from agent_service.telling.folder.copies import fetched, lawful, missing
+from agent_service.telling.folder.projector import Outcome
 from agent_service.telling.folder.staging import Batch
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.moments import retell
-from agent_service.telling.outputs import NamedArtifact
 from agent_service.telling.pages.trail import pages_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What became of a run's folder. `missing` are artifacts that the journal names and the folder has not.
-
-    `why` is empty where the pages are as the journal has them, and else says why they are not; with `lasting` another
-    try would fail too. `damaged` is what of the journal cannot be read.
-    """
-
-    missing: tuple[NamedArtifact, ...] = ()
-    why: str = ""
-    lasting: bool = False
-    damaged: str = ""
-
 
 WRITTEN = Outcome()
 

@@ -7,20 +7,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from agent_service.journal import Entry
 from agent_service.telling.moments import Moment, retell
+from agent_service.telling.outputs import FILES
 from agent_service.telling.pages.decisions import decisions_page
 from agent_service.telling.pages.given import context_page, skills_page
 from agent_service.telling.pages.progress import memory_page, plan_page
-from agent_service.telling.pages.trace import TRACE, trace
+from agent_service.telling.pages.trace import trace
 
-_PAGES: Mapping[str, Callable[[Sequence[Moment]], str]] = {
-    "context.md": context_page,
-    "memory.md": memory_page,
-    "skills.md": skills_page,
-    "plan.md": plan_page,
-    "decisions.md": decisions_page,
-    TRACE: trace,
-}
-FILES = tuple(_PAGES)
+_RENDERERS: tuple[Callable[[Sequence[Moment]], str], ...] = (
+    context_page,
+    memory_page,
+    skills_page,
+    plan_page,
+    decisions_page,
+    trace,
+)
+_PAGES = dict(zip(FILES, _RENDERERS, strict=True))
 
 
 def trail(entries: Sequence[Entry]) -> Mapping[str, str]:

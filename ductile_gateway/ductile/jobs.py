@@ -5,7 +5,6 @@ tried again already is not worth another attempt unless its plugin says so. `fai
 that what follows the tool went wrong, never that the tool did nothing.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,7 +12,7 @@ from pydantic import JsonValue
 
 from ductile_gateway.calls.call import JobFacts, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.excerpts import STDERR_BYTES, end_of, masked, printable
-from ductile_gateway.plugins.response import MAX_MESSAGE, Remains, judge
+from ductile_gateway.plugins.response import MAX_MESSAGE, outcome_of
 
 FINISHED = frozenset({"succeeded", "failed", "timed_out", "skipped", "dead"})
 MOST_ATTEMPTS = 10**6
@@ -121,12 +120,8 @@ def _failed(job: Document) -> ToolOutcome:
 
 def _answered(result: Document) -> ToolOutcome:
     """A plugin's response, with the outcome that it has where the gateway runs the plugin itself."""
-    stdout = json.dumps(result).encode()
-    verdict = judge(Remains("ended", began=True, same_boot=True, exit_code=0, stdout=stdout))
-    assert isinstance(verdict, ToolOutcome)
-    if verdict.status == "ok" and "output" not in result:
-        return replace(verdict, output=_besides(result))
-    return replace(verdict, retryable=False) if verdict.error_class == "bad_output" else verdict
+    outcome = outcome_of(result)
+    return replace(outcome, output=_besides(result)) if outcome.status == "ok" and "output" not in result else outcome
 
 
 def _besides(result: Document) -> dict[str, JsonValue]:

@@ -9,9 +9,9 @@ import base64
 import binascii
 import json
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -26,6 +26,8 @@ from pydantic import (
 
 from ductile_gateway.calls.call import JobFacts, NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.excerpts import STDERR_BYTES, end_of, masked
+
+T = TypeVar("T")
 
 NEVER_RETRY = 78
 CANNOT_START = (126, 127)
@@ -99,7 +101,7 @@ class _Ok(_Answer):
     status: Literal["ok"]
     result: Annotated[str, AfterValidator(_told)]
     output: Annotated[dict[str, JsonValue], AfterValidator(_finite)] = Field(default_factory=dict)
-    artifacts: tuple[_Artifact, ...] = ()
+    artifacts: list[_Artifact] = []
 
     def outcome(self) -> ToolOutcome:
         produced = tuple(artifact.produced() for artifact in self.artifacts)
@@ -121,6 +123,14 @@ class _Error(_Answer):
 
 class _Response(RootModel[Annotated[_Ok | _Error, Field(discriminator="status")]]):
     pass
+
+
+def outcome_of(response: Mapping[str, JsonValue]) -> ToolOutcome:
+    """What a response says that somebody else has read: a Ductile, of a process of its own."""
+    outcome = _read(_Response.model_validate, response)
+    if isinstance(outcome, ToolOutcome):
+        return outcome
+    return failed("bad_output", f"the plugin wrote no valid response: {outcome}", retryable=False)
 
 
 def judge(remains: Remains) -> Verdict:
@@ -157,21 +167,28 @@ def _answered(stdout: bytes, exit_code: int) -> ToolOutcome | str:
     """The outcome on stdout, or what is wrong with it."""
     if not stdout.strip():
         return "wrote no response"
-    try:
-        outcome = _Response.model_validate_json(stdout).root.outcome()
-    except ValidationError as error:
-        return "wrote no valid response: " + "; ".join(_complaints(error))
-    except ValueError as error:
-        return f"wrote no valid response: {error}"
+    outcome = _read(_Response.model_validate_json, stdout)
+    if isinstance(outcome, str):
+        return f"wrote no valid response: {outcome}"
     if outcome.status == "error" and exit_code == NEVER_RETRY:
         return replace(outcome, error_class="configuration", retryable=False)
     return outcome
 
 
+def _read(parse: Callable[[T], _Response], response: T) -> ToolOutcome | str:
+    """The outcome in a response, or what is wrong with it."""
+    try:
+        return parse(response).root.outcome()
+    except ValidationError as error:
+        return "; ".join(_complaints(error))
+    except (ValueError, RecursionError) as error:
+        return str(error)
+
+
 def _complaints(error: ValidationError) -> Iterable[str]:
     # Neither the input nor the documentation's address: the plugin's output is not for messages.
     for detail in error.errors(include_url=False, include_input=False, include_context=False)[:3]:
-        place = ".".join(str(part) for part in detail["loc"] if part not in ("ok", "error"))
+        place = ".".join(str(part) for part in detail["loc"] if part not in ("ok", "error"))[:MAX_QUOTE]
         yield f"{place}: {detail['msg']}" if place else detail["msg"]
 
 

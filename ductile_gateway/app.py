@@ -35,11 +35,11 @@ from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import Artifacts, ToolRunner
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.status import Look, Status, look_at_offers, look_at_store
+from ductile_gateway.store import keep_tidy
 from ductile_gateway.store.deliveries import SqliteDeliveries
 from ductile_gateway.store.ledger import SqliteLedger
 from ductile_gateway.store.outbox import SqliteOutbox
 from ductile_gateway.store.receipts import SqliteOverdue, SqliteReceipts
-from ductile_gateway.tidying import keep_tidy
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, tools_at_last
 from groundwork.nats.artifact_bucket import ArtifactBucket

@@ -8,7 +8,7 @@ import contextlib
 import logging
 
 from ductile_gateway.calls import results
-from ductile_gateway.calls.artifacts import candidates, sha256_of
+from ductile_gateway.calls.artifacts import candidates
 from ductile_gateway.calls.call import Answer, Asked, Intent, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.results import Kept
 from ductile_gateway.errors import NoRoom, TryAgain
@@ -77,7 +77,7 @@ class Answers:
             return ()
         run_id = asked.request.run_id
         wanted = [candidates(artifact, asked, place=place) for place, artifact in enumerate(outcome.artifacts)]
-        digests = [sha256_of(artifact.content) for artifact in outcome.artifacts]
+        digests = [artifact.sha256 for artifact in outcome.artifacts]
         names = await self._ledger.name_artifacts(run_id, asked.key, wanted, digests)
         kept = tuple(Kept(name, artifact) for name, artifact in zip(names, outcome.artifacts, strict=True))
         for one in kept:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Literal
 
 from pydantic import JsonValue, ValidationError
@@ -30,7 +31,7 @@ class Unacceptable(GiveUp):
     """A message that can never be taken up; the text says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Asked:
     """One attempt of one step. `route` is the last token of the subject, `body` the message as it came.
 
@@ -43,7 +44,7 @@ class Asked:
     digest: str
     trace_id: str
 
-    @property
+    @cached_property
     def key(self) -> str:
         """`run_id:step:tool:attempt`: the name of the call, also towards the tool."""
         return keys.call(self.request.run_id, self.request.step, self.request.tool, self.request.attempt)
@@ -130,13 +131,18 @@ class ToolCall:
     may_repeat: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProducedArtifact:
     """Content that a tool made. `name` is one safe path part: `[A-Za-z0-9._-]`, at most 100, no leading dot or dash."""
 
     name: str
     content_type: str
     content: bytes
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the content, in hex."""
+        return hashlib.sha256(self.content).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

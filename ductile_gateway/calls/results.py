@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from ductile_gateway.calls.artifacts import path_of, sha256_of, text_of
+from ductile_gateway.calls.artifacts import path_of, text_of
 from ductile_gateway.calls.call import Answer, Asked, JobFacts, ProducedArtifact, ToolOutcome, failed
 from ductile_gateway.calls.excerpts import STDERR_BYTES, cut, storable
 from schemas import headers, keys, subjects
@@ -206,5 +206,5 @@ def _listed(one: Kept) -> dict[str, JsonValue]:
         "path": path_of(one.name),
         "content_type": one.artifact.content_type,
         "size": len(one.artifact.content),
-        "sha256": sha256_of(one.artifact.content),
+        "sha256": one.artifact.sha256,
     }

@@ -15,9 +15,9 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from ductile_gateway.calls.excerpts import cut
-from ductile_gateway.calls.large_results import made_small
 from ductile_gateway.calls.results import MAX_MESSAGE_BYTES, Kept
 from ductile_gateway.ductile.relay_wire import ReceivedEvent
+from ductile_gateway.ingress.large_results import made_small
 from ductile_gateway.ingress.refusals import RequestRefused
 from ductile_gateway.ingress.settings import EventMapping, ToCancel, ToResult, ToSignal, ToStart
 from schemas import keys, subjects

@@ -9,7 +9,7 @@ from ductile_gateway.ingress.http import create_app
 from ductile_gateway.ingress.intake import Deliveries, Intake
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.ports import Artifacts, Bus, Clock
-from ductile_gateway.tidying import keep_tidy
+from ductile_gateway.store import keep_tidy
 from groundwork.http.listener import address, listening
 from groundwork.http.server import serve_http
 

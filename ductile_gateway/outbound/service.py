@@ -12,8 +12,8 @@ from ductile_gateway.outbound.senders import RelaySender, open_callback_sender, 
 from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
 from ductile_gateway.ports import Clock
 from ductile_gateway.status import Status
+from ductile_gateway.store import keep_tidy
 from ductile_gateway.store.outbox import SqliteOutbox
-from ductile_gateway.tidying import keep_tidy
 from groundwork.nats.link import NatsLink
 from schemas import subjects
 from schemas.gateway_status import Finding

@@ -10,8 +10,8 @@ import pytest
 from agent_service.core.events import ToolReturned
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus
 from ductile_gateway.calls.call import ProducedArtifact, ToolOutcome
-from ductile_gateway.calls.large_results import MAX_INLINE_BYTES
 from ductile_gateway.calls.results import Kept, answer_to, made_fit
+from ductile_gateway.ingress.large_results import MAX_INLINE_BYTES
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from schemas import subjects

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
-from ductile_gateway.calls.artifacts import SUFFIXES, media_type, sha256_of, text_of
+from ductile_gateway.calls.artifacts import SUFFIXES, media_type, text_of
 from ductile_gateway.calls.call import ProducedArtifact, ToolOutcome
 from ductile_gateway.calls.results import MAX_OUTPUT_BYTES, Kept, made_fit, output_of
 from schemas.events import ToolResult
@@ -50,6 +50,6 @@ def _content(text: str, declared: str) -> ProducedArtifact:
 
 
 def _name(result: ToolResult, artifact: ProducedArtifact) -> str:
-    told = sha256_of(artifact.content)[:16]
+    told = artifact.sha256[:16]
     suffix = SUFFIXES[media_type(artifact)]
     return f"{result.tool[:LONGEST_TOOL]}-{result.step:02d}-relayed-{told}{suffix}"

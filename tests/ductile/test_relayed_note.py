@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.ductile.api import open_api
-from ductile_gateway.ductile.catalog import read_tools
 from tests.ductile.conftest import NO_BINARY
 from tests.ductile.real import RealDuctile
-from tests.ductile.runner_house import a_call, gateway, outcome, settings_for
+from tests.ductile.runner_house import a_call, gateway, outcome
 from tests.ductile.sample_house import guide_listener, guide_relay
 from tests.ductile.under_test import Peer
 from tests.ductile.wires import LossyWire
@@ -82,18 +80,3 @@ async def test_a_note_whose_event_is_sent_three_times_is_kept_once(
         found = outcome(await runner.run(a_call("handle", plugin="save-note", text="once")))
     assert (found.status, house.notes) == ("ok", ["once"])
     assert len(wire.sent) == 3
-
-
-async def test_the_plugin_describes_the_tool_and_whether_it_writes_is_for_the_configuration_to_say(
-    house: NoteHouse,
-) -> None:
-    settings = settings_for(house.ductile, relay=house.relay)
-    async with open_api(settings) as api:
-        plugins = {"save-note": await api.plugin("save-note") or {}}
-    found = read_tools(plugins, plugins, frozenset(), settings)
-    manifest = found.manifests["save-note"]
-    assert manifest.description == "Keeps a note, once for each dedupe key."
-    assert [(one.name, one.type, one.input_schema["required"]) for one in manifest.commands] == [
-        ("handle", "write", ["text"])
-    ]
-    assert not found.closed

@@ -13,6 +13,7 @@ from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.watch import Pace
 from ductile_gateway.errors import TryAgain
 from tests.ductile.fake import (
+    Behaviour,
     FakeDuctile,
     answers,
     dies,
@@ -30,35 +31,24 @@ ONLY_EVENTS = Pace(first_s=15.0, most_s=15.0)
 """Who looks that seldom ends in time only when events tell of the end."""
 
 
-async def test_retries_that_look_queued_are_waited_for(fake: FakeDuctile, tmp_path: Path) -> None:
-    fake.on("probe", "note", in_turn(fails(), fails(), answers("at last")))
+@pytest.mark.parametrize(
+    ("behaviour", "ending", "executions"),
+    [
+        (in_turn(fails(), fails(), answers("at last")), "at last", 3),
+        (succeeds_but_routing_fails(), "done\n[the tool has succeeded, but what follows", 1),
+        (skipped(), "Skipped by Ductile: if: false", 1),
+        (dies(), "unknown", 1),
+        (times_out(), "timeout", 4),
+    ],
+)
+async def test_each_end_that_ductile_has_for_a_job_ends_the_call(
+    fake: FakeDuctile, tmp_path: Path, behaviour: Behaviour, ending: str, executions: int
+) -> None:
+    fake.on("probe", "note", behaviour)
     async with gateway(fake, tmp_path) as runner:
-        assert outcome(await runner.run(a_call())).text == "at last"
-    assert len(fake.executions) == 3
-
-
-async def test_a_tool_that_succeeded_before_its_routing_failed_has_succeeded(fake: FakeDuctile, tmp_path: Path) -> None:
-    fake.on("probe", "note", succeeds_but_routing_fails())
-    async with gateway(fake, tmp_path) as runner:
-        assert outcome(await runner.run(a_call())).status == "ok"
-
-
-async def test_a_skipped_job_is_fine(fake: FakeDuctile, tmp_path: Path) -> None:
-    fake.on("probe", "note", skipped())
-    async with gateway(fake, tmp_path) as runner:
-        assert outcome(await runner.run(a_call())).text == "Skipped by Ductile: if: false"
-
-
-async def test_a_job_that_ductile_gave_up_is_unknown(fake: FakeDuctile, tmp_path: Path) -> None:
-    fake.on("probe", "note", dies())
-    async with gateway(fake, tmp_path) as runner:
-        assert isinstance(await runner.run(a_call()), Unknown)
-
-
-async def test_a_time_limit_of_ductiles_is_a_timeout(fake: FakeDuctile, tmp_path: Path) -> None:
-    fake.on("probe", "note", times_out())
-    async with gateway(fake, tmp_path) as runner:
-        assert outcome(await runner.run(a_call())).error_class == "timeout"
+        found = await runner.run(a_call())
+    told = "unknown" if isinstance(found, Unknown) else outcome(found).error_class or outcome(found).text
+    assert (told.startswith(ending), len(fake.executions)) == (True, executions), found
 
 
 async def test_a_pruned_job_is_told_by_the_log(fake: FakeDuctile, tmp_path: Path) -> None:

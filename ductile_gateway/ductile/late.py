@@ -1,6 +1,6 @@
-"""Jobs of a Ductile that outlived their calls: looked at until they end, so that somebody hears what came of them.
+"""Follows jobs of a Ductile that outlived the deadlines of their calls, and tells how they ended.
 
-Ductile cannot cancel, so a call that was answered at its deadline may yet do its work. This outlives a restart.
+Ductile cannot cancel, so a call that was answered at its deadline may yet do its work. They are kept across restarts.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class Watch(Protocol):
 
 
 class LateJobs:
-    """Follows what is overdue: looks at all of it every `every_s` seconds."""
+    """Polls all overdue jobs every `every_s` seconds."""
 
     def __init__(self, watch: Watch, overdue: Overdue, *, every_s: float, clock: Clock) -> None:
         self._watch = watch

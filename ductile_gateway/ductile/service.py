@@ -1,4 +1,4 @@
-"""What goes on beside the calls where a Ductile carries them out: its tools are asked for again, late jobs followed."""
+"""Background work for a Ductile (its tools are discovered again, late jobs followed), and findings about it."""
 
 import asyncio
 from collections.abc import Sequence

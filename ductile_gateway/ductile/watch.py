@@ -232,7 +232,7 @@ class _Patience:
     away_since: datetime | None = None
 
     def left_s(self, now: datetime, *, is_away: bool) -> float:
-        """Seconds, from now."""
+        """How many seconds to wait yet, from `now`."""
         if is_away:
             self.away_since = self.away_since or now
             return (self.most - now).total_seconds()

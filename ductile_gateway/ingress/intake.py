@@ -1,4 +1,4 @@
-"""Events from outside: who sends is checked, then what, then it is put on the bus, and only then is it taken.
+"""Deliveries from outside become messages on the bus, each once however often it is sent.
 
 What is too large for the event is stored as an artifact before. A delivery is recorded after the bus has it. A crash in
 between lets its sender send it again: the same content gets the same name, and the bus drops the second message by its

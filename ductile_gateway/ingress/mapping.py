@@ -1,7 +1,8 @@
-"""From an event of somebody else's to one that the agent takes: which, and with what in it, is the configuration's say.
+"""Turns an event from outside into one that the agent takes, as the configuration maps it. Pure.
 
-Four events can come of it and no other. Correlation keys (run, step, tool, attempt) are taken from the places that a
-mapping names, or from a relayed event's baggage, and never from elsewhere in the content: RFC-103. Pure.
+A start, a result, a signal or a cancel can come of it and nothing else. Correlation keys (run, step, tool, attempt) are
+taken from the places that a mapping names, or from a relayed event's baggage, and never from elsewhere in the content:
+RFC-103.
 """
 
 import hashlib

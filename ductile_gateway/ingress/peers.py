@@ -14,7 +14,7 @@ from ductile_gateway.ports import Clock
 
 
 class Peers:
-    """The peers that may relay."""
+    """Checks and takes what configured peers relay."""
 
     def __init__(self, settings: IngressSettings, intake: Intake, *, clock: Clock) -> None:
         self._settings = settings

@@ -27,7 +27,7 @@ _STANDARD_ID = re.compile(r"[!-\-/-~]{1,256}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Claim:
-    """What the headers say, to be believed where the signature holds. `before`: signed together with the body."""
+    """What the headers claim, true if the signature holds. `before`: id and timestamp, signed with the body."""
 
     digests: tuple[bytes, ...]
     before: tuple[str, str] | None = None

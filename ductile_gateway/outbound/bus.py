@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class NatsLifecycle:
-    """Feeds `take` from one consumer. A message is acknowledged when `take` has returned."""
+    """Consumes one durable consumer. A message is acknowledged when `take` has returned, so that none is lost."""
 
     def __init__(self, link: NatsLink, stream: str, durable: str, *, take: Take) -> None:
         self._link = link

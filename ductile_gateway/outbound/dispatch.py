@@ -1,10 +1,10 @@
-"""Tells others what becomes of runs: Ductile's relay ingress, the callback of a run, subscribers.
+"""Sends what is in the outbox: endings of runs to Ductile's relay ingress, callbacks of runs, and subscribers.
 
     bus ─▶ take: one row per receiver, durably ─▶ acknowledged ─▶ send ─▶ settle
                                                      ▲                └─▶ not yet: again, ever later
                                                      └─ after a restart   never, or for too long: the dead letters
 
-Rules: receivers wait for nobody but themselves; of one run a receiver is sent one event at a time, in order. A crash
+Rules: a slow receiver delays no other; of one run a receiver is sent one event at a time, in order. A crash
 between `send` and `settle` sends again, under the same id. What it is not: the order of the events of several runs.
 """
 
@@ -37,7 +37,7 @@ from ductile_gateway.ports import Clock
 LOOK_S = 1.0
 """How often the outbox is asked what is due, besides whenever something new has come."""
 WIDTH = 4
-"""Deliveries to one receiver at the same time, each of another run."""
+"""Requests to one receiver in flight at the same time, each of another run."""
 BURY_AGAIN = timedelta(seconds=30)
 
 Outcome = Literal["arrived", "gone", "dead"]
@@ -84,7 +84,7 @@ class DeadLetters(Protocol):
 
 
 class Outbound:
-    """Takes events and delivers them. `relay` is None where there is no Ductile to relay to."""
+    """Puts events into the outbox and sends them, with retries. `relay` is None where no Ductile is to be told."""
 
     def __init__(
         self,

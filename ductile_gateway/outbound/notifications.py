@@ -25,7 +25,7 @@ LONGEST_WISH_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """`target` and `key` name it. `lane`: what shares a receiver, and so may wait for one another.
+    """`target` and `key` name it. `lane`: the receiving server; what has the same lane shares its limit of requests.
 
     `url` is empty for the relay, whose address is a setting. `tries` counts those that were made. `body` is what is
     sent, the same on each try.

@@ -1,4 +1,4 @@
-"""What tells others, put together from its settings: beside the composition root, which knows one function of it."""
+"""The outbound side put together from its settings: consumers, outbox, senders and dead letters."""
 
 import asyncio
 import contextlib

@@ -146,6 +146,14 @@ class Town:
                 with contextlib.suppress(asyncio.CancelledError):
                     await running
 
+    async def tells(self, *events: Any) -> Outbound:
+        """A gateway that is told these, in this order, and lives until nothing is due any more."""
+        async with self.telling() as outbound:
+            for event in events:
+                await outbound.take(read(event))
+                await self.settled()
+        return outbound
+
     def dies(self, when: str, method: str) -> asyncio.Event:
         """From that point of the outbox's on, the gateway that is telling does nothing any more."""
         self.death.strike_each(f"{when} {method}")

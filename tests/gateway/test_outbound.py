@@ -18,9 +18,7 @@ DAY_S = 86400.0
 
 async def test_ductile_the_callback_and_every_subscriber_are_told_once(tmp_path: Path) -> None:
     town = Town(tmp_path, subscribers=("a", "b"), relayed=ENDINGS)
-    async with town.telling() as outbound:
-        await outbound.take(read(an_event(callback=HOOK)))
-        await town.settled()
+    await town.tells(an_event(callback=HOOK))
     assert sorted(one.target for one in town.sender.tries) == ["callback", "relay", "subscription:a", "subscription:b"]
     assert {one.url for one in town.sender.tries if one.target == "callback"} == {HOOK}
 
@@ -28,10 +26,7 @@ async def test_ductile_the_callback_and_every_subscriber_are_told_once(tmp_path:
 async def test_where_a_run_wants_its_ending_sent_is_asked_of_the_agent(tmp_path: Path) -> None:
     town = Town(tmp_path, subscribers=("a",))
     town.addresses[RUN] = HOOK
-    async with town.telling() as outbound:
-        await outbound.take(read(an_event(has_callback=True)))
-        await outbound.take(read(an_event(run_id="run_unknown", has_callback=True)))
-        await town.settled()
+    await town.tells(an_event(has_callback=True), an_event(run_id="run_unknown", has_callback=True))
     assert [(one.run_id, one.url) for one in town.sender.tries if one.target == "callback"] == [(RUN, HOOK)]
     assert not any(b"callback" in one.body for one in town.sender.tries)
 
@@ -59,19 +54,13 @@ async def test_an_event_that_comes_again_changes_nothing(tmp_path: Path) -> None
         for _ in range(3):
             await outbound.take(read(an_event()))
             await town.settled()
-    async with town.telling() as outbound:
-        await outbound.take(read(an_event()))
-        await town.settled()
+    await town.tells(an_event())
     assert len(town.sender.tries) == 1
 
 
 async def test_a_receiver_that_is_told_of_completions_hears_of_nothing_else(tmp_path: Path) -> None:
     town = Town(tmp_path, relayed=frozenset({"agent.completed"}))
-    async with town.telling() as outbound:
-        await outbound.take(read(an_event("failed")))
-        await outbound.take(read(an_event("progress")))
-        await outbound.take(read(an_event("completed")))
-        await town.settled()
+    await town.tells(an_event("failed"), an_event("progress"), an_event("completed"))
     assert [one.type for one in town.sender.tries] == ["agent.completed"]
 
 
@@ -147,12 +136,11 @@ async def test_a_dead_letter_that_the_bus_does_not_take_is_kept_until_it_does(tm
 async def test_a_receiver_that_is_gone_is_told_nothing_more_of_that_run(tmp_path: Path) -> None:
     town = Town(tmp_path, subscribers=("a",))
     town.sender.answers["subscription:a"] = lambda one: Gone() if one.run_id == "run_1" else Arrived()
-    async with town.telling() as outbound:
-        await outbound.take(read(an_event("escalated", run_id="run_1")))
-        await town.settled()
-        await outbound.take(read(an_event("completed", run_id="run_1")))
-        await outbound.take(read(an_event("completed", run_id="run_2")))
-        await town.settled()
+    await town.tells(
+        an_event("escalated", run_id="run_1"),
+        an_event("completed", run_id="run_1"),
+        an_event("completed", run_id="run_2"),
+    )
     assert [(one.run_id, one.type) for one in town.sender.tries] == [
         ("run_1", "agent.escalated"),
         ("run_2", "agent.completed"),
@@ -218,9 +206,7 @@ async def test_a_surprise_in_one_delivery_stops_no_other(tmp_path: Path, caplog:
 async def test_a_relay_that_was_taken_out_of_the_configuration_leaves_dead_letters(tmp_path: Path) -> None:
     town = Town(tmp_path, relayed=ENDINGS)
     town.sender.answers["relay"] = down
-    async with town.telling() as outbound:
-        await outbound.take(read(an_event()))
-        await town.settled()
+    await town.tells(an_event())
     town.clock.pass_by(60)
     async with town.telling(relay=False) as outbound:
         await until(lambda: outbound.outcomes["relay", "dead"] == 1)

@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 
-from agent_service.workbench.evaluation.scenario import own_folder, scenarios
 from tests.cli.calling import Called, agentic_here
-from tests.evaluation.script_policy import ScriptPolicy, by_goal
 from tests.evaluation.small import written
 from tests.models.fake_anthropic import FakeAnthropic
+from tests.models.model_house import FRAMING, PLAN
 from tests.models.wire import KEY
-
-SOME = ("login-page", "long-log", "injection-*", "model-outage", "needs-reframe", "reply-cut", "tokens-too-few")
 
 
 def evaluate(*arguments: str | Path) -> Called:
@@ -89,19 +86,56 @@ def test_what_cannot_be_done_is_told_in_one_line(arguments: tuple[str, ...], cod
     assert told in called.err
 
 
+DONE = {
+    "summary": "It is on.",
+    "met": [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)],
+    "facts": [],
+    "verdict": "done",
+    "outcome": "The lamp is on.",
+}
+SWITCHED = {**PLAN, "tool": "lamp", "command": "switch", "arguments_json": '{"state": "on"}'}
+
+LOOK = {**PLAN, "tool": "lamp", "command": "look", "arguments_json": "{}"}
+
+
+def lamp(body: dict[str, Any]) -> dict[str, Any]:
+    """A mind that switches the lamp on, looks at it, and is done."""
+    if "framing" in body["output_config"]["format"]["schema"]["properties"]:
+        return {"framing": FRAMING, "plan": SWITCHED}
+    if sum(block["text"].startswith("<step ") for block in body["messages"][0]["content"]) < 2:
+        return {"reflection": {**DONE, "met": [], "verdict": "continue"}, "plan": LOOK}
+    return {"reflection": DONE, "plan": None}
+
+
 @pytest.fixture
 def fake() -> Iterator[FakeAnthropic]:
     fake = FakeAnthropic()
-    fake.policy = ScriptPolicy(by_goal(scenarios([own_folder()])))
+    fake.policy = lamp
     yield fake
     fake.close()
 
 
 @pytest.fixture
 def config(fake: FakeAnthropic, tmp_path: Path) -> Path:
-    """The agent's configuration, with the fake for its model."""
-    model = {"provider": "anthropic", "api_key": KEY, "base_url": fake.base_url}
-    file = tmp_path / "agentic.yaml"
+    """The agent's configuration, with the fake for its model, beside a folder of scenarios."""
+    (tmp_path / "mine").mkdir()
+    for name, changes in FOUR.items():
+        written(tmp_path / "mine", name=name, **changes)
+    return configured(fake, tmp_path, KEY)
+
+
+FOUR: dict[str, dict[str, Any]] = {
+    "lamp": {},
+    "lamp-cut": {"model_faults": [{"call": 2, "cut": True}]},
+    "lamp-out": {"model_faults": [{"call": 1, "outage_s": 1800}]},
+    "lamp-dear": {"constraints": {"max_tokens": 2000}, "expect": {"status": ["escalated"]}},
+}
+MINE = only("lamp", "lamp-*")
+
+
+def configured(fake: FakeAnthropic, folder: Path, key: str) -> Path:
+    file = folder / "agentic.yaml"
+    model = {"provider": "anthropic", "api_key": key, "base_url": fake.base_url}
     file.write_text(json.dumps({"agent": {"model": model}}))
     return file
 
@@ -109,44 +143,34 @@ def config(fake: FakeAnthropic, tmp_path: Path) -> Path:
 def test_what_is_recorded_is_replayed_without_the_model_to_the_same_table(
     fake: FakeAnthropic, config: Path, tmp_path: Path
 ) -> None:
+    mine: list[str | Path] = ["--folder", tmp_path / "mine", *MINE]
     tapes = tmp_path / "tapes"
-    first = evaluate("--config", config, *only(*SOME), "--record", tapes, "--jobs", "1")
+    first = evaluate("--config", config, *mine, "--record", tapes, "--jobs", "1")
     assert first.code == 0, first.out
     assert first.out.startswith("model: claude-sonnet-5-5\n")
+    assert all(KEY not in tape.read_text() for tape in tapes.iterdir())
     fake.close()
-    again = evaluate(*only(*SOME), "--replay", tapes)
+    again = evaluate(*mine, "--replay", tapes)
     assert again.code == 0
-    assert table(again) == table(first)
+    assert again.out.splitlines()[2:] == first.out.splitlines()[2:]
     assert again.out.startswith(f"model: claude-sonnet-5-5, replayed from {tapes}\n")
 
 
-def test_no_cassette_holds_the_key(config: Path, tmp_path: Path) -> None:
-    evaluate("--config", config, *only("page-critique"), "--record", tmp_path / "tapes")
-    (tape,) = (tmp_path / "tapes").iterdir()
-    assert KEY not in tape.read_text()
-
-
-def test_with_a_model_the_columns_say_what_it_spent(config: Path) -> None:
-    document: dict[str, Any] = evaluate("--config", config, *only("feed-summary"), "--json").document
+def test_with_a_model_the_columns_say_what_it_spent(config: Path, tmp_path: Path) -> None:
+    asked = ("--folder", tmp_path / "mine", "--scenario", "lamp", "--json")
+    document: dict[str, Any] = evaluate("--config", config, *asked).document
     (row,) = document["scenarios"]
     assert row["passed"]
     assert document["models"] == ["claude-sonnet-5-5"]
-    assert row["tokens"] > 5000
+    assert row["tokens"] > 4000
     assert 0 < row["cost_usd"] < 1
-    assert 0.3 < row["cache_share"] < 1
+    assert 0.2 < row["cache_share"] < 1
 
 
 def test_a_model_that_cannot_be_asked_fails_each_scenario_with_the_reason(fake: FakeAnthropic, tmp_path: Path) -> None:
-    model = {"provider": "anthropic", "api_key": "sk-wrong-0123456789", "base_url": fake.base_url}
-    file = tmp_path / "agentic.yaml"
-    file.write_text(json.dumps({"agent": {"model": model}}))
-    called = evaluate("--config", file, *only("page-critique"))
+    called = evaluate("--config", configured(fake, tmp_path, "sk-wrong-0123456789"), *only("page-critique"))
     assert called.code == 1
     assert called.out.startswith("model: none answered\n")
     assert "failed model_auth" in called.out
     assert "it is failed; the last entry" in called.out
     assert "sk-wrong" not in called.out + called.err
-
-
-def table(called: Called) -> list[str]:
-    return called.out.splitlines()[2:]

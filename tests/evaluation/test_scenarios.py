@@ -7,7 +7,7 @@ import pytest
 from agent_service.workbench.evaluation.playing import Options, Result, play
 from agent_service.workbench.evaluation.scenario import Script, own_folder, scenarios
 from agent_service.workbench.evaluation.trials import Mind, Trial, scripted
-from tests.evaluation.script_policy import ScriptPolicy
+from tests.evaluation.script_policy import Whispered
 from tests.models import fake_anthropic
 
 SCENARIOS = scenarios([own_folder()])
@@ -24,8 +24,9 @@ async def test_a_scenario_holds_with_its_script(trial: Trial) -> None:
 @by_name
 async def test_a_scenario_holds_with_a_model_on_the_wire_that_says_the_same(trial: Trial) -> None:
     async with fake_anthropic.serve() as claude:
-        claude.fake.policy = ScriptPolicy({trial.scenario.goal: script_of(trial)})
-        served = replace(trial, mind=lambda: Mind(model=claude.model, fused=True))
+        whispered = Whispered(claude.model, script_of(trial))
+        claude.fake.policy = whispered.policy
+        served = replace(trial, mind=lambda: Mind(model=whispered, fused=True))
         result = await play(served, Options())
     assert flaws(result) == []
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from agent_service.background import Background
@@ -9,6 +10,7 @@ from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState
 from agent_service.intake import COUNTED, Arrival, Intake
+from agent_service.journal import Entry
 from agent_service.ports import Model
 from agent_service.publisher import Publisher
 from agent_service.recovery import Recovery
@@ -16,27 +18,31 @@ from agent_service.thinker import Thinker
 from agent_service.turn import Turns
 from groundwork.service.counts import Counts
 from schemas import keys, subjects
+from schemas.catalog import ToolOffer
 from tests.kit.crashes import Crash, Points
 from tests.kit.fakes import FakeClock, MemoryStore
 from tests.shell.faults import FaultyStore
-from tests.shell.world import FOR_THE_AGENT, Delivery, FakeBus, FakeGateway, Offer
+from tests.shell.world import APPEND, FOR_THE_AGENT, Delivery, FakeBus, FakeGateway, Offer
 
 
 class Living:
     """All of it. A crash strikes where `faults` says, and a new life begins."""
 
-    def __init__(self, model: Model, limits: Limits) -> None:
+    def __init__(
+        self, model: Model, limits: Limits, *, fused: bool = True, tools: tuple[ToolOffer, ...] = (APPEND,)
+    ) -> None:
         self.faults = Points()
         self.clock = FakeClock()
         self.bus = FakeBus(self.faults)
         self.gateway = FakeGateway(self.bus)
         self._store = MemoryStore()
-        self._model, self._limits = model, limits
+        self._model, self._limits, self._fused = model, limits, fused
+        self._offer = Offer(tools)
         self._begin()
 
-    async def run(self) -> RunState:
+    async def run(self, goal: str = "append twice") -> RunState:
         """A run, until there is nothing left to do for now."""
-        return await self.hear(subjects.START, {"goal": "append twice"}, keys.start("a"))
+        return await self.hear(subjects.START, {"goal": goal}, keys.start("a"))
 
     async def hear(self, subject: str, payload: dict[str, Any], key: str) -> RunState:
         """Something is said on the bus."""
@@ -62,6 +68,9 @@ class Living:
         assert run is not None
         return run.state
 
+    async def entries(self, run_id: str) -> Sequence[Entry]:
+        return await self._store.entries(run_id)
+
     async def _until_quiet(self) -> RunState:
         while self.bus.unacknowledged:
             try:
@@ -81,8 +90,10 @@ class Living:
         self._faulty, self._publisher = FaultyStore(self._store, self.faults), Publisher(self.bus, self.clock)
         thinker = Thinker(self._model, ArgumentSchemas(), self.clock, slots=4)
         self._turns = Turns(self._faulty, self._publisher, thinker, self.clock, lambda _: None)
-        policy = LimitPolicy(defaults=self._limits)
-        self._intake = Intake(self._turns, Offer(), self.clock, policy=policy, fused=True, counts=Counts(COUNTED))
+        policy = LimitPolicy(defaults=self._limits, cap_steps=self._limits.max_steps)
+        self._intake = Intake(
+            self._turns, self._offer, self.clock, policy=policy, fused=self._fused, counts=Counts(COUNTED)
+        )
 
     def _recovery(self, group: asyncio.TaskGroup) -> Recovery:
         return Recovery(self._turns, self._faulty, self._store, self._publisher, Background(group), slots=4)

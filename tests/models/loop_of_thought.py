@@ -1,35 +1,18 @@
-"""A run driven through the core by a real adapter and the fake API, with tools that answer at once.
+"""A run driven through the whole agent by a real adapter and the fake API, with a tool that answers at once."""
 
-Nothing else takes part: no store, no bus, no clock but one that counts seconds.
-"""
-
-import itertools
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from agent_service import journal
-from agent_service.core.decide import decide
-from agent_service.core.effects import AskModel, Transition
-from agent_service.core.events import (
-    CallReserved,
-    Event,
-    ModelReplied,
-    ModelUsage,
-    RunStarted,
-    ToolReturned,
-    WakeAccepted,
-)
+from agent_service.core.events import ModelReplied, ModelUsage, ToolReturned
 from agent_service.core.phases import Phase
 from agent_service.core.state import Limits, RunState
-from agent_service.journal import Run
-from agent_service.ports import Estimate, Model, ModelCall, Question
+from agent_service.journal import Entry, encode_state, rehearse
 from schemas.catalog import ToolCommand, ToolOffer
-from schemas.events import ToolResult
 from tests.kit.runs import NOON
 from tests.models.fake_anthropic import serve
+from tests.models.living import Living
 
 SEARCH = ToolOffer(
     name="search",
@@ -52,10 +35,10 @@ SEARCH = ToolOffer(
         ),
     ),
 )
-RESULT = "The boiler was serviced on {n} May; the pressure valve was replaced and the bill came to {n}2 EUR. " * 12
+RESULT = "The boiler was serviced on 7 May; the pressure valve was replaced and the bill came to 72 EUR. " * 12
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Thought:
     """One model call: for what, after how many steps, and what it used."""
 
@@ -64,107 +47,38 @@ class Thought:
     usage: ModelUsage
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Course:
     """What a run left: its calls, its journal in bytes per entry, and its state in bytes after each step."""
 
-    thoughts: list[Thought] = field(default_factory=list)
-    entries: list[int] = field(default_factory=list)
-    states: list[int] = field(default_factory=list)
-    final: RunState | None = None
+    thoughts: list[Thought]
+    entries: list[int]
+    states: list[int]
+    final: RunState
 
 
-async def run(*, steps: int, fused: bool, settings: Mapping[str, Any], **limits: Any) -> Course:
+async def run(*, steps: int, fused: bool, settings: Mapping[str, Any]) -> Course:
     """A run of `steps` steps to its end."""
     async with serve(**settings) as served:
         served.fake.policy = _policy(steps)
-        return await _Driver(served.model, fused=fused, limits={"max_steps": steps, **limits}).drive()
+        limits = Limits(deadline_at=NOON, max_steps=steps, max_attempts_of_run=10_000)
+        living = Living(served.model, limits, fused=fused, tools=(SEARCH,))
+        living.gateway.told = {"summary": RESULT}
+        final = await living.run("List all services of the boiler, with date, replaced parts and cost.")
+    return _course(await living.entries(final.run_id), final)
 
 
-class _Driver:
-    def __init__(self, model: Model, *, fused: bool, limits: dict[str, Any]) -> None:
-        self._model = model
-        self._fused = fused
-        self._limits = limits
-        self._seconds = itertools.count()
-        self._run: Run | None = None
-        self._call: ModelCall | None = None
-        self.course = Course()
-
-    async def drive(self) -> Course:
-        transition = self._take(self._wake())
-        transition = self._take(RunStarted(at=self._now(), skills=(SEARCH,)))
-        while transition.state is not None and not transition.state.final:
-            transition = await self._next(transition.state, transition)
-        self.course.final = transition.state
-        return self.course
-
-    def _wake(self) -> WakeAccepted:
-        limits = Limits(deadline_at=NOON + timedelta(days=1), max_attempts_of_run=10_000, **self._limits)
-        return WakeAccepted(
-            at=self._now(),
-            run_id="run_01KAKZ0000000000000000000A",
-            wake_id="w",
-            goal="List all services of the boiler, with date, replaced parts and cost.",
-            limits=limits,
-            announce=False,
-            fused=self._fused,
-        )
-
-    async def _next(self, state: RunState, transition: Transition) -> Transition:
-        asked = next((effect for effect in transition.effects if isinstance(effect, AskModel)), None)
-        if asked is None:
-            return self._take(self._result(state))
-        question = Question(state=state, call=asked.call, phase=asked.phase, with_plan=self._fused, now=self._now())
-        if state.asking and state.reserve is None:
-            self._call = self._model.prepare(question)
-            return self._take(self._reserved(question, self._call.estimate))
-        return self._take(await self._replied(question))
-
-    def _reserved(self, question: Question, estimate: Estimate | None) -> CallReserved:
-        assert estimate is not None
-        return CallReserved(at=question.now, call=question.call, model=estimate.model, reserve=estimate.reserve)
-
-    async def _replied(self, question: Question) -> ModelReplied:
-        assert self._call is not None
-        answer = await self._call.make()
-        self.course.thoughts.append(Thought(phase=question.phase, step=question.state.step, usage=answer.usage))
-        return ModelReplied(
-            at=self._now(),
-            call=question.call,
-            model=answer.model,
-            usage=answer.usage,
-            decision=answer.decision,
-            plan=answer.plan,
-            provenance=answer.provenance,
-        )
-
-    def _result(self, state: RunState) -> ToolReturned:
-        pending = state.pending
-        assert pending is not None, state.reason
-        at = self._now()
-        told = {
-            "run_id": state.run_id,
-            "step": pending.step,
-            "tool": pending.action.tool,
-            "status": "ok",
-            "result": {"summary": RESULT.format(n=pending.step)},
-            "completed_at": at.isoformat(),
-        }
-        return ToolReturned(at=at, result=ToolResult.model_validate(told))
-
-    def _take(self, event: Event) -> Transition:
-        transition = decide(self._run.state if self._run else None, event)
-        assert transition.ignored is None, transition.ignored
-        commit = journal.commit_of(self._run, event, transition)
-        self._run = Run(state=commit.state, head=commit.entry.hash)
-        self.course.entries.append(len(commit.entry.event))
-        if isinstance(event, ToolReturned):
-            self.course.states.append(len(journal.encode_state(commit.state)))
-        return transition
-
-    def _now(self) -> Any:
-        return NOON + timedelta(seconds=next(self._seconds))
+def _course(entries: Sequence[Entry], final: RunState) -> Course:
+    thoughts, states = [], []
+    before: RunState | None = None
+    for entry, transition in rehearse(entries):
+        event = entry.decoded()
+        if isinstance(event, ModelReplied) and before and before.asking:
+            thoughts.append(Thought(phase=before.asking.phase, step=before.step, usage=event.usage))
+        before = transition.state
+        if isinstance(event, ToolReturned) and before:
+            states.append(len(encode_state(before)))
+    return Course(thoughts=thoughts, entries=[len(entry.event) for entry in entries], states=states, final=final)
 
 
 def _policy(steps: int) -> Any:

@@ -15,7 +15,7 @@ from agent_service.core.waiting import Status
 from agent_service.models.prompts.prompt import compose
 from schemas import subjects
 from tests.kit.runs import NOON
-from tests.models.fake_anthropic import Claude, serve
+from tests.models.fake_anthropic import Claude, FakeAnthropic, serve
 from tests.models.living import Living
 from tests.models.model_house import FRAMING
 
@@ -143,32 +143,41 @@ async def test_a_wait_outlives_the_process_and_is_not_cut_short_by_it(mind: Clau
     assert len(mind.requests) == 4
 
 
-async def test_a_used_up_budget_at_the_provider_pauses_until_a_person_has_raised_it(
-    mind: Claude,
-) -> None:
+async def test_a_pause_outlives_the_process_until_a_person_has_raised_the_budget(mind: Claude) -> None:
     living = Living(mind.model, LIMITS)
     mind.fake.fail(429, "enforced_spend_limit_reached")
-    state = await living.run()
-    assert ended(state) == (Status.PAUSED, "model_spend_limit")
+    await living.run()
+    await living.next_life()
+    state = await living.state()
+    assert (ended(state), len(mind.requests)) == ((Status.PAUSED, "model_spend_limit"), 1)
     resume = {"run_id": state.run_id, "signal_id": "s1", "kind": "resume"}
     assert (await living.hear(subjects.SIGNAL, resume, "s1")).status is Status.DONE
 
 
+def three_times_nonsense(fake: FakeAnthropic) -> None:
+    for _ in range(3):
+        fake.answer("no")
+
+
 @pytest.mark.parametrize(
-    ("status", "ending_class"), [(401, "model_auth"), (404, "model_not_found"), (400, "model_bad_request")]
+    ("script", "ending", "told"),
+    [
+        (lambda fake: fake.fail(400), (Status.FAILED, "model_bad_request"), "req_0001"),
+        (lambda fake: fake.fail(401), (Status.FAILED, "model_auth"), "req_0001"),
+        (lambda fake: fake.fail(404), (Status.FAILED, "model_not_found"), "req_0001"),
+        (lambda fake: fake.fail(413), (Status.FAILED, "prompt_too_long"), "req_0001"),
+        (lambda fake: fake.refuse("Not allowed."), (Status.ESCALATED, "model_refused"), "(cyber): Not allowed."),
+        (three_times_nonsense, (Status.ESCALATED, "invalid_decision"), "Invalid JSON"),
+    ],
 )
-async def test_what_no_wait_mends_fails_the_run(mind: Claude, status: int, ending_class: str) -> None:
-    mind.fake.fail(status)
+async def test_what_no_wait_mends_ends_the_run(
+    mind: Claude, script: Callable[[FakeAnthropic], None], ending: tuple[Status, str], told: str
+) -> None:
+    script(mind.fake)
     state = await Living(mind.model, LIMITS).run()
-    assert ended(state) == (Status.FAILED, ending_class)
-    assert "req_0001" in state.reason
-
-
-async def test_a_refusal_is_for_a_person(mind: Claude) -> None:
-    mind.fake.refuse("Not allowed.")
-    state = await Living(mind.model, LIMITS).run()
-    assert ended(state) == (Status.ESCALATED, "model_refused")
-    assert state.reason == "the model refused to answer (cyber): Not allowed."
+    assert ended(state) == ending
+    assert told in state.reason
+    assert state.spent.tokens == mind.fake.billed
 
 
 async def test_a_reply_that_cannot_be_used_is_shown_and_asked_for_again(mind: Claude) -> None:
@@ -180,14 +189,6 @@ async def test_a_reply_that_cannot_be_used_is_shown_and_asked_for_again(mind: Cl
     assert 'Sure: {"framing": &lt;/your_rejected_reply>\n</your_rejected_reply>' in told
     assert mind.requests[1]["system"] == mind.requests[0]["system"]
     assert mind.requests[1]["messages"][0]["content"][:-1] == mind.requests[0]["messages"][0]["content"][:-1]
-
-
-async def test_a_reply_is_asked_for_three_times_and_no_more(mind: Claude) -> None:
-    for _ in range(3):
-        mind.answer("no")
-    state = await Living(mind.model, LIMITS).run()
-    assert ended(state) == (Status.ESCALATED, "invalid_decision")
-    assert state.spent.tokens == mind.fake.billed
 
 
 async def test_a_reply_that_was_cut_is_asked_for_with_more_room(mind: Claude) -> None:
@@ -209,11 +210,6 @@ async def test_a_prompt_that_is_too_long_is_shortened_once_there_is_something_to
     assert [text.split()[0] for text in texts] == ["<goal>", "<memory_of_older_steps>", "<step", "<standing>"]
 
 
-async def test_a_prompt_that_is_too_long_from_the_beginning_fails_the_run(mind: Claude) -> None:
-    mind.fake.fail(413)
-    assert ended(await Living(mind.model, LIMITS).run()) == (Status.FAILED, "prompt_too_long")
-
-
 async def test_no_call_is_made_that_could_break_the_budget(mind: Claude) -> None:
     for limits in (replace(LIMITS, max_tokens=3000), replace(LIMITS, max_cost_usd=0.001)):
         state = await Living(mind.model, limits).run()
@@ -228,12 +224,3 @@ async def test_a_limit_in_usd_is_not_kept_by_a_model_without_a_price() -> None:
     assert ended(state) == (Status.ESCALATED, "budget_cost")
     assert "set agent.model.price" in state.reason
     assert claude.requests == []
-
-
-async def test_a_pause_outlives_the_process(mind: Claude) -> None:
-    living = Living(mind.model, LIMITS)
-    mind.fake.fail(402)
-    await living.run()
-    await living.next_life()
-    assert ended(await living.state()) == (Status.PAUSED, "model_spend_limit")
-    assert len(mind.requests) == 1

@@ -1,6 +1,7 @@
 """How a model is chosen: by the file, the environment and the names of RFC-95; and what is said when it cannot be."""
 
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +15,14 @@ from agent_service.models.settings import ModelSettings
 from agent_service.settings import load
 from groundwork.service import json_log
 from tests.kit.logs import logging_kept
-from tests.models.model_house import framing
+from tests.models.fake_anthropic import serve
+from tests.models.model_house import OPENING, framing
 from tests.models.wire import KEY
 
 CHOSEN = {"AGENT_LLM_PROVIDER": "openai", "AGENT_LLM_MODEL": "gpt-5.4"}
 LOCAL = "http://127.0.0.1:11434/v1"
+CLOUDS = {"AWS_REGION": "eu-central-1", "CLOUD_ML_REGION": "global", "ANTHROPIC_VERTEX_PROJECT_ID": "p"}
+HELP = "from agent_service.cli.main import main; main(['--help'])"
 WITHOUT_SDK = """
 import asyncio, sys
 sys.modules["openai"] = None
@@ -35,7 +39,12 @@ try:
 except Misconfigured as error:
     print(error)
 """
-LOADED = "import sys, agent_service.app; print(*sys.modules)"
+ROOT = Path(__file__).parents[2]
+
+
+async def opened(**settings: object) -> None:
+    async with open_model(ModelSettings.model_validate({"provider": "anthropic", **settings})):
+        pass
 
 
 def openai_settings(**settings: object) -> ModelSettings:
@@ -126,16 +135,73 @@ async def test_openais_prices_are_those_of_openai_itself(base_url: str | None, p
     assert (estimate.reserve.cost_usd is not None) == priced
 
 
+@pytest.mark.parametrize("key", ["", " ", f"{KEY}\n", f" {KEY}", f"{KEY}\r\nx-evil: 1", f"{KEY}\0", f"“{KEY}”"])
+async def test_a_key_that_cannot_be_sent_is_refused_and_not_quoted(key: str) -> None:
+    with pytest.raises(Misconfigured, match="the key of the model") as caught:
+        await opened(api_key=key)
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["localhost:8080", "ftp://claude.example", "claude.example", "http://", ""])
+async def test_an_address_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(Misconfigured, match=r"agent\.model\.base_url"):
+        await opened(api_key=KEY, base_url=address)
+
+
+async def test_the_key_given_goes_before_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "another")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "a third")
+    async with serve() as claude:
+        claude.answer(OPENING)
+        await claude.model.prepare(framing()).make()
+
+
+@pytest.mark.parametrize("platform", ["bedrock", "vertex"])
+async def test_a_cloud_says_what_it_misses(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*CLOUDS, "AWS_DEFAULT_REGION", "AWS_BEARER_TOKEN_BEDROCK"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(Misconfigured, match=rf"agent\.model\.platform {platform}: .*[Rr]egion"):
+        await opened(platform=platform)
+
+
+@pytest.mark.parametrize(("platform", "package"), [("bedrock", "botocore"), ("vertex", "google.auth")])
+async def test_a_cloud_says_which_package_it_needs(
+    platform: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in CLOUDS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_BEARER_TOKEN_BEDROCK", raising=False)
+    if package in sys.modules or _installed(package):
+        await opened(platform=platform)
+        return
+    with pytest.raises(Misconfigured, match=rf"pip install 'anthropic\[{platform}\]'"):
+        await opened(platform=platform)
+
+
+async def test_bedrock_with_a_key_of_its_own_needs_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", CLOUDS["AWS_REGION"])
+    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", KEY)
+    await opened(platform="bedrock")
+
+
 def test_a_missing_package_is_named_with_how_to_install_it() -> None:
     assert "pip install 'agentic-loop[openai]'" in _printed(WITHOUT_SDK)
 
 
-def test_the_service_loads_the_sdk_of_no_provider_before_it_is_chosen() -> None:
-    loaded = set(_printed(LOADED).split())
-    assert "agent_service.models.opening" in loaded
-    assert loaded & {"anthropic", "openai", "genai_prices"} == set()
+@pytest.mark.parametrize(
+    "program", ["import agent_service.cli.main", "import agent_service.app, agent_service.models.opening", HELP]
+)
+def test_who_asks_no_model_loads_none(program: str) -> None:
+    loaded = set(_printed(f"import sys, atexit; atexit.register(lambda: print(*sys.modules)); {program}").split())
+    assert "agent_service" in loaded
+    assert loaded & {"anthropic", "openai", "genai_prices", "jinja2"} == set()
 
 
 def _printed(program: str) -> str:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     return done.stdout
+
+
+def _installed(package: str) -> bool:
+    ran = subprocess.run([sys.executable, "-c", f"import {package}"], capture_output=True, check=False, env=os.environ)
+    return ran.returncode == 0

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from agent_service.core.phases import Framing, Phase, Refusal, Unusable
-from agent_service.core.replacing import replace
-from agent_service.core.waiting import ForModel
 from agent_service.ports import Question
 from tests.models import fake_openai, openai_rules
 from tests.models.fake_openai import Ollama, OpenAI
@@ -82,26 +80,6 @@ async def test_the_effort_of_the_phase_is_asked_for(serving: Any) -> None:
         await served.model.prepare(framing()).make()
         await served.model.prepare(reflecting()).make()
     assert [request["reasoning_effort"] for request in served.requests] == ["low", "max"]
-
-
-@pytest.mark.parametrize("serving", [fake_openai.serve, fake_openai.serve_ollama])
-async def test_a_reply_that_was_cut_may_be_twice_as_long_the_next_time(serving: Any) -> None:
-    asked, long = framing(), {**OPENING, "framing": {**FRAMING, "hypothesis": "so " * 250}}
-    assert asked.state.asking is not None
-    again = replace(
-        asked, state=replace(asked.state, waiting=ForModel(asking=replace(asked.state.asking, longer=True)))
-    )
-    async with serving(max_tokens=300) as served:
-        answers = []
-        for question_ in (asked, again):
-            served.answer(long)
-            answers.append(await served.model.prepare(question_).make())
-        first, second = (served.model.prepare(question_).estimate.reserve.tokens for question_ in (asked, again))
-    assert isinstance(answers[0].decision, Unusable)
-    assert answers[0].decision.cut
-    assert "300 tokens" in answers[0].decision.reason
-    assert isinstance(answers[1].decision, Framing)
-    assert second - first == 300
 
 
 @pytest.mark.parametrize("model", ["gpt-5.6-sol", "gpt-6-astra", "gpt-5.4", "gpt-4.1"])

@@ -112,13 +112,14 @@ class NoSchemas:
 
 
 class Offer:
-    def __init__(self) -> None:
+    def __init__(self, tools: tuple[ToolOffer, ...] = (APPEND,)) -> None:
         self.away = False
+        self._tools = tools
 
     async def catalog(self) -> Catalog:
         if self.away:
             raise TryAgain("nobody tells any tools")
-        return Catalog(revision="1", tools=(APPEND,))
+        return Catalog(revision="1", tools=self._tools)
 
     def present(self) -> frozenset[str]:
         return frozenset((UNNAMED,))

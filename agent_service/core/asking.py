@@ -20,11 +20,11 @@ MODEL_BACKOFF_S = (2.0, 5.0, 15.0, 30.0, 60.0)
 
 def ask(state: RunState, phase: Phase, *, at: datetime, feedback: tuple[str, ...] = ()) -> Transition:
     """Ask the model for `phase`, unless a budget forbids it. A paused run keeps the question for later."""
-    return put(state, Asking(call=state.calls + 1, phase=phase, feedback=feedback), at=at)
+    return put(state, replace(next_question(state, phase), feedback=feedback), at=at)
 
 
 def put(state: RunState, asking: Asking, *, at: datetime) -> Transition:
-    """Make the call `asking`, unless a budget forbids it."""
+    """Make the call `asking`, also one that was put off, unless a budget forbids it."""
     reached = limits.reached_before_a_call(state, at)
     if asking.phase is Phase.PLAN:
         reached = reached or limits.reached_before_a_step(state, at)
@@ -99,19 +99,6 @@ def _shrunk(state: RunState, asking: Asking, event: ModelUnavailable) -> Transit
     if asking.phase is Phase.COMPACT:
         return ask_to_reflect(replace(smaller, waiting=Deciding()), event.at)
     return put(smaller, replace(asking, call=state.calls + 1), at=event.at)
-
-
-def ask_now(state: RunState, at: datetime) -> Transition:
-    """Make the call that was put off: its delay is over, or the run was resumed."""
-    asking = state.asking
-    assert asking is not None, "the caller has looked"
-    reached = limits.reached_before_a_call(state, at)
-    if asking.phase is Phase.PLAN:
-        reached = reached or limits.reached_before_a_step(state, at)
-    if reached:
-        return endings.out_of_budget(state, reached, at=at, question=asking)
-    now = replace(state, waiting=ForModel(asking=asking), updated_at=at)
-    return Transition(state=now, effects=(AskModel(call=asking.call, phase=asking.phase),))
 
 
 def next_question(state: RunState, phase: Phase) -> Asking:

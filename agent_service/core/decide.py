@@ -14,7 +14,7 @@ decided upon in `asking`, their replies in `thinking`, tools in `acting`, their 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from agent_service.core import acting, asking, endings, limits, notes, results, thinking
 from agent_service.core.announcing import announcement
@@ -155,8 +155,9 @@ def _deadline(state: RunState, event: TimerFired) -> Transition:
     return endings.out_of_budget(state, past, at=event.at, question=question)
 
 
-def _ask_again(state: RunState, event: TimerFired) -> Transition:
-    return asking.ask_now(state, event.at)
+def _ask_again(state: RunState, event: TimerFired | SignalReceived) -> Transition:
+    assert state.asking is not None
+    return asking.put(state, state.asking, at=event.at)
 
 
 def _send_again(state: RunState, event: TimerFired) -> Transition:
@@ -179,20 +180,15 @@ def _hear(state: RunState, event: SignalReceived) -> Transition | str:
 
 
 def _hear_while_paused(state: RunState, event: SignalReceived) -> Transition | str:
-    """As while it runs, but a signal may resume the run or end it."""
+    """As while it runs, but a signal may end the run, or let it go on with what the pause held."""
     heard, signal = _hear(state, event), event.signal
     if isinstance(heard, str) or heard.state is None or signal.kind == "message":
         return heard
     if signal.kind == "reject":
         return endings.cancel(heard.state, signal.message or "rejected by a person", at=event.at)
-    return _resume(heard.state, event)
-
-
-def _resume(state: RunState, event: SignalReceived) -> Transition:
-    """Go on with what the pause held: an open model call is made again, an open attempt is waited for."""
     assert isinstance(state.waiting, ForPerson)
-    running = replace(state, waiting=state.waiting.held)
-    return asking.ask_now(running, event.at) if running.asking else Transition(state=running)
+    running = replace(heard.state, waiting=state.waiting.held)
+    return _ask_again(running, event) if running.asking else Transition(state=running)
 
 
 # The table
@@ -218,23 +214,7 @@ _UNASKED = Rule(results.on_result, (Ended,))
 """A result of the past is ignored; one that was never asked for breaks the protocol."""
 
 TABLE: Mapping[type[Waiting] | None, _Row] = {
-    None: {
-        **dict.fromkeys(
-            (
-                RunStarted,
-                CallReserved,
-                ModelReplied,
-                ModelUnavailable,
-                ToolReturned,
-                TimerFired,
-                SignalReceived,
-                CancelRequested,
-                TurnBroke,
-            ),
-            _never("no such run"),
-        ),
-        WakeAccepted: Rule(_accept, (Queued,)),
-    },
+    None: {**dict.fromkeys(get_args(Event), _never("no such run")), WakeAccepted: Rule(_accept, (Queued,))},
     Queued: {
         **_ALIVE,
         **_NOT_ASKING,
@@ -283,9 +263,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         SignalReceived: Rule(_hear_while_paused, (ForModel, ForTool, ToolRetry, ForPerson, Ended)),
     },
     Ended: {
-        **dict.fromkeys(
-            (*_BEGUN, *_NOT_ASKING, TimerFired, SignalReceived), _never("the run has ended ({state.status})")
-        ),
+        **dict.fromkeys(get_args(Event), _never("the run has ended ({state.status})")),
         WakeAccepted: _never("accepted already"),
         ToolReturned: Rule(results.on_result, (Ended,)),
     },

@@ -1,6 +1,7 @@
 """Draws the states of a run from the table in `core.decide`: `python -m agent_service.workbench.states [--check]`.
 
-Writes docs/STATES.md; with `--check` it writes nothing, and fails where the file is not what the table says.
+Writes docs/STATES.md, and its diagram into docs/ARCHITECTURE.md; with `--check` it writes nothing, and fails where they
+are not what the table says.
 """
 
 import inspect
@@ -13,7 +14,9 @@ from agent_service.core.decide import TABLE
 from agent_service.core.events import CancelRequested, Event, TurnBroke, WakeAccepted
 from agent_service.core.waiting import Ended, Waiting
 
-PAGE = Path(__file__).parents[2] / "docs" / "STATES.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, OVERVIEW = DOCS / "STATES.md", DOCS / "ARCHITECTURE.md"
+BEGIN, END = "<!-- states: begin -->", "<!-- states: end -->"
 COMMAND = "python -m agent_service.workbench.states"
 STATES = tuple(state for state in TABLE if state)
 EVENTS = tuple(TABLE[None])
@@ -80,14 +83,28 @@ def _described(state: type[Waiting]) -> Iterator[str]:
     yield ""
 
 
+def pages() -> dict[Path, str]:
+    """What is written where: the page, and its diagram in the middle of another."""
+    overview = OVERVIEW.read_text(encoding="utf-8")
+    before, begin, rest = overview.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    return {PAGE: page(), OVERVIEW: "\n".join((f"{before}{begin}", *_diagram(), f"{end}{after}"))}
+
+
 def main() -> int:
+    differing = {file: text for file, text in pages().items() if not _has(file, text)}
     if "--check" not in sys.argv[1:]:
-        PAGE.write_text(page(), encoding="utf-8")
+        for file, text in differing.items():
+            file.write_text(text, encoding="utf-8")
         return 0
-    if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == page():
-        return 0
-    print(f"{PAGE} is not what the table of states says: run `{COMMAND}`", file=sys.stderr)  # noqa: T201 # a command
-    return 1
+    for file in differing:
+        told = f"{file} is not what the table of states says: run `{COMMAND}`"
+        print(told, file=sys.stderr)  # noqa: T201 # a command
+    return 1 if differing else 0
+
+
+def _has(file: Path, text: str) -> bool:
+    return file.is_file() and file.read_text(encoding="utf-8") == text
 
 
 if __name__ == "__main__":

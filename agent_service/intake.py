@@ -38,6 +38,7 @@ from schemas.events import (
     ToolError,
     ToolResult,
 )
+from schemas.flaws import flaws_of
 
 _ID: TypeAdapter[str] = TypeAdapter(Id)
 START_PREFIX = keys.start("")
@@ -217,7 +218,7 @@ def _read(arrival: Arrival) -> Envelope[Any]:
     try:
         envelope = model.model_validate_json(enveloped(arrival.subject, arrival.body, arrival.headers))
     except ValidationError as error:
-        raise Unreadable(_explained(arrival.subject, _flaws(error))) from error
+        raise Unreadable(_explained(arrival.subject, flaws_of(error))) from error
     except Misshapen as error:
         raise Unreadable(_explained(arrival.subject, str(error))) from error
     if envelope.type != arrival.subject:
@@ -236,12 +237,6 @@ def _correlation(arrival: Arrival) -> Correlation | None:
 
 def _explained(subject: str, flaws: str) -> str:
     return f"not a valid {subject}: {flaws}; {expected(subject)}"
-
-
-def _flaws(error: ValidationError) -> str:
-    """The first flaws, without what was sent."""
-    found = error.errors(include_url=False, include_input=False, include_context=False)[:3]
-    return "; ".join(f"{'.'.join(map(str, e['loc']))[:80] or 'body'}: {e['msg']}" for e in found)
 
 
 def _wake_id(start: AgenticStart, dedupe_key: str | None, place: str) -> str:

@@ -5,22 +5,18 @@ JSON in plain UTF-8 is refused by its media type before a byte of it is read, wh
 browser would post for another site. Nothing is decompressed.
 """
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel
-from starlette.requests import ClientDisconnect
 
 from agent_service.api import requests
 from agent_service.api.refusals import Refusal
 from agent_service.api.requests import MAX_BODY_BYTES
+from groundwork.http.incoming import READ_WITHIN_S, BodyRefused, read_body
 
 JSON = "application/json"
-READ_WITHIN_S = 15.0
-LONGEST_LENGTH = 9
-"""Digits of a Content-Length that is worth reading as a number."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -30,7 +26,11 @@ def body_of(model: type[M], *, within_s: float = READ_WITHIN_S) -> Callable[[Req
 
     async def body(request: Request) -> M:
         _check_headers(request)
-        return requests.read(model, await _read(request, within_s))
+        try:
+            sent = await read_body(request, MAX_BODY_BYTES, within_s=within_s)
+        except BodyRefused as error:
+            raise Refusal(error.status, error.code, str(error)) from error
+        return requests.read(model, sent)
 
     return body
 
@@ -55,30 +55,11 @@ def _inlined(part: Any, definitions: dict[str, Any]) -> Any:
     return part
 
 
-async def _read(request: Request, within_s: float) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(within_s):
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > MAX_BODY_BYTES:
-                    raise requests.too_large()
-                chunks.append(chunk)
-    except TimeoutError as error:
-        raise Refusal(408, "too_slow", f"the body did not arrive within {within_s:g} s") from error
-    except ClientDisconnect as error:
-        raise Refusal(400, "cut_off", "the connection ended within the body") from error
-    return b"".join(chunks)
-
-
 def _check_headers(request: Request) -> None:
     headers = request.headers
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise Refusal(415, "encoded", "send the body as it is, without Content-Encoding")
     length = headers.get("content-length", "")
-    if length.isdecimal() and (len(length) > LONGEST_LENGTH or int(length) > MAX_BODY_BYTES):
-        raise requests.too_large()
     kinds = headers.getlist("content-type")
     has_body = length not in ("", "0") or "transfer-encoding" in headers
     if (kinds or has_body) and [kind.partition(";")[0].strip().lower() for kind in kinds] != [JSON]:

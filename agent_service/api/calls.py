@@ -19,11 +19,12 @@ from agent_service.api.access import Access
 from agent_service.api.body import documented
 from agent_service.api.desk import Desk
 from agent_service.api.docs import page as docs_page
-from agent_service.api.door import PROBES, Door
+from agent_service.api.door import Door
 from agent_service.api.requests import CancelRequest, SignalRequest, WakeRequest
 from agent_service.api.run_calls import RunCalls
 from agent_service.settings import AgentSettings, Scope
 from agent_service.telling.folder.run_files import RunFiles
+from groundwork.http.incoming import PROBES
 from groundwork.service.store_id import known_id
 
 TITLE = "Agentic Loop"

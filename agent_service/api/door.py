@@ -13,10 +13,10 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent_service.api import errors as http_errors
-from agent_service.api.headers import HARDENED
+from agent_service.api.errors import HARDENED
 from agent_service.api.refusals import Refusal
+from groundwork.http.incoming import PROBES, has_a_path, host, only
 
-PROBES = frozenset({"/healthz", "/readyz"})
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 TAKE_WITHIN_S = 30.0
 """How long a response may wait for its reader to take the next part."""
@@ -44,16 +44,15 @@ class Door:
             log.info("let go of a reader that does not read", extra={"path": scope["path"]})
 
     def _refusal(self, scope: Scope) -> Refusal | None:
-        if not scope["path"].isprintable():  # a route would match in spite of a line feed at its end
+        if not has_a_path(scope):
             return Refusal(404, "not_found", "there is nothing at this path")
-        host = _only(scope, b"host")
-        if _name(host) not in self._allowed and scope["path"] not in PROBES:
+        if host(scope) not in self._allowed and scope["path"] not in PROBES:
             return Refusal(
                 421, "wrong_host", "this service does not answer to this Host: add it to `http.allowed_hosts`"
             )
-        if scope["method"] in READING or not _all(scope, b"origin"):
+        if scope["method"] in READING or all(name != b"origin" for name, _ in scope["headers"]):
             return None
-        if _only(scope, b"origin").partition("://")[2] != host:
+        if only(scope, b"origin").partition("://")[2] != only(scope, b"host"):
             return Refusal(403, "foreign_origin", "pages of other sites may not post here")
         return None
 
@@ -72,19 +71,3 @@ class Door:
 
 class _NotTaken(Exception):
     """The reader of a response does not read."""
-
-
-def _all(scope: Scope, name: bytes) -> list[bytes]:
-    return [value for key, value in scope["headers"] if key == name]
-
-
-def _only(scope: Scope, name: bytes) -> str:
-    """The header in lower case; empty when it was sent not at all, or more than once."""
-    values = _all(scope, name)
-    return values[0].decode("latin-1").lower() if len(values) == 1 else ""
-
-
-def _name(host: str) -> str:
-    """The host without its port."""
-    name, colon, port = host.rpartition(":")
-    return name if colon and port.isascii() and port.isdigit() else host

@@ -12,10 +12,21 @@ from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
 from agent_service.api import requests
-from agent_service.api.headers import HARDENED
 from agent_service.api.refusals import REFUSED, Refusal, SeenToTheEnd, broken, refusal_of
 
 log = logging.getLogger(__name__)
+
+HARDENED = {
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+"""What every response says to browsers: keep nothing, guess no type, run nothing, be framed by nobody.
+
+Styles are for the page at /docs, which has no script."""
 
 OF_A_BODY = (400, 408, 413, 415, 422, 503)
 """How a call that takes a body can refuse."""

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from schemas.catalog import UNNAMED, ToolOffer
 from schemas.events import ToolName
+from schemas.flaws import flaws_of
 
 LONGEST_FLAW = 200
 
@@ -55,7 +56,7 @@ def read_answer(body: bytes, schema_flaw: SchemaCheck) -> Told:
     try:
         answer = _Answer.model_validate_json(body)
     except ValidationError as error:
-        raise NoCatalog(f"an answer is no catalog of tools: {_explained(error)}") from None
+        raise NoCatalog(f"an answer is no catalog of tools: {flaws_of(error)[:LONGEST_FLAW]}") from None
     executor = answer.executor or UNNAMED
     offers, flaws = [], []
     for tool in answer.tools:
@@ -102,13 +103,8 @@ def _offer(tool: JsonValue, executor: str, schema_flaw: SchemaCheck) -> ToolOffe
     try:
         offer = ToolOffer.model_validate(tool)
     except ValidationError as error:
-        raise ValueError(_explained(error)) from None
+        raise ValueError(flaws_of(error)[:LONGEST_FLAW]) from None
     for command in offer.commands:
         if flaw := schema_flaw(command.input_schema):
             raise ValueError(f"the input_schema of command {command.name}: {flaw[:LONGEST_FLAW]}")
     return offer.model_copy(update={"executor": executor})
-
-
-def _explained(error: ValidationError) -> str:
-    flaws = error.errors(include_url=False, include_input=False, include_context=False)[:3]
-    return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in flaws)[:LONGEST_FLAW]

@@ -24,6 +24,7 @@ from agent_service.core.events import ModelUsage
 from agent_service.core.phases import Digest, Framing, Phase, Plan, Reflection, Unusable
 from agent_service.errors import Misconfigured, ModelError, Remedy
 from agent_service.ports import Answer, ModelCall, Question
+from schemas.flaws import flaws_of
 
 _FREE = ModelUsage(cost_usd=0.0)
 _FRAMING, _PLAN, _REFLECTION = TypeAdapter(Framing), TypeAdapter(Plan), TypeAdapter(Reflection)
@@ -157,10 +158,7 @@ def read_script(path: Path) -> Script:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise Misconfigured(f"script {path} cannot be read: {error}") from error
     except ValidationError as error:
-        flaws = "; ".join(
-            f"{'.'.join(map(str, e['loc'])) or 'the whole'}: {e['msg']}" for e in error.errors(include_input=False)
-        )
-        raise Misconfigured(f"script {path}: {flaws}") from error
+        raise Misconfigured(f"script {path}: {flaws_of(error, whole='the whole', most=None)}") from error
 
 
 class ScriptedModel:

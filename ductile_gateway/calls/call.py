@@ -22,6 +22,7 @@ from pydantic import JsonValue, ValidationError
 from ductile_gateway.errors import GiveUp
 from schemas import headers, keys, subjects
 from schemas.events import MAX_MESSAGE_BYTES, Envelope, ToolRequest
+from schemas.flaws import flaws_of
 
 _Message = Envelope[ToolRequest]
 _TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -78,7 +79,7 @@ def read_again(route: str, body: bytes, *, trace_id: str | None) -> Asked:
         # A newer agent may send fields that we do not know yet.
         envelope = _Message.model_validate_json(body, extra="ignore")
     except ValidationError as error:
-        raise Unacceptable(f"not a valid {subjects.TOOL_REQUEST}: {_flaws(error)}") from None
+        raise Unacceptable(f"not a valid {subjects.TOOL_REQUEST}: {flaws_of(error)}") from None
     if envelope.type != subject:
         raise Unacceptable(f"a message of another type came on subject {subject}")
     request = envelope.payload
@@ -93,11 +94,6 @@ def _digest_of(request: ToolRequest, route: str) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _flaws(error: ValidationError) -> str:
-    found = error.errors(include_url=False, include_input=False, include_context=False)[:3]
-    return "; ".join(f"{'.'.join(map(str, flaw['loc']))[:200] or 'body'}: {flaw['msg']}" for flaw in found)
 
 
 Way = Literal["plugin", "pipeline", "event"]

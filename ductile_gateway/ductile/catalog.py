@@ -17,6 +17,7 @@ from ductile_gateway.plugins.manifest import Command, Manifest
 from ductile_gateway.tools.catalog import ToolChoice
 from schemas import subjects
 from schemas.catalog import Catalog
+from schemas.flaws import flaws_of
 
 PIPELINE_COMMAND = "handle"
 
@@ -111,7 +112,7 @@ def _plugin(name: str, document: Document | None, settings: DuctileSettings, pro
     try:
         return _manifest(name, document, commands)
     except ValidationError as error:
-        problems.append(f"plugin {name}: what Ductile tells of it cannot be used: {_flaws(error)}")
+        problems.append(f"plugin {name}: what Ductile tells of it cannot be used: {flaws_of(error)}")
         return None
 
 
@@ -121,7 +122,7 @@ def _command(plugin: str, entry: JsonValue, settings: DuctileSettings, problems:
     try:
         command = Command.model_validate({key: entry.get(key) for key in _TOLD})
     except ValidationError as error:
-        problems.append(f"plugin {plugin}: its command {str(entry.get('name'))[:64]} is left out: {_flaws(error)}")
+        problems.append(f"plugin {plugin}: its command {str(entry.get('name'))[:64]} is left out: {flaws_of(error)}")
         return None
     return command.model_copy(update={"idempotent": f"{plugin}/{command.name}" in settings.idempotent})
 
@@ -178,8 +179,3 @@ def _undeclared(settings: DuctileSettings, manifests: Mapping[str, Manifest]) ->
 def _unused(routes: frozenset[str]) -> Iterable[str]:
     for name in sorted(routes):
         yield f"gateway.ductile.relay.routes names {name}, which no tool of gateway.tools is called by"
-
-
-def _flaws(error: ValidationError) -> str:
-    found = error.errors(include_url=False, include_input=False, include_context=False)[:3]
-    return "; ".join(f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}" for flaw in found)

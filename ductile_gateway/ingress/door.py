@@ -5,11 +5,10 @@ A browser that was tricked into another name for this address is turned away. Pr
 
 from collections.abc import Collection
 
-from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-PROBES = frozenset({"/healthz", "/readyz"})
+from groundwork.http.incoming import PROBES, has_a_path, host
 
 
 class Door:
@@ -24,9 +23,9 @@ class Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in PROBES:
             await self._app(scope, receive, send)
-        elif not scope["path"].isprintable():  # a route would match in spite of a line feed at its end
+        elif not has_a_path(scope):
             await _refuse(404, "there is nothing at this path")(scope, receive, send)
-        elif _host(scope) not in self._allowed:
+        elif host(scope) not in self._allowed:
             await _refuse(421, "this service does not answer to this Host: add it to `allowed_hosts`")(
                 scope, receive, send
             )
@@ -42,14 +41,6 @@ class Door:
             await self._app(scope, receive, send)
         finally:
             self._in_hand -= 1
-
-
-def _host(scope: Scope) -> str:
-    """The host without its port; empty when it was sent not at all, or more than once."""
-    sent = Headers(scope=scope).getlist("host")
-    host = sent[0].lower() if len(sent) == 1 else ""
-    name, colon, port = host.rpartition(":")
-    return name if colon and port.isascii() and port.isdigit() else host
 
 
 def _refuse(status: int, text: str, headers: dict[str, str] | None = None) -> JSONResponse:

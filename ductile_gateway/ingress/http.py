@@ -5,7 +5,8 @@ relayed event that was known before is answered with 202 too, because Ductile ta
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -13,7 +14,6 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
-from ductile_gateway.ingress.body import headers_of, reader_of
 from ductile_gateway.ingress.door import Door
 from ductile_gateway.ingress.intake import Acceptance, Incoming, Intake
 from ductile_gateway.ingress.peers import Peers
@@ -21,6 +21,7 @@ from ductile_gateway.ingress.refusals import RequestRefused
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.ingress.webhooks import Webhooks
 from ductile_gateway.ports import Clock
+from groundwork.http.incoming import BodyRefused, read_body
 
 log = logging.getLogger(__name__)
 
@@ -81,9 +82,22 @@ class _Routes:
         return Incoming(
             method=request.method,
             path=request.scope["path"],
-            headers=headers_of(request),
-            read=reader_of(request, self._max_body_bytes),
+            headers=_headers_of(request),
+            read=partial(_read, request, self._max_body_bytes),
         )
+
+
+def _headers_of(request: Request) -> Mapping[str, str]:
+    """Headers by lower-case name. One that was sent more than once means nothing, and is left out."""
+    names = [name for name, _ in request.headers.items()]
+    return {name: value for name, value in request.headers.items() if names.count(name) == 1}
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    try:
+        return await read_body(request, limit)
+    except BodyRefused as error:
+        raise RequestRefused(error.status, str(error)) from error
 
 
 def _told(acceptance: Acceptance) -> dict[str, object]:

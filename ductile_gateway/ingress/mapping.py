@@ -23,6 +23,7 @@ from ductile_gateway.ingress.refusals import RequestRefused
 from ductile_gateway.ingress.settings import EventMapping, ToCancel, ToResult, ToSignal, ToStart
 from schemas import keys, subjects
 from schemas.events import INBOUND, MAX_GOAL_BYTES, RESERVED_KEYS, AgenticStart, Cancel, Signal, ToolResult
+from schemas.flaws import flaws_of
 
 MAX_EVENT_BYTES = 512 * 1024
 LONGEST_ID = 128
@@ -201,7 +202,7 @@ def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin) -> 
     try:
         message = INBOUND[subject].model_validate({"type": subject, "payload": payload})
     except ValidationError as error:
-        raise RequestRefused(422, f"no valid {subject} comes of it: {_flaws(error)}") from None
+        raise RequestRefused(422, f"no valid {subject} comes of it: {flaws_of(error)}") from None
     content, artifacts = message.payload, tuple[Kept, ...]()
     if isinstance(content, ToolResult):
         content, artifacts = made_small(content)
@@ -224,11 +225,6 @@ def _names(payload: Any, origin: Origin) -> tuple[str, str, str | None]:
         case Cancel():
             return keys.cancel(payload.run_id), payload.run_id, payload.run_id
     raise AssertionError(payload)
-
-
-def _flaws(error: ValidationError) -> str:
-    found = error.errors(include_url=False, include_input=False, include_context=False)[:3]
-    return "; ".join(f"{'.'.join(map(str, flaw['loc']))[:200]}: {flaw['msg']}" for flaw in found)
 
 
 def _text(value: JsonValue) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from schemas.events import ToolName
+from schemas.flaws import flaws_of
 
 
 class ManifestInvalid(ValueError):
@@ -86,14 +87,8 @@ def read_manifest(document: object) -> Manifest:
     try:
         manifest = Manifest.model_validate(document)
     except ValidationError as error:
-        raise ManifestInvalid(
-            "; ".join(_complaint(detail["loc"], detail["msg"]) for detail in error.errors())
-        ) from None
+        raise ManifestInvalid(flaws_of(error, whole="manifest", most=None)) from None
     names = [command.name for command in manifest.commands]
     if len(set(names)) < len(names):
         raise ManifestInvalid("commands: two commands have the same name")
     return manifest
-
-
-def _complaint(place: tuple[int | str, ...], message: str) -> str:
-    return f"{'.'.join(map(str, place)) or 'manifest'}: {message}"

@@ -10,12 +10,8 @@ import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from starlette.requests import Request
-from starlette.types import Message
 
 from ductile_gateway.errors import Misconfigured
-from ductile_gateway.ingress.body import reader_of
-from ductile_gateway.ingress.refusals import RequestRefused
 from ductile_gateway.ingress.server import serve_ingress
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.store.deliveries import SqliteDeliveries
@@ -152,17 +148,6 @@ async def test_a_body_that_is_cut_off_is_no_event() -> None:
         answer = await say(port, head(f"Content-Length: {len(BODY)}"), BODY)
     assert answer.startswith(b"HTTP/1.1 202")
     assert len(house.bus.messages) == 1
-
-
-async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
-    async def never() -> Message:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    request = Request({"type": "http", "headers": []}, never)
-    with pytest.raises(RequestRefused) as caught:
-        await reader_of(request, 1024, within_s=0.01)()
-    assert caught.value.status == 408
 
 
 async def test_a_body_shorter_than_what_was_signed_is_forbidden() -> None:

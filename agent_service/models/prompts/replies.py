@@ -28,6 +28,7 @@ from agent_service.core.phases import (
     Unusable,
     Verdict,
 )
+from schemas.flaws import flaws_of
 
 MOST_RAW = 4000
 """Characters of a reply that could not be used, for the journal and for the repair."""
@@ -190,7 +191,7 @@ def read(form: Form, phase: Phase, text: str) -> tuple[Decision, Plan | Unusable
     try:
         reply = _FORMS[form].model_validate_json(text)
     except ValidationError as error:
-        return _unusable(_told(error), text), None
+        return _unusable(flaws_of(error, whole="the reply", most=MOST_ERRORS), text), None
     match reply:
         case OpeningReply(framing=framing, plan=plan):
             return framing.decision(), plan.decision() if plan else None
@@ -216,17 +217,6 @@ def _turn(
 
 def _unusable(reason: str, text: str) -> Unusable:
     return Unusable(reason=reason, raw=text[:MOST_RAW])
-
-
-def _told(error: ValidationError) -> str:
-    """Every error with its place, and without the input, which is told apart."""
-    errors = error.errors(include_input=False, include_url=False, include_context=False)[:MOST_ERRORS]
-    return "; ".join(f"{_place(e['loc'])}: {e['msg']}" for e in errors)
-
-
-def _place(path: tuple[int | str, ...]) -> str:
-    """Clipped, because a name that is not ours may be of any length."""
-    return ".".join(map(str, path))[:LONGEST_LINE] or "the reply"
 
 
 def _arguments(text: str) -> dict[str, JsonValue]:

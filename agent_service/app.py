@@ -16,7 +16,6 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from agent_service.api.feed import Feed
-from agent_service.background import Background
 from agent_service.bus.argument_schemas import ArgumentSchemas, schema_flaw
 from agent_service.bus.artifacts import NatsArtifacts
 from agent_service.bus.gateway import NatsCallbacks, NatsTroubles
@@ -33,16 +32,15 @@ from agent_service.models.opening import open_model
 from agent_service.pace import Pace
 from agent_service.ports import Model
 from agent_service.publisher import Publisher
-from agent_service.recovery import FORGETTABLE, Recovery
+from agent_service.recovery import FORGETTABLE, Recovery, Starter
 from agent_service.settings import AgentSettings
-from agent_service.starter import Starter
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.projector import Projector
 from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.thinker import Thinker
 from agent_service.trail_process import TrailProcess
-from agent_service.turn import Turns
+from agent_service.turn import Background, Turns
 from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.service.counts import Counts
@@ -152,14 +150,14 @@ def build(settings: AgentSettings, ground: Ground, store: SqliteStore, model: Mo
     policy, counts = settings.limits.policy(), Counts(COUNTED | OF_THE_BUS)
     fused, trace_url = settings.phases == "fused", settings.trace_url
     intake = Intake(turns, skills, clock, policy=policy, fused=fused, counts=counts, trace_url=trace_url)
-    starter = Starter(intake.begin, store, background, slots=settings.turns)
+    starter = Starter(intake, store, background, slots=settings.turns)
 
     def desk() -> "Desk":
         from agent_service.api.desk import Desk
 
         troubles, callbacks, most = NatsTroubles(link), NatsCallbacks(link), settings.http.max_queued
         reading = store, store, intake, skills, troubles, callbacks, feed, background
-        return Desk(*reading, accepted=starter.nudge, max_queued=most, trace_url=trace_url)
+        return Desk(*reading, max_queued=most, trace_url=trace_url)
 
     return Agent(
         settings=settings,

@@ -1,11 +1,14 @@
 """What comes in, from the bus and from callers, as events to runs.
 
+A run that is accepted is durable, and begins by itself (`recovery.Starter`): its message need not wait for that.
+
 A start from the bus is named by its `wake_id`, else by its dedupe key (by what follows `agentic:start:`, where it
 begins so), else by its place in the stream, so that a start that is delivered twice is one run. What cannot be read, or
 asks for what is not granted, is refused with the reason, and never half stored; a run that waits for a result of which
 no more than what it relates to can be read waits no longer.
 """
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Mapping
@@ -19,7 +22,7 @@ from agent_service.core.effects import Transition
 from agent_service.core.events import CancelRequested, RunStarted, SignalReceived, ToolReturned, WakeAccepted
 from agent_service.core.limits import LimitPolicy, LimitRefused, check_caps, grant
 from agent_service.core.state import Limits
-from agent_service.errors import TryAgain, WakeConflict
+from agent_service.errors import WakeConflict
 from agent_service.ports import Clock, Skills, Wake
 from agent_service.trace import trace_url
 from agent_service.turn import Turns
@@ -95,6 +98,8 @@ class Intake:
         self._policy = policy
         self._fused = fused
         self._trace_url = trace_url
+        self.accepted = asyncio.Event()
+        """Set whenever a run was accepted, which is to begin."""
 
     async def receive(self, arrival: Arrival) -> None:
         """One message, with the whole turn that it causes. Raises TryAgain, or Unreadable (dead letter), of which
@@ -121,7 +126,7 @@ class Intake:
         Raises LimitRefused, WakeConflict and TryAgain; nothing is stored then.
         """
         event = self._accepted(wake_id, start, announce=True, granted=self._policy.defaults if known else None)
-        return await self._turns.accept(_wake(wake_id, start), event)
+        return await self._accept(wake_id, start, event)
 
     async def cancel(self, run_id: str, reason: str | None) -> Transition:
         """Cancel a run, durably; the caller follows up. `ignored` says why there was nothing to cancel."""
@@ -175,12 +180,15 @@ class Intake:
             return
         try:
             event = self._accepted(wake_id, start, announce=False)
-            run_id, accepted = await self._turns.accept(_wake(wake_id, start), event)
+            _, accepted = await self._accept(wake_id, start, event)
         except (LimitRefused, WakeConflict) as refusal:
             raise Unreadable(str(refusal)) from refusal
         await self.follow(accepted)
-        with suppress(TryAgain):  # it is durable, and begun by the store: its message need not wait for that
-            await self.begin(run_id)
+
+    async def _accept(self, wake_id: str, start: AgenticStart, event: WakeAccepted) -> tuple[str, Transition | None]:
+        accepted = await self._turns.accept(_wake(wake_id, start), event)
+        self.accepted.set()
+        return accepted
 
     def _accepted(
         self, wake_id: str, start: AgenticStart, *, announce: bool, granted: Limits | None = None

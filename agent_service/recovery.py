@@ -1,4 +1,4 @@
-"""What was left half done, and what falls due: found in the store, not in memory.
+"""What is to begin, what was left half done, and what falls due: found in the store, not in memory.
 
 There is one way in which anything is done again, whether a crash, the bus or this program kept it from being done: from
 the run's state follows what it is owed now, and from its journal what its entries said besides, under the same ids and
@@ -8,26 +8,28 @@ often than every message may have forgotten it, and drops by its id what it stil
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TypeGuard
 
-from agent_service.background import Background
 from agent_service.core.announcing import asked, outstanding
 from agent_service.core.effects import Effect, Publish
 from agent_service.core.events import TimerFired
 from agent_service.core.state import RunState
 from agent_service.errors import Damaged, TryAgain
+from agent_service.intake import Intake
 from agent_service.journal import Run, rehearse
 from agent_service.ports import Archive, Clock, RunStore
 from agent_service.publisher import Publisher
-from agent_service.turn import Turns
+from agent_service.turn import Background, Turns
 from schemas import subjects
 
 DUE_EVERY_S = 0.5
 DUE_AT_ONCE = 200
 LEFT_EVERY_S = 2.0
+QUEUED_EVERY_S = 1.0
 SAID_AT_ONCE = 64
 MOST_LEFT = 100_000
 FORGETTABLE = timedelta(seconds=60)
@@ -162,3 +164,51 @@ def _is_news(effect: Effect) -> TypeGuard[Publish]:
 
 def _waits_since(state: RunState) -> datetime:
     return state.pending.requested_at if state.pending else state.updated_at
+
+
+class Starter:
+    """Begins the runs that are queued in the store, at most `slots` at the same time, the oldest first.
+
+    Woken by every run that the intake accepts, it looks by itself too: for what a crash left, and for what could not
+    begin because no tool catalog was known. What is said about a run on the bus begins nothing.
+    """
+
+    def __init__(self, intake: Intake, store: RunStore, background: Background, *, slots: int) -> None:
+        self._intake = intake
+        self._store = store
+        self._background = background
+        self._slots = slots
+        self._under_way: set[str] = set()
+
+    async def run(self) -> None:
+        """Begin what is queued, for ever."""
+        news = self._intake.accepted
+        while True:
+            news.clear()
+            try:
+                await self._look()
+            except TryAgain as error:
+                log.warning("the queued runs cannot be read", extra={"why": str(error)})
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(QUEUED_EVERY_S):  # wait_for of Python 3.11 may lose a cancel that meets news
+                    await news.wait()
+
+    async def _look(self) -> None:
+        if len(self._under_way) >= self._slots:
+            return
+        for run_id in await self._store.queued(self._slots + len(self._under_way)):
+            if run_id not in self._under_way and len(self._under_way) < self._slots:
+                self._under_way.add(run_id)
+                self._background.start(self._first_turn(run_id))
+
+    async def _first_turn(self, run_id: str) -> None:
+        was_last = len(self._under_way) >= self._slots
+        try:
+            await self._intake.begin(run_id)
+        except TryAgain as error:
+            log.info("cannot begin yet", extra={"run_id": run_id, "why": str(error)})
+        else:
+            if was_last:
+                self._intake.accepted.set()  # others may wait for its place
+        finally:
+            self._under_way.discard(run_id)

@@ -17,7 +17,8 @@ a signal) is told to the caller instead, and the run goes on.
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import Any
 from weakref import WeakValueDictionary
 
 from agent_service import journal
@@ -206,6 +207,29 @@ class Turns:
             del self._known[run_id]
         elif len(self._known) > REMEMBERED_RUNS:
             self._known.popitem(last=False)
+
+
+class Background:
+    """Starts turns that no message carries: after a wake, a timer, a cancel, a restart. Their errors are logged."""
+
+    def __init__(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run `work` to its end. What it leaves undone is in the store, and is taken up again from there."""
+        name = getattr(work, "__qualname__", "work")
+        self._group.create_task(_to_its_end(work, name), name=name)
+
+
+async def _to_its_end(work: Coroutine[Any, Any, Any], name: str) -> None:
+    try:
+        await work
+    except TryAgain as error:
+        log.warning("put off", extra={"work": name, "why": str(error)})
+    except Damaged as error:
+        log.info("left alone", extra={"work": name, "run_id": error.run_id})
+    except Exception:  # the last stop of an error in background work: it must not end every other turn
+        log.exception("failed", extra={"work": name})
 
 
 def _log_ignored(run_id: str, event: Event, transition: Transition) -> None:

@@ -5,7 +5,7 @@ is for the intake, and through it for the core.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -23,7 +23,6 @@ from agent_service.api.requests import (
     WakeAnswer,
     WakeRequest,
 )
-from agent_service.background import Background
 from agent_service.core.effects import Transition
 from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState
@@ -36,6 +35,7 @@ from agent_service.telling.acts import executor_of
 from agent_service.telling.entries import EntryView, JournalReader, entry_view
 from agent_service.telling.moments import tell
 from agent_service.telling.views import RunLineView, RunView, line_view, run_view
+from agent_service.turn import Background
 
 SOON = timedelta(seconds=2)
 LOOK_AGAIN_S = 1.0
@@ -60,7 +60,7 @@ class EntryPage(BaseModel):
 class Desk:
     """Answers callers. All methods raise Refusal, and what `refusal_of` makes one of.
 
-    `accepted` is told of every wake that is durable; `trace_url` is where traces are shown, with `{trace_id}` in it.
+    `trace_url` is where traces are shown, with `{trace_id}` in it.
     """
 
     def __init__(
@@ -74,7 +74,6 @@ class Desk:
         feed: Feed,
         background: Background,
         *,
-        accepted: Callable[[], None],
         max_queued: int,
         trace_url: str | None = None,
     ) -> None:
@@ -86,7 +85,6 @@ class Desk:
         self._callbacks = callbacks
         self._feed = feed
         self._background = background
-        self._accepted = accepted
         self._max_queued = max_queued
         self._trace_url = trace_url
         self._reader = JournalReader(archive)
@@ -105,7 +103,6 @@ class Desk:
         if not known and (await self._archive.counts()).get(Status.QUEUED, 0) >= self._max_queued:
             raise TryAgain(f"{self._max_queued} runs wait to begin already", delay_s=5.0)
         run_id, accepted = await self._intake.wake(wake_id, request.start(), known=known)
-        self._accepted()
         self._background.start(self._intake.follow(accepted))
         return WakeAnswer(run_id=run_id, wake_id=wake_id, status_url=f"/v1/runs/{run_id}")
 

@@ -9,11 +9,11 @@ import logging
 import time
 from datetime import UTC, datetime
 
-from agent_service.background import Background
 from agent_service.bus.overheard import Overheard
 from agent_service.errors import Damaged, TryAgain
 from agent_service.intake import Arrival, Intake, UnknownRun, Unreadable
 from agent_service.publisher import SOURCE
+from agent_service.turn import Background
 from groundwork.nats.delivery import Delivery
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from agent_service.background import Background
 from agent_service.bus.dead_letters import NatsDeadLetters, retry_id
 from agent_service.bus.messages import NatsIntake
 from agent_service.bus.topology import topology
@@ -18,6 +17,7 @@ from agent_service.cli.exits import Exit
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits
 from agent_service.intake import COUNTED, Intake
+from agent_service.turn import Background
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import StreamSpec, Topology, create_missing

@@ -20,7 +20,6 @@ from agent_service.api.calls import create_app
 from agent_service.api.desk import Desk
 from agent_service.api.feed import Feed
 from agent_service.api.requests import MAX_BODY_BYTES
-from agent_service.background import Background
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState
 from agent_service.core.waiting import Status
@@ -34,7 +33,7 @@ from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.thinker import Thinker
-from agent_service.turn import Turns
+from agent_service.turn import Background, Turns
 from groundwork.http.protocol import BoundedProtocol
 from groundwork.service.counts import Counts
 from schemas.catalog import Catalog
@@ -212,7 +211,6 @@ async def open_house(
             picky,
             feed,
             Background(group),
-            accepted=lambda: None,
             max_queued=max_queued,
             trace_url=trace_url,
         )

@@ -5,7 +5,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from agent_service.background import Background
 from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState
@@ -15,7 +14,7 @@ from agent_service.ports import Model
 from agent_service.publisher import Publisher
 from agent_service.recovery import Recovery
 from agent_service.thinker import Thinker
-from agent_service.turn import Turns
+from agent_service.turn import Background, Turns
 from groundwork.service.counts import Counts
 from schemas import keys, subjects
 from schemas.catalog import ToolOffer
@@ -84,6 +83,8 @@ class Living:
             self.gateway.handle(delivery)
         elif delivery.subject in FOR_THE_AGENT:
             await self._intake.receive(Arrival(subject=delivery.subject, body=delivery.body, place=str(delivery.place)))
+            for run_id in await self._store.queued(1):
+                await self._intake.begin(run_id)
         self.bus.unacknowledged.remove(delivery)
 
     def _begin(self) -> None:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.background import Background
 from agent_service.core.events import SignalReceived
 from agent_service.core.state import RunState
 from agent_service.core.waiting import ForModel, ForPerson, ForTool, ModelRetry, Status, ToolRetry
 from agent_service.journal import flaw_in_chain, rehearse
 from agent_service.store.sql.database import FILE
 from agent_service.store.sqlite import SqliteStore
+from agent_service.turn import Background
 from schemas.events import Constraints, Signal
 from tests.shell.world import World
 

@@ -6,18 +6,11 @@ from agent_service.core.events import CancelRequested
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve, Status
 from agent_service.errors import ModelError
-from agent_service.intake import Arrival
 from schemas import subjects
 from tests.kit.runs import run_id
 from tests.shell.world import World
 
 RESERVE = Reserve(tokens=700, cost_usd=0.25)
-
-
-async def receive(world: World, number: int) -> None:
-    """Take the message that was published as number `number`, from 0."""
-    delivery = list(world.bus.published.values())[number]
-    await world.intake.receive(Arrival(subject=delivery.subject, body=delivery.body, place=str(delivery.place)))
 
 
 async def state_of(world: World, number: int) -> RunState:
@@ -125,7 +118,7 @@ async def test_a_cancel_between_the_halves_of_a_call_keeps_it_from_being_made() 
     world.mind.may_answer.clear()
     world.start(name="a")
     world.start(name="b")
-    turns = [asyncio.ensure_future(receive(world, number)) for number in (0, 1)]
+    turns = [asyncio.ensure_future(world.receive(number)) for number in (0, 1)]
     await until(world.mind.asked)
     [(thinking, _)] = world.mind.calls
     waiting = next(number for number in (1, 2) if run_id(number) != thinking)

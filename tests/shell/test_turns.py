@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from agent_service.background import Background
 from agent_service.core.events import CancelRequested
 from agent_service.core.limits import LimitRefused
 from agent_service.core.waiting import Status
 from agent_service.errors import ModelError, WakeConflict
 from agent_service.intake import Arrival, Unreadable
-from agent_service.starter import Starter
+from agent_service.recovery import Starter
+from agent_service.turn import Background
 from schemas import subjects
 from schemas.events import AgenticStart, Constraints
 from tests.kit.waiting import until
@@ -39,7 +39,7 @@ async def test_a_call_that_waits_for_a_slot_is_not_made_once_its_run_is_cancelle
     world.mind.may_answer.clear()
     for name in "abcde":
         world.start(name=name)
-    turns = [asyncio.ensure_future(world.intake.receive(_arrival(world, n))) for n in range(5)]
+    turns = [asyncio.ensure_future(world.receive(n)) for n in range(5)]
     await world.mind.asked.wait()
     lines = await world.store.runs(status=None, limit=10, before=None)
     while sum(world.mind.calls.values()) < 4 or len(lines) < 5:
@@ -105,7 +105,7 @@ async def test_a_start_that_cannot_begin_for_want_of_tools_is_accepted_and_holds
     assert (await world.state()).status is Status.QUEUED
     world.offer.away = False
     async with asyncio.TaskGroup() as group:
-        starter = Starter(world.intake.begin, world.store, Background(group), slots=1)
+        starter = Starter(world.intake, world.store, Background(group), slots=1)
         running = group.create_task(starter.run())
         await until(lambda: bool(world.bus.events(f"{subjects.TOOL_REQUEST}.append")))
         running.cancel()
@@ -123,6 +123,8 @@ async def test_two_processes_on_one_store_do_no_step_twice() -> None:
             world.gateway.handle(delivery)
         elif delivery.subject in FOR_THE_AGENT:
             await asyncio.gather(world.intake.receive(arrival), other.intake.receive(arrival))
+        for run_id in await world.store.queued(1):
+            await asyncio.gather(world.intake.begin(run_id), other.intake.begin(run_id))
         world.bus.unacknowledged.remove(delivery)
     assert (await world.state()).status is Status.DONE
     assert set(world.gateway.executed.values()) == {1}
@@ -133,7 +135,7 @@ async def test_the_bus_is_told_again_what_it_forgot() -> None:
     world = World()
     world.start()
     delivery = world.bus.unacknowledged[0]
-    await world.intake.receive(Arrival(subject=delivery.subject, body=delivery.body, place=str(delivery.place)))
+    await world.receive(0)
     world.bus.unacknowledged.remove(delivery)
     request = next(key for key in world.bus.published if key.endswith(":step:1:request"))
     forgotten = world.bus.published.pop(request)
@@ -148,7 +150,7 @@ async def test_the_bus_is_told_again_what_it_forgot() -> None:
 async def test_what_was_decided_since_the_bus_may_have_forgotten_is_not_said_twice() -> None:
     world = World()
     world.start()
-    await world.intake.receive(_arrival(world, 0))
+    await world.receive(0)
     request = next(key for key in world.bus.published if key.endswith(":step:1:request"))
     del world.bus.published[request]
     now = world.clock.now()
@@ -235,7 +237,7 @@ async def test_a_cloudevent_that_comes_again_with_its_source_and_id_is_the_same_
 async def test_a_cloudevent_that_carries_a_result_ends_its_step() -> None:
     world = World()
     world.start()
-    await world.intake.receive(_arrival(world, 0))
+    await world.receive(0)
     run_id = (await world.state()).run_id
     result = {"run_id": run_id, "step": 1, "tool": "append", "status": "ok", "completed_at": "2026-11-22T12:00:00Z"}
     event = {"specversion": "1.0", "id": "r-1", "source": "/hands", "type": subjects.TOOL_RESULT, "data": result}

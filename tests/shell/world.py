@@ -10,7 +10,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from agent_service.background import Background
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState
 from agent_service.core.waiting import Reserve
@@ -22,7 +21,7 @@ from agent_service.publisher import Publisher
 from agent_service.recovery import Recovery
 from agent_service.store.sqlite import SqliteStore
 from agent_service.thinker import Thinker
-from agent_service.turn import Turns
+from agent_service.turn import Background, Turns
 from groundwork.service.counts import Counts
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
@@ -150,6 +149,13 @@ class World:
         payload = {"goal": goal, "constraints": constraints}
         body = json.dumps({"type": subjects.START, "payload": payload, "dedupe_key": keys.start(name)}).encode()
         self.bus.put(subjects.START, body, keys.start(name))
+
+    async def receive(self, number: int) -> None:
+        """Take message `number` of the bus, and begin the run that it starts."""
+        delivery = self.bus.unacknowledged[number]
+        await self.intake.receive(Arrival(subject=delivery.subject, body=delivery.body, place=str(delivery.place)))
+        for run_id in await self.store.queued(10):
+            await self.intake.begin(run_id)
 
     async def until_quiet(self) -> None:
         """Begin and deliver everything, until nothing is left; a crash begins a new life."""

@@ -7,7 +7,6 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -18,7 +17,7 @@ from agent_service.bus.letters import DeadLetter, Stored, obstacle
 from agent_service.cli import configuration, output
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
-from agent_service.telling.plain import instant, one_line, visible
+from agent_service.telling.plain import instant, one_line
 from groundwork.nats import link as nats_link
 from groundwork.nats.publishing import Published
 from groundwork.service.errors import GiveUp
@@ -49,11 +48,8 @@ async def show(config: Path | None, number: int, *, as_json: bool) -> None:
     async with _opened(config) as letters:
         letter = await _found(letters, number)
         refused = await letters.refused(letter)
-    if as_json:
-        told = {"headers": dict(letter.headers), **_body(refused)}
-        output.document(letter.for_programs() | told)
-    else:
-        output.draw(visible(_page(letter, refused)), wrap=False)
+    told = {"headers": dict(letter.headers), **_body(refused)}
+    output.tell(letter.for_programs() | told, _page(letter, refused), as_json=as_json)
 
 
 async def retry(config: Path | None, numbers: Sequence[int], *, as_json: bool) -> None:
@@ -64,7 +60,7 @@ async def retry(config: Path | None, numbers: Sequence[int], *, as_json: bool) -
             sent = await _sent(letters, letter, await _refused(letters, letter))
             told = {"id": number, "subject": letter.subject, "stream": sent.stream, "stream_seq": sent.seq}
             text = f"dead letter {number} was sent again to {letter.subject}: message {sent.seq} of {sent.stream}"
-            _tell(told | {"state": "retried", "by": who()}, text, as_json)
+            output.tell(told | {"state": "retried", "by": who()}, text, as_json=as_json)
 
 
 async def drop(config: Path | None, numbers: Sequence[int], *, as_json: bool) -> None:
@@ -73,7 +69,11 @@ async def drop(config: Path | None, numbers: Sequence[int], *, as_json: bool) ->
         for number in numbers:
             gone = await letters.drop(await _found(letters, number), who())
             kept = "" if gone else "; the stream lets nothing be deleted, so it stays there"
-            _tell({"id": number, "state": "dropped", "by": who()}, f"dead letter {number} was dropped{kept}", as_json)
+            output.tell(
+                {"id": number, "state": "dropped", "by": who()},
+                f"dead letter {number} was dropped{kept}",
+                as_json=as_json,
+            )
 
 
 def who() -> str:
@@ -125,13 +125,6 @@ async def _sent(letters: NatsDeadLetters, letter: DeadLetter, refused: Stored) -
 
 def _not_sent(letter: DeadLetter, why: str) -> NotDone:
     return NotDone(f"dead letter {letter.id} cannot be sent again: {why}", Exit.REFUSED)
-
-
-def _tell(for_programs: dict[str, Any], for_people: str, as_json: bool) -> None:
-    if as_json:
-        output.document(for_programs)
-    else:
-        output.draw(visible(for_people), wrap=False)
 
 
 def _table(letters: Sequence[DeadLetter], everything: bool) -> Table:

@@ -14,7 +14,6 @@ import typer
 from agent_service.cli import output
 from agent_service.cli.exits import Exit
 from agent_service.cli.options import AsJson, Config, ConfigNearby, RunId, examples
-from agent_service.telling.plain import visible
 
 PANEL_FILES = "Records and prerequisites, on this machine"
 PANEL_SERVICES = "Services"
@@ -43,7 +42,7 @@ def verify(run_id: RunId, config: ConfigNearby = None, as_json: AsJson = False) 
 
     _log_only_what_is_not_said()
     verdict = _awaited(verified(run_id, config))
-    _print(verdict.for_programs(), str(verdict), as_json)
+    output.tell(verdict.for_programs(), str(verdict), as_json=as_json)
     raise typer.Exit(Exit.OK if verdict.ok else Exit.FAILED)
 
 
@@ -57,7 +56,7 @@ def rebuild(run_id: RunId, config: ConfigNearby = None, as_json: AsJson = False)
 
     _log_only_what_is_not_said()
     made = _awaited(rebuilt(run_id, config))
-    _print(made.for_programs(), str(made), as_json)
+    output.tell(made.for_programs(), str(made), as_json=as_json)
 
 
 @commands.command(
@@ -77,7 +76,7 @@ def doctor(
     from agent_service.cli.doctor import report
 
     if settings:
-        _print(*report.settings_in_force(config), as_json)
+        output.tell(*report.settings_in_force(config), as_json=as_json)
         return
     _log_only_what_is_not_said()
     raise typer.Exit(_awaited(report.report(config, deep=deep, as_json=as_json)))
@@ -173,7 +172,7 @@ def bench(
     with TemporaryDirectory(prefix="agentic-bench-") as folder:
         measuring = measure(Path(folder), concurrency or (1, 32, 256), seconds=seconds, sync_interval=sync_interval)
         figures = uvloop.run(measuring)
-    _print(figures, json.dumps(figures, indent=2), as_json)
+    output.tell(figures, json.dumps(figures, indent=2), as_json=as_json)
 
 
 @commands.command(
@@ -238,10 +237,3 @@ def _log_only_what_is_not_said() -> None:
     from groundwork.service import json_log
 
     json_log.set_up("ERROR", "text", redact=())
-
-
-def _print(for_programs: object, for_people: str, as_json: bool) -> None:
-    if as_json:
-        output.document(for_programs)
-    else:
-        output.draw(visible(for_people), wrap=False)

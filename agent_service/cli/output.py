@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from agent_service.telling.plain import json_visible
+from agent_service.telling.plain import json_visible, visible
 
 WIDTH_OF_A_FILE = 120
 """Columns of what is drawn into a file or pipe."""
@@ -53,6 +53,14 @@ def document(value: Any) -> None:
 
 def as_json(value: Any) -> str:
     return json_visible(json.dumps(value, ensure_ascii=False))
+
+
+def tell(for_programs: Any, for_people: str, *, as_json: bool) -> None:
+    """One answer in one of the two forms. What others wrote in `for_people` steers no terminal."""
+    if as_json:
+        document(for_programs)
+    else:
+        draw(visible(for_people), wrap=False)
 
 
 def complain(text: str) -> None:

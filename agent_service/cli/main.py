@@ -6,8 +6,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from agent_service.cli import dlq, output, runs
-from agent_service.cli import local as here
+from agent_service.cli import dlq, local, output, runs
 from agent_service.cli.complaints import Complaint, complaint_of
 from agent_service.cli.exits import Exit
 from agent_service.cli.options import NAME
@@ -17,8 +16,8 @@ DISTRIBUTION = "agentic-loop"
 
 app = typer.Typer(name=NAME, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.add_typer(runs.commands)
-app.add_typer(here.commands)
-app.add_typer(dlq.commands, name="dlq", rich_help_panel=here.PANEL_FILES)
+app.add_typer(local.commands)
+app.add_typer(dlq.commands, name="dlq", rich_help_panel=local.PANEL_FILES)
 
 
 @app.callback(invoke_without_command=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -30,24 +31,22 @@ async def test_a_good_key_and_a_known_model_are_well(api: FakeAnthropic) -> None
     assert not api.requests, "nothing that costs was asked"
 
 
-async def test_every_model_of_every_phase_is_asked_for(api: FakeAnthropic) -> None:
-    check = await model(claude(api, phases={"compact": PhaseSettings(model="claude-haiku-9")}))
+@pytest.mark.parametrize(
+    ("key", "settings", "told"),
+    [
+        (KEY, {"phases": {"compact": PhaseSettings(model="claude-haiku-9")}}, ("claude-haiku-9", "404")),
+        ("sk-test-of-somebody-else", {}, ("401",)),
+        (None, {}, ("ANTHROPIC_API_KEY",)),
+    ],
+    ids=["an unknown model of one phase", "a wrong key", "no key"],
+)
+async def test_what_is_wrong_is_told_and_no_key_shown(
+    api: FakeAnthropic, key: str | None, settings: dict[str, Any], told: tuple[str, ...]
+) -> None:
+    check = await model(claude(api, key, **settings))
     assert check.mark == "wrong"
-    assert "claude-haiku-9" in check.text
-    assert "404" in check.text
-
-
-async def test_a_wrong_key_is_told_without_showing_it(api: FakeAnthropic) -> None:
-    check = await model(claude(api, key="sk-test-of-somebody-else"))
-    assert check.mark == "wrong"
-    assert "401" in check.text
+    assert all(part in check.text for part in told)
     assert "somebody" not in f"{check.text} {check.remedy}"
-
-
-async def test_no_key_names_the_variable_that_holds_one(api: FakeAnthropic) -> None:
-    check = await model(claude(api, key=None))
-    assert check.mark == "wrong"
-    assert "ANTHROPIC_API_KEY" in check.text
 
 
 async def test_a_provider_that_is_away_is_a_warning_as_runs_wait_for_it(api: FakeAnthropic) -> None:

@@ -101,8 +101,8 @@ class LimitSettings(_Section):
     retry_base_s: Annotated[float, Field(ge=0)] = 2.0
     """Pause before the second attempt of a step, in seconds; it doubles."""
     max_depth: Annotated[int, Field(ge=0)] = 0
-    """How many agents may call each other in a row. Today nothing comes of more than 0: tools that start an agent are taken
-    out of every catalog."""
+    """How many agents may call each other in a row. Today nothing comes of more than 0: tools that start an agent are
+    taken out of every catalog."""
     max_context_bytes: Annotated[int, Field(ge=0)] = 64 * 1024
     """How large the context of a start may be, as compact JSON."""
 

@@ -124,8 +124,8 @@ def _still_has(name: str, beneath: int, descriptor: int, opened: os.stat_result)
     """Whether the name that the file was opened by is one that it still has: then it was the only one of `opened`.
 
     A hard link to another's file, put here and taken away again at once, would pass otherwise: what is left of that
-    file has one name too, elsewhere. Linux remembers by which name a file was opened, and that it was taken away. Asking
-    for the name and the number of names once more is not enough: one of 400,000 reads under attack let a secret out.
+    file has one name too, elsewhere. Linux remembers by which name a file was opened, and that it was taken away.
+    Asking for the name once more is not enough: one of 400,000 reads under attack let a secret out.
     """
     _wait_for_the_lock_of(beneath)
     try:

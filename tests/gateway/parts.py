@@ -1,20 +1,19 @@
 """Builders and stand-ins for tests of the gateway: requests, a tool on offer, and a world in memory that can break."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from importlib.resources import files
+from typing import Any, cast
 
+from ductile_gateway import store
 from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.answers import Answers
 from ductile_gateway.calls.call import (
     AlreadyStarted,
-    Answer,
     Asked,
-    Intent,
     NeverStarted,
-    Past,
-    Receipt,
     ToolCall,
     ToolOutcome,
     Unknown,
@@ -24,7 +23,9 @@ from ductile_gateway.calls.call import (
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.errors import TryAgain
 from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Ledger, ToolRunner, unrecorded
+from ductile_gateway.store.ledger import SqliteLedger
 from ductile_gateway.tools.catalog import Offers
+from groundwork.sqlite.file import SqliteFile
 from schemas import headers, keys, subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolRequest, ToolResult
@@ -107,68 +108,30 @@ class StoppedClock:
         self.time += timedelta(seconds=seconds)
 
 
-class MemoryLedger:
-    """The ledger as plain as it can be: what the port says, and nothing durable."""
+class MemoryFile:
+    """The gateway's database in memory: what SqliteFile does, at once and durable for nobody."""
 
     def __init__(self) -> None:
-        self.intents: dict[str, Intent] = {}
-        self.receipts: dict[str, Receipt] = {}
-        self.answers: dict[str, Answer] = {}
-        self.unpublished: set[str] = set()
-        self.names: dict[tuple[str, str], tuple[str, int]] = {}
-        self.digests: dict[tuple[str, str], str] = {}
+        self._connection = sqlite3.connect(":memory:", isolation_level=None)
+        for script in sorted((files(store) / "sql").iterdir(), key=lambda found: found.name):
+            if script.name.endswith(".sql"):
+                self._connection.executescript(script.read_text())
 
-    async def find(self, key: str) -> Past:
-        return self.answers.get(key) or self.intents.get(key)
+    async def write(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
+        return work(self._connection)
 
-    async def intend(self, intent: Intent, receipt: Receipt | None = None) -> None:
-        if receipt and intent.asked.key in self.receipts:
-            raise AlreadyStarted(intent.asked.key)
-        self.intend_soon(intent)
-        if receipt:
-            self.receipts[intent.asked.key] = receipt
+    def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
+        work(self._connection)
 
-    def intend_soon(self, intent: Intent) -> None:
-        if intent.asked.key not in self.answers:
-            self.intents[intent.asked.key] = intent
+    def look_up(self, statement: str, values: tuple[object, ...] = ()) -> list[Any]:
+        return self._connection.execute(statement, values).fetchall()
 
-    async def answer(self, answer: Answer) -> None:
-        if answer.key not in self.answers:
-            self.answers[answer.key] = answer
-            self.unpublished.add(answer.key)
-        self.intents.pop(answer.key, None)
-        self.receipts.pop(answer.key, None)
 
-    def published(self, key: str) -> None:
-        self.unpublished.discard(key)
+class MemoryLedger(SqliteLedger):
+    """The ledger over a database in memory."""
 
-    async def name_artifacts(
-        self, run_id: str, key: str, candidates: Sequence[Sequence[str]], digests: Sequence[str]
-    ) -> tuple[str, ...]:
-        names = tuple(self._name(run_id, (key, place), names) for place, names in enumerate(candidates))
-        self.digests |= {(run_id, name): digest for name, digest in zip(names, digests, strict=True)}
-        return names
-
-    async def digest_of(self, run_id: str, name: str) -> str | None:
-        return self.digests.get((run_id, name))
-
-    async def open_intents(self) -> Sequence[Intent]:
-        return list(self.intents.values())
-
-    async def answers_to_publish(self, since: datetime) -> Sequence[Answer]:
-        found = self.answers.items()
-        return [answer for key, answer in found if key in self.unpublished or answer.completed_at >= since]
-
-    async def forget_before(self, instant: datetime) -> None:
-        old = [key for key, answer in self.answers.items() if answer.completed_at < instant]
-        for key in set(old) - self.unpublished:
-            del self.answers[key]
-            self.names = {name: owner for name, owner in self.names.items() if owner[0] != key}
-
-    def _name(self, run_id: str, owner: tuple[str, int], names: Sequence[str]) -> str:
-        name = next(n for n in names if self.names.get((run_id, n.lower()), owner) == owner)
-        self.names[run_id, name.lower()] = owner
-        return name
+    def __init__(self) -> None:
+        super().__init__(cast("SqliteFile", MemoryFile()))
 
 
 class FakeRunner:
@@ -288,7 +251,7 @@ class World:
         self.artifacts: Any = artifacts or MemoryArtifacts()
         self.bus: Any = bus or MemoryBus()
         self.runs = MemoryRuns()
-        self.ownership = SoleOwner()
+        self.ownership: Any = SoleOwner()
         self.clock = StoppedClock()
 
     def relay(

@@ -1,26 +1,23 @@
-"""Which tools are on offer, and why some are not."""
+"""Which tools are on offer, why some are not, and how arguments are checked by the offer of the moment."""
 
+import time
 from typing import Any
 
 import pytest
 
 from ductile_gateway.plugins.manifest import Manifest, read_manifest
-from ductile_gateway.tools.catalog import ToolChoice, draw_catalog
-from schemas.catalog import Catalog
+from ductile_gateway.tools.catalog import Offers, ToolChoice, difference, draw_catalog
+from schemas.catalog import Catalog, ToolCommand, ToolOffer
+from tests.gateway.parts import CATALOG, FETCH, World, a_request, asked_for, offering, outcomes
+
+NUMBER = {"type": "object", "properties": {"url": {"type": "integer"}}}
+STRICTER = FETCH.model_copy(update={"commands": (ToolCommand(name="handle", tier="read", input_schema=NUMBER),)})
 
 
 def a_manifest(name: str, *commands: dict[str, Any]) -> Manifest:
-    document = {
-        "manifest_spec": "ductile.plugin",
-        "manifest_version": 1,
-        "protocol": 2,
-        "name": name,
-        "version": "1",
-        "entrypoint": "run.py",
-        "description": f"What {name} does.",
-        "commands": list(commands) or [{"name": "handle", "type": "read"}],
-    }
-    return read_manifest(document)
+    kind = {"manifest_spec": "ductile.plugin", "manifest_version": 1, "protocol": 2, "version": "1"}
+    about = {"name": name, "entrypoint": "run.py", "description": f"What {name} does."}
+    return read_manifest(kind | about | {"commands": list(commands) or [{"name": "handle", "type": "read"}]})
 
 
 READER = a_manifest(
@@ -32,28 +29,29 @@ FABRIC = a_manifest("fabric")
 
 
 def drawn(*manifests: Manifest, choices: dict[str, ToolChoice] | None = None) -> tuple[Catalog, tuple[str, ...]]:
-    there = {manifest.name: manifest for manifest in manifests}
-    return draw_catalog(there, choices, timeout_s=60)
+    return draw_catalog({manifest.name: manifest for manifest in manifests}, choices, timeout_s=60)
+
+
+def offered(*manifests: Manifest, choices: dict[str, ToolChoice] | None = None) -> dict[str, list[str]]:
+    """The commands on offer, by tool."""
+    catalog, _ = drawn(*manifests, choices=choices)
+    return {tool.name: [command.name for command in tool.commands] for tool in catalog.tools}
 
 
 def test_without_a_choice_every_plugin_is_a_tool_with_all_of_its_commands() -> None:
     catalog, problems = drawn(READER, FABRIC)
-    assert problems == ()
-    assert [(tool.name, tool.route, tool.timeout_s) for tool in catalog.tools] == [
-        ("fabric", "fabric", 60),
-        ("jina-reader", "jina-reader", 60),
-    ]
-    handle, poll = catalog.tools[1].commands
+    fabric, reader = catalog.tools
+    assert (fabric.name, reader.name, reader.route, reader.timeout_s) == ("fabric", "jina-reader", "jina-reader", 60)
+    handle, poll = reader.commands
     assert (handle.name, handle.tier, handle.idempotent) == ("handle", "read", False)
     assert handle.input_schema == {"type": "object", "properties": {"url": {"type": "string"}}}
     assert (poll.name, poll.tier, poll.idempotent) == ("poll", "write", True)
+    assert problems == ()
 
 
 def test_a_choice_names_the_tool_and_cuts_it_to_some_commands() -> None:
     choice = ToolChoice(plugin="jina-reader", commands=frozenset({"handle"}), description="Reads the web.", timeout_s=5)
-    catalog, problems = drawn(READER, FABRIC, choices={"fetch": choice})
-    assert problems == ()
-    (fetch,) = catalog.tools
+    (fetch,) = drawn(READER, FABRIC, choices={"fetch": choice})[0].tools
     assert (fetch.name, fetch.route, fetch.description, fetch.timeout_s) == (
         "fetch",
         "jina-reader",
@@ -61,23 +59,16 @@ def test_a_choice_names_the_tool_and_cuts_it_to_some_commands() -> None:
         5,
     )
     assert [command.name for command in fetch.commands] == ["handle"]
-
-
-def test_a_choice_of_no_tools_offers_none() -> None:
-    assert drawn(READER, choices={})[0].tools == ()
+    assert offered(READER, choices={}) == {}
+    twice = {name: ToolChoice(plugin="jina-reader") for name in ("fetch", "browse")}
+    assert list(offered(READER, choices=twice)) == ["browse", "fetch"]
 
 
 def test_commands_that_look_after_a_plugin_are_on_offer_only_if_they_are_chosen() -> None:
     manifest = a_manifest("tool", *({"name": name, "type": "read"} for name in ("health", "init", "poll", "handle")))
     chosen = {"tool": ToolChoice(commands=frozenset({"health", "handle"}))}
-    for choices, names in ((None, ["handle", "poll"]), (chosen, ["handle", "health"])):
-        (tool,) = drawn(manifest, choices=choices)[0].tools
-        assert [command.name for command in tool.commands] == names
-
-
-def test_a_plugin_may_be_two_tools() -> None:
-    catalog, _ = drawn(READER, choices={name: ToolChoice(plugin="jina-reader") for name in ("fetch", "browse")})
-    assert [tool.name for tool in catalog.tools] == ["browse", "fetch"]
+    assert offered(manifest) == {"tool": ["handle", "poll"]}
+    assert offered(manifest, choices=chosen) == {"tool": ["handle", "health"]}
 
 
 @pytest.mark.parametrize(
@@ -92,49 +83,92 @@ def test_a_plugin_may_be_two_tools() -> None:
     ],
 )
 def test_a_choice_that_cannot_be_had_is_left_out_with_the_reason(name: str, choice: ToolChoice, problem: str) -> None:
-    catalog, problems = drawn(READER, a_manifest("agentic-wake"), choices={name: choice})
+    catalog, (told,) = drawn(READER, a_manifest("agentic-wake"), choices={name: choice})
     assert catalog.tools == ()
-    assert len(problems) == 1
-    assert problem in problems[0]
+    assert problem in told
 
 
 def test_our_own_routes_are_never_on_offer() -> None:
     catalog, problems = drawn(FABRIC, a_manifest("agentic-wake"), a_manifest("agentic-loop"))
-    assert [tool.name for tool in catalog.tools] == ["fabric"]
-    assert len(problems) == 2
+    assert ([tool.name for tool in catalog.tools], len(problems)) == (["fabric"], 2)
 
 
 @pytest.mark.parametrize(
-    "schema",
+    "flaw",
     [
         {"type": "objekt"},
-        {"type": "object", "properties": {"a": {"pattern": "("}}},
-        {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/schema.json"}}},
-        {"type": "object", "properties": {"a": {"$ref": "file:///etc/passwd"}}},
-        {"type": "object", "properties": {"a": {"default": float("nan")}}},
+        {"pattern": "("},
+        {"$ref": "http://127.0.0.1:9/schema.json"},
+        {"$ref": "file:///etc/passwd"},
+        {"default": float("nan")},
     ],
-    ids=["unknown type", "broken pattern", "schema from the network", "schema from a file", "not JSON"],
 )
-def test_a_command_whose_schema_cannot_be_used_is_left_out_and_the_others_stay(schema: dict[str, Any]) -> None:
-    bad = {"name": "bad", "type": "read", "input_schema": schema}
-    catalog, problems = drawn(a_manifest("tool", bad, {"name": "good", "type": "read"}))
-    assert [command.name for command in catalog.tools[0].commands] == ["good"]
-    assert "command bad" in problems[0]
-
-
-def test_a_tool_without_a_usable_command_is_not_on_offer() -> None:
-    catalog, problems = drawn(a_manifest("tool", {"name": "bad", "type": "read", "input_schema": {"type": "objekt"}}))
-    assert catalog.tools == ()
-    assert len(problems) == 1
+def test_a_command_whose_schema_cannot_be_used_is_left_out_and_the_others_stay(flaw: dict[str, Any]) -> None:
+    bad = {"name": "bad", "type": "read", "input_schema": {"type": "object", "properties": {"a": flaw}}}
+    assert offered(a_manifest("tool", bad, {"name": "good", "type": "read"})) == {"tool": ["good"]}
+    catalog, (problem,) = drawn(a_manifest("tool", bad))
+    assert (catalog.tools, "command bad" in problem) == ((), True)
 
 
 def test_a_manifest_with_a_text_that_cannot_be_stored_is_left_out() -> None:
-    catalog, problems = drawn(FABRIC, a_manifest("tool", {"name": "c", "type": "read", "description": "a\0b"}))
-    assert [tool.name for tool in catalog.tools] == ["fabric"]
-    assert "tool tool" in problems[0]
+    catalog, (problem,) = drawn(FABRIC, a_manifest("tool", {"name": "c", "type": "read", "description": "a\0b"}))
+    assert ([tool.name for tool in catalog.tools], "tool tool" in problem) == (["fabric"], True)
 
 
 def test_the_revision_tells_two_catalogs_apart_and_does_not_depend_on_the_order_of_plugins() -> None:
-    one, two = drawn(READER, FABRIC)[0], drawn(FABRIC, READER)[0]
-    assert one == two
-    assert drawn(READER)[0].revision != one.revision
+    assert drawn(READER, FABRIC)[0] == drawn(FABRIC, READER)[0]
+    assert drawn(READER)[0].revision != drawn(READER, FABRIC)[0].revision
+
+
+def catalog_of(*offers: ToolOffer) -> Catalog:
+    return CATALOG.model_copy(update={"revision": "sha256:2", "tools": offers})
+
+
+async def test_what_is_on_offer_may_be_replaced_with_the_schemas_that_belong_to_it() -> None:
+    world, offers = World(), Offers()
+    assert (offers.find("fetch"), offers.catalog.tools) == (None, ())
+    offers.replace(CATALOG)
+    assert offers.flaw(asked_for()) is None
+    relay = world.relay(offers=offers)
+    await relay.take(asked_for(a_request(step=1)))
+    offers.replace(catalog_of(STRICTER))
+    assert "integer" in str(offers.flaw(asked_for()))
+    offers.replace(catalog_of())
+    await relay.take(asked_for(a_request(step=2)))
+    assert outcomes(world) == ["ok", "not_allowed"]
+
+
+def test_what_came_went_and_changed_is_told_apart() -> None:
+    other = FETCH.model_copy(update={"name": "browse"})
+    before, now = catalog_of(FETCH, other), catalog_of(STRICTER, FETCH.model_copy(update={"name": "read"}))
+    assert difference(before, now) == {"new": ["read"], "gone": ["browse"], "changed": ["fetch"]}
+    assert difference(before, before) == {"new": [], "gone": [], "changed": []}
+
+
+@pytest.mark.parametrize(
+    ("request_", "flaw"),
+    [
+        (a_request(payload={"url": "x", "more": 1}), None),
+        (a_request(payload={}), "url"),
+        (a_request(payload={"url": 5}), "url: 5 is not of type"),
+        (a_request(payload={"url": ["x" * 100_000]}), "url: "),
+        (a_request("save", {"any": 1}), None),
+        (a_request("unheard-of"), None),
+        (a_request(tool="other"), None),
+    ],
+)
+def test_a_flaw_of_arguments_says_shortly_where_it_is_and_without_a_schema_there_is_none(
+    request_: Any, flaw: str | None
+) -> None:
+    found = offering(CATALOG).flaw(asked_for(request_))
+    assert (found is None) is (flaw is None)
+    assert (flaw or "") in (found or "")
+    assert len(found or "") < 1000
+
+
+def test_a_pattern_that_explodes_elsewhere_is_matched_at_once() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+    offer = ToolOffer(name="t", route="t", commands=(ToolCommand(name="c", tier="read", input_schema=schema),))
+    began = time.monotonic()
+    assert offering(catalog_of(offer)).flaw(asked_for(a_request("c", {"a": "a" * 5000 + "!"}, tool="t"), "t"))
+    assert time.monotonic() - began < 1

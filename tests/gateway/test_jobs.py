@@ -23,13 +23,22 @@ def outcome(reading: object) -> ToolOutcome:
     return reading
 
 
-@pytest.mark.parametrize("status", ["queued", "running", "completed", "paused", ""])
-def test_a_status_that_is_not_an_ending_is_waited_for(status: str) -> None:
-    assert read_job(job(status)) == Going()
-
-
-def test_a_queued_job_that_was_started_is_being_retried() -> None:
-    assert read_job(job("queued", started_at="2026-11-21T12:00:00Z")) == Going(retrying=True)
+@pytest.mark.parametrize(
+    ("reading", "expected"),
+    [
+        *((read_job(job(status)), Going()) for status in ("queued", "running", "completed", "paused", "")),
+        (read_job(job("queued", started_at="2026-11-21T12:00:00Z")), Going(retrying=True)),
+        (read_job(job("succeeded")), SeeLog()),
+        (read_job(job("failed")), SeeLog()),
+        (read_log([]), Going()),
+        (read_tree([job("succeeded", OK), job("queued")]), Going()),
+        (read_tree([]), Going()),
+    ],
+)
+def test_only_what_ductile_calls_finished_and_tells_the_end_of_is_concluded_from(
+    reading: object, expected: object
+) -> None:
+    assert reading == expected
 
 
 def test_a_plugin_has_the_same_outcome_in_ductile_as_run_by_the_gateway() -> None:
@@ -47,12 +56,6 @@ def test_without_an_output_its_own_fields_and_events_are_the_output() -> None:
     assert found.output == {"size": 3, "events": [{"type": "file.read", "payload": {"content": "hey"}}]}
 
 
-def test_a_tool_that_succeeded_is_not_failed_by_what_follows_from_it() -> None:
-    found = outcome(read_job(job("failed", OK)))
-    assert found.status == "ok"
-    assert found.text.startswith("done\n[the tool has succeeded, but")
-
-
 @pytest.mark.parametrize(("said", "retryable"), [({}, False), ({"retry": True}, True), ({"retry": False}, False)])
 def test_what_ductile_has_retried_is_not_retried_unless_the_plugin_says_so(said: Any, retryable: bool) -> None:
     response = {"status": "error", "error": "no such page", "error_class": "not_found"} | said
@@ -60,60 +63,40 @@ def test_what_ductile_has_retried_is_not_retried_unless_the_plugin_says_so(said:
     assert (found.error_class, found.message, found.retryable) == ("not_found", "no such page", retryable)
 
 
-@pytest.mark.parametrize("status", ["succeeded", "failed"])
-def test_an_ending_without_its_result_is_told_by_the_log(status: str) -> None:
-    assert read_job(job(status)) == SeeLog()
+BAD = {"status": "ok", "result": " "}
+SKIPPED = {"status": "skipped", "reason": "if: false"}
+BROKEN = job("failed", {"status": "error", "error": "no"}, completed_at="2026-11-21T12:00:01Z")
+LAST = [
+    job("succeeded", OK | {"result": "last"}, completed_at="2026-11-21T12:00:02Z"),
+    job("succeeded", OK | {"result": "first"}, completed_at="2026"),
+    job("skipped", completed_at="2026-11-21T12:00:03Z"),
+]
 
 
-def test_a_failure_without_a_response_is_told_in_ductiles_words() -> None:
-    found = outcome(read_log([job("failed", last_error="decode: not JSON\0")]))
-    assert (found.error_class, found.retryable) == ("bad_output", False)
-    assert found.message == "the plugin gave no valid response: decode: not JSON\ufffd"
-
-
-def test_a_job_that_is_not_in_the_log_yet_is_waited_for() -> None:
-    assert read_log([]) == Going()
-
-
-def test_a_time_limit_of_ductiles_is_a_timeout() -> None:
-    assert outcome(read_job(job("timed_out"))).error_class == "timeout"
+@pytest.mark.parametrize(
+    ("reading", "class_", "told"),
+    [
+        (read_job(job("failed", OK)), None, "done\n[the tool has succeeded, but"),
+        (read_log([job("failed", last_error="not JSON\0")]), "bad_output", "the plugin gave no valid response: not JS"),
+        (read_job(job("timed_out")), "timeout", "the plugin exceeded Ductile's time limit"),
+        (read_job(job("skipped", SKIPPED)), None, "Skipped by Ductile: if: false"),
+        *((read_job(job("succeeded", odd)), None, "The tool has succeeded") for odd in (["a"], "text", 7)),
+        (read_job(job("succeeded", BAD)), "bad_output", "the plugin wrote no valid response"),
+        (read_tree(LAST), None, "last"),
+        (read_tree([BROKEN, job("succeeded", OK, completed_at="2027")]), "tool_error", "no"),
+    ],
+)
+def test_each_ending_has_its_outcome_and_none_is_to_be_tried_again(reading: Any, class_: str | None, told: str) -> None:
+    found = outcome(reading)
+    assert (found.error_class, found.retryable) == (class_, False)
+    assert (found.message or found.text).startswith(told)
+    assert "\0" not in str(found.message)
 
 
 def test_a_job_given_up_is_unknown() -> None:
     found = read_job(job("dead"))
     assert isinstance(found, Unknown)
     assert "interrupted" in found.reason
-
-
-def test_a_skipped_step_is_fine_and_has_no_output() -> None:
-    found = outcome(read_job(job("skipped", {"status": "skipped", "reason": "if: false"})))
-    assert (found.status, found.text, found.output) == ("ok", "Skipped by Ductile: if: false", {})
-
-
-@pytest.mark.parametrize("result", [["a"], "text", 7])
-def test_a_success_whose_result_is_no_object_is_still_a_success(result: Any) -> None:
-    assert outcome(read_job(job("succeeded", result))).status == "ok"
-
-
-def test_an_invalid_response_is_bad_output_and_is_not_retried() -> None:
-    found = outcome(read_job(job("succeeded", {"status": "ok", "result": " "})))
-    assert (found.error_class, found.retryable) == ("bad_output", False)
-
-
-def test_a_pipeline_goes_on_while_one_of_its_jobs_does() -> None:
-    assert read_tree([job("succeeded", OK), job("queued")]) == Going()
-    assert read_tree([]) == Going()
-
-
-def test_a_pipeline_answers_as_its_last_step() -> None:
-    first, last = OK | {"result": "first"}, OK | {"result": "last"}
-    tree = [job("succeeded", last, completed_at="2026-11-21T12:00:02Z"), job("succeeded", first, completed_at="2026")]
-    assert outcome(read_tree([*tree, job("skipped", completed_at="2026-11-21T12:00:03Z")])).text == "last"
-
-
-def test_a_pipeline_has_failed_with_one_of_its_steps() -> None:
-    broken = job("failed", {"status": "error", "error": "no"}, completed_at="2026-11-21T12:00:01Z")
-    assert outcome(read_tree([broken, job("succeeded", OK, completed_at="2027")])).message == "no"
 
 
 def test_a_step_of_ductiles_own_has_its_answer_as_output() -> None:

@@ -1,8 +1,8 @@
-"""The ledger, by one suite for every adapter: what is known of a call, and for how long."""
+"""The ledger: what is known of a call, and for how long; and the file that holds it."""
 
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,29 +13,27 @@ import pytest
 from ductile_gateway.calls.call import AlreadyStarted, Answer, Intent, Receipt, ToolOutcome
 from ductile_gateway.calls.results import answer_to
 from ductile_gateway.errors import Broken, Misconfigured, TryAgain
-from ductile_gateway.ports import Ledger
 from ductile_gateway.status import look_at_store
 from ductile_gateway.store import FILE, open_store
 from ductile_gateway.store.ledger import ANSWERS_TO_PUBLISH, OPEN_INTENTS, SqliteLedger
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import GroupCommit
-from tests.gateway.parts import NOON, RUN, MemoryLedger, a_request, asked_for
+from tests.gateway.parts import NOON, RUN, a_request, asked_for
 from tests.gateway.stores import KeptReceipts, opened
 
 SECOND = timedelta(seconds=1)
+NAMES = ("a.md", "a-02.md", "a-x.md")
 
 
-async def named(ledger: Ledger, run_id: str, key: str, candidates: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    return await ledger.name_artifacts(run_id, key, candidates, [f"of {key}"] * len(candidates))
+@pytest.fixture
+async def receipts(tmp_path: Path) -> AsyncIterator[KeptReceipts]:
+    async with opened(tmp_path, KeptReceipts) as stored:
+        yield stored
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledger]:
-    if request.param == "memory":
-        yield MemoryLedger()
-    else:
-        async with opened(tmp_path, SqliteLedger) as stored:
-            yield stored
+@pytest.fixture
+def ledger(receipts: KeptReceipts) -> SqliteLedger:
+    return receipts.ledger
 
 
 def an_intent(step: int = 1, *, may_repeat: bool = False) -> Intent:
@@ -44,62 +42,58 @@ def an_intent(step: int = 1, *, may_repeat: bool = False) -> Intent:
 
 
 def an_answer(step: int = 1, *, seconds: int = 0, text: str = "done") -> Answer:
-    at = NOON + seconds * SECOND
-    return answer_to(an_intent(step).asked, ToolOutcome("ok", text=text), (), at=at)
+    return answer_to(an_intent(step).asked, ToolOutcome("ok", text=text), (), at=NOON + seconds * SECOND)
 
 
-async def test_nothing_is_known_of_a_call_that_was_never_asked_for(ledger: Ledger) -> None:
-    await ledger.intend(an_intent(1))
-    assert await ledger.find(an_intent(2).asked.key) is None
+async def named(ledger: SqliteLedger, run_id: str, key: str, *candidates: tuple[str, ...]) -> tuple[str, ...]:
+    return await ledger.name_artifacts(run_id, key, candidates, [f"of {key}"] * len(candidates))
 
 
-async def test_an_intent_is_found_as_it_was_written(ledger: Ledger) -> None:
-    for intent in (an_intent(1), an_intent(2, may_repeat=True)):
+async def test_an_intent_is_found_as_it_was_written_and_a_newer_one_replaces_it(ledger: SqliteLedger) -> None:
+    newer = replace(an_intent(2), deadline_at=NOON + 90 * SECOND, may_repeat=True)
+    for intent in (an_intent(1), an_intent(2), newer):
         await ledger.intend(intent)
         assert await ledger.find(intent.asked.key) == intent
+    assert await ledger.open_intents() == [an_intent(1), newer]
+    assert await ledger.find(an_intent(3).asked.key) is None
 
 
-async def test_an_intent_that_nobody_waited_for_is_there_after_the_next_write(ledger: Ledger) -> None:
+async def test_an_intent_that_nobody_waited_for_is_there_after_the_next_write(ledger: SqliteLedger) -> None:
     ledger.intend_soon(an_intent(1))
     await ledger.intend(an_intent(2))
     assert await ledger.find(an_intent(1).asked.key) == an_intent(1)
 
 
-async def test_a_newer_intent_replaces_the_older_one(ledger: Ledger) -> None:
-    newer = replace(an_intent(), deadline_at=NOON + 90 * SECOND, may_repeat=True)
-    await ledger.intend(an_intent())
-    await ledger.intend(newer)
-    assert await ledger.open_intents() == [newer]
-
-
-async def test_an_answer_takes_the_place_of_its_intent(ledger: Ledger) -> None:
-    await ledger.intend(an_intent())
-    await ledger.answer(an_answer())
-    assert await ledger.find(an_answer().key) == an_answer()
-    assert await ledger.open_intents() == []
-
-
-async def test_a_call_may_be_answered_without_an_intent(ledger: Ledger) -> None:
-    await ledger.answer(an_answer())
-    assert await ledger.find(an_answer().key) == an_answer()
-
-
-async def test_the_first_answer_is_kept_for_ever(ledger: Ledger) -> None:
+@pytest.mark.parametrize("intended", [True, False])
+async def test_an_answer_takes_the_place_of_an_intent_and_the_first_is_kept_for_ever(
+    ledger: SqliteLedger, intended: bool
+) -> None:
+    if intended:
+        await ledger.intend(an_intent())
     await ledger.answer(an_answer(text="first"))
     await ledger.answer(an_answer(text="second", seconds=5))
     await ledger.intend(an_intent())
     assert await ledger.find(an_answer().key) == an_answer(text="first")
+    assert await ledger.open_intents() == []
 
 
-async def test_a_receipt_is_written_with_its_intent_and_not_over_another_one(ledger: Ledger) -> None:
-    await ledger.intend(an_intent(), Receipt(NOON))
+async def test_open_intents_come_in_the_order_of_writing(ledger: SqliteLedger) -> None:
+    for step in (3, 1, 2):
+        await ledger.intend(an_intent(step))
+    await ledger.answer(an_answer(1))
+    assert await ledger.open_intents() == [an_intent(3), an_intent(2)]
+
+
+async def test_a_receipt_is_written_with_its_intent_and_never_over_another_one(receipts: KeptReceipts) -> None:
+    await receipts.ledger.intend(an_intent(), Receipt(NOON))
     with pytest.raises(AlreadyStarted):
-        await ledger.intend(an_intent(may_repeat=True), Receipt(NOON))
-    assert await ledger.open_intents() == [an_intent()]
+        await receipts.ledger.intend(an_intent(may_repeat=True), Receipt(NOON + SECOND))
+    assert await receipts.ledger.open_intents() == [an_intent()]
+    assert await receipts.find(an_intent().asked.key) == Receipt(NOON)
 
 
 async def test_a_receipt_lasts_until_the_call_is_answered(tmp_path: Path) -> None:
-    sent, key = Receipt(NOON, way="pipeline", newest="j-0"), an_intent().asked.key
+    sent, key = Receipt(NOON + timedelta(microseconds=1), way="pipeline", newest="j-0"), an_intent().asked.key
     async with opened(tmp_path, KeptReceipts) as receipts:
         await receipts.ledger.intend(an_intent(), sent)
         assert await receipts.find(key) == sent
@@ -112,38 +106,33 @@ async def test_a_receipt_lasts_until_the_call_is_answered(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("soon", [True, False])
 async def test_a_receipt_that_was_dropped_leaves_the_intent_which_may_be_begun_again(
-    tmp_path: Path, soon: bool
+    receipts: KeptReceipts, soon: bool
 ) -> None:
-    async with opened(tmp_path, KeptReceipts) as receipts:
-        await receipts.ledger.intend(an_intent(), Receipt(NOON))
-        await receipts.accepted(an_intent().asked.key, "j-1")
-        receipts.drop_soon(an_intent().asked.key) if soon else await receipts.drop(an_intent().asked.key)
-        assert await receipts.find(an_intent().asked.key) is None
-        assert await receipts.ledger.open_intents() == [an_intent()]
-        await receipts.ledger.intend(an_intent(), Receipt(NOON + SECOND))
-        assert await receipts.find(an_intent().asked.key) == Receipt(NOON + SECOND)
+    key = an_intent().asked.key
+    await receipts.ledger.intend(an_intent(), Receipt(NOON))
+    await receipts.accepted(key, "j-1")
+    receipts.drop_soon(key) if soon else await receipts.drop(key)
+    assert await receipts.find(key) is None
+    assert await receipts.ledger.open_intents() == [an_intent()]
+    await receipts.ledger.intend(an_intent(), Receipt(NOON + SECOND))
+    assert await receipts.find(key) == Receipt(NOON + SECOND)
 
 
-async def test_open_intents_come_in_the_order_of_writing(ledger: Ledger) -> None:
-    for step in (3, 1, 2):
-        await ledger.intend(an_intent(step))
-    await ledger.answer(an_answer(1))
-    assert await ledger.open_intents() == [an_intent(3), an_intent(2)]
-
-
-async def test_an_answer_is_to_be_published_until_it_is_and_once_more_if_it_is_recent(ledger: Ledger) -> None:
+async def test_an_answer_is_to_be_published_until_it_is_and_once_more_if_it_is_recent(ledger: SqliteLedger) -> None:
     for step, seconds in ((1, 0), (2, 10), (3, 70)):
         await ledger.answer(an_answer(step, seconds=seconds))
     ledger.published(an_answer(2).key)
     ledger.published(an_answer(3).key)
     await ledger.intend(an_intent(4))
-    since = NOON + 60 * SECOND
-    assert await ledger.answers_to_publish(since) == [an_answer(1), an_answer(3, seconds=70)]
+    assert await ledger.answers_to_publish(NOON + 60 * SECOND) == [an_answer(1), an_answer(3, seconds=70)]
 
 
-async def test_old_answers_are_forgotten_once_they_are_published(ledger: Ledger) -> None:
+async def test_old_answers_are_forgotten_once_they_are_published_and_their_names_are_free_again(
+    ledger: SqliteLedger,
+) -> None:
     for step, seconds in ((1, 0), (2, 1), (3, 2)):
         await ledger.answer(an_answer(step, seconds=seconds))
+    await named(ledger, RUN, an_answer(1).key, NAMES)
     ledger.published(an_answer(1).key)
     ledger.published(an_answer(3).key)
     await ledger.intend(an_intent(4))
@@ -151,46 +140,36 @@ async def test_old_answers_are_forgotten_once_they_are_published(ledger: Ledger)
     found = [await ledger.find(an_answer(step).key) for step in (1, 2, 3)]
     assert found == [None, an_answer(2, seconds=1), an_answer(3, seconds=2)]
     assert await ledger.open_intents() == [an_intent(4)]
+    assert await named(ledger, RUN, "another", NAMES) == ("a.md",)
 
 
-async def test_an_artifact_gets_the_first_name_that_no_other_of_the_run_has(ledger: Ledger) -> None:
-    candidates = [("a.md", "a-02.md", "a-x.md")]
-    assert await named(ledger, RUN, "call-1", candidates) == ("a.md",)
-    assert await named(ledger, RUN, "call-2", candidates) == ("a-02.md",)
-    assert await named(ledger, "other-run", "call-3", candidates) == ("a.md",)
-
-
-async def test_the_same_call_gets_the_same_names_again(ledger: Ledger) -> None:
-    candidates = [("a.md", "a-01.md", "a-x.md"), ("a.md", "a-01.md", "a-y.md"), ("b.md", "b-01.md", "b-z.md")]
-    names = await named(ledger, RUN, "call-1", candidates)
-    assert names == ("a.md", "a-01.md", "b.md")
-    assert await named(ledger, RUN, "call-1", candidates) == names
-
-
-async def test_names_that_differ_in_case_only_are_the_same(ledger: Ledger) -> None:
-    await named(ledger, RUN, "call-1", [("Report.md", "x.md")])
-    assert await named(ledger, RUN, "call-2", [("report.md", "y.md")]) == ("y.md",)
-
-
-async def test_names_are_free_again_once_their_call_is_forgotten(ledger: Ledger) -> None:
+async def test_more_old_answers_than_are_forgotten_at_once_are_all_forgotten(
+    ledger: SqliteLedger, tmp_path: Path
+) -> None:
+    for step in range(1, 1203):
+        ledger.intend_soon(an_intent(step))
     await ledger.answer(an_answer())
-    await named(ledger, RUN, an_answer().key, [("a.md", "x.md")])
-    ledger.published(an_answer().key)
-    await ledger.intend(an_intent(2))
-    await ledger.forget_before(NOON + SECOND)
-    assert await named(ledger, RUN, "call-2", [("a.md", "y.md")]) == ("a.md",)
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        connection.execute("UPDATE calls SET answer = x'00', completed_at = 0, published = 1")
+        connection.commit()
+    await ledger.forget_before(NOON)
+    assert await ledger.find(an_intent(1202).asked.key) is None
 
 
-async def test_more_old_answers_than_are_forgotten_at_once_are_all_forgotten(tmp_path: Path) -> None:
-    async with opened(tmp_path, SqliteLedger) as ledger:
-        for step in range(1, 1203):
-            ledger.intend_soon(an_intent(step))
-        await ledger.answer(an_answer())
-        with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
-            connection.execute("UPDATE calls SET answer = x'00', completed_at = 0, published = 1")
-            connection.commit()
-        await ledger.forget_before(NOON)
-        assert await ledger.find(an_intent(1202).asked.key) is None
+async def test_an_artifact_gets_the_first_name_that_no_other_of_the_run_has_and_keeps_it(ledger: SqliteLedger) -> None:
+    for _ in range(2):
+        assert await named(ledger, RUN, "call-1", NAMES, NAMES, ("b.md",)) == ("a.md", "a-02.md", "b.md")
+        assert await named(ledger, RUN, "call-2", ("B.MD", "c.md")) == ("c.md",), "case alone is no difference"
+        assert await named(ledger, "other-run", "call-3", NAMES) == ("a.md",)
+
+
+async def test_the_digest_of_an_artifact_is_that_of_the_call_whose_name_it_is(ledger: SqliteLedger) -> None:
+    for digest in ("first", "made again"):
+        await ledger.name_artifacts(RUN, "call-1", [("a.md",)], [digest])
+        await ledger.name_artifacts(RUN, "call-2", [("a.md", "b.md")], ["of another"])
+        assert await ledger.digest_of(RUN, "a.md") == digest
+    assert await ledger.digest_of(RUN, "b.md") == "of another"
+    assert await ledger.digest_of("another run", "a.md") is None
 
 
 async def test_the_file_holds_everything_for_the_next_process(tmp_path: Path) -> None:
@@ -198,44 +177,42 @@ async def test_the_file_holds_everything_for_the_next_process(tmp_path: Path) ->
         await ledger.intend(an_intent(1))
         await ledger.answer(an_answer(2))
         ledger.published(an_answer(2).key)
-        await named(ledger, RUN, "call-1", [("a.md", "x.md")])
+        await named(ledger, RUN, "call-1", NAMES)
     async with opened(tmp_path, SqliteLedger) as ledger:
         assert await ledger.open_intents() == [an_intent(1)]
         assert await ledger.find(an_answer(2).key) == an_answer(2)
         assert await ledger.answers_to_publish(NOON + SECOND) == []
-        assert await named(ledger, RUN, "call-2", [("a.md", "y.md")]) == ("y.md",)
+        assert await named(ledger, RUN, "call-2", NAMES) == ("a-02.md",)
 
 
 @pytest.mark.parametrize("write", ["intend", "answer"])
-async def test_what_was_waited_for_is_in_the_file_at_once(tmp_path: Path, write: str) -> None:
-    async with opened(tmp_path, SqliteLedger) as ledger:
-        await (ledger.intend(an_intent()) if write == "intend" else ledger.answer(an_answer()))
-        with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
-            assert connection.execute("SELECT count(*) FROM calls").fetchone() == (1,)
-
-
-async def test_a_start_looks_at_no_more_calls_than_it_has_to_finish(tmp_path: Path) -> None:
-    async with opened(tmp_path, SqliteLedger):
-        with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
-            for statement, values in ((OPEN_INTENTS, ()), (ANSWERS_TO_PUBLISH, (5,))):
-                plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
-                assert not [step for *_, step in plan if step.startswith("SCAN calls")]
-
-
-async def test_a_ledger_of_a_newer_program_is_left_alone(tmp_path: Path) -> None:
-    async with opened(tmp_path, SqliteLedger):
-        pass
+async def test_what_was_waited_for_is_in_the_file_at_once(ledger: SqliteLedger, tmp_path: Path, write: str) -> None:
+    await (ledger.intend(an_intent()) if write == "intend" else ledger.answer(an_answer()))
     with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(Misconfigured, match="newer"):
-        async with opened(tmp_path, SqliteLedger):
-            pass
+        assert connection.execute("SELECT count(*) FROM calls").fetchone() == (1,)
 
 
-async def test_a_file_that_is_no_ledger_is_reported_with_its_path(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(b"no database" * 100)
-    with pytest.raises(Misconfigured, match=FILE):
-        async with opened(tmp_path, SqliteLedger):
+@pytest.mark.parametrize(("statement", "values"), [(OPEN_INTENTS, ()), (ANSWERS_TO_PUBLISH, (5,))])
+async def test_a_start_looks_at_no_more_calls_than_it_has_to_finish(
+    ledger: SqliteLedger, tmp_path: Path, statement: str, values: tuple[int, ...]
+) -> None:
+    del ledger
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
+    assert not [step for *_, step in plan if step.startswith("SCAN calls")]
+
+
+@pytest.mark.parametrize(("spoil", "told"), [("version", "newer"), ("content", FILE)])
+async def test_a_file_of_a_newer_program_or_that_is_none_is_named_and_left_alone(
+    tmp_path: Path, spoil: str, told: str
+) -> None:
+    if spoil == "content":
+        (tmp_path / FILE).write_bytes(b"no database" * 100)
+    else:
+        with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
+            connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(Misconfigured, match=told):
+        async with open_store(tmp_path):
             pass
 
 
@@ -256,20 +233,10 @@ class FailedDisk:
 
 async def test_a_disk_that_failed_ends_the_process(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(":memory:")) as reader:
-        ledger = SqliteLedger(
-            SqliteFile(tmp_path / FILE, cast("GroupCommit", FailedDisk()), at_once=reader, reader=cast("Any", None))
-        )
+        writer, never = cast("GroupCommit", FailedDisk()), cast("Any", None)
+        ledger = SqliteLedger(SqliteFile(tmp_path / FILE, writer, at_once=reader, reader=never))
         with pytest.raises(Broken, match="the disk failed"):
             await ledger.answer(an_answer())
-
-
-async def test_the_digest_of_an_artifact_is_that_of_the_call_whose_name_it_is(ledger: Ledger) -> None:
-    for digest in ("first", "made again"):
-        await ledger.name_artifacts(RUN, "call-1", [("a.md",)], [digest])
-        await ledger.name_artifacts(RUN, "call-2", [("a.md", "b.md")], ["of another"])
-        assert await ledger.digest_of(RUN, "a.md") == digest
-    assert await ledger.digest_of(RUN, "b.md") == "of another"
-    assert await ledger.digest_of("another run", "a.md") is None
 
 
 async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_room(

@@ -18,7 +18,6 @@ from ductile_gateway.ingress.intake import Deliveries, Intake
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.ports import Artifacts, Bus, Clock
 from groundwork.http.listener import listening
-from groundwork.http.protocol import BoundedProtocol
 from groundwork.http.server import serve_http
 from schemas.events import INBOUND
 from tests.gateway.parts import RUN, MemoryArtifacts, MemoryBus, StoppedClock
@@ -103,10 +102,10 @@ class House:
 
 
 @contextlib.asynccontextmanager
-async def on_the_wire(house: House, protocol: type[BoundedProtocol] = BoundedProtocol) -> AsyncIterator[int]:
+async def on_the_wire(house: House) -> AsyncIterator[int]:
     """The house on a real socket; its port."""
     async with listening("127.0.0.1", 0, who="gateway") as listener:
-        serving = asyncio.ensure_future(serve_http(house.app, listener, protocol))
+        serving = asyncio.ensure_future(serve_http(house.app, listener))
         try:
             yield int(listener.getsockname()[1])
         finally:

@@ -3,8 +3,7 @@
 import contextlib
 import sqlite3
 import subprocess
-from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +28,6 @@ BRISK = {"poll_first_s": 0.02, "poll_most_s": 0.2, "breaker_failures": 1000}
 ACK_WAIT_S = 1.0
 """How soon the bus gives the requests of a gateway that was killed to the next one."""
 CALL_ID = "agentic_call_id"
-_UNANSWERED = "SELECT key FROM calls WHERE begun_at IS NOT NULL AND job_id IS NULL"
 _ACCEPTED = "SELECT key FROM calls WHERE job_id IS NOT NULL"
 _INTENDED = "SELECT key FROM calls"
 _ANSWERED = "SELECT key FROM calls WHERE answer IS NOT NULL"
@@ -40,10 +38,6 @@ class Disk:
     """The gateway's own file, as another process sees it."""
 
     store: Path
-
-    def unanswered(self) -> frozenset[str]:
-        """The calls that were or may have been sent, and of which no job is known."""
-        return self._keys(_UNANSWERED)
 
     def accepted(self) -> frozenset[str]:
         """The calls whose job is known."""
@@ -130,11 +124,6 @@ def kill(process: "subprocess.Popen[bytes]") -> None:
     """As a crash does."""
     process.kill()
     process.wait()
-
-
-def endings(told: Iterable[ToolResult]) -> Counter[str]:
-    """How often each status or error class came."""
-    return Counter(ending(result) for result in told)
 
 
 def ending(result: ToolResult) -> str:

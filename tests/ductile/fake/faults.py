@@ -12,7 +12,6 @@ class Faults:
     """Switches that may be turned at any time; they are looked at for every request.
 
     half_open: requests are read and never answered.
-    slow_seconds: how long every answer is delayed.
     lost_202: so many of the next POSTs are carried out and then cut off before their answer.
     unavailable_after_enqueueing: so many of the next POSTs are carried out and then answered with 503.
     sse_silent: events are dropped instead of being sent, keep-alives too.
@@ -21,7 +20,6 @@ class Faults:
     """
 
     half_open: bool = False
-    slow_seconds: float = 0.0
     lost_202: int = 0
     unavailable_after_enqueueing: int = 0
     sse_silent: bool = False

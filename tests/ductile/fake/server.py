@@ -5,7 +5,6 @@ import socket
 import struct
 import sys
 import threading
-import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -91,7 +90,6 @@ class _Connection(BaseHTTPRequestHandler):
             return self._send(self._faults.proxied)
         stranger, passes = self._faults.stranger() if request.method == "POST" else (None, True)
         answer = self._owner.answer(request) if passes else None
-        time.sleep(self._faults.slow_seconds)
         if stranger or answer is None:
             return self._send(stranger or Answer(502))
         if answer.enqueued and self._faults.take("lost_202"):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import uvloop
 
-from ductile_gateway.ductile import service as ductile_service
+from ductile_gateway.ductile import discovery
 from ductile_gateway.errors import Misconfigured, TryAgain, Unreachable
 from ductile_gateway.settings import GatewaySettings, load
 from ductile_gateway.tools.catalog import Offers
@@ -91,7 +91,7 @@ async def _of_ductile(settings: GatewaySettings, tools: Tools) -> Sequence[Findi
         return ()
     offers = Offers()
     offers.replace(tools.catalog)
-    return await ductile_service.look(settings.ductile, offers)
+    return await discovery.look(settings.ductile, offers)
 
 
 async def _until_told(settings: GatewaySettings, *, take_over: bool) -> None:

@@ -23,9 +23,9 @@ from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.answers import Answers
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.clock import SystemClock
-from ductile_gateway.ductile import service as ductile_service
 from ductile_gateway.ductile.api import open_api
-from ductile_gateway.ductile.runner import DuctileRunner, open_runner
+from ductile_gateway.ductile.discovery import look as look_at_ductile
+from ductile_gateway.ductile.runner import DuctileRunner, open_runner, tend
 from ductile_gateway.foundations import Foundations, laid
 from ductile_gateway.outbound.destinations import flaw_of
 from ductile_gateway.outbound.service import serve_outbound
@@ -118,8 +118,8 @@ async def _carry(
             status.also("gateway store", partial(_look_at, stands_on.store))
             status.also_waiting(relay.waiting.told)
             if isinstance(runner, DuctileRunner):
-                status.also("ductile calls", partial(ductile_service.look_at_calls, runner))
-                group.create_task(ductile_service.tend(settings, runner, offers, tell_late=answers.tell_late))
+                status.also("ductile calls", runner.findings)
+                group.create_task(tend(settings, runner, offers, tell_late=answers.tell_late))
             names = [offer.name for offer in offers.catalog.tools]
             log.info("ready", extra={"tools": names, "nats": link.server_version, "epoch": lease.epoch})
 
@@ -158,7 +158,7 @@ def _status(settings: GatewaySettings, offers: Offers) -> Status:
 
     looks: dict[str, Look] = {"gateway": look_at_tools}
     if settings.runner == "ductile":
-        looks["ductile"] = partial(ductile_service.look, settings.ductile, offers)
+        looks["ductile"] = partial(look_at_ductile, settings.ductile, offers)
     return Status(looks, version=version, executor=settings.name)
 
 

@@ -11,11 +11,11 @@ from typing import Literal
 
 from ductile_gateway.calls.excerpts import printable
 from ductile_gateway.ductile.answers import Away, DuctileRefused, Unreadable
-from ductile_gateway.ductile.api import Document, DuctileApi
+from ductile_gateway.ductile.api import Document, DuctileApi, open_api
 from ductile_gateway.ductile.catalog import DuctileTools, pipeline_names, read_tools, wanted
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.errors import Misconfigured, TryAgain
-from ductile_gateway.tools.catalog import HOUSEKEEPING, ToolChoice
+from ductile_gateway.tools.catalog import HOUSEKEEPING, Offers, ToolChoice
 from schemas.gateway_status import Finding
 
 NOT_FOUND = 404
@@ -71,7 +71,20 @@ async def look_at(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -
     return _of_ductile(await api.health(), settings), await _of_token(api, settings, writes=writes)
 
 
-def away(settings: DuctileSettings, error: Away) -> Finding:
+async def look(settings: DuctileSettings | None, offers: Offers) -> Sequence[Finding]:
+    """What is found of the Ductile that carries out the calls."""
+    if settings is None:
+        return ()
+    called = (offer for offer in offers.catalog.tools if offer.route not in settings.relayed())
+    writes = any(command.tier == "write" for offer in called for command in offer.commands)
+    async with open_api(settings) as api:
+        try:
+            return await look_at(api, settings, writes=writes)
+        except Away as error:
+            return [_away(settings, error)]
+
+
+def _away(settings: DuctileSettings, error: Away) -> Finding:
     """What there is to say of a Ductile that does not answer."""
     remedy = f"start it, or correct gateway.ductile.url ({settings.url}): requests wait on the bus until then"
     return Finding(name="ductile", mark="wrong", text=str(error), remedy=remedy)

@@ -11,7 +11,7 @@ of a second, and a write that something on the way answers in its place has to b
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -23,13 +23,17 @@ from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent
 from ductile_gateway.ductile.api import DuctileApi
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.events import DuctileEvents
-from ductile_gateway.ductile.late import LateJobs
+from ductile_gateway.ductile.late import LateJobs, Tell
 from ductile_gateway.ductile.relay_client import open_relay_starts
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.starts import ApiStarts, Starts
 from ductile_gateway.ductile.watch import Job, JobWatch, Overdue, Pace
 from ductile_gateway.errors import TryAgain
 from ductile_gateway.ports import Begin, Clock, Receipts, unrecorded
+from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.tools.catalog import Offers
+from ductile_gateway.tools.toolbox import keep_fresh
+from schemas.gateway_status import Finding
 
 COME_BACK_S = 1.0
 HEALTHY_WITHIN_S = 5.0
@@ -69,9 +73,21 @@ class DuctileRunner:
         """What Ductile has changed while we run: calls that come from now on are made by it."""
         self._starts.now_has(tools)
 
-    def left_alone(self) -> dict[str, float]:
-        """The plugins that could not be reached several times, and how many seconds they are not called yet."""
-        return self._breaker.left_alone(self._clock.now())
+    async def findings(self) -> Sequence[Finding]:
+        """What is unusual about the calls that Ductile carries out. Raises TryAgain."""
+        alone = [
+            Finding(
+                name="ductile calls",
+                mark="warning",
+                text=f"{plugin} could not be reached several times and is left alone for {wait_s:.0f} s more",
+                remedy="see whether Ductile answers; its calls wait on the bus",
+            )
+            for plugin, wait_s in sorted(self._breaker.left_alone(self._clock.now()).items())
+        ]
+        if late := self.late.waiting():
+            text, remedy = f"{late} jobs have outlived their calls", "wait: what comes of them is told on the bus"
+            return [*alone, Finding(name="ductile calls", mark="warning", text=text, remedy=remedy)]
+        return alone
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         """Run the call, once. Raises AlreadyStarted for a key that was begun and not forgotten, TryAgain when Ductile
@@ -182,6 +198,15 @@ class DuctileRunner:
 
 def _job(job_id: str, way: Way) -> Job:
     return Job(job_id, pipeline=way != "plugin")
+
+
+async def tend(settings: GatewaySettings, runner: DuctileRunner, offers: Offers, *, tell_late: Tell) -> None:
+    """Beside the calls, until cancelled: discover tools again, follow late jobs. Raises Broken or Misconfigured."""
+    if settings.ductile is None:
+        return
+    async with asyncio.TaskGroup() as group:
+        group.create_task(runner.late.follow(tell_late))
+        group.create_task(keep_fresh(settings, offers, runner.now_has, every_s=settings.ductile.refresh_s))
 
 
 @contextlib.asynccontextmanager

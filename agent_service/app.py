@@ -23,9 +23,9 @@ from agent_service.bus.messages import NatsBus, NatsIntake
 from agent_service.bus.missed import MARK, Missed
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
-from agent_service.clock import SystemClock
 from agent_service.core.waiting import Status
 from agent_service.errors import Fatal, TryAgain
+from agent_service.identity import SystemClock
 from agent_service.intake import COUNTED, Intake
 from agent_service.journal import Commit
 from agent_service.models.opening import open_model

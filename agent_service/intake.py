@@ -23,8 +23,8 @@ from agent_service.core.events import CancelRequested, RunStarted, SignalReceive
 from agent_service.core.limits import LimitPolicy, LimitRefused, check_caps, grant
 from agent_service.core.state import Limits
 from agent_service.errors import WakeConflict
+from agent_service.identity import trace_url
 from agent_service.ports import Clock, Skills, Wake
-from agent_service.trace import trace_url
 from agent_service.turn import Turns
 from groundwork.service.counts import Counts
 from schemas import keys, subjects

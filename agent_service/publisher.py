@@ -7,8 +7,8 @@ that and its newest entry follows from its journal and its state.
 from collections.abc import Callable, Iterable
 
 from agent_service.core.effects import Publish
+from agent_service.identity import trace_id
 from agent_service.ports import Bus, Clock
-from agent_service.trace import trace_id
 from schemas import headers
 
 SOURCE = "/agentic-loop/agent"

@@ -14,11 +14,11 @@ from agent_service.core.phases import Phase
 from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending, Status
+from agent_service.identity import trace_id
+from agent_service.identity import trace_url as address_of_trace
 from agent_service.ports import RunLine
 from agent_service.telling.acts import Heard, NewestResult, Unfinished, executor_of, unfinished
 from agent_service.telling.executions import Execution
-from agent_service.trace import trace_id
-from agent_service.trace import trace_url as address_of_trace
 from schemas.events import BudgetUse, DoneItem, Instant
 
 StepStatus = Literal["ok", "error", "pending", "waiting", "unfinished"]

@@ -9,19 +9,17 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from agent_service.errors import Broken, Misconfigured, TryAgain
 from agent_service.journal import flaw_in_chain
-from agent_service.store import sql
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sql.queries import load_queries
 from agent_service.store.sqlite import SqliteStore
 from groundwork.sqlite.file import SqliteFile
-from tests.kit.runs import NOON, accepted, run_id, started, wake_of, whole_run
+from tests.kit.runs import accepted, run_id, started, wake_of, whole_run
 
 PROJECT = Path(__file__).parents[2]
 PAGE = 4096
@@ -90,17 +88,6 @@ async def test_a_full_disk_stores_nothing_says_so_and_works_again_with_room(
     await store.commit(begun)
 
 
-async def test_a_lock_held_by_another_stores_nothing_and_says_so(database: SqliteFile, store: SqliteStore) -> None:
-    await accept(store, 1)
-    await ask(database, "PRAGMA busy_timeout=50")
-    with contextlib.closing(sqlite3.connect(database.path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(TryAgain, match="locked: nothing of this write is stored"):
-            await accept(store, 2)
-        assert await store.load(run_id(1)) is not None
-    await accept(store, 2)
-
-
 async def test_an_io_error_asks_for_a_person(store: SqliteStore) -> None:
     await accept(store, 1)
     large = accepted(2, goal="x" * 7 * PAGE)
@@ -123,17 +110,6 @@ async def test_a_store_that_is_closed_is_to_be_tried_later(tmp_path: Path) -> No
 async def test_a_mistake_in_a_statement_is_not_dressed_up_as_trouble_of_the_disk(database: SqliteFile) -> None:
     with pytest.raises(sqlite3.ProgrammingError):
         await database.read(load_queries()["due"], ())
-
-
-async def test_commits_that_wait_together_share_one_transaction(database: SqliteFile, store: SqliteStore) -> None:
-    numbers = range(1, 65)
-    await accept(store, *numbers)
-    statements: list[str] = []
-    await database.write(lambda connection: connection.set_trace_callback(statements.append))
-    await asyncio.gather(*(store.commit(started(accepted(number))) for number in numbers))
-    await database.write(lambda connection: connection.set_trace_callback(None))
-    assert sum("INSERT INTO journal" in statement for statement in statements) == len(numbers)
-    assert statements.count("COMMIT") < 10
 
 
 async def commit_for_ever(folder: Path, first: int) -> None:
@@ -205,14 +181,6 @@ def test_runs_that_ended_long_ago_are_not_read_to_find_the_unsettled(schema: sql
     assert "SEARCH runs USING INDEX runs_ended (touched_at>?)" in plan(schema, load_queries()["unsettled"])
 
 
-def test_every_name_stands_for_one_whole_statement() -> None:
-    names = re.findall("^-- name: (.*)$", (files(sql) / "queries.sql").read_text(), re.MULTILINE)
-    assert sorted(names) == sorted(load_queries())
-    for statement in load_queries().values():
-        assert sqlite3.complete_statement(statement)
-        assert statement.count(";") == 1
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -257,14 +225,6 @@ async def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
     assert re.search(r"file/.* cannot be used .*name another", await refusal(tmp_path / "file"))
 
 
-async def test_a_database_of_a_newer_program_is_left_alone(tmp_path: Path) -> None:
-    async with SqliteStore.open(tmp_path) as store:
-        await accept(store, 1)
-    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        connection.execute("PRAGMA user_version=9999")
-    assert "start the newer program" in await refusal(tmp_path)
-
-
 async def test_a_file_that_is_no_database_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"no database" * 1000)
     assert re.search(r"is damaged .*restore it from a backup", await refusal(tmp_path))
@@ -284,10 +244,3 @@ async def test_a_damaged_page_is_found_before_anything_is_built_upon_it(tmp_path
         await accept(store, *range(1, 50))
     spoil(tmp_path / FILE, lambda size: size // 2 // PAGE * PAGE)
     assert re.search(r"is damaged .*move it away", await refusal(tmp_path))
-
-
-async def test_instants_keep_their_microseconds(store: SqliteStore) -> None:
-    await accept(store, 1)
-    entries = await store.entries(run_id(1))
-    assert [entry.at for entry in entries] == [accepted(1).entry.at]
-    assert entries[0].at.microsecond == NOON.microsecond == 250_000

@@ -1,249 +1,255 @@
-"""Pace: no more than granted, first come first served, and long waits are put off instead of waited for."""
+"""Pace: no more than granted, first come first served, and long waits are put off instead of waited for.
+
+Time passes only when a case says so: no test of waiting has to wait.
+"""
 
 import asyncio
+import heapq
+from collections.abc import Callable
+from itertools import count
 
 import pytest
 
 from agent_service.errors import ModelError
 from agent_service.pace import LONGEST_WAIT_S, Pace
-from tests.shell.callers import begun
 
-# Rates
+TURNS_LOOKED_AT = 50
+"""Of the event loop: more than enough for everybody who can go on to do so."""
+
+
+class Callers:
+    """Calls that ask a pace to be admitted, what became of each, and the time that they do it in."""
+
+    def __init__(self, requests: int | None = None, tokens: int | None = None) -> None:
+        self.now = 0.0
+        self.admitted: list[tuple[float, str]] = []
+        """The instant and the name of each call, in the order of their admission."""
+        self.refused: dict[str, ModelError] = {}
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._numbers = count()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.pace = Pace(
+            requests_per_minute=requests, tokens_per_minute=tokens, now=lambda: self.now, sleep=self._sleep
+        )
+
+    async def _sleep(self, seconds: float) -> None:
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self.now + max(seconds, 1e-6), next(self._numbers), woken))
+        await woken
+
+    async def _admit(self, name: str, tokens: int) -> None:
+        try:
+            await self.pace.admit(tokens)
+        except ModelError as error:
+            self.refused[name] = error
+        else:
+            self.admitted.append((round(self.now, 2), name))
+
+    def ask(self, name: str, tokens: int = 0) -> None:
+        self._tasks[name] = asyncio.ensure_future(self._admit(name, tokens))
+
+    def give_up(self, name: str) -> None:
+        self._tasks[name].cancel()
+
+    async def passes(self, seconds: float) -> None:
+        """Let everything happen that happens within `seconds`."""
+        until = self.now + seconds
+        await self._settled()
+        while self._sleepers and self._sleepers[0][0] <= until:
+            self.now, _, woken = heapq.heappop(self._sleepers)
+            if not woken.done():
+                woken.set_result(None)
+            await self._settled()
+        self.now = until
+
+    async def _settled(self) -> None:
+        for _ in range(TURNS_LOOKED_AT):
+            await asyncio.sleep(0)
+
+    async def leave(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+
+Step = Callable[[Callers], object]
+
+
+def ask(name: str, tokens: int = 0) -> Step:
+    return lambda callers: callers.ask(name, tokens)
+
+
+def passes(seconds: float) -> Step:
+    return lambda callers: callers.passes(seconds)
+
+
+def give_up(name: str) -> Step:
+    return lambda callers: callers.give_up(name)
+
+
+def hold(seconds: float, why: str = "429") -> Step:
+    return lambda callers: callers.pace.hold(seconds, why)
+
+
+def settle(admitted: int, used: int) -> Step:
+    return lambda callers: callers.pace.settle(admitted, used)
+
+
+FIRST = (ask("first", 6000), passes(0))
+"""Takes all that a minute has."""
+CASES: dict[str, tuple[dict[str, int], tuple[Step, ...], str, dict[str, float]]] = {
+    "tokens are paced as requests are": (
+        {"tokens": 6000},
+        (*(ask(name, 1500) for name in "abcdef"), passes(30)),
+        "a0 b0 c0 d0 e15",
+        {"f": 30},
+    ),
+    "the stricter of both rates holds": (
+        {"requests": 6, "tokens": 600},
+        (ask("large", 500), ask("b", 100), ask("c", 100), passes(20)),
+        "large0 b0 c10",
+        {},
+    ),
+    "what was not used fills the minute and no more": (
+        {"requests": 2},
+        (passes(3600), *(ask(name) for name in "abc"), passes(0)),
+        "a3600 b3600",
+        {"c": 30},
+    ),
+    "a call larger than a minute's worth waits for a full minute and holds the next ones back": (
+        {"tokens": 6000},
+        (ask("larger", 9000), passes(0), ask("next", 100), passes(31), ask("later", 100), passes(0)),
+        "larger0 later31",
+        {"next": 31},
+    ),
+    "who comes first is served first though the next needs less": (
+        {"tokens": 6000},
+        (*FIRST, ask("large", 1000), ask("small", 1), passes(20)),
+        "first0 large10 small10.01",
+        {},
+    ),
+    "who gives up while waiting takes nothing and holds nobody up": (
+        {"tokens": 6000},
+        (*FIRST, ask("impatient", 1500), ask("patient", 500), passes(1), give_up("impatient"), passes(4)),
+        "first0 patient5",
+        {},
+    ),
+    "a long wait is put off with the time it would take": (
+        {"tokens": 6000},
+        (*FIRST, ask("put off", 2100), passes(21), ask("again", 2100), passes(0)),
+        "first0 again21",
+        {"put off": 21},
+    ),
+    "while the provider holds us back nobody goes on": (
+        {},
+        (hold(10), *(ask(name) for name in "abc"), passes(11)),
+        "a10 b10 c10",
+        {},
+    ),
+    "a long hold is put off": ({}, (hold(30), ask("a"), passes(30), ask("b"), passes(0)), "b30", {"a": 30}),
+    "a shorter hold does not end a longer one": ({}, (hold(15), hold(1), ask("a"), passes(20)), "a15", {}),
+    "who is waiting already is put off when the hold is long": (
+        {"requests": 6},
+        (*(ask(name) for name in "abcdefg"), passes(5), hold(60), passes(5)),
+        "a0 b0 c0 d0 e0 f0",
+        {"g": 55},
+    ),
+    "what a call did not use is given back": (
+        {"tokens": 6000},
+        (*FIRST, settle(6000, 1000), ask("next", 5000), passes(0)),
+        "first0 next0",
+        {},
+    ),
+    "what a call used beyond is taken": (
+        {"tokens": 6000},
+        (ask("first", 1000), passes(0), settle(1000, 6000), ask("next", 500), passes(20)),
+        "first0 next5",
+        {},
+    ),
+    "giving back never makes more than a minute's worth": (
+        {"tokens": 6000},
+        (*FIRST, passes(60), settle(6000, 0), ask("all", 6000), ask("more", 600), passes(5.9)),
+        "first0 all60",
+        {},
+    ),
+    "a request is not given back with its tokens": (
+        {"requests": 1, "tokens": 6000},
+        (ask("first", 100), passes(0), settle(100, 0), ask("next", 1), passes(0)),
+        "first0",
+        {"next": 60},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_calls_are_admitted_at_their_time_and_put_off_for_theirs(case: str) -> None:
+    rates, steps, admitted, refused = CASES[case]
+    callers = Callers(**rates)
+    for step in steps:
+        done = step(callers)
+        if asyncio.iscoroutine(done):
+            await done
+    assert " ".join(f"{name}{at:g}" for at, name in callers.admitted) == admitted
+    assert {name: error.retry_after_s for name, error in callers.refused.items()} == pytest.approx(refused)
+    await callers.leave()
 
 
 async def test_without_a_rate_everybody_goes_on_at_once() -> None:
-    _, time, callers = begun()
+    callers = Callers()
     for number in range(200):
         callers.ask(str(number), tokens=10**9)
-    await time.passes(0)
+    await callers.passes(0)
     assert len(callers.admitted) == 200
 
 
-async def test_a_minute_s_worth_of_requests_goes_on_at_once_and_the_rest_evenly() -> None:
-    _, time, callers = begun(requests=60)
-    for number in range(70):
+async def test_a_minutes_worth_goes_on_at_once_and_the_rest_evenly_in_their_order() -> None:
+    callers = Callers(requests=600)
+    for number in range(700):
         callers.ask(str(number))
-    await time.passes(0)
-    assert len(callers.admitted) == 60
-    await time.passes(10)
-    assert callers.instants[60:] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    await callers.passes(LONGEST_WAIT_S)
+    assert [name for _, name in callers.admitted] == [str(number) for number in range(700)]
+    assert [at for at, _ in callers.admitted][599:] == pytest.approx([n / 10 for n in range(101)], abs=0.02)
 
 
-async def test_tokens_are_paced_as_requests_are() -> None:
-    _, time, callers = begun(tokens=6000)
-    for name in "abcdef":
-        callers.ask(name, tokens=1500)
-    await time.passes(30)
-    assert callers.instants == [0, 0, 0, 0, 15]
-    assert callers.names == ["a", "b", "c", "d", "e"]
-    assert list(callers.refused) == ["f"]
-
-
-async def test_the_stricter_of_both_rates_holds() -> None:
-    _, time, callers = begun(requests=6, tokens=600)
-    callers.ask("large", tokens=500)
-    for name in ("b", "c"):
-        callers.ask(name, tokens=100)
-    await time.passes(20)
-    assert callers.instants == [0, 0, 10]
+async def test_nobody_waits_longer_than_the_longest_wait_however_many_wait_already() -> None:
+    callers = Callers(requests=6)
+    for number in range(100):
+        callers.ask(str(number))
+    await callers.passes(0)
+    assert (len(callers.admitted), len(callers.refused)) == (6, 100 - 6 - 2)
+    assert {round(error.retry_after_s or 0) for error in callers.refused.values()} == {30}
+    await callers.passes(LONGEST_WAIT_S)
+    assert [name for _, name in callers.admitted] == [str(number) for number in range(8)]
 
 
 @pytest.mark.parametrize("minutes", [1, 5])
 async def test_over_any_time_no_more_is_admitted_than_granted(minutes: int) -> None:
-    _, time, callers = begun(requests=30, tokens=3000)
+    callers = Callers(requests=30, tokens=3000)
     for second in range(60 * minutes):
         for number in range(3):
             callers.ask(f"{second}.{number}", tokens=50 + 40 * number)
-        await time.passes(1)
-    spent = sum(50 + 40 * int(name[-1]) for name in callers.names)
+        await callers.passes(1)
+    spent = sum(50 + 40 * int(name[-1]) for _, name in callers.admitted)
     assert spent <= 3000 * (minutes + 1)
     assert 30 * minutes * 0.9 <= len(callers.admitted) <= 30 * (minutes + 1)
     await callers.leave()
 
 
-async def test_what_was_not_used_fills_the_minute_and_no_more() -> None:
-    _, time, callers = begun(requests=5)
-    await time.passes(3600)
-    for number in range(6):
-        callers.ask(str(number))
-    await time.passes(0)
-    assert len(callers.admitted) == 5
-    await callers.leave()
-
-
-async def test_a_call_larger_than_a_minute_s_worth_waits_for_a_full_minute_and_holds_the_next_ones_back() -> None:
-    _, time, callers = begun(tokens=6000)
-    callers.ask("larger than all", tokens=9000)
-    await time.passes(0)
-    assert callers.names == ["larger than all"]
-    callers.ask("next", tokens=100)
-    await time.passes(0)
-    assert callers.refused["next"].retry_after_s == pytest.approx(31)
-    await time.passes(31)
-    callers.ask("next", tokens=100)
-    await time.passes(0)
-    assert callers.names == ["larger than all", "next"]
-
-
-# First come, first served
-
-
-async def test_who_comes_first_is_served_first_though_the_next_needs_less() -> None:
-    _, time, callers = begun(tokens=6000)
-    callers.ask("first", tokens=6000)
-    callers.ask("large", tokens=1000)
-    callers.ask("small", tokens=1)
-    await time.passes(20)
-    assert callers.names == ["first", "large", "small"]
-
-
-async def test_a_hundred_at_once_are_served_in_their_order() -> None:
-    _, time, callers = begun(requests=600)
-    for number in range(700):
-        callers.ask(str(number))
-    await time.passes(LONGEST_WAIT_S)
-    assert callers.names == [str(number) for number in range(700)]
-    assert callers.admitted[-1][0] == pytest.approx(10, abs=0.1)
-
-
-async def test_who_gives_up_while_waiting_takes_nothing_and_holds_nobody_up() -> None:
-    _, time, callers = begun(tokens=6000)
-    callers.ask("first", tokens=6000)
-    callers.ask("impatient", tokens=1500)
-    callers.ask("patient", tokens=500)
-    await time.passes(1)
-    callers.give_up("impatient")
-    await time.passes(4)
-    assert callers.instants == [0, 5]
-    assert callers.names == ["first", "patient"]
-
-
-# Long waits
-
-
-async def test_a_long_wait_is_put_off_with_the_time_it_would_take() -> None:
-    pace, time, callers = begun(tokens=6000)
-    callers.ask("first", tokens=6000)
-    await time.passes(0)
-    with pytest.raises(ModelError, match=r"rate limits of agent\.model are used up") as refusal:
-        await pace.admit(2100)
-    assert (refusal.value.remedy, refusal.value.error_class) == ("try_again", "rate_limit")
-    assert refusal.value.retry_after_s == pytest.approx(21)
-    await time.passes(21)
-    await pace.admit(2100)
-
-
-async def test_nobody_waits_longer_than_that_however_many_wait_already() -> None:
-    _, time, callers = begun(requests=6)
-    for number in range(100):
-        callers.ask(str(number))
-    await time.passes(0)
-    assert len(callers.admitted) == 6
-    assert len(callers.refused) == 100 - 6 - 2
-    assert {round(error.retry_after_s or 0) for error in callers.refused.values()} == {30}
-    await time.passes(LONGEST_WAIT_S)
-    assert callers.names == [str(number) for number in range(8)]
-
-
-async def test_who_was_put_off_is_told_the_same_words_however_often() -> None:
-    pace, time, callers = begun(tokens=6000)
-    callers.ask("first", tokens=6000)
-    await time.passes(0)
-    told = set()
-    for _ in range(3):
-        with pytest.raises(ModelError) as refusal:
-            await pace.admit(6000)
-        told.add(str(refusal.value))
-    assert told == {"the rate limits of agent.model are used up"}
-
-
-# Holding back
-
-
-async def test_while_the_provider_holds_us_back_nobody_goes_on() -> None:
-    pace, time, callers = begun()
-    pace.hold(10, "429")
-    for name in "abc":
-        callers.ask(name)
-    await time.passes(9.9)
-    assert callers.admitted == []
-    await time.passes(0.2)
-    assert callers.instants == [10, 10, 10]
-
-
-async def test_a_long_hold_is_put_off_and_says_what_the_provider_said() -> None:
-    pace, time, _ = begun()
-    pace.hold(30, "429: slow down")
-    with pytest.raises(ModelError, match="the provider asked to wait: 429: slow down") as refusal:
-        await pace.admit(1)
-    assert refusal.value.retry_after_s == pytest.approx(30)
-    await time.passes(30)
-    await pace.admit(1)
-
-
-async def test_a_shorter_hold_does_not_end_a_longer_one() -> None:
-    pace, time, callers = begun()
-    pace.hold(15, "429")
-    pace.hold(1, "529")
-    callers.ask("a")
-    await time.passes(14.9)
-    assert callers.admitted == []
-
-
-async def test_who_is_waiting_already_is_held_back_too_and_put_off_when_that_is_long() -> None:
-    pace, time, callers = begun(requests=6)
-    for number in range(7):
-        callers.ask(str(number))
-    await time.passes(5)
-    pace.hold(60, "429")
-    await time.passes(5)
-    assert len(callers.admitted) == 6
-    assert callers.refused["6"].retry_after_s == pytest.approx(55)
-
-
-# Settling
-
-
-async def test_what_a_call_did_not_use_is_given_back() -> None:
-    pace, time, callers = begun(tokens=6000)
-    await pace.admit(6000)
-    pace.settle(6000, 1000)
-    callers.ask("next", tokens=5000)
-    await time.passes(0)
-    assert callers.names == ["next"]
-
-
-async def test_what_a_call_used_beyond_is_taken() -> None:
-    pace, time, callers = begun(tokens=6000)
-    await pace.admit(1000)
-    pace.settle(1000, 6000)
-    callers.ask("next", tokens=500)
-    await time.passes(4.9)
-    assert callers.admitted == []
-    await time.passes(0.2)
-    assert callers.names == ["next"]
-
-
-async def test_giving_back_never_makes_more_than_a_minute_s_worth() -> None:
-    pace, time, callers = begun(tokens=6000)
-    await pace.admit(6000)
-    await time.passes(60)
-    pace.settle(6000, 0)
-    await time.passes(0)
-    callers.ask("all", tokens=6000)
-    callers.ask("more", tokens=600)
-    await time.passes(5.9)
-    assert callers.names == ["all"]
-    await callers.leave()
-
-
-async def test_a_request_is_not_given_back_with_its_tokens() -> None:
-    pace, time, callers = begun(requests=1, tokens=6000)
-    await pace.admit(100)
-    pace.settle(100, 0)
-    callers.ask("next", tokens=1)
-    await time.passes(0)
-    assert callers.refused["next"].retry_after_s == pytest.approx(60)
+@pytest.mark.parametrize(
+    ("steps", "says"),
+    [
+        (FIRST, "the rate limits of agent.model are used up"),
+        ((hold(30, "429: slow down"),), "the provider asked to wait: 429: slow down"),
+    ],
+)
+async def test_who_is_put_off_is_told_why_in_the_same_words_however_often(steps: tuple[Step, ...], says: str) -> None:
+    callers = Callers(tokens=6000)
+    for step in (*steps, ask("a", 6000), ask("b", 6000), passes(0)):
+        done = step(callers)
+        if asyncio.iscoroutine(done):
+            await done
+    told = {(error.remedy, error.error_class, str(error)) for error in callers.refused.values()}
+    assert told == {("try_again", "rate_limit", says)}
 
 
 async def test_the_real_clock_keeps_the_pace() -> None:

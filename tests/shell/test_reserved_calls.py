@@ -6,7 +6,6 @@ from agent_service.core.events import CancelRequested
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve, Status
 from agent_service.errors import ModelError
-from schemas import subjects
 from tests.kit.runs import run_id
 from tests.shell.world import World
 
@@ -36,33 +35,6 @@ async def until_set_aside(world: World, number: int) -> None:
 
 
 # The straight way
-
-
-async def test_every_call_is_set_aside_in_the_journal_before_its_reply() -> None:
-    world = World(reserve=RESERVE)
-    world.start()
-    await world.until_quiet()
-    kinds = [kind for kind in await kinds_of(world) if kind.startswith(("Call", "Model"))]
-    assert kinds == ["CallReserved", "ModelReplied"] * 4
-    assert world.mind.unreserved == []
-    state = await world.state()
-    assert (state.status, state.spent.calls, state.spent.lost_calls) == (Status.DONE, 4, 0)
-
-
-async def test_a_mind_that_costs_nothing_sets_nothing_aside() -> None:
-    world = World()
-    world.start()
-    await world.until_quiet()
-    assert "CallReserved" not in await kinds_of(world)
-
-
-async def test_an_opening_with_its_plan_saves_a_call() -> None:
-    world = World(reserve=RESERVE)
-    world.mind.opens = True
-    world.start()
-    await world.until_quiet()
-    state = await world.state()
-    assert (state.status, state.step, state.spent.calls) == (Status.DONE, 2, 3)
 
 
 async def test_a_limit_that_a_call_could_break_is_kept_before_anything_is_paid() -> None:
@@ -98,16 +70,6 @@ async def test_crashes_without_end_can_not_spend_more_than_the_limit() -> None:
     assert (state.status, state.ending_class) == (Status.ESCALATED, "budget_tokens")
     assert state.spent.lost_tokens == 1400
     assert sum(world.mind.calls.values()) == 2
-
-
-async def test_a_crash_between_the_halves_makes_no_call_twice() -> None:
-    world = World(reserve=RESERVE)
-    world.faults.strike_each("after commit of CallReserved", 1)
-    world.start()
-    await world.until_quiet()
-    state = await world.state()
-    assert (state.status, state.spent.lost_calls) == (Status.DONE, 1)
-    assert set(world.mind.calls.values()) == {1}
 
 
 # Cancels
@@ -180,13 +142,3 @@ async def test_when_the_provider_says_too_many_every_run_holds_back() -> None:
     assert waiting.summary == "model unavailable: the provider asked to wait: 429"
     assert waiting.retry_at is not None
     assert 29 < (waiting.retry_at - world.clock.now()).total_seconds() <= 30
-
-
-async def test_an_unstorable_plan_that_comes_with_a_framing_is_told_to_the_model_and_never_sent() -> None:
-    world = World(reserve=RESERVE)
-    world.mind.opens, world.mind.argument = True, "\ud800"
-    world.start()
-    await world.until_quiet()
-    state = await world.state()
-    assert (state.status, state.ending_class, state.spent.calls) == (Status.ESCALATED, "invalid_decision", 3)
-    assert world.bus.events(subjects.ESCALATED)[0]["run_id"] == state.run_id

@@ -15,7 +15,7 @@ from agent_service.errors import ModelError
 from agent_service.pace import Pace
 from agent_service.ports import Answer, Estimate, ModelCall, Question
 from agent_service.thinker import Thinker
-from tests.core.cues import a_framing_run, a_planning_run, due, framing, plan, unavailable
+from tests.core.cues import a_framing_run, a_planning_run, due, framing, plan
 from tests.core.model_cues import reserves
 from tests.core.script import NOON, Script
 from tests.kit.fakes import FakeClock
@@ -265,41 +265,25 @@ async def test_the_question_says_whether_a_plan_may_come_along() -> None:
     assert [question.now for question in model.questions] == [NOON, NOON]
 
 
-async def test_a_reserve_that_another_process_released_is_set_aside_again() -> None:
-    model, run = Sonnet(), a_framing_run()
-    thinks = thinker(model)
-    first = await asked(thinks, run)
-    assert isinstance(first, CallReserved)
-    run >> first >> unavailable("try_again")
-    assert await asked(thinks, run) is None, "it is not time yet"
-    run >> due
-    assert isinstance(await asked(thinks, run), CallReserved)
-    assert model.questions == []
-
-
-async def test_a_model_that_no_run_can_use_is_a_trouble_of_the_service_for_a_minute() -> None:
+@pytest.mark.parametrize(
+    ("error_class", "passes_s", "replies", "trouble"),
+    [
+        ("model_auth", 59, False, "HTTP 401: check the key"),
+        ("model_not_found", 59, False, "HTTP 401: check the key"),
+        ("model_auth", 61, False, ""),
+        ("model_auth", 0, True, ""),
+        ("overloaded", 0, False, ""),
+    ],
+)
+async def test_a_model_that_no_run_can_use_is_a_trouble_of_the_service_for_a_minute_or_until_it_replies(
+    error_class: str, passes_s: int, replies: bool, trouble: str
+) -> None:
     model, clock = Sonnet(), FakeClock()
     thinks = thinker(model, clock=clock)
-    model.error = ModelError("fail", "model_auth", "HTTP 401: check the key")
+    model.error = ModelError("fail", error_class, "HTTP 401: check the key")
     await through_both_halves(thinks, a_framing_run())
-    assert thinks.trouble == "HTTP 401: check the key"
-    clock.advance(seconds=61)
-    assert not thinks.trouble
-
-
-async def test_a_reply_ends_the_trouble() -> None:
-    model = Sonnet()
-    thinks = thinker(model)
-    model.error = ModelError("fail", "model_not_found", "HTTP 404")
-    await through_both_halves(thinks, a_framing_run())
-    model.error = None
-    await through_both_halves(thinks, a_framing_run())
-    assert not thinks.trouble
-
-
-async def test_an_outage_is_no_trouble_of_the_service_as_runs_wait_for_its_end() -> None:
-    model = Sonnet()
-    thinks = thinker(model)
-    model.error = ModelError("try_again", "overloaded", "HTTP 529")
-    await through_both_halves(thinks, a_framing_run())
-    assert not thinks.trouble
+    clock.advance(seconds=passes_s)
+    if replies:
+        model.error = None
+        await through_both_halves(thinks, a_framing_run())
+    assert thinks.trouble == trouble

@@ -1,9 +1,20 @@
-"""The trace of a run: one W3C trace id per run, computable from the run's id."""
+"""Who and when: the computer's clock, ids of new runs, and the W3C trace that follows from the id of each."""
 
 import hashlib
+from datetime import UTC, datetime
 from functools import lru_cache
 
 from ulid import ULID
+
+
+class SystemClock:
+    """Fills the port Clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def new_run_id(self) -> str:
+        return f"run_{ULID()}"
 
 
 @lru_cache(maxsize=4096)

@@ -4,12 +4,25 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.kit.bus import link as link
 from tests.kit.bus import nats_server as nats_server
 from tests.kit.bus import unused_port as unused_port
 
 pytest.register_assert_rewrite("tests.core.script", "tests.core.rules")
+
+# The same examples on every machine, unless HYPOTHESIS_PROFILE asks for more.
+settings.register_profile(
+    "ci",
+    max_examples=120,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("thorough", parent=settings.get_profile("ci"), derandomize=False, max_examples=5000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 OF_THIS_USER = ("AGENT", "ANTHROPIC_", "OPENAI_", "SSL_CERT")
 

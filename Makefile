@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 DUCTILE = $(or $(DUCTILE_BIN),$(shell command -v ductile))
+# Half of what the tests take is waiting for processes and deadlines: two of them to a processor.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(2 * len(os.sched_getaffinity(0)))" 2>/dev/null || echo 4)
 READY := $(VENV)/ready
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
@@ -22,7 +24,7 @@ chaos-figures: $(READY)
 	@$(RUN) -m tests.e2e.chaos_figures
 
 test: $(READY)
-	$(RUN) -m pytest -n auto --dist loadfile -m "not alone"
+	$(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not alone"
 	$(RUN) -m pytest -m alone
 
 # The tests that a real Ductile takes part in. Elsewhere they are skipped, and a fake stands in for it.

@@ -1,7 +1,9 @@
 """Fixtures that tests of every folder may ask for, and modules that assert on behalf of tests."""
 
 import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,6 +25,12 @@ settings.register_profile(
 )
 settings.register_profile("thorough", parent=settings.get_profile("ci"), derandomize=False, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# Folders of tests in memory, where it has room for them: nothing here outlives the machine.
+MEMORY = Path("/dev/shm")  # noqa: S108 # only a place
+ROOM = 4 << 30
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 OF_THIS_USER = ("AGENT", "ANTHROPIC_", "OPENAI_", "SSL_CERT")
 

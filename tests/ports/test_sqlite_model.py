@@ -76,8 +76,11 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(number=numbers, seq=st.integers(1, 8))
     def tell(self, number: int, seq: int) -> None:
         if self.said[number] < seq <= self.length[number]:
-            self.store.told(run_id(number), seq)
+            self.run(self.say(number, seq))
             self.said[number] = seq
+
+    async def say(self, number: int, seq: int) -> None:
+        self.store.told(run_id(number), seq)
 
     @rule()
     def crash(self) -> None:

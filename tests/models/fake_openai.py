@@ -1,8 +1,8 @@
 """Servers that speak OpenAI's chat completions: OpenAI's own, and Ollama, as far as an adapter depends on them.
 
-OpenAI's refuses what the API refuses, keeps replies to their schema, thinks before them, and simulates the cache of
-prompts. Ollama asks for no key, ignores what it does not know and the schema of the reply with it, knows no
-`max_completion_tokens`, reports no cache, and drops without a word what its context has no room for.
+OpenAI's refuses what the API refuses, keeps replies to their schema, and thinks before them. Ollama asks for no key,
+ignores what it does not know and the schema of the reply with it, knows no `max_completion_tokens`, reports no cache,
+and drops without a word what its context has no room for.
 """
 
 from collections.abc import AsyncIterator
@@ -17,8 +17,7 @@ from agent_service.models.call import LanguageModel
 from agent_service.models.prices import Prices
 from agent_service.models.settings import ModelSettings
 from tests.models import openai_rules
-from tests.models.openai_cache import PromptCache, rendered
-from tests.models.openai_rules import MODELS
+from tests.models.openai_rules import MODELS, rendered
 from tests.models.tokens import tokens
 from tests.models.wire import KEY, Body, Call, Fake, Rejected, Response, Served, served
 
@@ -36,13 +35,19 @@ class FakeOpenAI(Fake):
     kinds: ClassVar = {402: "insufficient_quota", 429: "requests", 500: "server_error", 503: "server_error"}
 
     def __init__(self) -> None:
-        self._cache = PromptCache()
         super().__init__()
         self.base_url += "/v1"
 
-    def complete(self, *, without: tuple[str, ...] = (), finish_reason: str | None = "stop", **message: Any) -> None:
+    def complete(
+        self,
+        *,
+        without: tuple[str, ...] = (),
+        finish_reason: str | None = "stop",
+        usage: Body | None = None,
+        **message: Any,
+    ) -> None:
         """Answer with a completion whose message has these fields; it lacks those of `without`."""
-        self.script(lambda body: self._completion(body, message, finish_reason, without=without))
+        self.script(lambda body: self._completion(body, message, finish_reason, without=without, usage=usage))
 
     def refuse(self, explanation: str = "") -> None:
         self.complete(content=None, refusal=explanation or "I can't help with that.")
@@ -62,7 +67,7 @@ class FakeOpenAI(Fake):
         if call.body is None:
             raise Rejected("We could not parse the JSON body of your request.")
         openai_rules.check(call.body)
-        window, asked = MODELS[call.body["model"]].window, sum(tokens(text) for text, _ in rendered(call.body))
+        window, asked = MODELS[call.body["model"]].window, self.prompt_tokens(call.body)
         if asked > window:
             why = f"This model's maximum context length is {window} tokens. Your messages resulted in {asked} tokens."
             raise Rejected(why, code="context_length_exceeded")
@@ -89,13 +94,17 @@ class FakeOpenAI(Fake):
         most = body.get("max_completion_tokens", body.get("max_tokens"))
         return most, THOUGHT if MODELS[body["model"]].reasons else 0
 
-    def prompt_usage(self, body: Body) -> Body:
-        use = self._cache.use(body)
-        details = {"audio_tokens": 0, "cached_tokens": use.read, "cache_write_tokens": use.written}
-        return {"prompt_tokens": use.prompt, "prompt_tokens_details": details}
+    def prompt_tokens(self, body: Body) -> int:
+        return sum(tokens(text) for text, _ in rendered(body))
 
     def _completion(
-        self, body: Body, message: Body, finish_reason: str | None, *, without: tuple[str, ...] = ()
+        self,
+        body: Body,
+        message: Body,
+        finish_reason: str | None,
+        *,
+        without: tuple[str, ...] = (),
+        usage: Body | None = None,
     ) -> Response:
         _, thought = self.bounds(body)
         replied = tokens(message.get("content") or message.get("refusal") or "") + thought
@@ -106,7 +115,7 @@ class FakeOpenAI(Fake):
             "created": 1_795_000_000,
             "model": body["model"],
             "choices": [choice],
-            "usage": {**self.prompt_usage(body), "completion_tokens": replied},
+            "usage": usage or {"prompt_tokens": self.prompt_tokens(body), "completion_tokens": replied},
         }
         return self.json({name: value for name, value in completion.items() if name not in without})
 
@@ -137,8 +146,8 @@ class FakeOllama(FakeOpenAI):
     def bounds(self, body: Body) -> tuple[int | None, int]:
         return body.get("max_tokens"), 0
 
-    def prompt_usage(self, body: Body) -> Body:
-        return {"prompt_tokens": min(self._context, sum(tokens(text) for text, _ in rendered(body)[1:]))}
+    def prompt_tokens(self, body: Body) -> int:
+        return min(self._context, sum(tokens(text) for text, _ in rendered(body)[1:]))
 
 
 OpenAI = Served[FakeOpenAI]

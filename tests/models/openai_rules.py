@@ -7,6 +7,7 @@ from typing import Any
 
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 
+from tests.models.tokens import canonical
 from tests.models.wire import Body, Rejected
 
 FIELDS = CompletionCreateParamsNonStreaming.__required_keys__ | CompletionCreateParamsNonStreaming.__optional_keys__
@@ -47,6 +48,15 @@ def check(body: Body) -> None:
 def parts(content: Any) -> list[Body]:
     """The parts of a message; a text is one part."""
     return [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
+
+
+def rendered(body: Body) -> list[tuple[str, bool]]:
+    """The prompt in pieces, the schema of its reply first, with whether a mark ends them."""
+    pieces = [(canonical(body.get("response_format")), False)]
+    for message in body["messages"]:
+        said = parts(message["content"])
+        pieces += [(f"<{message['role']}>{part['text']}", "prompt_cache_breakpoint" in part) for part in said]
+    return pieces
 
 
 def _check_model(body: Body) -> None:

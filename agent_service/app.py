@@ -16,7 +16,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from agent_service.api.feed import Feed
-from agent_service.bus.argument_schemas import ArgumentSchemas, schema_flaw
+from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.bus.artifacts import NatsArtifacts
 from agent_service.bus.gateway import NatsCallbacks, NatsTroubles
 from agent_service.bus.messages import NatsBus, NatsIntake
@@ -24,7 +24,6 @@ from agent_service.bus.missed import MARK, Missed
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
 from agent_service.core.waiting import Status
-from agent_service.errors import Fatal, TryAgain
 from agent_service.identity import SystemClock
 from agent_service.intake import COUNTED, Intake
 from agent_service.journal import Commit
@@ -44,10 +43,12 @@ from agent_service.turn import Background, Turns
 from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.service.counts import Counts
+from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.foundations import Claim, Ground, laid
 from groundwork.service.hand_over import HAND_OVER_S
 from groundwork.service.signals import ended_by_signals
 from schemas import subjects
+from schemas.argument_schemas import schema_flaw
 
 if TYPE_CHECKING:
     from agent_service.api.desk import Desk
@@ -148,6 +149,7 @@ def build(settings: AgentSettings, ground: Ground, store: SqliteStore, model: Mo
     turns = Turns(store, publisher, thinker, clock, committed)
     skills = NatsSkills(link, allow=settings.tools, schema_flaw=schema_flaw)
     policy, counts = settings.limits.policy(), Counts(COUNTED | OF_THE_BUS)
+    link.id_was_taken = partial(counts.add, "ids_taken_by_others")
     fused, trace_url = settings.phases == "fused", settings.trace_url
     intake = Intake(turns, skills, clock, policy=policy, fused=fused, counts=counts, trace_url=trace_url)
     starter = Starter(intake, store, background, slots=settings.turns)
@@ -164,7 +166,7 @@ def build(settings: AgentSettings, ground: Ground, store: SqliteStore, model: Mo
         ground=ground,
         store=store,
         recovery=Recovery(turns, store, store, publisher, background, slots=settings.turns),
-        intake=NatsIntake(link, intake, background, slots=settings.turns),
+        intake=NatsIntake(link, intake, background, counts, slots=settings.turns),
         missed=Missed(link, intake, settings.store, slots=settings.turns),
         projector=projector,
         trails=trails,
@@ -191,8 +193,6 @@ async def readiness(agent: Agent) -> dict[str, str]:
 
 def metrics(agent: Agent) -> str:
     """What is counted, in the Prometheus text format."""
-    agent.counts.take_over("ids_taken_by_others", agent.ground.link.ids_taken)
-    agent.counts.take_over("messages_rejected", agent.intake.rejected)
     return agent.counts.exposed("agentic")
 
 

@@ -9,21 +9,6 @@ and those of both services, in groundwork/service/errors.py.
 
 from typing import Literal
 
-from groundwork.service.errors import Broken, Fatal, Misconfigured, TryAgain, Unreachable
-
-__all__ = [
-    "Broken",
-    "Damaged",
-    "Fatal",
-    "Misconfigured",
-    "ModelError",
-    "Remedy",
-    "TryAgain",
-    "Unreachable",
-    "VersionMoved",
-    "WakeConflict",
-]
-
 Remedy = Literal["try_again", "shrink", "pause", "fail", "escalate"]
 
 

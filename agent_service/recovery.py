@@ -18,12 +18,13 @@ from agent_service.core.announcing import asked, outstanding
 from agent_service.core.effects import Effect, Publish
 from agent_service.core.events import TimerFired
 from agent_service.core.state import RunState
-from agent_service.errors import Damaged, TryAgain
+from agent_service.errors import Damaged
 from agent_service.intake import Intake
 from agent_service.journal import Run, rehearse
 from agent_service.ports import Archive, Clock, RunStore
 from agent_service.publisher import Publisher
 from agent_service.turn import Background, Turns
+from groundwork.service.errors import TryAgain
 from schemas import subjects
 
 DUE_EVERY_S = 0.5

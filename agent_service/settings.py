@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits
-from agent_service.errors import Misconfigured
 from agent_service.models.settings import ModelSettings, Provider
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import config_file
+from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import fault_of
 
 SECTION = "agent"

@@ -27,11 +27,12 @@ from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, T
 from agent_service.core.events import Event, ToolReturned, TurnBroke, WakeAccepted
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.errors import Damaged, Fatal, TryAgain, VersionMoved
+from agent_service.errors import Damaged, VersionMoved
 from agent_service.journal import Commit, Run
 from agent_service.ports import Clock, RunStore, Wake
 from agent_service.publisher import Publisher, Undone
 from agent_service.thinker import Thinker
+from groundwork.service.errors import Fatal, TryAgain
 
 REMEMBERED_RUNS = 4096
 CONFLICTS_BEFORE_GIVING_UP = 10

@@ -16,12 +16,11 @@ from pathlib import Path
 import uvloop
 
 from ductile_gateway.ductile import discovery
-from ductile_gateway.errors import Misconfigured, TryAgain, Unreachable
 from ductile_gateway.settings import GatewaySettings, load
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, find_tools
 from groundwork.service import garbage, json_log
-from groundwork.service.errors import Failure, causes
+from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable, causes
 from groundwork.service.signals import ended_by_signals
 from schemas.gateway_status import Finding
 

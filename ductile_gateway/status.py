@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from ductile_gateway.calls.excerpts import printable
 from ductile_gateway.calls.waiting import look_at_waiting
-from ductile_gateway.errors import Broken, TryAgain
 from ductile_gateway.tools.catalog import Offers
+from groundwork.service.errors import Broken, TryAgain
 from schemas.gateway_status import Finding, GatewayStatus, WaitingCall
 
 TOOLS_ARE_SET_BY = "see docs/CONFIGURATION.md, gateway.tools"

@@ -16,8 +16,8 @@ from fastapi.params import Depends as Dependency
 from fastapi.security import HTTPBearer, SecurityScopes
 
 from agent_service.api.refusals import Refusal
-from agent_service.errors import Misconfigured
 from agent_service.settings import HttpSettings, Scope
+from groundwork.service.errors import Misconfigured
 
 LONGEST_TOKEN = 512
 EVERYBODY = "everybody"

@@ -27,7 +27,6 @@ from agent_service.core.effects import Transition
 from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.errors import TryAgain
 from agent_service.intake import Intake
 from agent_service.journal import Entry
 from agent_service.ports import Archive, Callbacks, RunStore, Skills, Troubles
@@ -36,6 +35,7 @@ from agent_service.telling.entries import EntryView, JournalReader, entry_view
 from agent_service.telling.moments import tell
 from agent_service.telling.views import RunLineView, RunView, line_view, run_view
 from agent_service.turn import Background
+from groundwork.service.errors import TryAgain
 
 SOON = timedelta(seconds=2)
 LOOK_AGAIN_S = 1.0

@@ -4,7 +4,8 @@
 """
 
 from agent_service.core.limits import LimitRefused
-from agent_service.errors import Damaged, Fatal, TryAgain, WakeConflict
+from agent_service.errors import Damaged, WakeConflict
+from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.strict_json import NotStrictJson
 
 BROKEN_RETRY_S = 30.0

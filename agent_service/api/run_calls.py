@@ -22,13 +22,13 @@ from agent_service.api.desk import Desk, EntryPage, RunPage
 from agent_service.api.refusals import Refusal, SeenToTheEnd
 from agent_service.api.requests import CancelAnswer, CancelRequest, SignalAnswer, SignalRequest, WakeAnswer, WakeRequest
 from agent_service.core.waiting import Status
-from agent_service.errors import TryAgain
 from agent_service.telling.folder.disk import TooLarge, Unsafe
 from agent_service.telling.folder.run_files import ArtifactChanged, RunFiles
 from agent_service.telling.folder.staging import IllegalName
 from agent_service.telling.folder.workspace import Listing
 from agent_service.telling.plain import json_visible
 from agent_service.telling.views import RunView
+from groundwork.service.errors import TryAgain
 from schemas.events import Id
 
 BYTES = "application/octet-stream"

@@ -1,9 +1,8 @@
 """Artifacts from the object store bucket that the gateway writes: `artifacts/<name>` of a run is `<run_id>/<name>`."""
 
-from agent_service.errors import TryAgain
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import Failure, GiveUp
+from groundwork.service.errors import Failure, GiveUp, TryAgain
 from schemas import subjects
 
 FOLDER = "artifacts/"

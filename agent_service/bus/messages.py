@@ -10,7 +10,7 @@ import time
 from datetime import UTC, datetime
 
 from agent_service.bus.overheard import Overheard
-from agent_service.errors import Damaged, TryAgain
+from agent_service.errors import Damaged
 from agent_service.intake import Arrival, Intake, UnknownRun, Unreadable
 from agent_service.publisher import SOURCE
 from agent_service.turn import Background
@@ -18,7 +18,8 @@ from groundwork.nats.delivery import Delivery
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Notice, Settling
-from groundwork.service.errors import Failure, GiveUp
+from groundwork.service.counts import Counts
+from groundwork.service.errors import Failure, GiveUp, TryAgain
 from schemas import subjects
 from schemas.headers import RUN_ID
 from schemas.rejection import rejection
@@ -54,14 +55,13 @@ class NatsBus:
 class NatsIntake:
     """Feeds the intake from the agent's two consumers."""
 
-    def __init__(self, link: NatsLink, intake: Intake, background: Background, *, slots: int) -> None:
+    def __init__(self, link: NatsLink, intake: Intake, background: Background, counts: Counts, *, slots: int) -> None:
         self._link = link
         self._intake = intake
         self._background = background
         self._overheard = Overheard(self._take_dropped)
         self._patience = _Patience()
-        self.rejected = 0
-        """How many messages became dead letters."""
+        self._counts = counts
         self._loops = (
             self._loop(link, subjects.DURABLE_LOOP, subjects.DEAD_LETTERS_LOOP, slots=slots),
             self._loop(link, subjects.DURABLE_CONTROL, subjects.DEAD_LETTERS_CONTROL, slots=CONTROL_SLOTS),
@@ -110,7 +110,7 @@ class NatsIntake:
         return GiveUp(str(error)) if delay is None else TryAgain(str(error), delay_s=delay)
 
     def _reject(self, delivery: Delivery, stream: str, reason: str) -> Notice:
-        self.rejected += 1
+        self._counts.add("messages_rejected")
         event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=datetime.now(UTC))
         about = {RUN_ID: event.payload.run_id} if event.payload.run_id else {}
         return Notice(event.type, event.body(), event.dedupe_key or "", headers, about)

@@ -15,10 +15,10 @@ import nats.errors
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from agent_service.bus.messages import arrival_of
-from agent_service.errors import TryAgain
 from agent_service.intake import Arrival, Intake, Unreadable
 from groundwork.nats.delivery import read_delivery
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import TryAgain
 from schemas import subjects
 
 MARK = "missed"

@@ -14,8 +14,8 @@ from nats.aio.msg import Msg
 
 from agent_service.bus import offers
 from agent_service.bus.offers import NoCatalog, SchemaCheck, Told
-from agent_service.errors import TryAgain
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import TryAgain
 from schemas import subjects
 from schemas.catalog import Catalog, ToolOffer
 

@@ -6,8 +6,7 @@ What no rule here knows is a fault of ours and stays an exception.
 from dataclasses import dataclass, field
 
 from agent_service.cli.exits import Exit
-from agent_service.errors import TryAgain
-from groundwork.service.errors import Failure, Unreachable, causes
+from groundwork.service.errors import Failure, TryAgain, Unreachable, causes
 
 
 class NotDone(Exception):

@@ -15,7 +15,6 @@ from agent_service.cli.complaints import NotDone
 from agent_service.cli.configuration import told
 from agent_service.cli.exits import Exit
 from agent_service.cli.records import Records, Sources, artifacts_of, bus_when_needed, records
-from agent_service.errors import Fatal, TryAgain
 from agent_service.journal import Entry, Run, flaw_in_chain
 from agent_service.ports import Artifacts
 from agent_service.telling.folder.verify import JOURNAL, Flaw
@@ -23,6 +22,7 @@ from agent_service.telling.folder.verify import verify as flaws_of
 from agent_service.telling.folder.writer import rewrite
 from agent_service.telling.outputs import FILES, NamedArtifact
 from agent_service.telling.plain import one_line
+from groundwork.service.errors import Fatal, TryAgain
 
 LOOKS = 5
 LOOK_AGAIN_S = 0.5

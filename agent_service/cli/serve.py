@@ -11,8 +11,8 @@ from agent_service import app, settings
 from agent_service.cli import configuration
 from agent_service.cli.complaints import complaint_of
 from agent_service.cli.exits import Exit
-from agent_service.errors import Misconfigured
 from groundwork.service import garbage, json_log
+from groundwork.service.errors import Misconfigured
 
 log = logging.getLogger(__name__)
 

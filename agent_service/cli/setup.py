@@ -9,11 +9,10 @@ from agent_service.bus.topology import reserved_gib, topology
 from agent_service.bus.topology import set_up as create_all
 from agent_service.cli import configuration, output
 from agent_service.cli.exits import Exit
-from agent_service.errors import Misconfigured
 from agent_service.telling.plain import one_line
 from groundwork.nats import link as nats_link
 from groundwork.nats.topology import Deviation
-from groundwork.service.errors import NoRoom
+from groundwork.service.errors import Misconfigured, NoRoom
 
 CONNECT_WITHIN_S = 5.0
 

@@ -12,12 +12,13 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent_service.errors import Misconfigured, ModelError
+from agent_service.errors import ModelError
 from agent_service.models.prices import Prices
 from agent_service.models.scripted_model import ScriptedModel, read_script
 from agent_service.models.settings import ModelSettings
 from agent_service.ports import Answer, ModelCall, Provider, Question
 from groundwork.service.address import without_login
+from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import fault_of
 
 CONNECT_WITHIN_S = 10.0

@@ -22,8 +22,9 @@ from pydantic_core import ErrorDetails
 
 from agent_service.core.events import ModelUsage
 from agent_service.core.phases import Digest, Framing, Phase, Plan, Reflection, Unusable
-from agent_service.errors import Misconfigured, ModelError, Remedy
+from agent_service.errors import ModelError, Remedy
 from agent_service.ports import Answer, ModelCall, Question
+from groundwork.service.errors import Misconfigured
 from schemas.flaws import flaws_of
 
 _FREE = ModelUsage(cost_usd=0.0)

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from agent_service.core.waiting import Status
-from agent_service.errors import Damaged, TryAgain, VersionMoved, WakeConflict
+from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
 from agent_service.ports import RunLine, Untold, Wake
 from agent_service.store.sql.database import open_database
 from agent_service.store.sql.queries import load_queries
-from groundwork.service.errors import Failure
+from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 
 Held = Callable[[], Awaitable[None]]

@@ -21,10 +21,10 @@ from typing import Any
 import httpx2
 
 from agent_service.bus.topology import set_up, topology
-from agent_service.errors import Misconfigured
 from groundwork.nats import link as nats_link
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
+from groundwork.service.errors import Misconfigured
 from groundwork.service.tied_child import tied_to_us
 
 READY_WITHIN_S = 30.0

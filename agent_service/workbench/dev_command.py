@@ -16,11 +16,11 @@ from agent_service.cli import output
 from agent_service.cli.exits import Exit
 from agent_service.cli.options import URL, invocation
 from agent_service.core.phases import Phase
-from agent_service.errors import Misconfigured
 from agent_service.models.scripted_model import read_script
 from agent_service.settings import KEYS
 from agent_service.workbench.dev import DevOptions, DevStack, stack
 from groundwork.service import json_log
+from groundwork.service.errors import Misconfigured
 from groundwork.service.signals import cancelled_by_signals
 
 

@@ -5,12 +5,11 @@ Each class fills a port.
 
 import json
 
-from ductile_gateway.errors import Misconfigured, TryAgain
 from ductile_gateway.ports import CannotKeep
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.errors import NoSuchStream, Refused
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import Failure, GiveUp
+from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
 from schemas import subjects
 
 NO_STREAM_S = 2.0

@@ -1,10 +1,10 @@
 """What has to exist on the NATS server before the gateway can work. It creates nothing itself."""
 
 from ductile_gateway.calls.results import MAX_RESULT_BYTES
-from ductile_gateway.errors import Misconfigured
 from groundwork.nats.lease_record import Role
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import BucketSpec, ConsumerSpec, KeyValueSpec, StreamSpec, Topology, check_topology
+from groundwork.service.errors import Misconfigured
 from schemas import subjects
 
 ROLE = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")

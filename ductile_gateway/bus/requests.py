@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from ductile_gateway.calls.call import Asked, Unacceptable, read_request, route_of
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.results import SOURCE
-from ductile_gateway.errors import TryAgain
 from ductile_gateway.tools.catalog import Offers
 from groundwork.nats.delivery import Delivery
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Notice, Settling
+from groundwork.service.errors import TryAgain
 from schemas import subjects
 from schemas.headers import RUN_ID
 from schemas.rejection import rejection

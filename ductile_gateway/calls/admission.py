@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ductile_gateway.errors import TryAgain
 from ductile_gateway.ports import Clock
+from groundwork.service.errors import TryAgain
 
 LANE_COME_BACK_S = 0.25
 QUEUE_COME_BACK_S = 5.0

@@ -11,8 +11,8 @@ from ductile_gateway.calls import results
 from ductile_gateway.calls.artifacts import candidates
 from ductile_gateway.calls.call import Answer, Asked, Intent, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.results import Kept
-from ductile_gateway.errors import NoRoom, TryAgain
 from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Clock, Ledger, Ownership
+from groundwork.service.errors import NoRoom, TryAgain
 from schemas import keys, subjects
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from typing import Literal
 
 from pydantic import JsonValue, ValidationError
 
-from ductile_gateway.errors import GiveUp
+from groundwork.service.errors import GiveUp
 from schemas import headers, keys, subjects
 from schemas.events import MAX_MESSAGE_BYTES, Envelope, ToolRequest
 from schemas.flaws import flaws_of

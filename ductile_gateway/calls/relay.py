@@ -45,8 +45,8 @@ from ductile_gateway.calls.call import (
     failed,
 )
 from ductile_gateway.calls.waiting import WaitingCalls
-from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.ports import Artifacts, Clock, Ledger, Offers, Ownership, Runs, ToolRunner
+from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from schemas.catalog import ToolCommand
 
 PUBLISHED_AGAIN = timedelta(seconds=60)

@@ -14,8 +14,8 @@ from ductile_gateway.ductile.answers import Away, DuctileRefused, Unreadable
 from ductile_gateway.ductile.api import Document, DuctileApi, open_api
 from ductile_gateway.ductile.catalog import DuctileTools, pipeline_names, read_tools, wanted
 from ductile_gateway.ductile.settings import DuctileSettings
-from ductile_gateway.errors import Misconfigured, TryAgain
 from ductile_gateway.tools.catalog import HOUSEKEEPING, Offers, ToolChoice
+from groundwork.service.errors import Misconfigured, TryAgain
 from schemas.gateway_status import Finding
 
 NOT_FOUND = 404

@@ -13,8 +13,8 @@ from ductile_gateway.calls.call import Unknown, Verdict
 from ductile_gateway.ductile.answers import Away
 from ductile_gateway.ductile.jobs import Going
 from ductile_gateway.ductile.watch import Job, Overdue, OverdueJob
-from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.ports import Clock
+from groundwork.service.errors import Broken, Misconfigured, TryAgain
 
 FOR = timedelta(hours=24)
 """As long as Ductile keeps its jobs. Its attempts at one take a quarter of an hour."""

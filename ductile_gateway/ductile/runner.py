@@ -28,11 +28,11 @@ from ductile_gateway.ductile.relay_client import open_relay_starts
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.starts import ApiStarts, Starts
 from ductile_gateway.ductile.watch import Job, JobWatch, Overdue, Pace
-from ductile_gateway.errors import TryAgain
 from ductile_gateway.ports import Begin, Clock, Receipts, unrecorded
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import keep_fresh
+from groundwork.service.errors import TryAgain
 from schemas.gateway_status import Finding
 
 COME_BACK_S = 1.0

@@ -13,7 +13,6 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.ingress.door import Door
 from ductile_gateway.ingress.intake import Acceptance, Incoming, Intake
 from ductile_gateway.ingress.peers import Peers
@@ -22,6 +21,7 @@ from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.ingress.webhooks import Webhooks
 from ductile_gateway.ports import Clock
 from groundwork.http.incoming import BodyRefused, read_body
+from groundwork.service.errors import Broken, Misconfigured, TryAgain
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from weakref import WeakValueDictionary
 
 from pydantic import JsonValue
 
-from ductile_gateway.errors import TryAgain
 from ductile_gateway.ingress.mapping import Origin, Outgoing, token
 from ductile_gateway.ingress.refusals import RequestRefused
 from ductile_gateway.ports import Artifacts, Bus, CannotKeep
 from groundwork.service import strict_json
+from groundwork.service.errors import TryAgain
 from schemas import headers
 
 SOURCE = "/agentic-loop/ductile-gateway/ingress"

@@ -13,7 +13,6 @@ import nats.errors
 from nats.js.errors import APIError, NotFoundError
 
 from ductile_gateway.bus.requests import rejection_of
-from ductile_gateway.errors import Misconfigured, TryAgain
 from ductile_gateway.outbound.lifecycle import LifecycleEvent, Unreadable, read_event
 from ductile_gateway.outbound.notifications import Notification
 from groundwork.nats.delivery import Delivery
@@ -21,7 +20,7 @@ from groundwork.nats.errors import Refused
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Settling
-from groundwork.service.errors import Failure, GiveUp
+from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
 from schemas import subjects
 
 SLOTS = 16

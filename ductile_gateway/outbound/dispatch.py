@@ -17,7 +17,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal, Protocol
 
-from ductile_gateway.errors import TryAgain
 from ductile_gateway.outbound.lifecycle import LifecycleEvent
 from ductile_gateway.outbound.notifications import (
     RELAY,
@@ -33,6 +32,7 @@ from ductile_gateway.outbound.notifications import (
 )
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.ports import Clock
+from groundwork.service.errors import TryAgain
 
 LOOK_S = 1.0
 """How often the outbox is asked what is due, besides whenever something new has come."""

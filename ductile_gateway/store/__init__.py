@@ -9,9 +9,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from ductile_gateway.errors import TryAgain
 from ductile_gateway.ports import Clock
 from ductile_gateway.store.carrying_over import carry_over
+from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile, open_file
 
 FILE = "ledger.db"

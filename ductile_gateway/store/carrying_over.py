@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ductile_gateway.errors import Misconfigured
+from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile
 
 

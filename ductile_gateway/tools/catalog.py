@@ -3,25 +3,20 @@
 A tool is a plugin under a name of its own, with the chosen commands, or with all but those by which Ductile looks after
 the plugin. Without a configuration every plugin is a tool of the same name. Our own routes are never on offer (RFC-103:
 no recursive agents). Other executors stand on the same bus: what they are asked for is theirs to answer.
-
-References that leave an argument schema are refused, so that a plugin's manifest cannot make us fetch anything; its
-patterns are matched in linear time, because what they are matched with comes from a model.
 """
 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import islice
 from typing import Literal
 
-import jsonschema_rs
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ductile_gateway.calls.call import Asked
 from ductile_gateway.plugins.manifest import Command, Manifest
 from schemas import subjects
+from schemas.argument_schemas import argument_flaws, schema_flaw, validator_of
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import ToolName
 
@@ -29,9 +24,6 @@ HOUSEKEEPING = frozenset({"health", "init"})
 """Commands of the plugin protocol that are nothing for an agent, unless they are chosen."""
 
 MOST_FLAWS = 3
-LONGEST_FLAW = 300
-
-_compiled = partial(jsonschema_rs.validator_for, offline=True, pattern_options=jsonschema_rs.RegexOptions())
 
 
 class ToolChoice(BaseModel):
@@ -130,16 +122,6 @@ def _revision(offers: list[ToolOffer]) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def schema_flaw(schema: Mapping[str, JsonValue]) -> str | None:
-    """What is wrong with a JSON Schema, if anything."""
-    try:
-        json.dumps(schema, allow_nan=False)
-        _compiled(dict(schema))
-    except (ValueError, jsonschema_rs.ReferencingError) as error:
-        return " ".join(str(error).split())[:LONGEST_FLAW]
-    return None
-
-
 class Offers:
     """The catalog of the moment, which may be replaced; nothing until then. Fills the port Offers.
 
@@ -153,7 +135,7 @@ class Offers:
         """From now on this is on offer, in which `schema_flaw` found nothing wrong. A call that was admitted before
         goes on as it was."""
         self._validators = {
-            (offer.name, command.name): _compiled(command.input_schema)
+            (offer.name, command.name): validator_of(command.input_schema)
             for offer in catalog.tools
             for command in offer.commands
             if command.input_schema
@@ -184,8 +166,7 @@ class Offers:
         validator = self._validators.get((asked.request.tool, asked.request.tool_command))
         if validator is None or validator.is_valid(asked.request.tool_payload):
             return None
-        errors = islice(validator.iter_errors(asked.request.tool_payload), MOST_FLAWS)
-        return "; ".join(_told(error) for error in errors)
+        return "; ".join(argument_flaws(validator, asked.request.tool_payload, most=MOST_FLAWS))
 
 
 def difference(before: Catalog, now: Catalog) -> dict[str, list[str]]:
@@ -193,8 +174,3 @@ def difference(before: Catalog, now: Catalog) -> dict[str, list[str]]:
     old, new = ({offer.name: offer for offer in catalog.tools} for catalog in (before, now))
     changed = [name for name in old.keys() & new.keys() if old[name] != new[name]]
     return {"new": sorted(new.keys() - old.keys()), "gone": sorted(old.keys() - new.keys()), "changed": sorted(changed)}
-
-
-def _told(error: jsonschema_rs.ValidationError) -> str:
-    place = "/".join(map(str, error.instance_path))
-    return f"{place}: {error.message}"[:LONGEST_FLAW] if place else error.message[:LONGEST_FLAW]

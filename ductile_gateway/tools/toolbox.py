@@ -9,12 +9,12 @@ from typing import Any, NoReturn
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools, without_call_id
 from ductile_gateway.ductile.discovery import discover_tools
-from ductile_gateway.errors import Misconfigured, TryAgain
 from ductile_gateway.plugins.folders import InstalledPlugin, PluginsMisconfigured, discover_plugins
 from ductile_gateway.plugins.in_process import in_process_manifests
 from ductile_gateway.plugins.manifest import Manifest
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import Offers, difference, draw_catalog
+from groundwork.service.errors import Misconfigured, TryAgain
 from schemas.catalog import Catalog
 
 LOOK_FOR_TOOLS_S = 5.0

@@ -88,8 +88,8 @@ class NatsLink:
         self._guard: Guard = _nothing_to_ask
         self.spoken = asyncio.Event()
         """Set once something was published that was not there before: what was under way has gone on."""
-        self.ids_taken = 0
-        """How often an id of ours was found on somebody else's message."""
+        self.id_was_taken: Callable[[], None] = lambda: None
+        """Called whenever an id of ours is found on somebody else's message."""
         self.succeeds = False
         """Whether another process, which may only have been stopped, did before what is done by this link."""
 
@@ -167,7 +167,7 @@ class NatsLink:
                 return published
             if await self._is_ours(published, subject, body):
                 return published
-            self.ids_taken += 1
+            self.id_was_taken()
             log.warning("%s: message %s of %s has the id %s", subject, published.seq, published.stream, name)
         raise Refused(f"{subject}: other messages have the id {msg_id} and all that would follow: find who took them")
 

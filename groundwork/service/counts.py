@@ -17,10 +17,6 @@ class Counts:
         """One more. Raises KeyError for a name that was not announced."""
         self._values[name] += 1
 
-    def take_over(self, name: str, value: int) -> None:
-        """What was counted elsewhere up to now."""
-        self._values[name] = value
-
     def exposed(self, prefix: str) -> str:
         """In the Prometheus text format (version 0.0.4), as counters `<prefix>_<name>_total`."""
         form = "# HELP {0} {1}\n# TYPE {0} counter\n{0} {2}\n"

@@ -4,8 +4,7 @@ import pytest
 
 from agent_service.cli.complaints import NotDone, complaint_of
 from agent_service.cli.exits import Exit
-from agent_service.errors import Misconfigured, TryAgain
-from groundwork.service.errors import Broken, NoRoom, Unreachable
+from groundwork.service.errors import Broken, Misconfigured, NoRoom, TryAgain, Unreachable
 
 
 @pytest.mark.parametrize(

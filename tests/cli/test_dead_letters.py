@@ -55,9 +55,10 @@ async def an_agent(link: NatsLink, *, cap_steps: int = 20) -> AsyncIterator[Worl
     """The agent's intake on the bus, with a world of its own behind it."""
     world = World()
     policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_steps=cap_steps)
-    intake = Intake(world.turns, Offer(), world.clock, policy=policy, fused=True, counts=Counts(COUNTED))
+    counts = Counts(COUNTED | {"messages_rejected": "Messages that became dead letters"})
+    intake = Intake(world.turns, Offer(), world.clock, policy=policy, fused=True, counts=counts)
     async with asyncio.TaskGroup() as group:
-        running = group.create_task(NatsIntake(link, intake, Background(group), slots=4).run())
+        running = group.create_task(NatsIntake(link, intake, Background(group), counts, slots=4).run())
         try:
             yield world
         finally:

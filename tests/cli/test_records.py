@@ -14,7 +14,6 @@ from agent_service.bus.topology import topology
 from agent_service.cli.complaints import NotDone, complaint_of
 from agent_service.cli.exits import Exit
 from agent_service.cli.run_folder import rebuild, verify
-from agent_service.errors import Misconfigured, Unreachable
 from agent_service.journal import Commit
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.workspace import Workspace
@@ -23,6 +22,7 @@ from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
+from groundwork.service.errors import Misconfigured, Unreachable
 from schemas import subjects
 from tests.cli.calling import agentic
 from tests.core.cues import RUN_ID

@@ -23,8 +23,8 @@ import httpx2
 import pytest
 import yaml
 
-from agent_service.errors import Misconfigured
 from agent_service.workbench.dev import DevOptions, DevStack, stack
+from groundwork.service.errors import Misconfigured
 from tests.ductile.circle_script import SCRIPT
 from tests.ductile.sample_house import (
     AGENTIC,

@@ -10,8 +10,8 @@ from ductile_gateway.calls.call import ToolCall, ToolOutcome, Unknown, Verdict
 from ductile_gateway.ductile.jobs import Going
 from ductile_gateway.ductile.late import FOR, LateJobs, Tell
 from ductile_gateway.ductile.watch import Job
-from ductile_gateway.errors import TryAgain
 from ductile_gateway.store.receipts import SqliteOverdue
+from groundwork.service.errors import TryAgain
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.runner_house import Recorded, a_call, gateway, outcome
 from tests.ductile.under_test import DuctileUnderTest

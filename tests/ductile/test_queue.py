@@ -15,7 +15,7 @@ from ductile_gateway.calls.admission import QUEUE_FRESH_FOR, QueueLimit
 from ductile_gateway.calls.call import NeverStarted
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.settings import DuctileSettings
-from ductile_gateway.errors import TryAgain
+from groundwork.service.errors import TryAgain
 from tests.ductile.fake import FakeDuctile, held
 from tests.ductile.runner_house import a_call, gateway, outcome
 from tests.kit.waiting import until

@@ -9,8 +9,8 @@ from ductile_gateway.calls.call import AlreadyStarted, NeverStarted, ToolCall, U
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.discovery import discover_tools
-from ductile_gateway.errors import Misconfigured, TryAgain
 from ductile_gateway.tools.catalog import ToolChoice
+from groundwork.service.errors import Misconfigured, TryAgain
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.runner_house import Recorded, a_call, ending, gateway, outcome, settings_for
 from tests.ductile.under_test import DuctileUnderTest

@@ -29,7 +29,7 @@ from ductile_gateway.ductile.runner import DuctileRunner
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.starts import ApiStarts, Starts
 from ductile_gateway.ductile.watch import JobWatch, Pace
-from ductile_gateway.errors import TryAgain
+from groundwork.service.errors import TryAgain
 from tests.gateway.parts import World, a_request, asked_for, outcomes
 from tests.gateway.stores import KeptReceipts, opened
 from tests.kit.crashes import Crash, Mortal, Points

@@ -11,7 +11,7 @@ import pytest
 from ductile_gateway.calls.call import ToolOutcome, Unknown
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.watch import Pace
-from ductile_gateway.errors import TryAgain
+from groundwork.service.errors import TryAgain
 from tests.ductile.fake import (
     Behaviour,
     FakeDuctile,

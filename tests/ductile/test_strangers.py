@@ -8,7 +8,7 @@ import pytest
 
 from ductile_gateway.calls.call import NeverStarted, Unknown
 from ductile_gateway.ductile.answers import own_refusal
-from ductile_gateway.errors import TryAgain
+from groundwork.service.errors import TryAgain
 from tests.ductile.cut_wire import Rule, Rules, Way, wire
 from tests.ductile.fake import FakeDuctile, answers
 from tests.ductile.fake.wire import Answer, says

@@ -14,10 +14,10 @@ from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.discovery import discover_tools
 from ductile_gateway.ductile.settings import DuctileSettings
-from ductile_gateway.errors import Misconfigured
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import Offers, ToolChoice
 from ductile_gateway.tools.toolbox import find_tools, keep_fresh, tools_at_last
+from groundwork.service.errors import Misconfigured
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.fake.wire import Answer
 from tests.ductile.under_test import DuctileUnderTest

@@ -15,12 +15,13 @@ import pytest
 from agent_service.core.events import ModelUsage
 from agent_service.core.phases import Framing
 from agent_service.core.waiting import Reserve
-from agent_service.errors import Misconfigured, ModelError
+from agent_service.errors import ModelError
 from agent_service.ports import Answer, Estimate, Model, ModelCall, Question
 from agent_service.workbench.evaluation.cassette import Player
 from agent_service.workbench.evaluation.playing import Options, Result, play
 from agent_service.workbench.evaluation.scenario import Scenario, follower_of
 from agent_service.workbench.evaluation.trials import Mind, of_model, replayed
+from groundwork.service.errors import Misconfigured
 from tests.cli.calling import ROOT, clean
 from tests.evaluation.small import small, written
 

@@ -7,7 +7,6 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from agent_service.errors import Misconfigured
 from agent_service.workbench.evaluation.expected import Expected
 from agent_service.workbench.evaluation.observed import Happening
 from agent_service.workbench.evaluation.scenario import (
@@ -19,6 +18,7 @@ from agent_service.workbench.evaluation.scenario import (
     read,
     scenarios,
 )
+from groundwork.service.errors import Misconfigured
 from tests.cli.calling import ROOT
 from tests.evaluation.small import SMALL, given, result_of, written
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from nats.micro import add_service
 
-from agent_service.bus.argument_schemas import schema_flaw
 from agent_service.bus.skills import NatsSkills
-from agent_service.errors import TryAgain
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import TryAgain
 from schemas import subjects
+from schemas.argument_schemas import schema_flaw
 from tests.kit.waiting import until
 
 

@@ -12,13 +12,13 @@ from typing import Any
 import httpx2
 from starlette.types import ASGIApp
 
-from ductile_gateway.errors import TryAgain
 from ductile_gateway.ingress.http import create_app
 from ductile_gateway.ingress.intake import Deliveries, Intake
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.ports import Artifacts, Bus, Clock
 from groundwork.http.listener import listening
 from groundwork.http.server import serve_http
+from groundwork.service.errors import TryAgain
 from schemas.events import INBOUND
 from tests.gateway.parts import RUN, MemoryArtifacts, MemoryBus, StoppedClock
 

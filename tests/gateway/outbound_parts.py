@@ -11,12 +11,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ductile_gateway.errors import TryAgain
 from ductile_gateway.outbound.dispatch import Outbound, Outbox
 from ductile_gateway.outbound.lifecycle import LifecycleEvent, read_event
 from ductile_gateway.outbound.notifications import Arrived, Notification, NotYet, SendResult
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.store.outbox import SqliteOutbox
+from groundwork.service.errors import TryAgain
 from tests.gateway.crashes import dying
 from tests.gateway.parts import NOON, RUN, StoppedClock
 from tests.gateway.stores import opened

@@ -21,10 +21,10 @@ from ductile_gateway.calls.call import (
     read_request,
 )
 from ductile_gateway.calls.relay import Relay
-from ductile_gateway.errors import TryAgain
 from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Ledger, ToolRunner, unrecorded
 from ductile_gateway.store.ledger import SqliteLedger
 from ductile_gateway.tools.catalog import Offers
+from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile
 from schemas import headers, keys, subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer

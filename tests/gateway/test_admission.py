@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from ductile_gateway.calls.admission import Breaker, InFlight, Lanes
-from ductile_gateway.errors import TryAgain
+from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON
 
 AGES_S = 20.0

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict
-from ductile_gateway.errors import Misconfigured
 from ductile_gateway.store import FILE, open_store
 from ductile_gateway.store.deliveries import SqliteDeliveries
 from ductile_gateway.store.ledger import SqliteLedger
 from ductile_gateway.store.outbox import SqliteOutbox
 from ductile_gateway.store.receipts import SqliteOverdue
+from groundwork.service.errors import Misconfigured
 from tests.gateway.parts import NOON, RUN, FakeRunner, World, a_request, asked_for
 from tests.gateway.stores import KeptReceipts, opened
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.bus.outgoing import NatsBus
-from ductile_gateway.errors import Broken, TryAgain
 from ductile_gateway.store.deliveries import SqliteDeliveries
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Broken, TryAgain
 from schemas import subjects
 from schemas.events import ToolResult
 from tests.gateway.ingress_house import House, MemoryDeliveries, an_event

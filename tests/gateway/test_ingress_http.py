@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ductile_gateway.errors import Misconfigured
 from ductile_gateway.ingress.server import serve_ingress
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.store.deliveries import SqliteDeliveries
+from groundwork.service.errors import Misconfigured
 from tests.gateway.ingress_house import INGEST, PEERS, House, an_event, error_of, on_the_wire, signed
 from tests.gateway.parts import MemoryArtifacts, MemoryBus, StoppedClock
 from tests.gateway.stores import opened

@@ -12,10 +12,10 @@ import pytest
 
 from ductile_gateway.calls.call import AlreadyStarted, Answer, Intent, Receipt, ToolOutcome
 from ductile_gateway.calls.results import answer_to
-from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.status import look_at_store
 from ductile_gateway.store import FILE, open_store
 from ductile_gateway.store.ledger import ANSWERS_TO_PUBLISH, OPEN_INTENTS, SqliteLedger
+from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import GroupCommit
 from tests.gateway.parts import NOON, RUN, a_request, asked_for

@@ -12,12 +12,12 @@ from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, NatsRuns
 from ductile_gateway.bus.prerequisites import ack_wait, require
 from ductile_gateway.bus.requests import NatsRequests
 from ductile_gateway.calls.call import ProducedArtifact, ToolOutcome
-from ductile_gateway.errors import Broken, Misconfigured, TryAgain
 from ductile_gateway.ports import CannotKeep, unrecorded
 from ductile_gateway.store.ledger import SqliteLedger
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
+from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from schemas import keys, subjects
 from schemas.catalog import Catalog
 from schemas.events import Envelope, Rejected

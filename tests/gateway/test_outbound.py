@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.errors import TryAgain
 from ductile_gateway.outbound.notifications import Arrived, Gone, Never, Notification, NotYet, SendResult
+from groundwork.service.errors import TryAgain
 from tests.gateway.outbound_parts import ENDINGS, HOOK, Town, an_event, down, read
 from tests.gateway.parts import RUN
 from tests.kit.waiting import until

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import Intent, NeverStarted, ToolCall, ToolOutcome, Unacceptable, Unknown, failed
-from ductile_gateway.errors import TryAgain
 from ductile_gateway.ports import Begin, unrecorded
+from groundwork.service.errors import TryAgain
 from schemas import keys, subjects
 from schemas.catalog import Catalog
 from tests.gateway.parts import CATALOG, FETCH, NOON, RUN, FakeRunner, World, a_request, asked_for, outcomes

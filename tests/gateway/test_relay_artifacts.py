@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from ductile_gateway.calls.call import Intent, ProducedArtifact, ToolOutcome
-from ductile_gateway.errors import TryAgain
+from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, RUN, FakeRunner, World, a_request, asked_for, outcomes
 from tests.kit.waiting import until
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ductile_gateway.errors import Misconfigured
 from ductile_gateway.settings import GatewaySettings, load
 from ductile_gateway.tools.catalog import ToolChoice
+from groundwork.service.errors import Misconfigured
 
 
 def loaded(tmp_path: Path, gateway: Any, environ: dict[str, str] | None = None) -> GatewaySettings:

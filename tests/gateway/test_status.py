@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from ductile_gateway.errors import TryAgain
 from ductile_gateway.status import Look, Status, look_at_offers
 from ductile_gateway.tools.catalog import Offers
+from groundwork.service.errors import TryAgain
 from schemas.gateway_status import Finding
 from tests.gateway.parts import CATALOG
 

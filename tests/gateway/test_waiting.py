@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.errors import TryAgain
 from ductile_gateway.ports import unrecorded
 from ductile_gateway.status import Status
+from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, RUN, FakeRunner, World, a_request, asked_for
 
 

@@ -23,7 +23,6 @@ from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState
 from agent_service.core.waiting import Status
-from agent_service.errors import TryAgain
 from agent_service.intake import COUNTED, Intake
 from agent_service.journal import Commit, Entry
 from agent_service.ports import Archive, ModelCall, Question, RunLine
@@ -36,6 +35,7 @@ from agent_service.thinker import Thinker
 from agent_service.turn import Background, Turns
 from groundwork.http.protocol import BoundedProtocol
 from groundwork.service.counts import Counts
+from groundwork.service.errors import TryAgain
 from schemas.catalog import Catalog
 from tests.kit.fakes import FakeClock
 from tests.kit.runs import NOON, wake_of

@@ -8,8 +8,8 @@ import pytest
 from pydantic import SecretStr
 
 from agent_service.api.access import Access
-from agent_service.errors import Misconfigured
 from agent_service.settings import HttpSettings, Scope, TokenSettings, load
+from groundwork.service.errors import Misconfigured
 from tests.http import raw
 from tests.http.house import HOST, TOKENS, House, known_token, open_house, secret
 from tests.kit.runs import whole_run

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from agent_service.errors import Misconfigured
 from agent_service.models.opening import open_model
 from agent_service.models.settings import ModelSettings
 from agent_service.settings import load
 from groundwork.service import json_log
+from groundwork.service.errors import Misconfigured
 from tests.kit.logs import logging_kept
 from tests.models.fake_anthropic import serve
 from tests.models.model_house import OPENING, framing
@@ -26,7 +26,7 @@ HELP = "from agent_service.cli.main import main; main(['--help'])"
 WITHOUT_SDK = """
 import asyncio, sys
 sys.modules["openai"] = None
-from agent_service.errors import Misconfigured
+from groundwork.service.errors import Misconfigured
 from agent_service.models.settings import ModelSettings
 from agent_service.models.opening import open_model
 

@@ -7,8 +7,9 @@ import pytest
 
 from agent_service.core.phases import Digest, Framing, Phase, Plan, Reflection, Unusable, Verdict
 from agent_service.core.replacing import replace
-from agent_service.errors import Misconfigured, ModelError
+from agent_service.errors import ModelError
 from agent_service.models.scripted_model import Script, ScriptedModel, read_script
+from groundwork.service.errors import Misconfigured
 from tests.models.model_house import framing, planning, question, reflecting, separate
 
 FRAME = {"goal_statement": "It is done.", "definition_of_done": ["a", "b", "c"]}

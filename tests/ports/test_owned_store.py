@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.errors import TryAgain
 from agent_service.store.sqlite import SqliteStore
 from groundwork.nats.lease import Taken
-from groundwork.service.errors import Failure
+from groundwork.service.errors import Failure, TryAgain
 from tests.kit.runs import accepted, started, wake_of
 
 AWAY = TryAgain("the bus cannot be asked")

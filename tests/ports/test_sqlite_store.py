@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.errors import Broken, Misconfigured, TryAgain
 from agent_service.journal import flaw_in_chain
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sql.queries import load_queries
 from agent_service.store.sqlite import SqliteStore
+from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from groundwork.sqlite.file import SqliteFile
 from tests.kit.runs import accepted, run_id, started, wake_of, whole_run
 

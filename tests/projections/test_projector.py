@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.errors import Damaged, TryAgain
+from agent_service.errors import Damaged
 from agent_service.telling.folder.copies import MAX_ARTIFACTS
 from agent_service.telling.folder.projector import MAX_BATCH, Marks, Projector
 from agent_service.telling.folder.verify import verify
@@ -19,6 +19,7 @@ from agent_service.telling.folder.workspace import MAX_BYTES, Workspace
 from agent_service.telling.folder.writer import TrailWriter, rewrite
 from agent_service.telling.outputs import FILES
 from agent_service.telling.pages.trail import trail
+from groundwork.service.errors import TryAgain
 from tests.core.cues import RUN_ID, a_waiting_run, cancel, returns
 from tests.core.script import Script
 from tests.kit.waiting import until

@@ -2,9 +2,9 @@
 
 import pytest
 
-from agent_service.errors import TryAgain
 from agent_service.telling.folder.run_files import ArtifactChanged, RunFiles
 from agent_service.telling.folder.workspace import Workspace
+from groundwork.service.errors import TryAgain
 from tests.core.cues import RUN_ID
 from tests.projections.fakes import Journals, Shelf
 from tests.projections.journals import CRITIQUE, PAGE, entries_of, worked_example

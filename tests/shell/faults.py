@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from agent_service.errors import Damaged, TryAgain
+from agent_service.errors import Damaged
 from agent_service.journal import Commit, Run
 from agent_service.ports import Untold, Wake
 from agent_service.store.sqlite import SqliteStore
+from groundwork.service.errors import TryAgain
 from tests.kit.crashes import Points
 from tests.kit.fakes import MemoryStore
 

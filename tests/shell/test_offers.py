@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from agent_service.bus.argument_schemas import schema_flaw
 from agent_service.bus.offers import Merged, NoCatalog, Told, merge, read_answer
+from schemas.argument_schemas import schema_flaw
 from schemas.catalog import ToolOffer
 
 ONE, OTHER = {"name": "say", "tier": "read"}, {"name": "say", "tier": "write"}

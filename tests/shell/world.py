@@ -13,7 +13,6 @@ from typing import Any
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState
 from agent_service.core.waiting import Reserve
-from agent_service.errors import TryAgain
 from agent_service.intake import COUNTED, Arrival, Intake
 from agent_service.journal import Commit
 from agent_service.pace import Pace
@@ -23,6 +22,7 @@ from agent_service.store.sqlite import SqliteStore
 from agent_service.thinker import Thinker
 from agent_service.turn import Background, Turns
 from groundwork.service.counts import Counts
+from groundwork.service.errors import TryAgain
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolOutput, ToolRequest, ToolResult

@@ -9,14 +9,13 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from agent_service.bus.argument_schemas import schema_flaw
 from agent_service.bus.skills import NatsSkills
 from agent_service.cli.doctor.check import ok, warning, wrong
-from agent_service.errors import TryAgain
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import Failure
+from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.strict_yaml import NotYaml, parse
 from schemas import subjects
+from schemas.argument_schemas import schema_flaw
 from schemas.catalog import UNNAMED, ToolOffer
 from schemas.gateway_status import Finding, GatewayStatus
 

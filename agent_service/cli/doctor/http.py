@@ -7,8 +7,8 @@ import httpx2
 
 from agent_service.api.access import Access
 from agent_service.cli.doctor.check import ok, warning, wrong
-from agent_service.errors import Misconfigured
 from agent_service.settings import HttpSettings
+from groundwork.service.errors import Misconfigured
 from groundwork.service.store_id import known_id
 from schemas.gateway_status import Finding
 

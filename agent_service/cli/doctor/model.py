@@ -3,10 +3,11 @@
 import asyncio
 
 from agent_service.cli.doctor.check import ok, warning, wrong
-from agent_service.errors import Misconfigured, ModelError
+from agent_service.errors import ModelError
 from agent_service.models.opening import open_model
 from agent_service.models.scripted_model import read_script
 from agent_service.models.settings import ModelSettings
+from groundwork.service.errors import Misconfigured
 from schemas.gateway_status import Finding
 
 ANSWER_WITHIN_S = 15.0

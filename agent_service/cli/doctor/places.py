@@ -12,10 +12,11 @@ from urllib.parse import quote
 
 from agent_service.cli.doctor.check import ok, warning, wrong
 from agent_service.cli.show import seconds
-from agent_service.errors import Damaged, Fatal, TryAgain
+from agent_service.errors import Damaged
 from agent_service.settings import AgentSettings
 from agent_service.store.sql.database import FILE, open_for_reading
 from agent_service.store.sqlite import SqliteStore
+from groundwork.service.errors import Fatal, TryAgain
 from groundwork.sqlite.file import SqliteFile
 from schemas.gateway_status import Finding
 

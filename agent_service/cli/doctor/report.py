@@ -15,11 +15,11 @@ from agent_service.cli.doctor.check import ok, wrong
 from agent_service.cli.doctor.gateway import of_the_gateway
 from agent_service.cli.doctor.model import model
 from agent_service.cli.exits import Exit
-from agent_service.errors import Misconfigured
 from agent_service.settings import AgentSettings
 from agent_service.telling.plain import one_line
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.config_fields import WrongSettings
+from groundwork.service.errors import Misconfigured
 from schemas.gateway_status import Finding
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "wrong": ("✗", "red")}

@@ -17,10 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from agent_service.core.phases import Phase, Unusable
-from agent_service.errors import Misconfigured, ModelError
+from agent_service.errors import ModelError
 from agent_service.models.prompts.prompt import compose, version
 from agent_service.models.scripted_model import Fault
 from agent_service.ports import Answer, Estimate, Model, ModelCall, Question
+from groundwork.service.errors import Misconfigured
 
 HIDDEN = "***"
 SHORTEST_SECRET = 8

@@ -10,7 +10,6 @@ from typing import Any
 
 from agent_service.core.events import ModelReplied
 from agent_service.core.limits import LimitRefused
-from agent_service.errors import Misconfigured
 from agent_service.intake import Unreadable
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.workspace import Workspace
@@ -22,6 +21,7 @@ from agent_service.workbench.evaluation.scenario import Scenario
 from agent_service.workbench.evaluation.trials import Mind, Trial, cassette_file
 from agent_service.workbench.evaluation.violations import broken_rules, said_anyway
 from agent_service.workbench.evaluation.world import PLAYED_MODEL, Endless, World
+from groundwork.service.errors import Misconfigured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

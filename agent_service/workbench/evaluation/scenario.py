@@ -12,11 +12,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from agent_service.errors import Misconfigured
 from agent_service.models import scripted_model
 from agent_service.models.scripted_model import Pattern, Rule, ScriptedModel, check_answers
 from agent_service.settings import LimitSettings
 from agent_service.workbench.evaluation.expected import Expected
+from groundwork.service.errors import Misconfigured
 from groundwork.service.strict_yaml import NotYaml, parse
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Constraints, Count, Goal, Json, JsonObject, Text, ToolName

@@ -16,6 +16,7 @@ from agent_service.core.waiting import Reserve
 from agent_service.intake import COUNTED, Arrival, Intake
 from agent_service.journal import Commit
 from agent_service.pace import Pace
+from agent_service.ports import Model
 from agent_service.publisher import Publisher
 from agent_service.recovery import Recovery
 from agent_service.store.sqlite import SqliteStore
@@ -33,6 +34,7 @@ from tests.shell.faults import FaultyStore
 from tests.shell.mind import Mind
 
 APPEND = ToolOffer(name="append", route="append", commands=(ToolCommand(name="handle", tier="write"),))
+POLICY = LimitPolicy(defaults=Limits(deadline_at=NOON))
 
 FOR_THE_AGENT = {subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL}
 
@@ -128,16 +130,26 @@ class World:
     """All of it, with the agent inside that a crash replaces."""
 
     def __init__(
-        self, *, reserve: Reserve | None = None, slots: int = 4, store: MemoryStore | SqliteStore | None = None
+        self,
+        *,
+        reserve: Reserve | None = None,
+        slots: int = 4,
+        store: MemoryStore | SqliteStore | None = None,
+        model: Model | None = None,
+        policy: LimitPolicy = POLICY,
+        fused: bool = True,
+        tools: tuple[ToolOffer, ...] = (APPEND,),
     ) -> None:
-        self._slots = slots
+        """`model` thinks in the place of the scripted mind."""
+        self._slots, self._policy, self._fused = slots, policy, fused
         self.faults = Points()
         self.clock = FakeClock()
         self.store = store or MemoryStore()
-        self.offer = Offer()
+        self.offer = Offer(tools)
         self.bus = FakeBus(self.faults)
         self.gateway = FakeGateway(self.bus)
         self.mind = Mind(self.faults, self.store, reserve=reserve)
+        self._model = model or self.mind
         self.crashes = 0
         self.interrupted = 0
         """How often a crash found a model call set aside for and not answered."""
@@ -229,7 +241,8 @@ class World:
         self.faulty = FaultyStore(self.store, self.faults)
         self._publisher = Publisher(self.bus, self.clock)
         pace = Pace(now=lambda: self.clock.now().timestamp())
-        thinker = Thinker(self.mind, NoSchemas(), self.clock, slots=self._slots, pace=pace)
+        thinker = Thinker(self._model, NoSchemas(), self.clock, slots=self._slots, pace=pace)
         self.turns = Turns(self.faulty, self._publisher, thinker, self.clock, self.commits.append)
-        policy = LimitPolicy(defaults=Limits(deadline_at=NOON))
-        self.intake = Intake(self.turns, self.offer, self.clock, policy=policy, fused=True, counts=Counts(COUNTED))
+        self.intake = Intake(
+            self.turns, self.offer, self.clock, policy=self._policy, fused=self._fused, counts=Counts(COUNTED)
+        )

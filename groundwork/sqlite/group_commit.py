@@ -54,7 +54,11 @@ class GroupCommit:
     ) -> None:
         self._path = path
         self._connection = _open(path, synchronous, busy_seconds)
-        self._queue: queue.SimpleQueue[_Work[Any] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[_Work[Any] | None]] = queue.SimpleQueue()
+        """Works in the order they were asked for; null is the last."""
+        self._asked: list[_Work[Any] | None] = []
+        """Handed to the writer together, once the loop has let everybody have a turn: waking a thread costs more than
+        most works."""
         self._quiet_seconds = quiet_seconds
         self._closing = False
         self._broken_by: Exception | None = None
@@ -86,13 +90,21 @@ class GroupCommit:
         """Finish all queued works, checkpoint, close the file. Closing twice is harmless."""
         if not self._closing:
             self._closing = True
-            self._queue.put(None)
+            self._asked.append(None)
+            self._hand_over()
         await asyncio.to_thread(self._writer.join)
 
     def _enqueue(self, item: _Work[Any]) -> None:
         if self._closing:
             raise TryAgain(f"{self._path} is closing and stored nothing: write again after the next start")
-        self._queue.put(item)
+        self._asked.append(item)
+        if len(self._asked) == 1:
+            asyncio.get_running_loop().call_soon(self._hand_over)
+
+    def _hand_over(self) -> None:
+        asked, self._asked = self._asked, []
+        if asked:
+            self._queue.put(asked)
 
     def _run(self) -> None:
         more = True
@@ -107,12 +119,13 @@ class GroupCommit:
 
     def _gather(self) -> tuple[list[_Work[Any]], bool]:
         """All that is queued, and whether more may come. Housekeeping alone is held back for a write to ride on."""
-        items = [self._queue.get()]
+        items = self._queue.get()
         quiet_until = time.monotonic() + self._quiet_seconds
         with contextlib.suppress(queue.Empty):
-            while (last := items[-1]) is not None and last.answered is None:
-                items.append(self._queue.get(timeout=max(0.0, quiet_until - time.monotonic())))
-        items.extend(self._queue.get_nowait() for _ in range(self._queue.qsize()))
+            while all(item is not None and item.answered is None for item in items):
+                items += self._queue.get(timeout=max(0.0, quiet_until - time.monotonic()))
+        for _ in range(self._queue.qsize()):
+            items += self._queue.get_nowait()
         return [item for item in items if item is not None], items[-1] is not None
 
     def _settle(self, group: list[_Work[Any]]) -> None:

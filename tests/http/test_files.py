@@ -86,37 +86,16 @@ async def test_a_file_is_sent_byte_for_byte_and_never_in_parts(client: httpx2.As
         assert (answer.status_code, answer.content) == (200, PLAN)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        f"../{OTHER}/memory.md",
-        f"..%2f{OTHER}%2fmemory.md",
-        f"%2e%2e/{OTHER}/memory.md",
-        f"artifacts/../../{OTHER}/memory.md",
-        "artifacts/../../../../../../etc/passwd",
-        "/etc/passwd",
-        "%2fetc%2fpasswd",
-        "..",
-        ".",
-        "./plan.md",
-        "plan.md/",
-        "plan.md%00.txt",
-        "plan.md%0a",
-        "PLAN.md",
-        "plan.md.",
-        "artifacts",
-        "artifacts/",
-        "artifacts/.hidden",
-        "artifacts/-rf",
-        "artifacts/" + "x" * 300,
-        "artifacts/a/b",
-        "artifacts%5ca.json",
-        ".staging/0",
-        "store/runs.db",
-        "missing.md",
-        "",
-    ],
-)
+PATHS_OF_NO_FILE = [
+    f"../{OTHER}/memory.md", f"..%2f{OTHER}%2fmemory.md", f"%2e%2e/{OTHER}/memory.md",
+    f"artifacts/../../{OTHER}/memory.md", "artifacts/../../../../../../etc/passwd", "/etc/passwd", "%2fetc%2fpasswd",
+    "..", ".", "./plan.md", "plan.md/", "plan.md%00.txt", "plan.md%0a", "PLAN.md", "plan.md.", "artifacts",
+    "artifacts/", "artifacts/.hidden", "artifacts/-rf", "artifacts/" + "x" * 300, "artifacts/a/b",
+    "artifacts%5ca.json", ".staging/0", "store/runs.db", "missing.md", "",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PATHS_OF_NO_FILE)
 @pytest.mark.usefixtures("folder")
 async def test_there_is_nothing_beside_the_files_of_the_run(port: int, path: str) -> None:
     answer = await raw.get(port, f"/v1/runs/{RUN}/workspace/{path}")

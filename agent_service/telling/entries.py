@@ -7,13 +7,13 @@ time, the states that readers reached are remembered for some runs.
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.journal import Entry
 from agent_service.telling.acts import Heard
-from agent_service.telling.moments import Moment, retell
+from agent_service.telling.moments import Journals, Moment, retell
 from agent_service.telling.sayings import say
 from agent_service.telling.views import View
 from schemas.events import Instant
@@ -53,11 +53,6 @@ def entry_view(moment: Moment) -> EntryView:
 def entry_views(entries: Iterable[Entry], before: RunState | None = None) -> Iterator[EntryView]:
     """The entries that follow on `before`; without it, those of a journal from its first entry on."""
     return map(entry_view, retell(entries, before))
-
-
-class Journals(Protocol):
-    async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
-        """As the port Archive has it."""
 
 
 class JournalReader:

@@ -4,9 +4,9 @@ A moment in which a model replied has a ruling for each decision in the reply: w
 holds two decisions: a framing or a reflection, and a plan.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from agent_service.core.decide import decide
 from agent_service.core.events import CallReserved, Event, ModelReplied
@@ -24,6 +24,13 @@ from agent_service.core.waiting import (
     under_way,
 )
 from agent_service.journal import Entry
+
+
+class Journals(Protocol):
+    """The part of the port Archive that is enough to tell runs again."""
+
+    async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
+        """The run's entries with `seq` > `after`, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

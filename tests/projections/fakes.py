@@ -2,15 +2,12 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
 
-from agent_service.core.waiting import Status
 from agent_service.journal import Entry
-from agent_service.ports import RunLine
 
 
 class Journals:
-    """Fills the port Archive, of which only `entries` is asked for here."""
+    """Fills Journals."""
 
     def __init__(self, *journals: Sequence[Entry]) -> None:
         self.journals = {journal[0].run_id: list(journal) for journal in journals}
@@ -27,18 +24,6 @@ class Journals:
         if self.failure:
             raise self.failure
         return [entry for entry in self.journals.get(run_id, []) if entry.seq > after][:limit]
-
-    async def runs(self, *, status: Status | None, limit: int, before: str | None) -> Sequence[RunLine]:
-        raise NotImplementedError
-
-    async def run_of(self, wake_id: str) -> str | None:
-        raise NotImplementedError
-
-    async def unsettled(self, since: datetime) -> Sequence[str]:
-        raise NotImplementedError
-
-    async def counts(self) -> dict[Status, int]:
-        raise NotImplementedError
 
 
 class Shelf:

@@ -1,5 +1,6 @@
 """How a real model's calls are told: what was set aside, fused openings, digests, refusals, caches and provenance."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -7,8 +8,10 @@ import pytest
 
 from agent_service.core.events import CallReserved, Provenance
 from agent_service.core.phases import Digest, Phase, Refusal, Unusable, Verdict
+from agent_service.telling.entries import entry_views
 from agent_service.telling.folder.verify import verify
 from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.moments import Moment, Ruling, retell, rulings
 from agent_service.telling.pages.trace import broken_line
 from agent_service.telling.pages.trail import trail
 from agent_service.telling.views import run_view
@@ -30,6 +33,7 @@ from tests.core.cues import (
 from tests.core.model_cues import a_compacting_run, digests, opens, refuses, reserves
 from tests.core.script import Script
 from tests.projections.journals import (
+    CACHED,
     CRITIQUE,
     FETCH,
     FRAMING,
@@ -38,11 +42,37 @@ from tests.projections.journals import (
     PAGE,
     asked_for,
     entries_of,
+    priced_example,
     second_by_second,
     thinks,
 )
-from tests.projections.priced import CACHED, priced_example
-from tests.projections.readings import diary, moments_of, ruled, said, traced
+
+
+def moments_of(script: Script) -> list[Moment]:
+    return list(retell(entries_of(script)))
+
+
+def ruled(script: Script) -> list[tuple[str, int, str, str | None]]:
+    """The rulings of the newest moment: phase, step, status and class."""
+    return [_short(ruling) for ruling in rulings(moments_of(script)[-1])]
+
+
+def _short(ruling: Ruling) -> tuple[str, int, str, str | None]:
+    return ruling.phase.value, ruling.step, ruling.status, ruling.error_class
+
+
+def traced(script: Script) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in trail(entries_of(script))["trace.jsonl"].splitlines()]
+
+
+def diary(script: Script) -> list[str]:
+    """The entries of decisions.md."""
+    return trail(entries_of(script))["decisions.md"].split("\n## ")[1:]
+
+
+def said(script: Script) -> list[str]:
+    return [view.summary for view in entry_views(entries_of(script))]
+
 
 # Reserves
 

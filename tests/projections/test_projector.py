@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,7 +35,6 @@ from tests.projections.journals import (
     five_steps,
     worked_example,
 )
-from tests.projections.loops import running
 
 ARTIFACTS = {"artifacts/fetch-01.html": PAGE, "artifacts/critique.md": CRITIQUE}
 BATCHES = range(2 * MAX_BATCH + 5)
@@ -50,6 +50,18 @@ def runs(numbers: range) -> Journals:
 
 def projecting(journals: Journals, workspace: Workspace, shelf: Shelf | None = None, **times: Any) -> Projector:
     return Projector(TrailWriter(journals, workspace), workspace, shelf or Shelf(), **times)
+
+
+@asynccontextmanager
+async def running(projector: Projector) -> AsyncIterator[Projector]:
+    work = asyncio.create_task(projector.run())
+    try:
+        yield projector
+        assert not work.done(), "the projector stopped by itself"
+    finally:
+        work.cancel()
+        with suppress(asyncio.CancelledError):
+            await work
 
 
 async def caught_up(script: Script, workspace: Workspace, shelf: Shelf) -> None:

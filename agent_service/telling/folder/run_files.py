@@ -7,9 +7,9 @@ wherever it lies.
 import asyncio
 import hashlib
 
-from agent_service.ports import Archive, Artifacts
+from agent_service.ports import Artifacts
 from agent_service.telling.folder.workspace import MAX_BYTES, Listing, Workspace
-from agent_service.telling.moments import retell
+from agent_service.telling.moments import Journals, retell
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
 
 
@@ -20,9 +20,9 @@ class ArtifactChanged(Exception):
 class RunFiles:
     """Between the workspace, the store of artifacts and the journal that names them."""
 
-    def __init__(self, workspace: Workspace, archive: Archive, artifacts: Artifacts) -> None:
+    def __init__(self, workspace: Workspace, journals: Journals, artifacts: Artifacts) -> None:
         self._workspace = workspace
-        self._archive = archive
+        self._journals = journals
         self._artifacts = artifacts
 
     async def files(self, run_id: str) -> Listing | None:
@@ -44,7 +44,7 @@ class RunFiles:
 
     async def _named(self, run_id: str, path: str) -> NamedArtifact | None:
         """The artifact, if the run's journal names it."""
-        entries = await self._archive.entries(run_id)
+        entries = await self._journals.entries(run_id)
         named = await asyncio.to_thread(lambda: named_artifacts(retell(entries)))
         return next((artifact for artifact in named if artifact.path == path), None)
 

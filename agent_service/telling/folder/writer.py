@@ -7,22 +7,22 @@ blocks while it renders and writes: the agent has it in a process of its own.
 from collections.abc import Collection
 
 from agent_service.errors import Damaged
-from agent_service.ports import Archive, Artifacts
+from agent_service.ports import Artifacts
 from agent_service.telling.folder.copies import fetched, lawful, missing
 from agent_service.telling.folder.projector import Outcome
 from agent_service.telling.folder.staging import Batch
 from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.moments import retell
+from agent_service.telling.moments import Journals, retell
 from agent_service.telling.pages.trail import pages_of
 
 WRITTEN = Outcome()
 
 
 class TrailWriter:
-    """From the archive into the workspace. One run that fails never stops the others."""
+    """From journals into the workspace. One run that fails never stops the others."""
 
-    def __init__(self, archive: Archive, workspace: Workspace) -> None:
-        self._archive = archive
+    def __init__(self, journals: Journals, workspace: Workspace) -> None:
+        self._journals = journals
         self._workspace = workspace
 
     async def write(self, run_ids: Collection[str]) -> dict[str, Outcome]:
@@ -37,7 +37,7 @@ class TrailWriter:
 
     async def _staged(self, run_id: str, batch: Batch) -> Outcome:
         try:
-            moments = tuple(retell(await self._archive.entries(run_id)))
+            moments = tuple(retell(await self._journals.entries(run_id)))
             if not moments:
                 return WRITTEN
             batch.stage(run_id, {name: text.encode() for name, text in pages_of(moments)})
@@ -46,15 +46,15 @@ class TrailWriter:
             return _failed(error)
 
 
-async def rewrite(run_id: str, archive: Archive, workspace: Workspace, artifacts: Artifacts) -> None:
+async def rewrite(run_id: str, journals: Journals, workspace: Workspace, artifacts: Artifacts) -> None:
     """Delete the run's folder and write it from the journal; a run without entries has none.
 
     Raises IllegalName, OSError, ValueError for a journal that cannot be told, and what the ports raise.
     """
-    copies = await fetched(artifacts, run_id, lawful(tuple(retell(await archive.entries(run_id)))))
+    copies = await fetched(artifacts, run_id, lawful(tuple(retell(await journals.entries(run_id)))))
     workspace.remove(run_id)
     with workspace.batch() as batch:
-        if entries := await archive.entries(run_id):
+        if entries := await journals.entries(run_id):
             pages = {name: text.encode() for name, text in pages_of(tuple(retell(entries)))}
             batch.stage(run_id, copies | pages)
         for error in batch.publish().values():

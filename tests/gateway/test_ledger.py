@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -15,9 +14,7 @@ from ductile_gateway.calls.results import answer_to
 from ductile_gateway.status import look_at_store
 from ductile_gateway.store import FILE, open_store
 from ductile_gateway.store.ledger import ANSWERS_TO_PUBLISH, OPEN_INTENTS, SqliteLedger
-from groundwork.service.errors import Broken, Misconfigured, TryAgain
-from groundwork.sqlite.file import SqliteFile
-from groundwork.sqlite.group_commit import GroupCommit
+from groundwork.service.errors import Misconfigured, TryAgain
 from tests.gateway.parts import NOON, RUN, a_request, asked_for
 from tests.gateway.stores import KeptReceipts, opened
 
@@ -222,21 +219,6 @@ async def test_a_ledger_that_is_closing_takes_nothing_and_says_that_it_may_be_tr
     with pytest.raises(TryAgain):
         await ledger.answer(an_answer())
     ledger.published(an_answer().key)
-
-
-class FailedDisk:
-    """A writer whose disk has failed."""
-
-    async def write(self, _: object) -> None:
-        raise Broken("the disk failed")
-
-
-async def test_a_disk_that_failed_ends_the_process(tmp_path: Path) -> None:
-    with contextlib.closing(sqlite3.connect(":memory:")) as reader:
-        writer, never = cast("GroupCommit", FailedDisk()), cast("Any", None)
-        ledger = SqliteLedger(SqliteFile(tmp_path / FILE, writer, at_once=reader, reader=never))
-        with pytest.raises(Broken, match="the disk failed"):
-            await ledger.answer(an_answer())
 
 
 async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_room(

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.call import NeverStarted, ProducedArtifact, ToolOutcome, Unknown
-from ductile_gateway.plugins.response import Ending, Remains, judge
+from ductile_gateway.calls.call import NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict
+from ductile_gateway.plugins.response import Ending, Remains, judge, outcome_of
 
 OK = {"status": "ok", "result": "done"}
+DONE = ToolOutcome("ok", text="done")
+ERROR = {"status": "error", "error": "no"}
+PLAIN = {"name": "a", "content_type": "text/plain", "text": ""}
 
 
-def remains(
+def judged(
     response: dict[str, Any] | bytes = b"",
     *,
     ending: Ending = "ended",
@@ -21,39 +24,29 @@ def remains(
     same_boot: bool = True,
     stderr: bytes = b"",
     secrets: tuple[str, ...] = (),
-) -> Remains:
+) -> Verdict:
     stdout = response if isinstance(response, bytes) else json.dumps(response).encode()
-    return Remains(ending, began, same_boot, exit_code, stdout, stderr, secrets)
+    return judge(Remains(ending, began, same_boot, exit_code, stdout, stderr, secrets))
 
 
-def error(response: dict[str, Any] | bytes, **facts: Any) -> tuple[str | None, bool]:
-    outcome = judge(remains(response, **facts))
+def failure(response: dict[str, Any] | bytes = b"", **facts: Any) -> ToolOutcome:
+    outcome = judged(response, **facts)
     assert isinstance(outcome, ToolOutcome)
-    assert outcome.status == "error"
-    assert outcome.message
-    return outcome.error_class, outcome.retryable
+    assert (outcome.status, bool(outcome.message)) == ("error", True)
+    return outcome
 
 
-def message(response: dict[str, Any] | bytes, **facts: Any) -> str:
-    outcome = judge(remains(response, **facts))
-    assert isinstance(outcome, ToolOutcome)
-    return outcome.message or ""
-
-
-def test_an_answer_carries_its_text_output_and_artifacts() -> None:
-    response = OK | {
+def test_an_answer_carries_its_text_output_and_artifacts_whoever_has_read_it() -> None:
+    binary = {"name": "b.bin", "content_type": "application/octet-stream"}
+    response: dict[str, Any] = OK | {
         "output": {"rows": [1, None, {"a": "b"}]},
         "artifacts": [
             {"name": "a.md", "content_type": "text/markdown", "text": "Grüße"},
-            {
-                "name": "b.bin",
-                "content_type": "application/octet-stream",
-                "base64": base64.b64encode(b"\0\xff").decode(),
-            },
+            binary | {"base64": base64.b64encode(b"\0\xff").decode()},
         ],
         "state_updates": {"ignored": True},
     }
-    assert judge(remains(response)) == ToolOutcome(
+    expected = ToolOutcome(
         "ok",
         text="done",
         output={"rows": [1, None, {"a": "b"}]},
@@ -62,32 +55,53 @@ def test_an_answer_carries_its_text_output_and_artifacts() -> None:
             ProducedArtifact("b.bin", "application/octet-stream", b"\0\xff"),
         ),
     )
-
-
-@pytest.mark.parametrize("exit_code", [0, 1, 78, 143])
-def test_the_exit_code_is_ignored_beside_an_answer(exit_code: int) -> None:
-    assert judge(remains(OK, exit_code=exit_code)) == ToolOutcome("ok", text="done")
+    assert judged(response) == outcome_of(response) == expected
+    assert judged({"status": "ok", "result": "a\0b"}) == ToolOutcome("ok", text="a\ufffdb")
 
 
 @pytest.mark.parametrize(
-    ("fields", "expected"),
+    ("facts", "expected"),
     [
-        ({}, ("tool_error", True)),
-        ({"retry": None}, ("tool_error", True)),
-        ({"retry": True}, ("tool_error", True)),
-        ({"retry": False}, ("tool_error", False)),
-        ({"retry": False, "error_class": "not_found"}, ("not_found", False)),
-        ({"error_class": "no_such_class"}, ("tool_error", True)),
-        ({"error_class": ["odd"]}, ("tool_error", True)),
+        *(({"response": OK, "exit_code": code}, DONE) for code in (0, 1, 78, 143)),
+        ({"response": OK, "exit_code": None}, Unknown),
+        ({"exit_code": None, "began": False}, NeverStarted()),
+        ({"response": OK, "same_boot": False}, DONE),
+        ({"same_boot": False}, Unknown),
+        ({"same_boot": False, "exit_code": None}, Unknown),
+        ({"same_boot": False, "exit_code": None, "began": False}, Unknown),
     ],
 )
-def test_an_error_is_retried_unless_it_says_not_to(fields: dict[str, Any], expected: tuple[str, bool]) -> None:
-    assert error({"status": "error", "error": "no"} | fields) == expected
+def test_a_complete_answer_is_believed_and_a_start_without_an_end_is_unknown(
+    facts: dict[str, Any], expected: Any
+) -> None:
+    verdict = judged(**facts)
+    assert verdict == expected or (expected is Unknown and isinstance(verdict, Unknown))
 
 
-def test_exit_code_78_means_never_retry_with_or_without_a_response() -> None:
-    assert error({"status": "error", "error": "no key", "retry": True}, exit_code=78) == ("configuration", False)
-    assert error(b"", exit_code=78) == ("configuration", False)
+@pytest.mark.parametrize(
+    ("facts", "class_", "retryable"),
+    [
+        ({"response": ERROR}, "tool_error", True),
+        ({"response": ERROR | {"retry": None}}, "tool_error", True),
+        ({"response": ERROR | {"retry": True}}, "tool_error", True),
+        ({"response": ERROR | {"retry": False}}, "tool_error", False),
+        ({"response": ERROR | {"retry": False, "error_class": "not_found"}}, "not_found", False),
+        ({"response": ERROR | {"error_class": "no_such_class"}}, "tool_error", True),
+        ({"response": ERROR | {"error_class": ["odd"]}}, "tool_error", True),
+        ({"response": ERROR | {"retry": True}, "exit_code": 78}, "configuration", False),
+        ({"exit_code": 78}, "configuration", False),
+        ({"exit_code": 127}, "bad_output", False),
+        ({"ending": "overdue", "exit_code": 143}, "timeout", True),
+        ({"ending": "overdue", "exit_code": None}, "timeout", True),
+        ({"response": ERROR | {"retry": False}, "ending": "overdue"}, "tool_error", False),
+        ({"response": OK, "ending": "flooding"}, "bad_output", True),
+    ],
+)
+def test_each_failure_has_its_class_and_whether_another_attempt_can_help(
+    facts: dict[str, Any], class_: str, retryable: bool
+) -> None:
+    found = failure(**facts)
+    assert (found.error_class, found.retryable) == (class_, retryable)
 
 
 @pytest.mark.parametrize(
@@ -118,114 +132,47 @@ def test_exit_code_78_means_never_retry_with_or_without_a_response() -> None:
     ],
 )
 def test_anything_but_a_valid_response_is_bad_output_that_may_be_retried(stdout: bytes) -> None:
-    assert error(stdout) == ("bad_output", True)
+    found = failure(stdout)
+    assert (found.error_class, found.retryable) == ("bad_output", True)
+
+
+PATHS = ("", ".", "..", ".hidden", "a/b", "../a", "/etc/passwd", "a\\b")
+NO_NAMES = (*PATHS, "-rf", "a b", "a\nb", "a\0b", "ä", "a\n", "x" * 101)
 
 
 @pytest.mark.parametrize(
-    "name",
+    "artifacts",
     [
-        "",
-        ".",
-        "..",
-        ".hidden",
-        "-rf",
-        "a/b",
-        "../a",
-        "/etc/passwd",
-        "a\\b",
-        "a b",
-        "a\nb",
-        "a\0b",
-        "ä",
-        "x" * 101,
-        "a\n",
+        *([PLAIN | {"name": name}] for name in NO_NAMES),
+        [{"content_type": "text/plain", "text": ""}],
+        [{"name": "a", "text": ""}],
+        [{"name": "a", "content_type": "text/plain"}],
+        [PLAIN | {"text": "x", "base64": "eA=="}],
+        [{"name": "a", "content_type": "text/plain", "base64": "no base64!"}],
+        [PLAIN | {"content_type": "text/plain\r\nX: y"}],
+        ["a"],
+        [PLAIN, PLAIN],
     ],
 )
-def test_an_artifact_name_that_is_no_plain_file_name_is_refused(name: str) -> None:
-    artifact = {"name": name, "content_type": "text/plain", "text": ""}
-    assert error(OK | {"artifacts": [artifact]}) == ("bad_output", True)
-
-
-@pytest.mark.parametrize(
-    "artifact",
-    [
-        {"content_type": "text/plain", "text": ""},
-        {"name": "a", "text": ""},
-        {"name": "a", "content_type": "text/plain"},
-        {"name": "a", "content_type": "text/plain", "text": "x", "base64": "eA=="},
-        {"name": "a", "content_type": "text/plain", "base64": "no base64!"},
-        {"name": "a", "content_type": "text/plain\r\nX: y", "text": ""},
-        "a",
-    ],
-)
-def test_an_artifact_has_a_type_and_exactly_one_content(artifact: object) -> None:
-    assert error(OK | {"artifacts": [artifact]}) == ("bad_output", True)
-
-
-def test_two_artifacts_of_one_name_are_refused() -> None:
-    artifact = {"name": "a", "content_type": "text/plain", "text": ""}
-    assert "same name" in message(OK | {"artifacts": [artifact, artifact]})
-
-
-def test_a_plugin_that_cannot_be_started_is_not_tried_again() -> None:
-    assert error(b"", exit_code=127) == ("bad_output", False)
+def test_an_artifact_has_a_plain_file_name_of_its_own_a_type_and_exactly_one_content(artifacts: list[object]) -> None:
+    response: dict[str, Any] = OK | {"artifacts": artifacts}
+    found = failure(response)
+    assert (found.error_class, found.retryable) == ("bad_output", True)
+    elsewhere = outcome_of(response)
+    assert (elsewhere.error_class, elsewhere.retryable) == ("bad_output", False), "a Ductile has tried again itself"
 
 
 def test_a_message_tells_the_plugins_last_words_without_secrets_and_control_characters() -> None:
     stderr = b"Traceback\nValueError: \x1b[31mthe key is hunter2-secret\n"
-    told = message(b"", exit_code=1, stderr=stderr, secrets=("hunter2-secret",))
-    assert "ValueError" in told
-    assert "exit code 1" in told
-    assert "hunter2-secret" not in told
-    assert "\x1b" not in told
+    told = str(failure(exit_code=1, stderr=stderr, secrets=("hunter2-secret",)).message)
+    assert all(words in told for words in ("ValueError", "exit code 1"))
+    assert not any(words in told for words in ("hunter2-secret", "\x1b"))
+    assert "hunter2" not in str(failure(b'{"status": "ok", "result": 5, "token": "hunter2"}').message)
+    assert "SIGSEGV" in str(failure(exit_code=139).message)
 
 
-def test_a_message_does_not_repeat_what_the_plugin_wrote_in_place_of_a_response() -> None:
-    assert "hunter2" not in message(b'{"status": "ok", "result": 5, "token": "hunter2"}')
-
-
-def test_a_message_names_the_signal_that_ended_the_plugin() -> None:
-    assert "SIGSEGV" in message(b"", exit_code=139)
-
-
-def test_text_is_free_of_characters_that_cannot_be_stored() -> None:
-    outcome = judge(remains({"status": "ok", "result": "a\0b"}))
-    assert isinstance(outcome, ToolOutcome)
-    assert outcome.text == "a\ufffdb"
-
-
-def test_a_process_that_was_stopped_at_its_deadline_is_a_timeout() -> None:
-    assert error(b"", ending="overdue", exit_code=143) == ("timeout", True)
-    assert error(b"", ending="overdue", exit_code=None) == ("timeout", True)
-
-
-def test_what_a_plugin_still_answers_when_it_is_stopped_is_believed() -> None:
-    half_way = {"status": "error", "error": "stopped after 3 of 5", "retry": False}
-    assert error(half_way, ending="overdue") == ("tool_error", False)
-
-
-def test_a_process_that_was_stopped_for_writing_too_much_is_bad_output_whatever_it_wrote() -> None:
-    assert error(OK, ending="flooding") == ("bad_output", True)
-
-
-def test_a_start_without_an_end_is_unknown() -> None:
-    assert isinstance(judge(remains(OK, exit_code=None)), Unknown)
-
-
-def test_a_start_that_did_not_come_to_the_plugin_never_happened() -> None:
-    assert judge(remains(exit_code=None, began=False)) == NeverStarted()
-
-
-def test_after_a_power_cut_a_complete_answer_is_believed_and_nothing_else_is() -> None:
-    assert judge(remains(OK, same_boot=False)) == ToolOutcome("ok", text="done")
-    assert isinstance(judge(remains(b"", same_boot=False)), Unknown)
-    assert isinstance(judge(remains(b"", same_boot=False, exit_code=None)), Unknown)
-    assert isinstance(judge(remains(b"", same_boot=False, exit_code=None, began=False)), Unknown)
-
-
-def test_an_error_keeps_the_exit_code_and_the_end_of_stderr_without_secrets() -> None:
+@pytest.mark.parametrize("response", [b"", ERROR])
+def test_an_error_keeps_the_exit_code_and_the_end_of_stderr_without_secrets(response: Any) -> None:
     said = b"x" * 3000 + b"\nSHED_API_KEY=hunter22 is refused\n"
-    for response in (b"", {"status": "error", "error": "no"}):
-        found = judge(remains(response, exit_code=78, stderr=said, secrets=("hunter22", "is")))
-        assert isinstance(found, ToolOutcome)
-        assert (found.job.exit_code, found.job.stderr) == (78, "SHED_API_KEY=*** is refused")
+    job = failure(response, exit_code=78, stderr=said, secrets=("hunter22", "is")).job
+    assert (job.exit_code, job.stderr) == (78, "SHED_API_KEY=*** is refused")

@@ -224,6 +224,7 @@ FAILED = {"run_id": RUN, "step": 1, "tool": "fetch", "status": "error", "complet
             (an_event(payload=RESULT | {"result": brought}), RESULT | {"result": put})
             for brought, put in (("done", {"summary": "done"}), ([1], {"output": [1]}))
         ),
+        (an_event(payload=FAILED | {"status": "ok", "result": None}), FAILED | {"status": "ok"}),
         (
             an_event(payload=FAILED | {"error": "no such page"}),
             FAILED | {"error": {"error_class": "tool_error", "message": "no such page", "retryable": False}},

@@ -1,5 +1,6 @@
 """What something between the gateway and Ductile answers: it is never taken for Ductile's own word on a write."""
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.ductile.fake import FakeDuctile, answers
 from tests.ductile.fake.wire import Answer, says
 from tests.ductile.runner_house import QUICK, a_call, gateway, outcome
 from tests.ductile.under_test import DuctileUnderTest
+from tests.kit.waiting import until
 
 HTML = b"<html><body>Nothing here</body></html>"
 ANSWERS = [
@@ -77,6 +79,18 @@ async def test_the_one_job_that_may_be_a_lost_write_is_named_and_not_taken_for_i
         found = await runner.run(a_call())
     assert isinstance(found, Unknown)
     assert found.jobs == (fake.executions[-1].job_id,)
+
+
+async def test_a_job_that_is_known_to_be_another_calls_leaves_no_doubt_about_a_lost_write(
+    fake: FakeDuctile, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake.faults.strangers.append((Answer(504), False))
+    async with gateway(fake, tmp_path) as runner:
+        lost = asyncio.create_task(runner.run(a_call()))
+        await until(lambda: "an answer was lost" in caplog.messages)
+        assert outcome(await runner.run(a_call())).status == "ok"
+        with pytest.raises(TryAgain, match="Ductile has no job of the call"):
+            await lost
 
 
 async def test_behind_a_proxy_that_answers_for_an_absent_ductile_a_write_waits_and_nothing_is_sent(

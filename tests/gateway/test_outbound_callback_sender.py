@@ -182,8 +182,9 @@ async def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(rec
     assert isinstance(verdict, Never), "the second try looks the name up again, and checks again"
 
 
-async def test_the_next_address_is_tried_where_the_first_one_does_not_answer(receiver: Receiver) -> None:
-    assert await allowed(receiver, names=Names(hook_test=[["::1", "127.0.0.1"]])) == Arrived()
+@pytest.mark.parametrize("addresses", [("::1", "127.0.0.1"), ("127.0.0.1", "::1")])
+async def test_all_addresses_are_tried_until_one_answers(receiver: Receiver, addresses: Sequence[str]) -> None:
+    assert await allowed(receiver, names=Names(hook_test=[addresses])) == Arrived()
 
 
 async def test_a_name_that_is_not_found_is_looked_up_again_later() -> None:

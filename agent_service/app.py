@@ -237,15 +237,10 @@ async def _keep_time(agent: Agent) -> None:
     await agent.recovery.keep_time(agent.clock)
 
 
-async def _inform_bus(agent: Agent, forgotten_at: datetime) -> bool:
-    """Say again what the bus may have forgotten; False if it could not be said."""
-    try:
-        said = await agent.recovery.say_again(forgotten_at, agent.clock.now())
-    except TryAgain as error:
-        log.warning("the bus is not informed yet", extra={"why": str(error)})
-        return False
+async def _inform_bus(agent: Agent, forgotten_at: datetime) -> None:
+    """Say again what the bus may have forgotten. Raises TryAgain."""
+    said = await agent.recovery.say_again(forgotten_at, agent.clock.now())
     log.info("the bus is informed", extra={"runs": said})
-    return True
 
 
 async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket) -> None:

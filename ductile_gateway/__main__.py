@@ -52,6 +52,8 @@ def run(settings: GatewaySettings, *, take_over: bool = False) -> int:
     """Serve until a signal comes; the exit code."""
     try:
         uvloop.run(_until_told(settings, take_over=take_over))
+    except KeyboardInterrupt:  # while its modules were loaded
+        pass
     except Exception as error:  # noqa: BLE001 - the last stop: what is told here is all that is told
         return _told(error)
     log.info("stopped")

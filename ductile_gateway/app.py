@@ -113,7 +113,7 @@ async def _carry(
         async with asyncio.TaskGroup() as group:
             group.create_task(keep_tidy(ledger, SystemClock(), timedelta(days=settings.ledger_days), what="answers"))
             group.create_task(relay.recover())
-            group.create_task(keep_informed(link, (subjects.STREAM,), partial(_inform_bus, relay)))
+            group.create_task(keep_informed(link, (subjects.STREAM,), relay.say_again))
             group.create_task(requests.run())
             status.also("gateway store", partial(_look_at, stands_on.store))
             status.also_waiting(relay.waiting.told)
@@ -192,8 +192,3 @@ async def _runner(settings: GatewaySettings, tools: Tools, store: SqliteFile) ->
     else:
         environment = plugin_environment(os.environ, settings.plugins.environment, python=Path(sys.executable))
         yield LocalPlugins(tools.plugins, state_dir=settings.store, environment=environment)
-
-
-async def _inform_bus(relay: Relay) -> bool:
-    await relay.say_again()
-    return True

@@ -5,6 +5,7 @@ What it is not: saying anything again, which is for who knows what was said.
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +14,8 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 
 LOOK_S = 0.5
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +36,26 @@ class Sight:
         return gone_since or (had_any and self.first_seq > before.last_seq)
 
 
-async def keep_informed(link: NatsLink, streams: Iterable[str], inform: Callable[[], Awaitable[bool]]) -> None:
-    """Call `inform` now, and whenever one of the streams may have forgotten, until it returns True. For ever."""
+async def keep_informed(link: NatsLink, streams: Iterable[str], inform: Callable[[], Awaitable[None]]) -> None:
+    """Call `inform` now, and whenever one of the streams may have forgotten, until it raises no TryAgain. For ever."""
     before: dict[str, Sight] = {}
     told = False
     while True:
         now = {name: sight for name in streams if (sight := await _look(link, name))}
         forgotten = any(sight.may_have_forgotten(before[name]) for name, sight in now.items() if name in before)
         if now and (forgotten or not told):
-            told = await inform()
+            told = await _informed(inform)
         before |= now
         await asyncio.sleep(LOOK_S)
+
+
+async def _informed(inform: Callable[[], Awaitable[None]]) -> bool:
+    try:
+        await inform()
+    except TryAgain as error:
+        log.warning("the bus is not informed yet", extra={"why": str(error)})
+        return False
+    return True
 
 
 async def _look(link: NatsLink, stream: str) -> Sight | None:

@@ -3,6 +3,7 @@
 Refused is what Python's reader would take and others would not, or would take differently: NaN and infinite numbers,
 keys given twice, halves of surrogate pairs (they break UTF-8, and so every store and bus behind), numbers beyond 64
 bits, encodings other than UTF-8, and nesting that could exhaust the stack (RFC 8259 lets readers set such limits).
+Ours, and not pydantic's reader, which takes keys given twice, numbers of any length, and 1e999 as infinity.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Group commit: one SQLite connection in one writer thread; all writes waiting at a moment share one fsync.
 
 A write is a function of the connection, answered only after the COMMIT that holds it returned: what was acknowledged
-survives kill -9 and, with synchronous=FULL, power loss. A work may run several times before it is committed once, so
+survives kill -9 and power loss (synchronous=FULL). A work may run several times before it is committed once, so
 it depends on the connection alone, fetches all it selects, and never begins, commits, rolls back or changes the schema
 (which has no deferred constraints). Other connections to the file only read: before SQLite 3.51.3 a checkpoint of one
 connection beside the commit of another could, rarely, corrupt the file.
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from groundwork.service.errors import Broken, TryAgain
 from groundwork.sqlite.errors import concerns_the_file, storage_error
@@ -48,12 +48,11 @@ class GroupCommit:
         self,
         path: Path,
         *,
-        synchronous: Literal["FULL", "NORMAL"] = "FULL",
         busy_seconds: float = 5.0,
         quiet_seconds: float = 0.05,
     ) -> None:
         self._path = path
-        self._connection = _open(path, synchronous, busy_seconds)
+        self._connection = _open(path, busy_seconds)
         self._queue: queue.SimpleQueue[list[_Work[Any] | None]] = queue.SimpleQueue()
         """Works in the order they were asked for; null is the last."""
         self._asked: list[_Work[Any] | None] = []
@@ -182,7 +181,7 @@ class GroupCommit:
                 log.error("housekeeping was not stored in %s: %r", self._path, item.error)
 
 
-def _open(path: Path, synchronous: str, busy_seconds: float) -> sqlite3.Connection:
+def _open(path: Path, busy_seconds: float) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(
             path,
@@ -191,7 +190,7 @@ def _open(path: Path, synchronous: str, busy_seconds: float) -> sqlite3.Connecti
             check_same_thread=False,
             cached_statements=CACHED_STATEMENTS,
         )
-        for setting in ("journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON"):
+        for setting in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {setting}")
     except sqlite3.Error as error:
         raise storage_error(error, path) from error

@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from agent_service.cli import dlq, local, output, runs
-from agent_service.cli.complaints import Complaint, complaint_of
+from agent_service.cli.complaints import NotDone, complaint_of
 from agent_service.cli.exits import Exit
 from agent_service.cli.options import NAME
 from agent_service.telling.plain import visible
@@ -63,17 +63,17 @@ def _version() -> str:
         return "of a checkout that is not installed"
 
 
-def _usage(error: typer.TyperException) -> Complaint:
+def _usage(error: typer.TyperException) -> NotDone:
     context = getattr(error, "ctx", None)
     command = context.command_path if context else NAME
     message = error.format_message().rstrip(".")
-    return Complaint(message=f"{message}: see `{command} --help`", exit_code=Exit.USAGE)
+    return NotDone(f"{message}: see `{command} --help`", Exit.USAGE)
 
 
-def _complain(complaint: Complaint, arguments: Sequence[str]) -> NoReturn:
+def _complain(complaint: NotDone, arguments: Sequence[str]) -> NoReturn:
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--json" in options:
         output.complain(output.as_json(complaint.for_programs()))
     else:
-        output.complain(f"{NAME}: {visible(complaint.message)}")
+        output.complain(f"{NAME}: {visible(str(complaint))}")
     sys.exit(complaint.exit_code)

@@ -29,7 +29,7 @@ def serve(config: Path | None, *, take_over: bool) -> Exit:
         if complaint is None:
             log.critical("the agent failed: this is a fault of its own", exc_info=error)
             return Exit.FAILED
-        log.critical("%s", complaint.message)
+        log.critical("%s", str(complaint))
         return complaint.exit_code
     return Exit.OK
 

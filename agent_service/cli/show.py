@@ -24,34 +24,22 @@ Took = dict[int, timedelta]
 WIDEST = 110
 LONGEST_TEXT = 600
 LONGEST_RESULT = 160
-MARKS = {
-    "queued": "…",
-    "running": "▶",
-    "paused": "‖",
-    "done": "✓",
-    "escalated": "!",
-    "failed": "✗",
-    "cancelled": "∅",
-    "ok": "✓",
-    "error": "✗",
-    "pending": "▶",
-    "waiting": "…",
-    "unfinished": "∅",
+STYLES = {
+    "queued": ("…", "dim"),
+    "running": ("▶", "cyan"),
+    "paused": ("‖", "yellow"),
+    "done": ("✓", "green"),
+    "escalated": ("!", "yellow"),
+    "failed": ("✗", "red"),
+    "cancelled": ("∅", "magenta"),
+    "ok": ("✓", "green"),
+    "error": ("✗", "red"),
+    "pending": ("▶", "cyan"),
+    "waiting": ("…", "yellow"),
+    "unfinished": ("∅", "magenta"),
 }
-COLOURS = {
-    "queued": "dim",
-    "running": "cyan",
-    "paused": "yellow",
-    "done": "green",
-    "escalated": "yellow",
-    "failed": "red",
-    "cancelled": "magenta",
-    "ok": "green",
-    "error": "red",
-    "pending": "cyan",
-    "waiting": "yellow",
-    "unfinished": "magenta",
-}
+"""The mark and the colour of each state of a run or a step."""
+UNKNOWN = ("?", "")
 WAITS = {"queued": "waits for its turn", "paused": "waits for a person: see `agentic signal`"}
 
 
@@ -104,14 +92,17 @@ def on_one_row(text: Text) -> Text:
 
 
 def status(name: str) -> Text:
-    return Text(f"{MARKS.get(name, '?')} {name}", style=COLOURS.get(name, ""))
+    mark, colour = STYLES.get(name, UNKNOWN)
+    return Text(f"{mark} {name}", style=colour)
 
 
 def framed(view: Json, *parts: RenderableType | None) -> RenderableType:
     """The parts that there are, one below the other, in a frame that says which run it is and its state."""
     title = Text.assemble(view["run_id"], "  ", status(view["state"]))
     spaced = [line for part in parts if part is not None for line in ("", part)]
-    frame = Panel(Group(*spaced[1:]), title=title, title_align="left", border_style=COLOURS.get(view["state"], ""))
+    frame = Panel(
+        Group(*spaced[1:]), title=title, title_align="left", border_style=STYLES.get(view["state"], UNKNOWN)[1]
+    )
     return Constrain(frame, WIDEST)
 
 
@@ -252,7 +243,8 @@ def _budgets(view: Json, now: datetime | None) -> Iterator[tuple[str, float, flo
 def _result(step: Json) -> Text:
     """What came of a step, and below it what its executor told besides: all of it where it did not go well."""
     words = one_line(step["summary"] or step["status"], LONGEST_RESULT)
-    lines = [Text.assemble((f"{MARKS.get(step['status'], '?')} ", COLOURS.get(step["status"], "")), words)]
+    mark, colour = STYLES.get(step["status"], UNKNOWN)
+    lines = [Text.assemble((f"{mark} ", colour), words)]
     execution = Execution.model_validate(step["execution"] or {})
     told = (str(execution), f"stderr: {execution.stderr}" if execution.stderr and step["status"] != "ok" else "")
     lines += [Text(one_line(line, LONGEST_TEXT), style="dim") for line in told if line]

@@ -9,18 +9,16 @@ from agent_service.core.correlate import Judgement, Relation
 from agent_service.core.effects import AskModel, Transition
 from agent_service.core.state import RunState
 from agent_service.core.waiting import ToolRetry
-from tests.core.rules import Rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mutant:
-    """A bug: `name` of `where` replaced by what `sow` makes of it."""
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """`name` of `where` replaced by what `sow` makes of it."""
 
-    bug: str
+    what: str
     where: Any
     name: str
     sow: Callable[[Any], Any]
-    found_by: Rule
 
 
 def always(value: Any) -> Callable[[Any], Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from agent_service.core.events import Event
 from agent_service.core.phases import Phase, Plan
-from agent_service.core.waiting import ForModel, ForTool, Reserve
+from agent_service.core.waiting import ForModel, ForPerson, ForTool, Reserve
 from tests.core.cues import due, framing, plan, reflection, replies, returns, signal, started, too_early
 from tests.core.model_cues import digests, reserves
 from tests.core.script import Cue, Script
@@ -43,6 +43,8 @@ def situation(script: Script) -> str:
             return str(asking.phase)
         case ForTool(pending=pending):
             return "tool again" if pending.attempt > 1 else "tool"
+        case ForPerson(held=ForTool()):
+            return "tool, paused"
         case waiting:
             return waiting.kind
 
@@ -104,6 +106,7 @@ GOES_ON: dict[str, Cue] = {
     "tool": result,
     "tool again": result,
     "tool_retry": timer,
+    "tool, paused": result,
     "for_person": more_of_everything,
     "ended": returns(),
 }

@@ -9,8 +9,8 @@ from agent_service.core.events import CallReserved
 from agent_service.core.phases import Digest, Framing, Phase, Refusal, Unusable
 from agent_service.core.state import Note, RunState
 from agent_service.core.waiting import ForModel, ForPerson
-from tests.core.bugs import Mutant, always, before, behind, decided
-from tests.core.rules import deciding, reserves, spending, waiting
+from tests.core.bugs import Bug, always, before, behind, decided
+from tests.core.rules import Rule, deciding, reserves, spending, waiting
 from tests.core.rules import notes as kept
 
 
@@ -95,178 +95,104 @@ def lost_again(spent: Any) -> Any:
     return replace(spent, lost_calls=spent.lost_calls + 1, lost_tokens=2 * spent.lost_tokens)
 
 
-MODEL_MUTANTS = (
-    Mutant(
-        bug="a reserve that is found is forgotten",
-        where=endings,
-        name="with_lost",
-        sow=lambda _: lambda spent, _reserve: spent,
-        found_by=reserves.what_was_set_aside_and_not_answered_is_lost_once,
-    ),
-    Mutant(
-        bug="a lost call is counted twice",
-        where=endings,
-        name="with_lost",
-        sow=behind(lost_again),
-        found_by=reserves.what_was_set_aside_and_not_answered_is_lost_once,
-    ),
-    Mutant(
-        bug="a call that a pause or an end interrupts costs nothing",
-        where=endings,
-        name="with_lost_call",
-        sow=lambda _: lambda state: state,
-        found_by=reserves.what_was_set_aside_and_not_answered_is_lost_once,
-    ),
-    Mutant(
-        bug="a reply makes what was lost forgotten",
-        where=thinking,
-        name="_add",
-        sow=behind(lambda spent: replace(spent, lost_calls=0, lost_tokens=0, lost_cost_usd=0.0)),
-        found_by=reserves.what_was_set_aside_and_not_answered_is_lost_once,
-    ),
-    Mutant(
-        bug="what comes from the cache is not counted",
-        where=thinking,
-        name="_add",
-        sow=behind(lambda spent: replace(spent, cache_read_tokens=0)),
-        found_by=spending.every_paid_call_is_counted,
-    ),
-    Mutant(
-        bug="a limit is not held against what is set aside",
-        where=limits,
-        name="beyond_with",
-        sow=always(None),
-        found_by=reserves.no_call_is_made_that_could_break_a_limit,
-    ),
-    Mutant(
-        bug="what was lost does not count against a limit",
-        where=limits,
-        name="beyond_with",
-        sow=before(
-            lambda state, reserve: (
-                replace(state, spent=replace(state.spent, lost_tokens=0, lost_cost_usd=0.0)),
-                reserve,
-            )
+MODEL_BUGS: dict[Rule, tuple[Bug, ...]] = {
+    reserves.what_was_set_aside_and_not_answered_is_lost_once: (
+        Bug("a reserve that is found is forgotten", endings, "with_lost", lambda _: lambda spent, _reserve: spent),
+        Bug("a lost call is counted twice", endings, "with_lost", behind(lost_again)),
+        Bug(
+            "a call that a pause or an end interrupts costs nothing",
+            endings,
+            "with_lost_call",
+            lambda _: lambda state: state,
         ),
-        found_by=reserves.no_call_is_made_that_could_break_a_limit,
+        Bug(
+            "a reply makes what was lost forgotten",
+            thinking,
+            "_add",
+            behind(lambda spent: replace(spent, lost_calls=0, lost_tokens=0, lost_cost_usd=0.0)),
+        ),
     ),
-    Mutant(
-        bug="an unknown price passes for a low one",
-        where=limits,
-        name="beyond_with",
-        sow=before(lambda state, reserve: (state, replace(reserve, cost_usd=reserve.cost_usd or 0.0))),
-        found_by=reserves.no_call_is_made_that_could_break_a_limit,
+    spending.every_paid_call_is_counted: (
+        Bug(
+            "what comes from the cache is not counted",
+            thinking,
+            "_add",
+            behind(lambda spent: replace(spent, cache_read_tokens=0)),
+        ),
     ),
-    Mutant(
-        bug="an outage keeps what was set aside",
-        where=asking,
-        name="on_unavailable",
-        sow=still_reserved,
-        found_by=reserves.a_reserve_stands_only_while_its_call_is_being_made,
+    reserves.no_call_is_made_that_could_break_a_limit: (
+        Bug("a limit is not held against what is set aside", limits, "beyond_with", always(None)),
+        Bug(
+            "what was lost does not count against a limit",
+            limits,
+            "beyond_with",
+            before(
+                lambda state, reserve: (
+                    replace(state, spent=replace(state.spent, lost_tokens=0, lost_cost_usd=0.0)),
+                    reserve,
+                )
+            ),
+        ),
+        Bug(
+            "an unknown price passes for a low one",
+            limits,
+            "beyond_with",
+            before(lambda state, reserve: (state, replace(reserve, cost_usd=reserve.cost_usd or 0.0))),
+        ),
     ),
-    Mutant(
-        bug="a call is set aside for and not made",
-        where=asking,
-        name="on_reserved",
-        sow=behind(asked_for_nothing),
-        found_by=reserves.a_reserve_is_followed_by_its_call_or_by_the_end_of_the_budget,
+    reserves.a_reserve_stands_only_while_its_call_is_being_made: (
+        Bug("an outage keeps what was set aside", asking, "on_unavailable", still_reserved),
     ),
-    Mutant(
-        bug="the older notes are told anew",
-        where=notes,
-        name="with_step",
-        sow=behind(with_rewritten_notes),
-        found_by=kept.notes_are_only_appended_but_for_a_compaction,
+    reserves.a_reserve_is_followed_by_its_call_or_by_the_end_of_the_budget: (
+        Bug("a call is set aside for and not made", asking, "on_reserved", behind(asked_for_nothing)),
     ),
-    Mutant(
-        bug="a compaction drops what people said",
-        where=notes,
-        name="compacted",
-        sow=behind(without_people),
-        found_by=kept.what_people_said_is_a_note_for_ever,
+    kept.notes_are_only_appended_but_for_a_compaction: (
+        Bug("the older notes are told anew", notes, "with_step", behind(with_rewritten_notes)),
+        Bug("a digest that nobody asked for is taken up", thinking, "_decided", digested_in_any_phase),
     ),
-    Mutant(
-        bug="a compaction drops the newest steps too",
-        where=notes,
-        name="compacted",
-        sow=lambda right: lambda state, memory, **_: right(state, memory, kept_steps=0),
-        found_by=kept.a_compaction_gives_up_older_steps_and_nothing_else,
+    kept.what_people_said_is_a_note_for_ever: (
+        Bug("a compaction drops what people said", notes, "compacted", behind(without_people)),
+        Bug("a message is heard and not noted", notes, "with_message", lambda _: lambda state, _message: state),
     ),
-    Mutant(
-        bug="a compaction unticks the definition of done",
-        where=notes,
-        name="compacted",
-        sow=behind(lambda state: replace(state, done_items=())),
-        found_by=kept.a_compaction_leaves_the_rest_of_the_run_as_it_is,
+    kept.a_compaction_gives_up_older_steps_and_nothing_else: (
+        Bug(
+            "a compaction drops the newest steps too",
+            notes,
+            "compacted",
+            lambda right: lambda state, memory, **_: right(state, memory, kept_steps=0),
+        ),
     ),
-    Mutant(
-        bug="notes are never too long",
-        where=notes,
-        name="overfull",
-        sow=always(False),
-        found_by=kept.notes_are_compacted_only_when_they_are_too_long,
+    kept.a_compaction_leaves_the_rest_of_the_run_as_it_is: (
+        Bug(
+            "a compaction unticks the definition of done",
+            notes,
+            "compacted",
+            behind(lambda state: replace(state, done_items=())),
+        ),
     ),
-    Mutant(
-        bug="notes of few steps are compacted",
-        where=notes,
-        name="overfull",
-        sow=lambda _: lambda state: len(state.notes) > 2,
-        found_by=kept.notes_are_compacted_only_when_they_are_too_long,
+    kept.notes_are_compacted_only_when_they_are_too_long: (
+        Bug("notes are never too long", notes, "overfull", always(False)),
+        Bug("notes of few steps are compacted", notes, "overfull", lambda _: lambda state: len(state.notes) > 2),
     ),
-    Mutant(
-        bug="a message is heard and not noted",
-        where=notes,
-        name="with_message",
-        sow=lambda _: lambda state, _message: state,
-        found_by=kept.what_people_said_is_a_note_for_ever,
+    kept.every_finished_step_has_one_note_with_the_thought_before_it: (
+        Bug("the thought before a step is not noted", notes, "with_step", before(forgetting_the_thought)),
     ),
-    Mutant(
-        bug="the thought before a step is not noted",
-        where=notes,
-        name="with_step",
-        sow=before(forgetting_the_thought),
-        found_by=kept.every_finished_step_has_one_note_with_the_thought_before_it,
+    kept.notes_are_bounded: (Bug("a result is noted in full", notes, "_step", behind(with_the_whole_result)),),
+    deciding.only_a_plan_that_goes_with_a_good_decision_is_carried_out: (
+        Bug("the plan of a flawed framing is carried out", thinking, "_decided", planned_with_a_flaw),
     ),
-    Mutant(
-        bug="a result is noted in full",
-        where=notes,
-        name="_step",
-        sow=behind(with_the_whole_result),
-        found_by=kept.notes_are_bounded,
+    deciding.a_framing_is_taken_up_only_when_it_was_asked_for_and_is_sound: (
+        Bug("a framing's flaws are not looked at", Framing, "flaws", always(())),
     ),
-    Mutant(
-        bug="a digest that nobody asked for is taken up",
-        where=thinking,
-        name="_decided",
-        sow=digested_in_any_phase,
-        found_by=kept.notes_are_only_appended_but_for_a_compaction,
+    deciding.a_refusal_hands_the_run_to_a_person: (
+        Bug("a refusal is asked for again", thinking, "on_reply", refusals_repaired),
     ),
-    Mutant(
-        bug="the plan of a flawed framing is carried out",
-        where=thinking,
-        name="_decided",
-        sow=planned_with_a_flaw,
-        found_by=deciding.only_a_plan_that_goes_with_a_good_decision_is_carried_out,
+    waiting.only_the_reply_that_is_waited_for_counts: (
+        Bug(
+            "a reserve of any call is taken for the one that is waited for",
+            decide,
+            "TABLE",
+            decided("_of_the_model", before(any_call_may_reserve)),
+        ),
     ),
-    Mutant(
-        bug="a framing's flaws are not looked at",
-        where=Framing,
-        name="flaws",
-        sow=always(()),
-        found_by=deciding.a_framing_is_taken_up_only_when_it_was_asked_for_and_is_sound,
-    ),
-    Mutant(
-        bug="a refusal is asked for again",
-        where=thinking,
-        name="on_reply",
-        sow=refusals_repaired,
-        found_by=deciding.a_refusal_hands_the_run_to_a_person,
-    ),
-    Mutant(
-        bug="a reserve of any call is taken for the one that is waited for",
-        where=decide,
-        name="TABLE",
-        sow=decided("_of_the_model", before(any_call_may_reserve)),
-        found_by=waiting.only_the_reply_that_is_waited_for_counts,
-    ),
-)
+}

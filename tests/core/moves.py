@@ -10,6 +10,7 @@ from agent_service.core.events import Event, ToolReturned
 from agent_service.core.phases import Digest, Framing, Plan, Reflection, Unusable
 from tests.core.cues import (
     DEADLINE,
+    breaks,
     cancel,
     due,
     errs,
@@ -100,7 +101,15 @@ BADLY_FRAMED: tuple[Framing | Reflection | Digest, ...] = (
 )
 
 ODD: dict[str, list[Cue]] = {
-    "queued": [cancel(), returns(), after(timer, hours=1), signal("raise_budget", max_steps=3), replies(plan()), timer],
+    "queued": [
+        after(partial(made, started()), hours=1),
+        cancel(),
+        returns(),
+        after(timer, hours=1),
+        signal("raise_budget", max_steps=3),
+        replies(plan()),
+        timer,
+    ],
     "frame": [
         *map(replies, BADLY_FRAMED),
         *NO_ANSWER,
@@ -139,8 +148,19 @@ ODD: dict[str, list[Cue]] = {
         *[refuses()] * 4,
         unavailable("fail"),
     ],
-    "model_retry": [answers, cancel(), unavailable("try_again"), after(timer, hours=1), *OTHER_CALLS, sets_aside],
+    "model_retry": [
+        answers,
+        cancel(),
+        unavailable("try_again"),
+        after(timer, hours=1),
+        *OTHER_CALLS,
+        *[sets_aside] * 2,
+        *[after(timer, hours=1)] * 4,
+        breaks(),
+        returns(step=7),
+    ],
     "tool": [
+        *[after(timer, hours=1)] * 3,
         *[UPSTREAM] * 10,
         *[due] * 3,
         *[errs("not_found")] * 2,
@@ -167,10 +187,27 @@ ODD: dict[str, list[Cue]] = {
         errs("not_found"),
         cancel(),
     ],
-    "tool_retry": [returns(), *[older_attempt] * 3, cancel(), cancel(), too_early, after(timer, hours=1), timer],
+    "tool_retry": [
+        returns(),
+        after(timer, hours=1),
+        after(timer, hours=1),
+        *[older_attempt] * 3,
+        cancel(),
+        cancel(),
+        too_early,
+        after(timer, hours=1),
+        timer,
+    ],
+    "tool, paused": [
+        *[UPSTREAM] * 4,
+        *[signal("raise_budget", deadline_at=DEADLINE.replace(hour=23))] * 8,
+        errs("in_doubt"),
+        cancel(),
+        resume(),
+        sets_aside,
+    ],
     "for_person": [
-        returns(),
-        returns(),
+        *[returns()] * 2,
         UPSTREAM,
         resume(),
         signal("approve"),

@@ -18,7 +18,6 @@ RULES: tuple[Rule, ...] = (
     order.no_key_is_used_twice,
     order.no_progress_is_told_under_the_key_of_another,
     order.a_signal_is_heard_once,
-    order.the_story_is_a_legal_word,
     endings.a_run_ends_once_and_nothing_follows,
     endings.a_late_result_is_recorded_once,
     endings.a_cancel_ends_any_run,

@@ -1,28 +1,13 @@
-"""Rules of order: entries, statuses and keys; and the legal words, as a regular expression."""
-
-import re
-from collections.abc import Iterator
+"""Rules of order: entries, statuses and keys."""
 
 from agent_service.core.effects import Publish
 from agent_service.core.events import (
-    CancelRequested,
-    ModelReplied,
-    RunStarted,
     SignalReceived,
-    ToolReturned,
-    WakeAccepted,
 )
 from agent_service.core.waiting import Status
-from tests.core.rules.reading import Story, after, entries, finals, is_entry, requests_of, timed_out
-from tests.core.script import Moment
+from tests.core.rules.reading import Story, after, entries, is_entry
 
 RANK = {Status.QUEUED: 0, Status.RUNNING: 1, Status.PAUSED: 1}
-LETTER = {Status.DONE: "D", Status.ESCALATED: "E", Status.FAILED: "F", Status.CANCELLED: "X"}
-
-ATTEMPTS = r"q1\.*(?:f\.*q2\.*(?:f\.*q3\.*)?)?"
-WORD = re.compile(rf"a\.*(?:s(?:\.|pr?|p{ATTEMPTS}[tf])*(?:p{ATTEMPTS}(?:f\.*)?)?)?(?:p?r?c?[DEFX]i*)?")
-"""Accepted, started, decided by the model (p), reframed (r), requested (q, attempt), ok (t), failed (f), cancelled (c),
-ended (DEFX), late (i), anything else (.). A story that has not ended is the beginning of a word."""
 
 
 def every_entry_counts_one_version(story: Story) -> None:
@@ -52,36 +37,3 @@ def no_progress_is_told_under_the_key_of_another(story: Story) -> None:
 def a_signal_is_heard_once(story: Story) -> None:
     heard = [m.event.signal.signal_id for m in entries(story) if isinstance(m.event, SignalReceived)]
     assert len(heard) == len(set(heard))
-
-
-def the_story_is_a_legal_word(story: Story) -> None:
-    word = "".join(letters(story))
-    assert WORD.fullmatch(word), word
-
-
-def letters(story: Story) -> Iterator[str]:
-    for moment in entries(story):
-        yield _happened(moment)
-        yield from (f"q{request.attempt}" for request in requests_of(moment))
-        if not (moment.before and moment.before.final):
-            yield LETTER.get(after(moment).status, "")
-
-
-def _happened(moment: Moment) -> str:
-    match moment.event:
-        case WakeAccepted():
-            return "a"
-        case RunStarted():
-            return "s"
-        case ModelReplied():
-            return "pr" if moment.before and after(moment).reframes > moment.before.reframes else "p"
-        case CancelRequested():
-            return "c"
-        case ToolReturned() if moment.before and moment.before.final:
-            return "i"
-        case ToolReturned(result=result) if after(moment).ending_class != "protocol_violation":
-            return "t" if result.status == "ok" else "f"
-        case _ if timed_out(moment):
-            return "f"
-        case _:
-            return "" if finals(moment) or requests_of(moment) else "."

@@ -174,10 +174,14 @@ class RunState:
     messages: tuple[str, ...] = ()
     """What people told the run while it ran."""
     calls: int = 0
+    """The number of the newest model call."""
     step: int = 0
+    """The number of the newest step."""
     attempts: int = 0
+    """Tool requests sent, of all steps."""
     completed: tuple[StepRecord, ...] = ()
     notes: tuple[Note, ...] = ()
+    """What a prompt shows of past steps and of what people said (see `notes`)."""
     reflection: Reflection | None = None
     """The newest one, until the note of the next step holds it."""
     replies: dict[str, str] = field(default_factory=dict)
@@ -187,10 +191,13 @@ class RunState:
     late: tuple[tuple[int, int], ...] = ()
     """Step and attempt of results that came after the end."""
     signals: tuple[str, ...] = ()
+    """Ids of the newest signals, so that one that is delivered again is not heard again."""
     reframes: int = 0
     refused_done: int = 0
+    """How often the model claimed to be done without proof."""
     spent: Spent = Spent()
     summary: str = ""
+    """What happened last, in a line for people."""
 
     @property
     def status(self) -> Status:

@@ -191,15 +191,13 @@ def _ask_again(
 def _add(spent: Spent, reply: ModelReplied) -> Spent:
     usage = reply.usage
     known = spent.cost_usd is not None and usage.cost_usd is not None
-    return Spent(
+    return replace(
+        spent,
         calls=spent.calls + 1,
         input_tokens=spent.input_tokens + usage.input_tokens,
         output_tokens=spent.output_tokens + usage.output_tokens,
         cost_usd=spent.cost_usd + usage.cost_usd if known else None,  # type: ignore[operator] # both known
         cache_read_tokens=spent.cache_read_tokens + usage.cache_read_tokens,
-        lost_calls=spent.lost_calls,
-        lost_tokens=spent.lost_tokens,
-        lost_cost_usd=spent.lost_cost_usd,
     )
 
 

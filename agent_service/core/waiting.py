@@ -60,8 +60,9 @@ class Asking:
     longer: bool = False
     """The last reply was cut at its limit: this one may be longer."""
     repairs: int = 0
+    """How often this question was asked again because its reply could not be used."""
     tries: int = 0
-    """How often the model was not to be had."""
+    """How often the model was not to be had for this call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +76,7 @@ class Pending:
     requested_at: datetime
     deadline_at: datetime
     heard: tuple[str, ...] = ()
-    """Places of the messages that answered earlier attempts without naming them."""
+    """Places in the stream of the messages that answered earlier attempts without naming them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,9 @@ from agent_service.core.effects import Publish
 from agent_service.core.events import ToolReturned
 from agent_service.core.phases import Phase, Unusable
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Status
 from tests.core.cues import (
     PROOF,
-    cancel,
     due,
-    frames,
     garbles,
     goes_on,
     plan,
@@ -27,9 +24,9 @@ from tests.core.cues import (
     signal,
     unavailable,
 )
-from tests.core.model_cues import a_compacting_run, a_run_of, digests, page, reserves, too_long
+from tests.core.model_cues import a_compacting_run, a_run_of, digests, page, too_long
 from tests.core.rules.reading import entries
-from tests.core.script import Script, abandons, asks, completes, escalates, fails, pauses, requests
+from tests.core.script import Script, abandons, asks, completes, fails, pauses
 
 
 def kinds(run: Script) -> list[str]:
@@ -58,13 +55,6 @@ def test_many_short_notes_are_not_compacted() -> None:
     assert a_run_of(12, length=10, max_notes=48_000).outcomes == (asks("reflect"),)
 
 
-def test_what_people_said_makes_no_notes_too_long() -> None:
-    run = a_run_of(7, length=10, max_notes=3000)
-    for _ in range(10):
-        run = run >> signal("message", message="m" * 2000)
-    run >> goes_on(number=8) >> returns(output=page(8, 10)) << asks("reflect")
-
-
 def test_a_step_is_told_as_done_though_its_notes_are_compacted_first() -> None:
     assert a_compacting_run().said == ["act: step 8: fetch ok"]
 
@@ -90,27 +80,6 @@ def test_a_digest_takes_the_place_of_the_facts_and_of_all_but_the_newest_four_st
     )
 
 
-def test_what_people_said_stays_word_for_word_and_in_its_place() -> None:
-    run = a_run_of(2, max_notes=2000) >> signal("message", message="mind the tone")
-    for number in range(3, 9):
-        run = run >> goes_on(number=number) >> returns(output=page(number))
-    said = run.state.notes[2]
-    run >> signal("message", message="and the length") >> digests("a fact")
-    assert kinds(run) == ["memory", "person", "step", "step", "step", "step", "person"]
-    assert run.state.notes[1] == said
-    assert run.state.messages == ("mind the tone", "and the length")
-
-
-def test_a_compaction_touches_nothing_but_notes_and_facts() -> None:
-    run = a_compacting_run()
-    before = run.state
-    run >> digests("a fact")
-    after = run.state
-    for name in ("brief", "framing", "done_items", "plan", "outline", "messages", "completed", "artifacts", "step"):
-        assert getattr(after, name) is getattr(before, name)
-    assert (after.last_result, after.pending, after.reflection) == (before.last_result, None, before.reflection)
-
-
 def test_a_digest_of_nothing_leaves_a_memory_that_says_so() -> None:
     run = a_compacting_run() >> digests("", "  ")
     assert run.state.facts == ()
@@ -133,21 +102,7 @@ def test_a_second_compaction_takes_the_first_memory_along() -> None:
     assert "from the first" not in run.state.notes[0].text
 
 
-def test_a_step_is_never_repeated_because_its_note_is_gone() -> None:
-    run = a_compacting_run() >> digests("a fact")
-    run >> goes_on(number=9) << requests("fetch", step=9)
-    assert run.state.has_finished(1)
-
-
 # What is paid for a compaction
-
-
-def test_a_compaction_is_paid_and_counted_like_every_call() -> None:
-    run = a_compacting_run()
-    before = run.state.spent
-    run >> reserves() << asks("compact")
-    run >> digests("a fact", tokens=60, cost=0.5)
-    assert (run.state.spent.calls, run.state.spent.tokens) == (before.calls + 1, before.tokens + 60)
 
 
 def test_a_compaction_beyond_the_budget_pauses_and_is_made_once_there_is_more() -> None:
@@ -157,11 +112,6 @@ def test_a_compaction_beyond_the_budget_pauses_and_is_made_once_there_is_more() 
     run >> digests("a fact") << asks("reflect")
 
 
-def test_a_run_can_be_cancelled_while_its_notes_are_compacted() -> None:
-    run = a_compacting_run() >> cancel()
-    assert run.state.status is Status.CANCELLED
-
-
 def test_an_outage_puts_a_compaction_off() -> None:
     run = a_compacting_run() >> unavailable("try_again") >> due
     assert run.outcomes == (asks("compact"),)
@@ -169,19 +119,6 @@ def test_an_outage_puts_a_compaction_off() -> None:
 
 
 # A digest that cannot be used
-
-
-@pytest.mark.parametrize("repairs", [0, 1, 2])
-def test_notes_that_nobody_can_digest_give_way_to_the_facts_and_the_run_goes_on(repairs: int) -> None:
-    run = a_run_of(7, max_notes=2000, max_repairs=repairs)
-    run >> replies(reflection("continue", facts=("one heading",)), plan=plan(number=8)) >> returns(output=page(8))
-    for _ in range(repairs):
-        run >> garbles() << asks("compact")
-    run >> garbles() << asks("reflect")
-    assert run.state.facts == ("one heading",)
-    assert kinds(run) == ["memory", "step", "step", "step", "step"]
-    assert "- one heading" in run.state.notes[0].text
-    run >> goes_on(number=9) << requests("fetch", step=9)
 
 
 def test_a_decision_of_another_phase_is_no_digest() -> None:
@@ -234,11 +171,6 @@ def test_what_the_model_must_be_told_survives_a_prompt_that_is_too_long() -> Non
     assert run.state.asking.repairs == 1
 
 
-def test_a_prompt_that_is_too_long_makes_no_call_beyond_the_budget() -> None:
-    run = a_run_of(3).wait(hours=1)
-    run >> too_long() << (abandons(), escalates("budget_time"))
-
-
 # A run of any length
 
 STEPS = 200
@@ -287,9 +219,3 @@ def largest_entry(script: Script) -> int:
         said = sum(len(effect.body) for effect in moment.effects if isinstance(effect, Publish))
         largest = max(largest, len(commit.entry.event) + said)
     return largest
-
-
-def test_framing_anew_keeps_a_long_run_bounded_too() -> None:
-    run = a_compacting_run() >> digests("a fact") >> reflects("reframe")
-    run >> frames() << asks("plan")
-    assert kinds(run) == ["memory", "step", "step", "step", "step"]

@@ -30,9 +30,7 @@ from tests.core.cues import (
     reflects,
     resume,
     returns,
-    signal,
     started,
-    too_early,
     unavailable,
     wake,
 )
@@ -63,35 +61,12 @@ def test_a_cancel_ends_a_run_that_thinks_and_abandons_the_call(so_far: Callable[
     assert run.sent("agent.cancelled")["reason"] == "no longer needed"
 
 
-@pytest.mark.parametrize("so_far", RESTING)
-def test_a_cancel_ends_a_run_that_rests(so_far: Callable[[], Script]) -> None:
-    run = so_far()
-    run >> cancel() << cancels()
-    assert run.state.status is Status.CANCELLED
-    assert run.state.due_at is None
-
-
-def test_a_cancel_ends_a_run_that_waits_for_the_model_to_come_back() -> None:
-    run = a_planning_run() >> unavailable("try_again")
-    run >> cancel() << (abandons(), cancels())
-
-
-def test_a_second_cancel_is_ignored() -> None:
-    run = a_waiting_run() >> cancel()
-    run >> cancel("again") << ignores("the run has ended (cancelled)")
-
-
 def test_a_cancelled_run_takes_no_notice_of_its_tool_but_records_the_result_once() -> None:
     run = a_waiting_run() >> cancel()
     run >> returns(attempt=1, step=1) << NOTHING
     assert run.state.late == ((1, 1),)
     assert run.state.completed == ()
     run >> returns(attempt=1, step=1) << ignores("came after the run ended (cancelled)")
-
-
-def test_a_cancelled_run_takes_no_notice_of_its_model() -> None:
-    run = a_planning_run() >> cancel()
-    run >> plans() << ignores("the run has ended (cancelled)")
 
 
 # A fault of the program itself
@@ -118,32 +93,6 @@ def endings() -> dict[str, Script]:
         "failed": a_planning_run() >> unavailable("fail"),
         "cancelled": a_waiting_run() >> cancel(),
     }
-
-
-@pytest.mark.parametrize("status", ["done", "escalated", "failed", "cancelled"])
-@pytest.mark.parametrize(
-    "cue",
-    [
-        started(),
-        frames(),
-        unavailable("pause"),
-        breaks(),
-        cancel(),
-        resume(),
-        signal("message", message="hello"),
-        too_early,
-    ],
-    ids=["start", "reply", "no reply", "fault", "cancel", "resume", "message", "timer"],
-)
-def test_nothing_follows_a_final_status(status: str, cue: Cue) -> None:
-    run = endings()[status]
-    assert run.state.status == status
-    run >> cue << ignores(f"the run has ended ({status})")
-
-
-@pytest.mark.parametrize("status", ["done", "escalated", "failed", "cancelled"])
-def test_a_wake_that_names_the_run_again_does_not_revive_it(status: str) -> None:
-    endings()[status] >> wake() << ignores("accepted already")
 
 
 # What an ending says
@@ -187,13 +136,6 @@ def test_a_completion_says_how_each_item_was_met() -> None:
 def test_endings_are_published_under_the_keys_of_the_contract() -> None:
     ends = {status: run.dedupe_keys[-1].removeprefix(f"agentic:run:{RUN_ID}:") for status, run in endings().items()}
     assert ends == {"done": "completed", "escalated": "escalated:5", "failed": "failed", "cancelled": "cancelled"}
-
-
-def test_each_pause_says_so_under_a_key_of_its_own() -> None:
-    run = a_paused_run()
-    first = run.dedupe_keys
-    run >> resume() >> unavailable("pause")
-    assert not set(first) & set(run.dedupe_keys)
 
 
 # Progress
@@ -262,12 +204,6 @@ def test_progress_may_be_lost_and_endings_may_not() -> None:
     ]
 
 
-def test_a_result_that_leads_to_a_pause_is_told_once() -> None:
-    run = a_planning_run(max_tokens=200, on_budget="pause") >> plans() >> returns()
-    assert run.state.status is Status.PAUSED
-    assert len(run.dedupe_keys) == len(set(run.dedupe_keys))
-
-
 @pytest.mark.parametrize("status", ["done", "escalated", "failed", "cancelled"])
 def test_every_ending_says_where_the_trace_is_shown(status: str) -> None:
     state = endings()[status].state
@@ -289,10 +225,6 @@ def test_an_accepted_run_is_durable_before_it_is_announced() -> None:
 def test_a_run_that_came_by_the_bus_is_not_announced_there_again() -> None:
     run = Script()
     run >> wake(announce=False) << accepts()
-
-
-def test_a_wake_that_comes_twice_is_one_run() -> None:
-    queued() >> wake() << ignores("accepted already")
 
 
 def test_a_start_that_comes_twice_asks_once() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent_service.core.phases import Framing, Phase, Plan, Reflection, Refusal, Unusable
+from agent_service.core.phases import Plan, Unusable
 from tests.core.cues import (
     a_framing_run,
     a_planning_run,
@@ -12,12 +12,11 @@ from tests.core.cues import (
     garbles,
     plan,
     plans,
-    reflection,
     reflects,
     replies,
 )
-from tests.core.model_cues import a_compacting_run, digests, opens, refuses
-from tests.core.script import Script, asks, escalates, ignores, pauses, requests
+from tests.core.model_cues import a_compacting_run, opens, refuses
+from tests.core.script import Script, asks, escalates, requests
 
 
 def test_a_framing_with_its_plan_is_carried_out_in_one_entry() -> None:
@@ -63,43 +62,9 @@ def test_plans_that_cannot_be_used_are_asked_for_so_often_and_no_more() -> None:
     run >> opens(Unusable(reason="two actions")) << escalates("invalid_decision")
 
 
-def test_the_plan_of_a_framing_with_a_flaw_is_not_carried_out() -> None:
-    run = a_framing_run()
-    run >> opens(plan(), "too", "few") << asks("frame")
-    assert (run.state.framing, run.state.plan, run.state.pending, run.state.step) == (None, None, None, 0)
-    assert run.told() == ("definition_of_done needs 3 to 7 items",)
-    run >> opens(plan()) << requests("fetch", step=1)
-
-
-@pytest.mark.parametrize("wrong", [reflection("continue"), plan()])
-def test_a_plan_that_came_with_a_decision_of_another_phase_is_not_carried_out(wrong: Reflection | Plan) -> None:
-    run = a_framing_run()
-    run >> replies(wrong, plan=plan()) << asks("frame")
-    assert run.state.pending is None
-
-
 def test_a_reframing_may_bring_its_plan_and_the_steps_go_on() -> None:
     run = a_reflecting_run() >> reflects("reframe")
     run >> opens(plan("save")) << requests("save", step=2)
-
-
-def test_no_step_is_taken_beyond_the_budget_by_a_plan_that_came_along() -> None:
-    run = a_reflecting_run(max_steps=1) >> reflects("reframe")
-    run >> opens() << escalates("budget_steps")
-    run = a_reflecting_run(max_steps=1, on_budget="pause") >> reflects("reframe")
-    run >> opens() << pauses("budget_steps")
-    assert run.state.asking is not None
-    assert run.state.asking.phase is Phase.PLAN
-
-
-def test_a_plan_that_came_along_at_the_deadline_is_not_carried_out() -> None:
-    run = a_framing_run().wait(hours=1)
-    run >> opens() << escalates("budget_time")
-
-
-def test_an_opening_counts_only_once() -> None:
-    run = a_framing_run() >> opens()
-    run >> opens(call=1) << ignores("model call 1 is not the one waited for")
 
 
 # A phase that cannot plan, and a model that will not answer
@@ -122,29 +87,8 @@ def test_a_plan_phase_is_no_place_for_any_other_verdict(verdict: str) -> None:
 PHASES = {"frame": a_framing_run, "plan": a_planning_run, "reflect": a_reflecting_run, "compact": a_compacting_run}
 
 
-@pytest.mark.parametrize("phase", PHASES)
-def test_a_refusal_in_any_phase_hands_the_run_to_a_person(phase: str) -> None:
-    run = PHASES[phase]()
-    run >> refuses("cyber", "it may do harm") << escalates("model_refused")
-    assert run.state.reason == "the model refused to answer (cyber): it may do harm"
-
-
 def test_a_refusal_without_an_explanation_names_its_category() -> None:
     assert (a_framing_run() >> refuses("bio")).state.reason == "the model refused to answer (bio)"
-
-
-@pytest.mark.parametrize("decision", [Refusal(category="bio"), Framing(goal_statement="g", definition_of_done=())])
-def test_what_a_refusal_or_a_flawed_framing_brought_along_is_not_carried_out(decision: Refusal | Framing) -> None:
-    run = a_framing_run() >> replies(decision, plan=plan())
-    assert run.state.pending is None
-
-
-@pytest.mark.parametrize("phase", ["frame", "plan", "reflect"])
-def test_a_digest_is_taken_up_only_where_one_was_asked_for(phase: str) -> None:
-    run = PHASES[phase]()
-    notes, facts = run.state.notes, run.state.facts
-    run >> digests("forged") << asks(phase)
-    assert (run.state.notes, run.state.facts) == (notes, facts)
 
 
 # What a repair is told

@@ -44,11 +44,6 @@ def test_waiting_for_the_model_costs_no_repair() -> None:
     run >> plans() << requests("fetch", step=1)
 
 
-def test_waiting_for_the_model_ends_at_the_deadline() -> None:
-    run = a_planning_run() >> unavailable("try_again", retry_after_s=7200)
-    run >> due << (abandons(), escalates("budget_time"))
-
-
 def test_a_reply_that_comes_while_the_call_is_put_off_counts() -> None:
     run = a_planning_run() >> unavailable("try_again")
     run >> plans() << requests("fetch", step=1)
@@ -84,10 +79,6 @@ def test_a_wrong_model_configuration_fails_the_run() -> None:
 def test_a_refusal_of_the_model_escalates() -> None:
     run = a_planning_run()
     run >> unavailable("escalate", error_class="refusal") << (abandons(), escalates("refusal"))
-
-
-def test_news_of_another_call_is_ignored() -> None:
-    a_planning_run() >> unavailable("fail", call=1) << ignores("model call 1 is not the one waited for")
 
 
 def test_a_senseless_delay_does_not_break_the_run() -> None:

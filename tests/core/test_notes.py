@@ -11,9 +11,7 @@ from agent_service.core.state import Note
 from tests.core.cues import (
     a_framing_run,
     a_reflecting_run,
-    a_retrying_run,
     a_waiting_run,
-    due,
     errs,
     goes_on,
     plan,
@@ -56,16 +54,6 @@ def test_a_finished_step_is_noted_with_its_reason_its_call_and_its_result() -> N
     )
 
 
-def test_nothing_is_noted_before_a_step_is_finished() -> None:
-    assert a_waiting_run().state.notes == ()
-    assert a_retrying_run().state.notes == ()
-
-
-def test_a_retried_step_is_noted_once() -> None:
-    run = a_retrying_run() >> due >> returns()
-    assert len(run.state.notes) == 1
-
-
 def test_a_step_that_failed_for_good_is_noted_with_its_error() -> None:
     run = a_waiting_run() >> errs("not_found")
     assert 'status="error">' in newest(run).text
@@ -87,14 +75,6 @@ def test_a_step_is_noted_with_the_thought_before_it_and_the_newest_thought_waits
 
 def test_a_thought_is_noted_also_when_its_plan_was_asked_for_apart() -> None:
     run = a_reflecting_run(fused=False) >> reflects("continue") >> plans() >> returns()
-    assert "\nReflection: looked at the result\n" in newest(run).text
-
-
-def test_notes_are_kept_as_they_are_through_a_reframe() -> None:
-    run = a_reflecting_run()
-    before = run.state.notes
-    run >> reflects("reframe") >> opens() >> returns()
-    assert run.state.notes[:1] == before
     assert "\nReflection: looked at the result\n" in newest(run).text
 
 
@@ -169,13 +149,6 @@ def test_a_message_is_noted_where_it_was_said_and_kept() -> None:
     run = a_reflecting_run() >> signal("message", message="mind the tone") >> goes_on() >> returns()
     assert [note.kind for note in run.state.notes] == ["step", "person", "step"]
     assert run.state.notes[1].text == "<message_from_a_person>\nmind the tone\n</message_from_a_person>"
-
-
-def test_a_message_that_is_said_twice_with_one_id_is_noted_once() -> None:
-    run = a_waiting_run()
-    for _ in range(2):
-        run = run >> signal("message", signal_id="s1", message="hello")
-    assert len(run.state.notes) == 1
 
 
 def test_a_signal_without_words_is_no_note() -> None:

@@ -2,13 +2,7 @@
 
 import pytest
 
-from agent_service import journal
-from agent_service.core.announcing import outstanding
 from tests.core.cues import (
-    FETCH,
-    ITSELF,
-    RUN_ID,
-    TOOLS,
     a_framing_run,
     a_planning_run,
     a_reflecting_run,
@@ -38,25 +32,6 @@ def payload_of(run: Script) -> object:
 # What is pending is known before the request leaves
 
 
-def test_the_transition_that_sends_a_request_has_it_pending() -> None:
-    run = a_waiting_run()
-    assert run.outcomes == (requests("fetch", step=1),)
-    pending = run.story[-1].transition.state.pending if run.story[-1].transition.state else None
-    assert pending is not None
-    assert (pending.step, pending.action.tool, pending.attempt) == (1, "fetch", 1)
-
-
-def test_the_commit_of_a_request_holds_both_the_pending_attempt_and_the_request() -> None:
-    run = a_planning_run()
-    before = journal.Run(state=run.state, head=journal.GENESIS)
-    moment = (run >> plans("fetch")).story[-1]
-    commit = journal.commit_of(before, moment.event, moment.transition)
-    assert commit.state.pending is not None
-    (owed,) = outstanding(commit.state)
-    assert owed.key == f"agentic:run:{RUN_ID}:step:1:request"
-    assert owed in moment.effects
-
-
 def test_a_retry_is_pending_with_its_own_attempt_before_it_is_sent() -> None:
     run = a_waiting_run() >> errs(retryable=True)
     assert (run.pending.attempt, run.state.retry_at is not None) == (2, True)
@@ -65,12 +40,6 @@ def test_a_retry_is_pending_with_its_own_attempt_before_it_is_sent() -> None:
 
 
 # Reserved correlation keys
-
-
-@pytest.mark.parametrize("key", RESERVED)
-def test_a_reserved_key_of_the_arguments_does_not_reach_the_tool(key: str) -> None:
-    run = a_planning_run() >> plans("fetch", **{key: "forged", "url": "https://example.org"})
-    assert payload_of(run) == {"url": "https://example.org"}
 
 
 @pytest.mark.parametrize("key", ["RUN_ID", "Step", "tOOL", "ATTEMPT", "Wake_Id", "\u017ftep", "\u017fTEP"])
@@ -90,18 +59,6 @@ def test_a_reserved_key_inside_of_an_argument_is_content() -> None:
     assert payload_of(run) == {"filter": {"step": 4}}
 
 
-def test_the_correlation_of_a_request_is_the_run_s_own_whatever_was_planned() -> None:
-    run = a_planning_run() >> plans("fetch", run_id="run_other", step=9, attempt=9, tool="post", tool_command="x")
-    request = run.sent("agentic.tool_request")
-    assert [request[key] for key in ("run_id", "step", "tool", "tool_command", "attempt")] == [
-        RUN_ID,
-        1,
-        "fetch",
-        "handle",
-        1,
-    ]
-
-
 # The allowlist, frozen at the start
 
 
@@ -118,11 +75,6 @@ def test_a_command_that_the_tool_does_not_have_is_told_to_the_model() -> None:
     run = a_planning_run()
     run >> plans("fetch", "poll") << asks("plan")
     assert run.told() == ("tool fetch has no command 'poll'; it has: handle",)
-
-
-def test_a_corrected_plan_is_carried_out() -> None:
-    run = a_planning_run() >> plans("curl")
-    run >> plans("fetch") << requests("fetch", step=1)
 
 
 def test_a_tool_that_stays_unknown_escalates_after_the_last_repair() -> None:
@@ -146,12 +98,6 @@ def test_every_refusal_of_a_phase_is_told_and_none_of_another_phase() -> None:
     assert run.state.asking is None
 
 
-def test_the_tools_of_a_run_are_those_of_its_start() -> None:
-    run = queued() >> started([FETCH])
-    run >> started(TOOLS)
-    run >> frames() >> plans("post") << asks("plan")
-
-
 def test_no_tools_at_all_escalates_in_the_end() -> None:
     run = queued(max_repairs=0) >> started([]) >> frames()
     run >> plans("fetch") << escalates("invalid_decision")
@@ -168,11 +114,6 @@ def test_a_tool_that_leads_back_to_the_agent_is_refused(route: str) -> None:
     assert "would start an agent from an agent" in run.told()[0]
 
 
-def test_an_agent_may_be_called_down_to_the_granted_depth() -> None:
-    queued(max_depth=1, depth=0) >> started([ITSELF]) >> frames() >> plans("helper") << requests("helper", step=1)
-    queued(max_depth=1, depth=1) >> started([ITSELF]) >> frames() >> plans("helper") << asks("plan")
-
-
 # Where a request goes
 
 
@@ -181,22 +122,10 @@ def test_a_request_goes_to_the_route_that_serves_the_tool() -> None:
     assert run.sent("agentic.tool_request.notebook")["tool"] == "save"
 
 
-def test_a_plan_that_comes_with_a_reflection_is_dispatched_at_once() -> None:
-    run = a_reflecting_run()
-    run >> goes_on("save") << requests("save", step=2)
-
-
 def test_a_plan_is_asked_for_when_none_came_with_the_reflection() -> None:
     run = a_reflecting_run(fused=False)
     run >> replies(reflection("continue")) << asks("plan")
     run >> plans("save") << requests("save", step=2)
-
-
-def test_a_plan_with_a_verdict_that_ends_or_turns_is_not_dispatched() -> None:
-    run = a_reflecting_run()
-    run >> replies(reflection("reframe"), plan=plan("post")) << asks("frame")
-    run = a_reflecting_run()
-    run >> replies(reflection("escalate"), plan=plan("post")) << escalates("model")
 
 
 def test_a_framing_brings_no_plan_along() -> None:

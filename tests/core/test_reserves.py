@@ -4,29 +4,23 @@ from typing import Any
 
 import pytest
 
-from agent_service.core.events import ModelUsage
 from agent_service.core.state import Spent
 from agent_service.core.waiting import Reserve, Status
 from tests.core.cues import (
     DEADLINE,
     a_framing_run,
-    a_paused_run,
     a_planning_run,
     a_reflecting_run,
-    a_waiting_run,
     cancel,
     due,
     frames,
-    garbles,
     plans,
-    reflects,
     resume,
-    returns,
     signal,
     unavailable,
 )
-from tests.core.model_cues import reserves, too_long, uses
-from tests.core.script import NOTHING, Script, abandons, asks, cancels, escalates, fails, ignores, pauses, requests
+from tests.core.model_cues import reserves
+from tests.core.script import NOTHING, Script, abandons, asks, escalates, pauses, requests
 
 
 def standing(run: Script) -> Reserve | None:
@@ -55,26 +49,6 @@ def test_a_reply_settles_what_was_set_aside_with_what_it_cost() -> None:
     run >> frames(tokens=120, cost=0.02) << asks("plan")
     assert standing(run) is None
     assert (run.state.spent.tokens, run.state.spent.cost_usd) == (120, 0.02)
-    assert lost(run) == (0, 0, 0.0)
-
-
-def test_every_token_of_a_reply_is_counted_also_where_it_came_from_a_cache() -> None:
-    usage = ModelUsage(input_tokens=900, output_tokens=30, cost_usd=0.5, cache_read_tokens=700, cache_write_tokens=100)
-    run = a_framing_run() >> reserves() >> uses(usage)
-    assert run.state.spent == Spent(calls=1, input_tokens=900, output_tokens=30, cost_usd=0.5, cache_read_tokens=700)
-
-
-def test_a_reserve_is_heard_only_for_the_call_that_is_asked() -> None:
-    a_planning_run() >> reserves(call=1) << ignores("model call 1 is not the one waited for")
-    a_waiting_run() >> reserves() << ignores("is not the one waited for")
-    a_paused_run() >> reserves() << ignores("the run is paused")
-
-
-def test_each_repair_sets_aside_anew() -> None:
-    run = a_framing_run() >> reserves() >> garbles()
-    assert standing(run) is None
-    run >> reserves(700) << asks("frame")
-    assert standing(run) == Reserve(tokens=700, cost_usd=0.04)
     assert lost(run) == (0, 0, 0.0)
 
 
@@ -127,16 +101,6 @@ def test_an_unknown_price_stops_a_run_with_a_cost_limit_before_any_money_is_spen
     assert "the model's price is not known" in run.state.reason
 
 
-def test_an_unknown_price_stops_no_run_without_a_cost_limit() -> None:
-    a_framing_run(max_tokens=500) >> reserves(400, None) << asks("frame")
-
-
-def test_nothing_is_set_aside_at_or_after_the_deadline() -> None:
-    run = a_framing_run().wait(hours=1)
-    run >> reserves() << (abandons(), escalates("budget_time"))
-    assert lost(run) == (0, 0, 0.0)
-
-
 # Lost calls
 
 
@@ -150,34 +114,6 @@ def test_a_reserve_that_is_found_standing_is_lost_once() -> None:
     assert (run.state.spent.calls, run.state.spent.tokens) == (1, 100)
 
 
-def test_each_crash_in_a_call_loses_one_reserve() -> None:
-    run = a_framing_run() >> reserves(400, 0.25) >> reserves(400, 0.25) >> reserves(400, 0.25)
-    assert lost(run) == (2, 800, 0.5)
-
-
-def test_what_a_lost_call_cost_is_unknown_when_its_price_is() -> None:
-    run = a_framing_run() >> reserves(400, None) >> reserves(400, 0.04) >> reserves(400, 0.04)
-    assert lost(run) == (2, 800, None)
-
-
-@pytest.mark.parametrize("limit", [{"max_tokens": 1000}, {"max_cost_usd": 0.10}])
-def test_what_was_lost_counts_against_the_limit(limit: dict[str, Any]) -> None:
-    run = a_framing_run(**limit) >> reserves(400, 0.04) >> reserves(400, 0.04)
-    run >> reserves(400, 0.04) << (abandons(), escalates("budget_tokens" if "max_tokens" in limit else "budget_cost"))
-    assert lost(run) == (2, 800, 0.08)
-
-
-def test_what_was_lost_may_use_up_the_budget_of_the_next_question() -> None:
-    run = a_framing_run(max_tokens=700) >> reserves(350) >> reserves(350)
-    run >> frames(tokens=350) << escalates("budget_tokens")
-
-
-def test_a_call_that_a_cancel_interrupts_was_perhaps_paid_and_is_lost() -> None:
-    run = a_reflecting_run() >> reserves(400, 0.04)
-    run >> cancel() << (abandons(), cancels())
-    assert lost(run) == (1, 400, 0.04)
-
-
 def test_a_call_that_the_deadline_interrupts_is_lost_whether_the_run_ends_or_pauses() -> None:
     run = a_reflecting_run() >> reserves(400, 0.04)
     run >> due << (abandons(), escalates("budget_time"))
@@ -187,12 +123,6 @@ def test_a_call_that_the_deadline_interrupts_is_lost_whether_the_run_ends_or_pau
     assert (standing(run), lost(run)) == (None, (1, 400, 0.04))
     run >> signal("raise_budget", deadline_at=DEADLINE.replace(hour=20)) << asks("reflect")
     run >> reserves() << asks("reflect")
-    assert lost(run) == (1, 400, 0.04)
-
-
-def test_a_protocol_violation_in_the_middle_of_a_call_loses_it() -> None:
-    run = a_reflecting_run() >> reserves(400, 0.04)
-    run >> returns(step=7) << (abandons(), escalates("protocol_violation"))
     assert lost(run) == (1, 400, 0.04)
 
 
@@ -214,26 +144,6 @@ def test_an_outage_releases_what_was_set_aside_and_charges_nothing() -> None:
     run >> reserves() << asks("plan")
     run >> plans() << requests("fetch", step=1)
     assert lost(run) == (0, 0, 0.0)
-
-
-def test_a_pause_by_the_model_releases_what_was_set_aside() -> None:
-    run = a_planning_run() >> reserves()
-    run >> unavailable("pause", error_class="credit") << (abandons(), pauses("credit"))
-    assert (standing(run), lost(run)) == (None, (0, 0, 0.0))
-    run >> resume() << asks("plan")
-
-
-@pytest.mark.parametrize(("remedy", "ends"), [("fail", fails("overloaded")), ("escalate", escalates("overloaded"))])
-def test_an_answer_that_ends_the_run_is_no_lost_call(remedy: Any, ends: Any) -> None:
-    run = a_planning_run() >> reserves()
-    run >> unavailable(remedy) << (abandons(), ends)
-    assert lost(run) == (0, 0, 0.0)
-
-
-def test_a_prompt_that_is_too_long_costs_nothing() -> None:
-    run = a_reflecting_run() >> reflects("continue") >> plans() >> returns() >> reserves()
-    run >> too_long() << asks("reflect")
-    assert (standing(run), lost(run)) == (None, (0, 0, 0.0))
 
 
 def test_a_reserve_ends_the_wait_for_a_model_that_was_not_to_be_had() -> None:

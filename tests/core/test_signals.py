@@ -16,7 +16,7 @@ from tests.core.cues import (
     returns,
     signal,
 )
-from tests.core.script import NOTHING, abandons, asks, cancels, escalates, ignores, requests
+from tests.core.script import NOTHING, abandons, asks, cancels, escalates, requests
 
 
 def test_a_message_is_kept_for_the_model_and_disturbs_nothing() -> None:
@@ -36,18 +36,6 @@ def test_the_newest_fifty_messages_are_kept() -> None:
 def test_a_message_can_come_with_any_signal() -> None:
     run = a_paused_run() >> signal("resume", message="the key is mended")
     assert run.state.messages == ("the key is mended",)
-
-
-def test_a_signal_that_comes_twice_is_heard_once() -> None:
-    run = a_waiting_run() >> signal("message", signal_id="s1", message="hello")
-    run >> signal("message", signal_id="s1", message="hello") << ignores("signal s1 was heard already")
-    assert run.state.messages == ("hello",)
-
-
-def test_a_resume_that_comes_twice_resumes_once() -> None:
-    run = a_paused_run()
-    run >> signal("resume", signal_id="s1") << asks("reflect")
-    run >> signal("resume", signal_id="s1") << ignores("was heard already")
 
 
 @pytest.mark.parametrize("kind", ["resume", "raise_budget", "approve"])

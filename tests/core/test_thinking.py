@@ -9,11 +9,9 @@ from agent_service.core.waiting import Status
 from tests.core.cues import (
     PROOF,
     a_framing_run,
-    a_paused_run,
     a_planning_run,
     a_reflecting_run,
     a_waiting_run,
-    errs,
     frames,
     framing,
     garbles,
@@ -35,27 +33,6 @@ def test_only_the_reply_to_the_call_that_is_asked_counts() -> None:
     run = a_planning_run()
     run >> replies(plan(), call=1) << ignores("model call 1 is not the one waited for")
     run >> replies(plan(), call=3) << ignores("model call 3 is not the one waited for")
-
-
-def test_a_reply_that_comes_twice_is_paid_and_taken_up_once() -> None:
-    run = a_planning_run() >> replies(plan(), call=2, tokens=40)
-    spent = run.state.spent
-    run >> replies(plan(), call=2, tokens=40) << ignores("model call 2 is not the one waited for")
-    assert run.state.spent == spent
-
-
-def test_a_reply_is_ignored_while_the_run_waits_for_a_tool() -> None:
-    a_waiting_run() >> plans() << ignores("is not the one waited for")
-
-
-def test_a_reply_is_ignored_while_the_run_is_paused() -> None:
-    a_paused_run() >> reflects("continue") << ignores("the run is paused")
-
-
-def test_calls_are_numbered_through() -> None:
-    run = a_reflecting_run() >> garbles() >> reflects("continue")
-    assert run.state.asking is not None
-    assert run.state.asking.call == 5
 
 
 # Framing
@@ -139,11 +116,6 @@ def test_evidence_that_does_not_exist_proves_nothing(evidence: str) -> None:
     assert [item.done for item in run.state.done_items] == [True, True, False]
 
 
-def test_a_step_that_failed_is_no_evidence() -> None:
-    run = a_waiting_run() >> errs("not_found")
-    run >> reflects("done", PROOF) << asks("reflect")
-
-
 def test_done_is_refused_when_any_of_its_evidence_does_not_exist() -> None:
     run = a_reflecting_run() >> reflects("continue", PROOF) >> plans() >> returns()
     run >> reflects("done", {"d1": "artifacts/invented.md"}) << asks("reflect")
@@ -206,14 +178,3 @@ def test_a_reframe_asks_for_a_new_framing_and_starts_its_items_afresh() -> None:
     assert run.told() == ("reframe: looked at the result",)
     run >> frames("new one", "new two", "new three") << asks("plan")
     assert [item.done for item in run.state.done_items] == [False, False, False]
-
-
-def test_steps_go_on_counting_after_a_reframe() -> None:
-    run = a_reflecting_run() >> reflects("reframe") >> frames()
-    run >> plans() << requests("fetch", step=2)
-
-
-def test_more_reframes_than_granted_escalate() -> None:
-    run = a_reflecting_run(max_reframes=1) >> reflects("reframe") >> frames() >> plans() >> returns()
-    run >> reflects("reframe") << escalates("budget_reframes")
-    assert run.state.reframes == 1

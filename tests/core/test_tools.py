@@ -4,9 +4,7 @@ import pytest
 
 from agent_service.core.waiting import Status
 from tests.core.cues import (
-    RUN_ID,
     a_planning_run,
-    a_reflecting_run,
     a_retrying_run,
     a_waiting_run,
     due,
@@ -28,11 +26,6 @@ def test_a_retryable_error_of_a_repeatable_command_is_tried_again_after_a_while(
     run >> too_early << ignores("nothing is due")
     run >> due << requests(tool, step=1, attempt=2)
     assert run.now > NOON
-
-
-def test_a_second_attempt_has_keys_of_its_own() -> None:
-    run = a_retrying_run() >> due
-    assert f"agentic:run:{RUN_ID}:step:1:request:attempt:2" in run.dedupe_keys
 
 
 def test_a_second_attempt_sends_the_same_content() -> None:
@@ -59,11 +52,6 @@ def test_a_retry_is_announced_before_it_is_sent() -> None:
     assert a_retrying_run().said == ["act: step 1: fetch failed (upstream), attempt 2 follows"]
 
 
-def test_a_write_is_not_tried_again_even_if_the_error_says_so() -> None:
-    run = a_waiting_run("post")
-    run >> errs("upstream", retryable=True) << asks("reflect")
-
-
 def test_an_error_that_is_not_retryable_goes_to_the_reflection() -> None:
     run = a_waiting_run()
     run >> errs("not_found") << asks("reflect")
@@ -79,23 +67,11 @@ def test_an_error_without_details_goes_to_the_reflection() -> None:
     assert run.state.last_result.output == {"class": "tool_error", "message": "no reason given"}
 
 
-def test_a_failed_step_is_not_used_again() -> None:
-    run = a_waiting_run() >> errs("not_found")
-    run >> goes_on("fetch") << requests("fetch", step=2)
-
-
 def test_exhausted_attempts_escalate() -> None:
     run = a_waiting_run(max_attempts=2)
     run >> errs(retryable=True) >> due << requests("fetch", step=1, attempt=2)
     run >> errs(retryable=True) << escalates("tool_exhausted")
     assert "attempt 2, the last" in run.state.reason
-
-
-def test_the_attempts_of_the_whole_run_bound_its_retries_too() -> None:
-    run = a_waiting_run(max_attempts=3, max_attempts_of_run=1)
-    run >> errs(retryable=True)
-    assert run.state.status is Status.ESCALATED
-    assert run.state.ending_class == "budget_attempts"
 
 
 # No answer
@@ -129,10 +105,6 @@ def test_the_answer_is_awaited_for_as_long_as_the_gateway_may_take() -> None:
 def test_a_tool_may_not_begin_after_the_end_of_its_run() -> None:
     run = a_waiting_run(queue_wait_s=7200.0)
     assert run.sent("agentic.tool_request")["deadline_at"] == "2026-11-21T13:00:00Z"
-
-
-def test_a_timer_of_an_attempt_that_has_answered_does_nothing() -> None:
-    a_reflecting_run().wait(minutes=6) >> too_early << ignores("nothing is due")
 
 
 # Errors for a person

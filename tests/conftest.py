@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.kit.bus import link as link
 from tests.kit.bus import nats_server as nats_server
+from tests.kit.bus import shared_server as shared_server
+from tests.kit.bus import some_server as some_server
 from tests.kit.bus import unused_port as unused_port
 
 pytest.register_assert_rewrite("tests.core.script", "tests.core.rules")

@@ -3,8 +3,6 @@
 from agent_service.workbench.floor import RESULT, STREAM, floor
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
-from tests.kit.bus import link as link
-from tests.kit.bus import nats_server as nats_server
 
 
 async def test_every_step_is_asked_for_answered_and_timed(nats_server: EmbeddedNats, link: NatsLink) -> None:

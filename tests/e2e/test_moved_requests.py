@@ -6,8 +6,6 @@ from agent_service.bus.topology import set_up, topology
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import ConsumerSpec, StreamSpec, Topology, check_topology, create_missing
 from schemas import subjects
-from tests.kit.bus import link as link
-from tests.kit.bus import nats_server as nats_server
 
 WANTED = topology(max_gib=1)
 BEFORE = (subjects.START, subjects.ALL_TOOL_REQUESTS, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL)

@@ -4,10 +4,13 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from groundwork.nats.link import NatsLink
 from groundwork.nats.micro_service import micro_service
 
 
+@pytest.mark.usefixtures("nats_server")
 async def test_a_service_that_began_while_the_server_was_deaf_answers_when_it_hears_again(
     tmp_path: Path, link: NatsLink
 ) -> None:

@@ -273,6 +273,7 @@ async def test_every_message_is_handled_while_the_server_is_killed_again_and_aga
     assert set(seen.finished) == set(names)
 
 
+@pytest.mark.usefixtures("nats_server")
 async def test_messages_beyond_the_slots_wait_and_are_given_back_by_stopping(
     tmp_path: Path, link: NatsLink, seen: Seen
 ) -> None:

@@ -1,11 +1,12 @@
-"""A real nats-server for tests: on a free port, in the test's own folder, ended with the test."""
+"""Real nats-servers for tests: one that tests share, empty for each of them, and others of a test's own."""
 
+import asyncio
 import contextlib
 import json
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,44 @@ DAY = 86400.0
 
 @pytest.fixture
 async def nats_server(tmp_path: Path) -> AsyncIterator[EmbeddedNats]:
+    """A server of the test's own in `nats` of its folder, for tests that stop or kill it, or look at its files."""
     async with EmbeddedNats(tmp_path / "nats", sync_interval="1s") as server:
         yield server
 
 
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedNats]:
+    """One for all other tests of this process."""
+    server = EmbeddedNats(tmp_path_factory.mktemp("shared") / "nats", sync_interval="1s")
+    with asyncio.Runner() as runner:
+        runner.run(server.start())
+        yield server
+        runner.run(server.stop())
+
+
 @pytest.fixture
-async def link(nats_server: EmbeddedNats) -> AsyncIterator[NatsLink]:
-    link = await connect(NatsSettings(urls=(nats_server.url,)))
+def some_server(request: pytest.FixtureRequest) -> EmbeddedNats:
+    """The test's own where it asks for one, or else the shared one."""
+    own = "nats_server" in request.fixturenames
+    server: EmbeddedNats = request.getfixturevalue("nats_server" if own else "shared_server")
+    return server
+
+
+@pytest.fixture
+async def link(some_server: EmbeddedNats) -> AsyncIterator[NatsLink]:
+    """A link to a server that holds nothing yet. What the test leaves there is gone with it."""
+    link = await connect(NatsSettings(urls=(some_server.url,)))
     yield link
+    await link.close()
+    await _emptied(some_server)
+
+
+async def _emptied(server: EmbeddedNats) -> None:
+    if server.died:
+        return
+    link = await connect(NatsSettings(urls=(server.url,)))
+    for stream in await link.jetstream.streams_info():
+        await link.jetstream.delete_stream(stream.config.name or "")
     await link.close()
 
 

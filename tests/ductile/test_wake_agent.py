@@ -13,7 +13,7 @@ from agent_service.workbench.dev import DevOptions, DevStack, stack
 from tests.ductile.sample_house import WAKE_TOKEN
 from tests.e2e.bodies import ENDED, PROBES, recording
 from tests.kit.waiting import until
-from tests.plugins.asking import SHIPPED, ask
+from tests.plugins.asking import SHIPPED, a_request, run
 
 READ_TOKEN = "a-read-token-for-tests-0123"  # noqa: S105 - of an agent that lives for one test
 TOKENS = [
@@ -42,7 +42,7 @@ async def made(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[DevStack]:
 
 async def wake(made: DevStack, payload: dict[str, Any], *, token: str = WAKE_TOKEN) -> dict[str, Any]:
     config = {"url": made.url, "token": token}
-    return await asyncio.to_thread(ask, SHIPPED / "agentic-wake", payload, command="wake", config=config)
+    return await asyncio.to_thread(run, SHIPPED / "agentic-wake", a_request(payload, command="wake", config=config))
 
 
 async def read(made: DevStack, path: str) -> Any:

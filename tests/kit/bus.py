@@ -18,6 +18,8 @@ from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import ConsumerSpec, StreamSpec, Topology, create_missing
 
 DAY = 86400.0
+LARGE = 1 << 40
+"""Of what a server may store, in bytes: streams reserve theirs whatever the disk has."""
 
 
 @pytest.fixture
@@ -86,10 +88,11 @@ def start_process(*command: str | Path, stdout: int = subprocess.DEVNULL) -> "su
 
 
 @contextlib.asynccontextmanager
-async def server_with(folder: Path, port: int, config: Mapping[str, object]) -> AsyncIterator[str]:
+async def server_with(folder: Path, port: int, config: Mapping[str, Any]) -> AsyncIterator[str]:
     """A server with logins, permissions or TLS, which the embedded one does not have. Yields its address."""
     file = folder / "server.json"
-    file.write_text(json.dumps({"listen": f"127.0.0.1:{port}", **config}))
+    with_jetstream = "jetstream" in config and {"jetstream": {"max_file_store": LARGE, **config["jetstream"]}}
+    file.write_text(json.dumps({"listen": f"127.0.0.1:{port}", **config, **(with_jetstream or {})}))
     process = start_process(Path(sys.executable).parent / "nats-server", "--config", file)
     try:
         yield f"127.0.0.1:{port}"

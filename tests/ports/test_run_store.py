@@ -13,6 +13,7 @@ from agent_service.journal import flaw_in_chain, rehearse
 from agent_service.ports import Archive, RunStore
 from schemas.events import Constraints, Signal
 from tests.kit.runs import NOON, SECOND, accepted, after, run_id, started, wake_of, whole_run
+from tests.kit.waiting import until
 from tests.ports.stores import Opener, as_loaded, stored, untold
 
 HOUR = timedelta(hours=1)
@@ -156,6 +157,17 @@ async def test_runs_of_which_not_all_is_known_to_be_done_are_named_oldest_first(
     await store.commit(started(accepted(1)))
     assert await untold(store) == [(run_id(1), 0, 2), (run_id(2), 0, 1)]
     assert [run.run_id for run in await store.untold(1)] == [run_id(1)]
+
+
+async def test_how_far_a_run_is_told_is_stored_after_a_moment_without_a_further_commit(store: RunStore) -> None:
+    await stored(store, whole_run(1)[:2])
+
+    async def nothing_is_owed() -> bool:
+        return await untold(store) == []
+
+    store.told(run_id(1), 1)
+    store.told(run_id(1), 2)
+    await until(nothing_is_owed)
 
 
 async def test_how_far_a_run_is_told_is_stored_with_its_next_commit(store: RunStore) -> None:

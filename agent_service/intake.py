@@ -36,11 +36,11 @@ from schemas.events import (
     Cancel,
     Correlation,
     Envelope,
-    Id,
     Signal,
     ToolError,
     ToolResult,
 )
+from schemas.fields import Id
 from schemas.flaws import flaws_of
 
 _ID: TypeAdapter[str] = TypeAdapter(Id)

@@ -16,7 +16,7 @@ from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.tools.catalog import ToolChoice
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import config_file
-from schemas.events import ToolName
+from schemas.fields import ToolName
 
 SECTION = "gateway"
 ENV_PREFIX = "GATEWAY_"

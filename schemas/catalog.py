@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from schemas.events import Text, ToolName
+from schemas.fields import Text, ToolName
 
 UNNAMED = "unnamed"
 """What the agent calls an executor that does not say its name. A request to it names no executor."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from schemas.events import Instant, Text, ToolName
+from schemas.fields import Instant, Text, ToolName
 
 
 class _Wire(BaseModel):

@@ -13,7 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from schemas import headers, keys, subjects
 from schemas.envelope import Json, object_in
-from schemas.events import Count, Envelope, Id, Rejected
+from schemas.events import Envelope, Rejected
+from schemas.fields import Count, Id
 
 T = TypeVar("T")
 

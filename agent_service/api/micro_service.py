@@ -23,7 +23,7 @@ from agent_service.telling.views import RunView
 from groundwork.nats.link import NatsLink
 from groundwork.nats.micro_service import micro_service
 from schemas import subjects
-from schemas.events import Id
+from schemas.fields import Id
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from agent_service.api.refusals import Refusal
 from agent_service.telling.plain import one_line
 from groundwork.service import strict_json
-from schemas.events import AgenticStart, Constraints, Goal, Id, JsonObject, Signal, Text
+from schemas.events import AgenticStart, Constraints, Signal
+from schemas.fields import Goal, Id, JsonObject, Text
 
 MAX_BODY_BYTES = 256 * 1024
 LONGEST_FIELD = 80

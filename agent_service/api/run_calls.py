@@ -29,7 +29,7 @@ from agent_service.telling.folder.workspace import Listing
 from agent_service.telling.plain import json_visible
 from agent_service.telling.views import RunView
 from groundwork.service.errors import TryAgain
-from schemas.events import Id
+from schemas.fields import Id
 
 BYTES = "application/octet-stream"
 TYPES = {

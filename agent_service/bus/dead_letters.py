@@ -20,7 +20,7 @@ from groundwork.nats.settling import own_headers
 from groundwork.nats.topology import asked
 from groundwork.service.errors import Misconfigured, TryAgain
 from schemas import subjects
-from schemas.events import MAX_COUNT
+from schemas.fields import MAX_COUNT
 
 STREAM = subjects.STREAM_DEAD_LETTERS
 NEXT_WITHIN_S = 5.0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from schemas.catalog import UNNAMED, ToolOffer
-from schemas.events import ToolName
+from schemas.fields import ToolName
 from schemas.flaws import flaws_of
 
 LONGEST_FLAW = 200

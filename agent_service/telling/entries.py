@@ -16,7 +16,7 @@ from agent_service.telling.acts import Heard
 from agent_service.telling.moments import Journals, Moment, retell
 from agent_service.telling.sayings import say
 from agent_service.telling.views import View
-from schemas.events import Instant
+from schemas.fields import Instant
 
 REMEMBERED_RUNS = 64
 

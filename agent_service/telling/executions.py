@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict
 
-from schemas.events import Count, Text, Told, ToolResult
+from schemas.events import ToolResult
+from schemas.fields import Count, Text, Told
 
 
 class Execution(BaseModel):

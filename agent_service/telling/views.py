@@ -19,7 +19,8 @@ from agent_service.identity import trace_url as address_of_trace
 from agent_service.ports import RunLine
 from agent_service.telling.acts import Heard, NewestResult, Unfinished, executor_of, unfinished
 from agent_service.telling.executions import Execution
-from schemas.events import BudgetUse, DoneItem, Instant
+from schemas.events import BudgetUse, DoneItem
+from schemas.fields import Instant
 
 StepStatus = Literal["ok", "error", "pending", "waiting", "unfinished"]
 """`waiting`: a retry waits to be sent. `unfinished`: under way when the run ended."""

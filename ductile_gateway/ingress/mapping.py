@@ -22,7 +22,8 @@ from ductile_gateway.ingress.large_results import made_small
 from ductile_gateway.ingress.refusals import RequestRefused
 from ductile_gateway.ingress.settings import EventMapping, ToCancel, ToResult, ToSignal, ToStart
 from schemas import keys, subjects
-from schemas.events import INBOUND, MAX_GOAL_BYTES, RESERVED_KEYS, AgenticStart, Cancel, Signal, ToolResult
+from schemas.events import INBOUND, RESERVED_KEYS, AgenticStart, Cancel, Signal, ToolResult
+from schemas.fields import MAX_GOAL_BYTES
 from schemas.flaws import flaws_of
 
 MAX_EVENT_BYTES = 512 * 1024

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, St
 from ductile_gateway.ductile.settings import RelayPeerSettings
 from ductile_gateway.signatures import standard_key
 from groundwork.service.secret import unfit
-from schemas.events import ToolName
+from schemas.fields import ToolName
 
 EventType = Literal["agent.completed", "agent.escalated", "agent.failed", "agent.cancelled", "agent.progress"]
 ENDINGS: tuple[EventType, ...] = ("agent.completed", "agent.escalated", "agent.failed", "agent.cancelled")

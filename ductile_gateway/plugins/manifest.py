@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
-from schemas.events import ToolName
+from schemas.fields import ToolName
 from schemas.flaws import flaws_of
 
 

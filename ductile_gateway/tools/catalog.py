@@ -18,7 +18,7 @@ from ductile_gateway.plugins.manifest import Command, Manifest
 from schemas import subjects
 from schemas.argument_schemas import argument_flaws, schema_flaw, validator_of
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
-from schemas.events import ToolName
+from schemas.fields import ToolName
 
 HOUSEKEEPING = frozenset({"health", "init"})
 """Commands of the plugin protocol that are nothing for an agent, unless they are chosen."""

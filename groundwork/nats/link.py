@@ -21,7 +21,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 
 from groundwork.nats.errors import NoSuchStream, Refused
-from groundwork.nats.pending_answers import PendingAnswers, no_answer
+from groundwork.nats.pending_answers import PendingAnswers
 from groundwork.nats.publishing import (
     LARGEST_MESSAGE,
     NoStream,
@@ -100,15 +100,6 @@ class NatsLink:
     async def permitted(self) -> None:
         """For what is published past this link: raises what the guard raises."""
         await self._guard()
-
-    async def fenced(self) -> bool:
-        """Whether nothing will ever leave by this link again, because the guard forbids it for good."""
-        with contextlib.suppress(TryAgain):
-            try:
-                await self._guard()
-            except Misconfigured:
-                return True
-        return False
 
     @property
     def connected(self) -> bool:
@@ -259,14 +250,9 @@ class NatsLink:
             return True
 
     async def _ask(self, subject: str, body: bytes, headers: dict[str, str], patience_s: float) -> Msg:
-        address, answer = self._answers.open(subject)
-        alarm = asyncio.get_running_loop().call_later(patience_s, no_answer, answer)
-        try:
-            await self._put(subject, body, address, headers)
-            return await answer
-        finally:
-            alarm.cancel()
-            self._answers.close(address)
+        return await self._answers.ask(
+            subject, lambda address: self._put(subject, body, address, headers), within_s=patience_s
+        )
 
     async def _put(self, subject: str, body: bytes, reply: str, headers: dict[str, str] | None) -> None:
         try:

@@ -6,6 +6,7 @@ nobody waits for any more is dropped.
 
 import asyncio
 import itertools
+from collections.abc import Awaitable, Callable
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -14,7 +15,7 @@ from groundwork.service.errors import Failure, TryAgain
 
 
 class PendingAnswers:
-    """Open an answer, send its address as the reply subject, await it, close it."""
+    """One for each connection; `listen` comes first."""
 
     def __init__(self) -> None:
         self._prefix = ""
@@ -25,21 +26,28 @@ class PendingAnswers:
         self._prefix = client.new_inbox() + "."
         await client.subscribe(self._prefix + "*", cb=self._on_answer)
 
-    def open(self, subject: str) -> tuple[str, asyncio.Future[Msg]]:
-        """The address for an answer to a question on `subject`, and its future."""
-        address = f"{self._prefix}{next(self._numbers)}"
-        answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
-        self._waiting[address] = (subject, answer)
-        return address, answer
+    async def ask(self, subject: str, put: Callable[[str], Awaitable[None]], *, within_s: float) -> Msg:
+        """The answer to a question on `subject`, which `put` sends with the address that it is handed.
 
-    def close(self, address: str) -> None:
-        self._waiting.pop(address, None)
+        Raises TryAgain when none comes in time, what `put` raises, and what `fail` is told.
+        """
+        address = f"{self._prefix}{next(self._numbers)}"
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Msg] = loop.create_future()
+        self._waiting[address] = (subject, answer)
+        alarm = loop.call_later(within_s, _give_up, answer, TryAgain("no answer in time"))
+        try:
+            await put(address)
+            return await answer
+        finally:
+            alarm.cancel()
+            del self._waiting[address]
 
     def fail(self, error: Failure, *, subject: str | None = None) -> None:
         """Every answer fails at once, or those to `subject` in whatever case its letters are."""
         for asked, answer in self._waiting.values():
             if subject is None or asked.lower() == subject:
-                give_up(answer, error)
+                _give_up(answer, error)
 
     async def _on_answer(self, message: Msg) -> None:
         _, answer = self._waiting.get(message.subject, ("", None))
@@ -47,11 +55,6 @@ class PendingAnswers:
             answer.set_result(message)
 
 
-def give_up(answer: asyncio.Future[Msg], error: Failure) -> None:
+def _give_up(answer: asyncio.Future[Msg], error: Failure) -> None:
     if not answer.done():
         answer.set_exception(error)
-
-
-def no_answer(answer: asyncio.Future[Msg]) -> None:
-    """For a timer: the time for this try is over."""
-    give_up(answer, TryAgain("no answer in time"))

@@ -25,7 +25,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_account import EXPIRES_SECONDS, HEARTBEAT_SECONDS, PullAccount
 from groundwork.nats.settling import DeadLetters, Handler, Settling
 from groundwork.nats.taking_back import TakingBack
-from groundwork.service.errors import Fatal
+from groundwork.service.errors import Fatal, Misconfigured, TryAgain
 
 PULSE_SECONDS = 0.25
 GRACE_SECONDS = 5.0
@@ -237,13 +237,22 @@ class PullLoop:
             await self._leave(subscription)
             for hand in self._waiting:
                 await self._say(hand.reply, NAK)
-            if self._tasks and not await self._link.fenced():  # else nothing that they do can count any more
+            if self._tasks and not await self._fenced():  # else nothing that they do can count any more
                 await asyncio.wait(self._tasks, timeout=self._grace_s)
         finally:
             late = list(self._tasks)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+
+    async def _fenced(self) -> bool:
+        """Whether nothing will ever leave by this link again, because its guard forbids it for good."""
+        with contextlib.suppress(TryAgain):
+            try:
+                await self._link.permitted()
+            except Misconfigured:
+                return True
+        return False
 
     async def _until_quiet(self) -> None:
         """A message that the server has begun to deliver when the subscription ends reaches nobody until ack_wait is

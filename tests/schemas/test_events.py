@@ -6,16 +6,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from schemas.events import (
-    INBOUND,
-    MAX_GOAL_BYTES,
-    OUTBOUND,
-    RESERVED_KEYS,
-    AgenticStart,
-    Completed,
-    Envelope,
-    ToolError,
-)
+from schemas.events import INBOUND, OUTBOUND, RESERVED_KEYS, AgenticStart, Completed, Envelope, ToolError
+from schemas.fields import MAX_GOAL_BYTES
 from tests.schemas import samples
 
 RUN = "run_01JZ8Q5T7W9X2Y4Z6A8B0C1D2E"

@@ -4,7 +4,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from schemas import subjects
-from schemas.events import ToolName
+from schemas.fields import ToolName
 
 HOSTILE = {
     "capital": "Fabric",

@@ -19,7 +19,8 @@ from agent_service.workbench.evaluation.expected import Expected
 from groundwork.service.errors import Misconfigured
 from groundwork.service.strict_yaml import NotYaml, parse
 from schemas.catalog import ToolCommand, ToolOffer
-from schemas.events import Constraints, Count, Goal, Json, JsonObject, Text, ToolName
+from schemas.events import Constraints
+from schemas.fields import Count, Goal, Json, JsonObject, Text, ToolName
 
 ARTIFACT_TOOL = "artifact"
 

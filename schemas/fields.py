@@ -1,0 +1,95 @@
+"""The types of fields in events, replies and settings: what of a text, a number or an instant may come in at all.
+
+Texts hold no NUL and no lone surrogate, which SQLite and JSON readers refuse; numbers are finite; instants have a zone.
+"""
+
+import math
+import re
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    StringConstraints,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+
+from schemas import subjects
+
+MAX_GOAL_BYTES = 32 * 1024
+_RFC3339 = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$")
+
+
+def _rfc3339(value: object) -> object:
+    if isinstance(value, datetime) or (isinstance(value, str) and _RFC3339.fullmatch(value)):
+        return value
+    raise ValueError("must be an RFC 3339 instant with a zone, such as 2026-11-21T12:00:00Z")
+
+
+def _utc(value: datetime) -> datetime:
+    if value.tzinfo is None:
+        raise ValueError("must have a time zone")
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("must lie in the years 1 to 9999 in UTC") from None
+
+
+def _storable(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not contain a NUL character")
+    text.encode()  # a lone surrogate is a UnicodeEncodeError, which is a ValueError
+    return text
+
+
+def _storable_json(value: JsonValue) -> JsonValue:
+    match value:
+        case str():
+            _storable(value)
+        case float() if not math.isfinite(value):
+            raise ValueError("must not contain NaN or an infinite number")
+        case list():
+            for item in value:
+                _storable_json(item)
+        case dict():
+            for key, item in value.items():
+                _storable(key)
+                _storable_json(item)
+    return value
+
+
+def _goal(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    if len(text.encode()) > MAX_GOAL_BYTES:
+        raise ValueError(f"must be at most {MAX_GOAL_BYTES} bytes of UTF-8")
+    return text
+
+
+Instant = Annotated[datetime, BeforeValidator(_rfc3339), AfterValidator(_utc)]
+Text = Annotated[str, AfterValidator(_storable)]
+Json = Annotated[JsonValue, AfterValidator(_storable_json)]
+JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_storable_json)]
+Goal = Annotated[Text, AfterValidator(_goal)]
+Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
+ToolName = Annotated[str, StringConstraints(pattern=subjects.NAME.pattern)]
+MAX_COUNT = 2**53 - 1
+Count = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
+LONGEST_STDERR = 2048
+"""Characters of it that are told; its end, where the cause stands, is the executor's to choose."""
+
+
+def _if_fit(value: object, fit: ValidatorFunctionWrapHandler) -> object:
+    try:
+        return fit(value[:LONGEST_STDERR] if isinstance(value, str) else value)
+    except ValidationError:
+        return None
+
+
+Told = WrapValidator(_if_fit)
+"""A fact told besides: one that does not fit is left out, and costs nobody the result that it came with."""

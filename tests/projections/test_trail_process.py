@@ -122,3 +122,15 @@ async def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(root: 
         await asyncio.sleep(0)
         asking.cancel()
         assert set(await trails.write([OTHER])) == {OTHER}
+
+
+@pytest.mark.usefixtures("store")
+async def test_with_nothing_to_write_it_ends_and_the_next_request_starts_another(
+    workspace: Workspace, root: Path, tmp_path: Path
+) -> None:
+    with closing(TrailProcess(tmp_path / "store", root, idle_s=0.05)) as trails:
+        await trails.write([OTHER])
+        await until(lambda: trails._process is None)
+        await trails.write([RUN_ID])
+        assert workspace.files(OTHER)
+        assert workspace.files(RUN_ID)

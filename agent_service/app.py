@@ -251,7 +251,7 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
     desk = agent.desk()
     await serve_on_bus(agent.ground.link, desk)
     from agent_service.api.calls import create_app
-    from groundwork.http.server import http_server
+    from groundwork.http.server import serve_http
 
     http = create_app(desk, agent.files, lambda: readiness(agent), agent.settings, metrics=lambda: metrics(agent))
-    group.create_task(http_server(http).serve(sockets=[listener]), name="http")
+    group.create_task(serve_http(http, listener, finish=False), name="http")

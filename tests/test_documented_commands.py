@@ -4,7 +4,6 @@ import asyncio
 import re
 import shlex
 import shutil
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from typer.core import TyperGroup
 
 from agent_service.cli.main import app
 from agent_service.models.scripted_model import _ANSWERS, Condition, Fault, Rule
-from agent_service.workbench.dev import DevOptions, stack
+from agent_service.workbench.dev import DevOptions, free_port, stack
 from tests.cli.calling import clean
 from tests.kit import nats_cli
 from tests.kit.bus import server_with
@@ -78,11 +77,6 @@ def test_every_command_in_a_page_is_played_or_needs_what_no_test_has() -> None:
 @pytest.mark.parametrize(("place", "line"), SHOWN)
 def test_a_command_that_is_shown_exists_with_its_options(place: str, line: str) -> None:
     assert flaw(line) == "", place
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def played(page: Path, heading: str | None = None) -> list[Block]:

@@ -8,12 +8,13 @@ import asyncio
 import json
 import logging
 import os
+import secrets
 import signal
 import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -223,5 +224,8 @@ def _service(name: str, package: str, folder: Path, config: Path) -> Service:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    """Below those that systems give to outgoing connections, of which one could take it before it is used."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port

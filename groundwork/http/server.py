@@ -41,13 +41,16 @@ def http_server(app: ASGIApp, protocol: type[BoundedProtocol] = BoundedProtocol)
     return _Server(config)
 
 
-async def serve_http(app: ASGIApp, listener: socket.socket, protocol: type[BoundedProtocol] = BoundedProtocol) -> None:
-    """Answer until cancelled; what is in hand then has a moment to end."""
+async def serve_http(
+    app: ASGIApp, listener: socket.socket, protocol: type[BoundedProtocol] = BoundedProtocol, *, finish: bool = True
+) -> None:
+    """Answer until cancelled; what is in hand then has a moment to end, unless it need not `finish` (a stream never
+    does by itself)."""
     server = http_server(app, protocol)
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:
         await asyncio.shield(serving)
     except asyncio.CancelledError:
-        server.should_exit = True
+        server.should_exit, server.force_exit = True, not finish
         await serving
         raise

@@ -23,7 +23,7 @@ import httpx2
 import pytest
 import yaml
 
-from agent_service.workbench.dev import DevOptions, DevStack, stack
+from agent_service.workbench.dev import DevOptions, DevStack, free_port, stack
 from groundwork.service.errors import Misconfigured
 from tests.ductile.circle_script import SCRIPT
 from tests.ductile.sample_house import (
@@ -31,7 +31,6 @@ from tests.ductile.sample_house import (
     AGENTIC_TOKEN,
     WAKE_TOKEN,
     SampleHouse,
-    free_port,
     guide_pipeline,
     guide_settings,
     guide_webhooks,

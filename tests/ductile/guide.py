@@ -17,7 +17,8 @@ from typing import Any
 
 import yaml
 
-from tests.ductile.sample_house import FILE_HANDLER, FILE_HANDLER_MANIFEST, ROOT, free_port
+from agent_service.workbench.dev import free_port
+from tests.ductile.sample_house import FILE_HANDLER, FILE_HANDLER_MANIFEST, ROOT
 from tests.kit.waiting import wait_until
 
 GUIDE, README = (Path("docs") / "DUCTILE.md", Path("deploy") / "ductile" / "README.md")

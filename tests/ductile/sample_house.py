@@ -7,7 +7,6 @@ by DUCTILE_PLUGINS. Without the latter a stand-in takes the place of Ductile's o
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from typing import Any
 import httpx2
 import yaml
 
+from agent_service.workbench.dev import free_port
 from tests.kit.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -211,9 +211,3 @@ def _add_file_handler(folder: Path) -> None:
 
 def _environment() -> dict[str, str]:
     return os.environ | ENVIRONMENT | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port: int = unused.getsockname()[1]
-    return port

@@ -9,13 +9,13 @@ import httpx2
 import pytest
 
 from agent_service.cli.doctor.gateway import gateway as doctor
+from agent_service.workbench.dev import free_port
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from schemas import keys, subjects
 from schemas.gateway_status import Finding
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.gateway_house import House, house, kill
-from tests.ductile.sample_house import free_port
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.ingress_house import INGEST, PEERS, an_event, signed
 from tests.gateway.on_nats import send

@@ -54,6 +54,10 @@ class Here:
     def start(self) -> None:
         self._serving = asyncio.create_task(app.serve(load(self._config, {})))
 
+    def has_ended(self) -> bool:
+        """Whether it could not start: `stop` then says why."""
+        return self._serving is not None and self._serving.done()
+
     async def stop(self) -> None:
         """As it is told to from outside. What it could not start with, or go on with, is raised."""
         assert self._serving
@@ -173,7 +177,7 @@ async def bench(
         await made.set_up()
         await made.listen()
         async with _process(service) if mortal else _in_process(made.here):
-            await until(made.is_ready, within_s=30)
+            await until(lambda: made.here.has_ended() or made.is_ready(), within_s=30)
             yield made
 
 

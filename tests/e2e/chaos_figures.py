@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +150,7 @@ class House:
 
     async def kill(self, victim: str, cell: Cell) -> None:
         """Kill it, see it started again, and note how long it took to go on."""
-        number, killed = await self._newest(), time.time()
+        killed = time.time()
         services = self._services(victim)
         before = {service: service.starts for service in services}
         for service in services:
@@ -161,7 +161,7 @@ class House:
         for service in services:
             back = max(back, await _started(service, before[service]))
         subject = subjects.TOOL_RESULT if victim == "gateway" else subjects.ALL_TOOL_REQUESTS
-        cell.resumes.append(await self._next(subject, number, back) - back)
+        cell.resumes.append(await self.first_since(subject, back) - back)
         cell.used += [_cpu_s(service.pid) for service in services[:1] if service.pid]
 
     def tools_run_twice(self) -> int:
@@ -187,32 +187,26 @@ class House:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
             return int(database.execute(question).fetchone()[0])
 
-    async def _newest(self) -> int:
-        return int((await self.link.jetstream.stream_info(subjects.STREAM)).state.last_seq)
-
-    async def _next(self, subject: str, number: int, since: float) -> float:
-        """When the first message of that subject was stored after message `number` and not before `since`."""
+    async def first_since(self, subject: str, since: float) -> float:
+        """When the first message of that subject was stored, of those not before `since`."""
         async with asyncio.timeout(RESUMED_WITHIN_S):
             while True:
-                found = await self._stored(subject, number + 1)
-                if found is None:
-                    await asyncio.sleep(LOOK_S)
-                    continue
-                number, at = found
-                if at >= since:
+                at = await self._stored(subject, since)
+                if at is not None:
                     return at
+                await asyncio.sleep(LOOK_S)
 
-    async def _stored(self, subject: str, number: int) -> tuple[int, float] | None:
-        question = json.dumps({"seq": number, "next_by_subj": subject}).encode()
+    async def _stored(self, subject: str, since: float) -> float | None:
+        stream = subjects.STREAM_REQUESTS if subject == subjects.ALL_TOOL_REQUESTS else subjects.STREAM
+        start = datetime.fromtimestamp(since, UTC).isoformat().replace("+00:00", "Z")
+        question = json.dumps({"start_time": start, "next_by_subj": subject}).encode()
         try:
-            answer = json.loads(
-                await self.link.request(f"$JS.API.STREAM.MSG.GET.{subjects.STREAM}", question, timeout_s=1)
-            )
+            answer = json.loads(await self.link.request(f"$JS.API.STREAM.MSG.GET.{stream}", question, timeout_s=1))
         except TryAgain:
             return None
         if "error" in answer:
             return None
-        return answer["message"]["seq"], datetime.fromisoformat(answer["message"]["time"]).timestamp()
+        return datetime.fromisoformat(answer["message"]["time"]).timestamp()
 
 
 async def _started(service: Service, before: int) -> float:
@@ -282,7 +276,7 @@ async def at(open_runs: int, victims: Sequence[str], kills: int, chance: random.
         cells = {victim: Cell() for victim in victims}
         async with house(Path(name)) as made:
             async with loaded(made, open_runs) as load:
-                await made._next(subjects.ALL_TOOL_REQUESTS, 0, 0)
+                await made.first_since(subjects.ALL_TOOL_REQUESTS, 0)
                 for victim in _shuffled(victims, kills, chance):
                     await asyncio.sleep(chance.uniform(0, LONGEST_LULL_S))
                     await made.kill(victim, cells[victim])

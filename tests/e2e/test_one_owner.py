@@ -151,7 +151,7 @@ async def _asked(made: DevStack) -> int:
 
 
 async def test_an_agent_that_comes_back_hears_what_another_was_told_in_its_stead(tmp_path: Path) -> None:
-    async with bench(tmp_path, one_step("put"), lease_s=1) as made:
+    async with bench(tmp_path, one_step("put"), mortal=True, lease_s=1) as made:
         run_ids = [(await made.wake(f"w{number}")).json()["run_id"] for number in (1, 2)]
         await until(lambda: {request["run_id"] for request in made.requests} == set(run_ids), within_s=20)
         requests = {request["run_id"]: request for request in made.requests}

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent_service.workbench.dev import free_port
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
@@ -67,9 +67,7 @@ async def _emptied(server: EmbeddedNats) -> None:
 
 @pytest.fixture
 def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_port()
 
 
 async def a_stream(link: NatsLink, name: str = "WORK", **settings: Any) -> None:

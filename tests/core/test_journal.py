@@ -11,7 +11,7 @@ from agent_service.core.decide import decide
 from agent_service.core.effects import Publish
 from agent_service.core.events import Event, ModelReplied, TimerFired
 from agent_service.core.phases import Framing, Plan, Reflection, Unusable
-from agent_service.journal import GENESIS, RULES, Commit, Entry, Run, commit_of, digest_of, flaw_in_chain
+from agent_service.journal import GENESIS, RULES, Commit, Entry, Run, commit_of, digest_of, flaw_in_chain, growth_of
 from tests.core.cues import (
     a_finished_run,
     a_paused_run,
@@ -256,3 +256,23 @@ def test_a_rehearsal_gives_each_entry_with_what_it_led_to() -> None:
 def test_an_ignored_event_is_no_part_of_the_journal() -> None:
     run = a_waiting_run()
     assert chain(run) == chain(run >> too_early)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "dropped", "added"),
+    [
+        ("", "a", 0, "a"),
+        ("ab", "abc", 0, "c"),
+        ("abc", "bcd", 1, "d"),
+        ("abc", "cde", 2, "de"),
+        ("ab", "x", 2, "x"),
+        ("aa", "a", 1, ""),
+        ("aba", "bab", 1, "b"),
+    ],
+)
+def test_of_a_list_is_stored_what_its_beginning_lost_and_what_its_end_gained(
+    before: str, after: str, dropped: int, added: str
+) -> None:
+    state = a_waiting_run().state
+    (growth,) = growth_of(replace(state, facts=tuple(before)), replace(state, facts=tuple(after)))
+    assert (growth.field, growth.dropped, growth.added) == ("facts", dropped, tuple(f'"{item}"' for item in added))

@@ -8,6 +8,7 @@ input ends, so also when the agent is killed: what it was asked for is then caug
 import asyncio
 import json
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -25,6 +26,8 @@ from agent_service.telling.folder.workspace import Workspace
 
 IDLE_S = 60.0
 """It starts in a third of a second, and holds some 40 MB."""
+YIELDING = 10
+"""Where the processors do not suffice for all, the turns come first."""
 _ANSWER = TypeAdapter(dict[str, Outcome])
 
 log = logging.getLogger(__name__)
@@ -100,4 +103,5 @@ async def answer(store: Path, workspaces: Path) -> None:
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):  # meant for the agent, which ends its input once all is written
         signal.signal(number, signal.SIG_IGN)
+    os.nice(YIELDING)
     asyncio.run(answer(*map(Path, sys.argv[1:])))

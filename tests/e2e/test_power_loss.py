@@ -69,10 +69,10 @@ async def test_what_the_bus_forgot_is_said_again_and_every_run_completes(tmp_pat
         run_ids = await asyncio.gather(*(wake(made, wake_id=f"w{n}") for n in range(RUNS)))
         await until(lambda: lines(file) >= RUNS)
         _copy(made, tmp_path / "copy")
+        remembered = await _newest(made)
         await asyncio.sleep(LOST_S)
         acknowledged = await _newest(made)
         await _lose_power(made, tmp_path / "copy", services=services)
-        remembered = await _newest(made)
         ended = [await to_the_end(made, run_id) for run_id in run_ids]
         await until(lambda: lines(file) == RUNS * STEPS)
         completed = await on_the_bus(made, subjects.COMPLETED)

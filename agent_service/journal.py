@@ -20,8 +20,6 @@ from agent_service.core.events import Event
 from agent_service.core.state import Brief, RunState
 from agent_service.errors import Damaged
 
-FORMAT = 1
-"""Version of the JSON in events and states; a change of it comes with a function that lifts the old one."""
 DIGEST_DIGITS = 16
 RULES = 3
 """Version of the rules: raised when an event leads to other effects than before, or their digest is taken otherwise.

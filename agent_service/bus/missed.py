@@ -26,7 +26,6 @@ MARK = "missed"
 ABOUT_RUNS = [subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL]
 AT_ONCE = 256
 QUIET_S = 1.0
-AGAIN_S = 1.0
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from contextlib import asynccontextmanager
 
 from groundwork.nats.delivery import Delivery
 from groundwork.nats.link import NatsLink, connect
-from groundwork.nats.pull_loop import PullLoop
+from groundwork.nats.pull_loop import consume
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.settling import DeadLetters, Handler, Settling
+from groundwork.nats.settling import DeadLetters, Handler
 from groundwork.nats.topology import ConsumerSpec, StreamSpec, Topology, create_missing
 
 STREAM, REQUEST, RESULT, BURIED = "FLOOR", "floor.request", "floor.result", "floor.buried"
@@ -69,7 +69,7 @@ async def floor(url: str) -> AsyncIterator[Floor]:
     await create_missing(link, NEEDED)
     worker = await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, url)
     made = Floor(link)
-    loop = asyncio.create_task(_loop(link, "result", made.take).run())
+    loop = asyncio.create_task(_consume(link, "result", made.take))
     try:
         await made.steps(WARM_UP_STEPS, SLOTS)
         yield made
@@ -81,8 +81,9 @@ async def floor(url: str) -> AsyncIterator[Floor]:
         await link.close()
 
 
-def _loop(link: NatsLink, durable: str, take: Handler) -> PullLoop:
-    return PullLoop(Settling(link, STREAM, durable, take, DeadLetters(BURIED)), slots=SLOTS, in_progress_s=10.0)
+async def _consume(link: NatsLink, durable: str, handler: Handler) -> None:
+    dead = DeadLetters(BURIED)
+    await consume(link, STREAM, durable, slots=SLOTS, handler=handler, dead_letter=dead, in_progress_s=10.0)
 
 
 async def work(url: str) -> None:
@@ -93,7 +94,7 @@ async def work(url: str) -> None:
         key = delivery.body.decode().strip()
         await link.publish(RESULT, key.encode().ljust(RESULT_BYTES), msg_id=f"result:{key}", headers={})
 
-    await _loop(link, "request", answer).run()
+    await _consume(link, "request", answer)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ from agent_service.bus.topology import ROLE, check
 from agent_service.core.waiting import Status
 from agent_service.identity import SystemClock
 from agent_service.intake import COUNTED, Intake
-from agent_service.journal import Commit
 from agent_service.models.opening import open_model
+from agent_service.moments import Moment
 from agent_service.pace import Pace
 from agent_service.ports import Model
 from agent_service.publisher import Publisher
@@ -139,9 +139,10 @@ def build(settings: AgentSettings, ground: Ground, store: SqliteStore, model: Mo
     trails = TrailProcess(settings.store, settings.workspaces)
     projector = Projector(trails, workspace, artifacts, on_damage=store.quarantine)
 
-    def committed(commit: Commit) -> None:
-        feed.tell(commit.state.run_id)
-        projector.moved(commit.state.run_id, ended=commit.state.final)
+    def committed(moment: Moment) -> None:
+        run = moment.after
+        feed.tell(run.run_id)
+        projector.moved(run.run_id, ended=run.final)
 
     rates = settings.model
     pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)

@@ -29,6 +29,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved
 from agent_service.journal import Commit, Run
+from agent_service.moments import Moment
 from agent_service.ports import Clock, RunStore, Wake
 from agent_service.publisher import Publisher, Undone
 from agent_service.thinker import Thinker
@@ -41,8 +42,8 @@ BREAKS_BEFORE_THE_END = 3
 
 log = logging.getLogger(__name__)
 
-OnCommit = Callable[[Commit], None]
-"""Told of every commit once it is durable: what shows runs to people hangs here."""
+OnCommit = Callable[[Moment], None]
+"""Told of every commit once it is durable: what shows runs to people, and what measures them, hangs here."""
 
 
 class Turns:
@@ -71,7 +72,7 @@ class Turns:
         run_id = await self._store.accept(wake, commit)
         if run_id != event.run_id:
             return run_id, None
-        self._committed(commit, event, transition)
+        self._committed(None, commit, event, transition)
         return run_id, transition
 
     async def knows(self, run_id: str) -> bool:
@@ -184,7 +185,7 @@ class Turns:
         except VersionMoved:
             self._known.pop(commit.state.run_id, None)
             return False
-        self._committed(commit, event, transition)
+        self._committed(run.state, commit, event, transition)
         return True
 
     async def _load(self, run_id: str) -> Run | None:
@@ -193,10 +194,10 @@ class Turns:
             run = await self._store.load(run_id)
         return run
 
-    def _committed(self, commit: Commit, event: Event, transition: Transition) -> None:
+    def _committed(self, before: RunState | None, commit: Commit, event: Event, transition: Transition) -> None:
         self.undone.begin(commit.state.run_id, (commit.state.version,))
         self._remember(Run(state=commit.state, head=commit.entry.hash))
-        self._on_commit(commit)
+        self._on_commit(Moment(entry=commit.entry, event=event, before=before, after=commit.state))
         if log.isEnabledFor(logging.INFO):
             log.info("entry", extra=_facts(commit, transition) | _of_the_call(event))
 

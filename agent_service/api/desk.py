@@ -29,10 +29,10 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.intake import Intake
 from agent_service.journal import Entry
+from agent_service.moments import tell
 from agent_service.ports import Archive, Callbacks, RunStore, Skills, Troubles
 from agent_service.telling.acts import executor_of
 from agent_service.telling.entries import EntryView, JournalReader, entry_view
-from agent_service.telling.moments import tell
 from agent_service.telling.views import RunLineView, RunView, line_view, run_view
 from agent_service.turn import Background
 from groundwork.service.errors import TryAgain

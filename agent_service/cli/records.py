@@ -16,6 +16,7 @@ from agent_service.cli import configuration
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
 from agent_service.journal import Entry
+from agent_service.moments import retell
 from agent_service.ports import Artifacts
 from agent_service.settings import AgentSettings
 from agent_service.store.sql.database import open_for_reading
@@ -23,7 +24,6 @@ from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.disk import TooLarge, Unsafe
 from agent_service.telling.folder.staging import IllegalName, checked
 from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.moments import retell
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
 from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink

@@ -13,8 +13,8 @@ from agent_service.core.results import summary_of
 from agent_service.core.state import RunState
 from agent_service.core.waiting import ForTool, Pending
 from agent_service.journal import Entry
+from agent_service.moments import Moment
 from agent_service.telling.executions import Execution, execution_of
-from agent_service.telling.moments import Moment
 from agent_service.telling.plain import instant
 from schemas.events import ToolError, ToolResult
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.journal import Entry
+from agent_service.moments import Journals, Moment, retell
 from agent_service.telling.acts import Heard
-from agent_service.telling.moments import Journals, Moment, retell
 from agent_service.telling.sayings import say
 from agent_service.telling.views import View
 from schemas.fields import Instant

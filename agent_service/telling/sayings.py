@@ -20,9 +20,10 @@ from agent_service.core.events import (
 )
 from agent_service.core.phases import Action, Decision, Digest, Framing, Phase, Plan, Reflection, Refusal, Unusable
 from agent_service.core.waiting import Asking, Pending
+from agent_service.moments import Moment
 from agent_service.telling.acts import Act, act_of
-from agent_service.telling.moments import Moment, Ruling, rulings
 from agent_service.telling.plain import instant, one_line
+from agent_service.telling.rulings import Ruling, rulings
 
 MAX_SAYING = 500
 

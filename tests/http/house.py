@@ -196,7 +196,7 @@ async def open_house(
     async with SqliteStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
         clock, feed, bus = FakeClock(), Feed(), SilentBus()
         thinker = Thinker(_NoModel(), _NoSchemas(), clock, slots=4)
-        turns = Turns(store, Publisher(bus, clock), thinker, clock, lambda commit: feed.tell(commit.entry.run_id))
+        turns = Turns(store, Publisher(bus, clock), thinker, clock, lambda moment: feed.tell(moment.entry.run_id))
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         counts, trace_url = Counts(COUNTED), "http://traces/{trace_id}"
         intake = Intake(turns, _NoSkills(), clock, policy=policy, fused=True, counts=counts, trace_url=trace_url)

@@ -3,9 +3,9 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agent_service.moments import retell
 from agent_service.telling.acts import Heard
 from agent_service.telling.entries import entry_views
-from agent_service.telling.moments import retell
 from agent_service.telling.pages.trace import broken_line
 from agent_service.telling.pages.trail import pages_of, trail
 from agent_service.telling.views import run_view

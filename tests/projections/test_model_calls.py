@@ -8,12 +8,13 @@ import pytest
 
 from agent_service.core.events import CallReserved, Provenance
 from agent_service.core.phases import Digest, Phase, Refusal, Unusable, Verdict
+from agent_service.moments import Moment, retell
 from agent_service.telling.entries import entry_views
 from agent_service.telling.folder.verify import verify
 from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.moments import Moment, Ruling, retell, rulings
 from agent_service.telling.pages.trace import broken_line
 from agent_service.telling.pages.trail import trail
+from agent_service.telling.rulings import Ruling, rulings
 from agent_service.telling.views import run_view
 from tests.core.cues import (
     RUN_ID,

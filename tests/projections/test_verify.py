@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from agent_service.journal import GENESIS, Entry
+from agent_service.moments import retell
 from agent_service.telling.folder.staging import IllegalName
 from agent_service.telling.folder.verify import Flaw, verify
 from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.moments import retell
 from agent_service.telling.outputs import FILES, is_artifact_path, named_artifacts
 from agent_service.telling.pages.trail import trail
 from tests.core.cues import RUN_ID, a_retrying_run

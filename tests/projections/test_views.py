@@ -6,10 +6,10 @@ import pytest
 
 from agent_service.core.waiting import Status
 from agent_service.identity import trace_id
+from agent_service.moments import retell, tell
 from agent_service.ports import RunLine
 from agent_service.telling.acts import Heard
 from agent_service.telling.entries import JournalReader, entry_view, entry_views
-from agent_service.telling.moments import retell, tell
 from agent_service.telling.pages.trail import trail
 from agent_service.telling.sayings import say
 from agent_service.telling.views import line_view, run_view

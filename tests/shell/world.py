@@ -14,7 +14,6 @@ from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState
 from agent_service.core.waiting import Reserve
 from agent_service.intake import COUNTED, Arrival, Intake
-from agent_service.journal import Commit
 from agent_service.pace import Pace
 from agent_service.ports import Model
 from agent_service.publisher import Publisher
@@ -153,7 +152,6 @@ class World:
         self.crashes = 0
         self.interrupted = 0
         """How often a crash found a model call set aside for and not answered."""
-        self.commits: list[Commit] = []
         self._build()
 
     def start(self, goal: str = "append twice", name: str = "a", **constraints: Any) -> None:
@@ -242,7 +240,7 @@ class World:
         self._publisher = Publisher(self.bus, self.clock)
         pace = Pace(now=lambda: self.clock.now().timestamp())
         thinker = Thinker(self._model, NoSchemas(), self.clock, slots=self._slots, pace=pace)
-        self.turns = Turns(self.faulty, self._publisher, thinker, self.clock, self.commits.append)
+        self.turns = Turns(self.faulty, self._publisher, thinker, self.clock, lambda _: None)
         self.intake = Intake(
             self.turns, self.offer, self.clock, policy=self._policy, fused=self._fused, counts=Counts(COUNTED)
         )

@@ -7,9 +7,9 @@ wherever it lies.
 import asyncio
 import hashlib
 
+from agent_service.moments import Journals, retell
 from agent_service.ports import Artifacts
 from agent_service.telling.folder.workspace import MAX_BYTES, Listing, Workspace
-from agent_service.telling.moments import Journals, retell
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
 
 

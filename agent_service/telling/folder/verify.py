@@ -13,9 +13,9 @@ from itertools import zip_longest
 from typing import Literal
 
 from agent_service.journal import RULES, Entry, digest_of, flaw_in_chain, rehearse
+from agent_service.moments import Moment, retell
 from agent_service.telling.folder.disk import TooLarge, Unsafe
 from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.moments import Moment, retell
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.telling.pages.trace import TRACE, broken_line
 from agent_service.telling.pages.trail import pages_of

@@ -7,12 +7,12 @@ blocks while it renders and writes: the agent has it in a process of its own.
 from collections.abc import Collection
 
 from agent_service.errors import Damaged
+from agent_service.moments import Journals, retell
 from agent_service.ports import Artifacts
 from agent_service.telling.folder.copies import fetched, lawful, missing
 from agent_service.telling.folder.projector import Outcome
 from agent_service.telling.folder.staging import Batch
 from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.moments import Journals, retell
 from agent_service.telling.pages.trail import pages_of
 
 WRITTEN = Outcome()

@@ -17,9 +17,9 @@ from agent_service.core.events import (
 from agent_service.core.phases import Digest, Framing, Met, Plan, Reflection, Refusal, Unusable, Verdict
 from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState
+from agent_service.moments import Moment
 from agent_service.telling.acts import Act, act_of
 from agent_service.telling.executions import Execution
-from agent_service.telling.moments import Moment, Ruling, rulings
 from agent_service.telling.pages.given import limit_lines
 from agent_service.telling.pages.markdown import (
     bullets,
@@ -34,6 +34,7 @@ from agent_service.telling.pages.markdown import (
 )
 from agent_service.telling.pages.progress import reasons
 from agent_service.telling.plain import instant
+from agent_service.telling.rulings import Ruling, rulings
 from agent_service.telling.sayings import OUTCOMES, call_of, consequences, reserved, speaker
 
 

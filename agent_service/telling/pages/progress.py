@@ -10,8 +10,8 @@ from agent_service.core.events import ModelReplied
 from agent_service.core.phases import Action, Phase, Plan
 from agent_service.core.state import DoneItem, RunState, Spent, StepRecord
 from agent_service.core.waiting import ForModel, ForTool, ModelRetry, Pending, Status, ToolRetry, under_way
+from agent_service.moments import Moment
 from agent_service.telling.acts import executor_of, unfinished
-from agent_service.telling.moments import Moment
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.telling.pages.given import limit_lines, tier_of
 from agent_service.telling.pages.markdown import bullets, code, inline, json_block, numbered, page, section, tick

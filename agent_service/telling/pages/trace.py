@@ -14,9 +14,10 @@ from pydantic import JsonValue
 from agent_service.core.events import ModelReplied, ModelUnavailable, Provenance
 from agent_service.core.phases import Plan
 from agent_service.journal import GENESIS
+from agent_service.moments import Moment
 from agent_service.telling.acts import Act, act_of
-from agent_service.telling.moments import Moment, Ruling, rulings
 from agent_service.telling.plain import clipped, json_visible, rfc3339
+from agent_service.telling.rulings import Ruling, rulings
 from agent_service.telling.sayings import gist
 
 Line = dict[str, JsonValue]

@@ -6,7 +6,7 @@ The same journal gives the same bytes, on every machine. A run that goes on has 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from agent_service.journal import Entry
-from agent_service.telling.moments import Moment, retell
+from agent_service.moments import Moment, retell
 from agent_service.telling.outputs import FILES
 from agent_service.telling.pages.decisions import decisions_page
 from agent_service.telling.pages.given import context_page, skills_page

@@ -14,10 +14,9 @@ from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.core.events import ModelUsage, TimerFired
 from agent_service.core.phases import Refusal, Unusable
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Status
 from agent_service.errors import ModelError
 from agent_service.intake import COUNTED, Arrival, Intake
-from agent_service.journal import Commit
+from agent_service.moments import Moment
 from agent_service.pace import Pace
 from agent_service.ports import Answer, Model, ModelCall, Question
 from agent_service.publisher import Publisher
@@ -221,8 +220,7 @@ class World:
             arrival = Arrival(subject=message.subject, body=message.body, place=str(message.place))
             await self._intake.receive(arrival)
 
-    def _committed(self, commit: Commit) -> None:
-        paused_before = self._state is not None and self._state.status is Status.PAUSED
-        self._state = commit.state
-        if commit.state.status is Status.PAUSED and not paused_before:
-            self._person.sees_pause(commit.state.run_id)
+    def _committed(self, moment: Moment) -> None:
+        self._state = moment.after
+        if moment.paused:
+            self._person.sees_pause(moment.after.run_id)

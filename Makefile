@@ -11,7 +11,7 @@ READY := $(VENV)/ready
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo chaos chaos-figures test test-ductile check bench bench-ductile bench-prompts bench-entries eval setup clean
+.PHONY: demo chaos chaos-figures test test-browser test-ductile check bench bench-ductile bench-prompts bench-entries eval setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -26,6 +26,14 @@ chaos-figures: $(READY)
 test: $(READY)
 	$(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not alone"
 	$(RUN) -m pytest -m alone
+
+# The tests of the page, in a real Chromium: Debian's is installed where this user may.
+test-browser: $(READY)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-browser.lock
+	@command -v "$${CHROMIUM:-chromium}" >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+	  && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; } \
+	  || echo "No Chromium, and none could be installed: the tests of the page are skipped." >&2
+	$(RUN) -m pytest -m browser -n 2 --dist loadfile
 
 # The tests that a real Ductile takes part in. Elsewhere they are skipped, and a fake stands in for it.
 test-ductile: $(READY)

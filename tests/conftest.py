@@ -34,7 +34,7 @@ ROOM = 4 << 30
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
-OF_THIS_USER = ("AGENT", "ANTHROPIC_", "OPENAI_", "SSL_CERT")
+OF_THIS_USER = ("AGENT", "ANTHROPIC_", "OPENAI_", "OTEL_", "SSL_CERT")
 
 
 @pytest.fixture(scope="session", autouse=True)

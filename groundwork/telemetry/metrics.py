@@ -1,0 +1,207 @@
+"""What a service counts and measures: one set of instruments, read as Prometheus text and pushed by OTLP alike.
+
+    instruments = Instruments()
+    calls = instruments.counter("agentic.calls", "Calls that were made", unit="{call}", attributes=("agentic.outcome",))
+    calls.add("ok")
+    took = instruments.histogram("agentic.call.duration", "From asking to the answer", attributes=("gen_ai.tool.name",))
+    took.record(0.2, "fetch")
+
+Names, units and attributes are OpenTelemetry's. Prometheus reads the same ones in its own spelling, which
+`prometheus_name` gives: `agentic_calls_total`, `agentic_call_duration_seconds_bucket`.
+
+An instrument is a dict: counting takes a third of a microsecond and recording two thirds, where the SDK's instruments
+take 5, and nothing has to be loaded for it. The libraries that know the two formats are loaded by `exposition` and
+`pushing`, when somebody reads.
+
+Attributes are given in the order in which they were announced, and have few values: a name from a list, never an id or
+a text. What comes beyond `MOST_SERIES` combinations is counted as `other`. One thread at a time writes to a series.
+"""
+
+import asyncio
+import logging
+import re
+import time
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from groundwork.service.errors import Failure
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Bounds of buckets for what mostly takes less than a minute."""
+MOST_SERIES = 200
+"""Of one instrument."""
+OTHER = "other"
+FRESH_S = 5.0
+"""How long what was observed is good for: several who read at once ask once."""
+WITHIN_S = 2.0
+"""How long an observation may take; Prometheus itself gives a scrape 10 seconds."""
+
+_UNITS = {"s": "seconds", "By": "bytes", "1": "ratio"}
+
+log = logging.getLogger(__name__)
+
+Attributes = tuple[str, ...]
+"""The values of one series, in the order of its instrument's names for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """What an instrument measures. `unit` is UCUM's: `s`, `By`, `1` (a part of one), or `{thing}`."""
+
+    name: str
+    text: str
+    unit: str
+    attributes: tuple[str, ...]
+
+
+class Counter:
+    """Only goes up."""
+
+    def __init__(self, described: Description, known: Iterable[Attributes]) -> None:
+        self.described = described
+        self.values: dict[Attributes, float] = dict.fromkeys(known, 0)
+
+    def add(self, *attributes: str, by: float = 1) -> None:
+        """`by` more, which is not negative."""
+        series = _bounded(self.values, attributes)
+        self.values[series] = self.values.get(series, 0) + by
+
+
+class Gauge:
+    """Stands somewhere."""
+
+    def __init__(self, described: Description) -> None:
+        self.described = described
+        self.values: dict[Attributes, float] = {}
+
+    def show(self, values: Mapping[Attributes, float]) -> None:
+        """All its series as they stand now: one that is left out is gone."""
+        self.values = dict(values)
+
+
+@dataclass(slots=True)
+class Buckets:
+    """One series of a histogram: how many values were at most each bound, not counting those at most the one before.
+
+    `counts` has one more than there are bounds, for the values above the last.
+    """
+
+    counts: list[int]
+    total: float = 0.0
+
+
+class Histogram:
+    """How values are spread over buckets."""
+
+    def __init__(self, described: Description, bounds: tuple[float, ...]) -> None:
+        self.described = described
+        self.bounds = bounds
+        self.values: dict[Attributes, Buckets] = {}
+
+    def record(self, value: float, *attributes: str) -> None:
+        """One value; below zero counts as zero, for clocks of two machines may differ."""
+        series = _bounded(self.values, attributes)
+        buckets = self.values.get(series)
+        if buckets is None:
+            buckets = self.values[series] = Buckets([0] * (len(self.bounds) + 1))
+        buckets.counts[bisect_left(self.bounds, value)] += 1
+        buckets.total += max(0.0, value)
+
+
+Instrument = Counter | Gauge | Histogram
+AnyInstrument = TypeVar("AnyInstrument", bound=Instrument)
+
+
+@dataclass(slots=True)
+class _Observation:
+    gauges: tuple[Gauge, ...]
+    read: Callable[[], Awaitable[None]]
+    read_at: float = field(default=float("-inf"))
+
+
+class Instruments:
+    """The instruments of a service."""
+
+    def __init__(self) -> None:
+        self.since_ns = time.time_ns()
+        """When counting began, in nanoseconds since 1970."""
+        self._all: dict[str, Instrument] = {}
+        self._observations: list[_Observation] = []
+        self._reading = asyncio.Lock()
+
+    def counter(
+        self,
+        name: str,
+        text: str,
+        *,
+        unit: str = "",
+        attributes: tuple[str, ...] = (),
+        known: Iterable[Attributes] = (),
+    ) -> Counter:
+        """`known`: series that are there from the start, at zero, so that the first event is seen as a change."""
+        described = Description(name=name, text=text, unit=unit, attributes=attributes)
+        return self._added(Counter(described, known if attributes else [()]))
+
+    def gauge(self, name: str, text: str, *, unit: str = "", attributes: tuple[str, ...] = ()) -> Gauge:
+        """To be shown when something changes, or by `observe`."""
+        return self._added(Gauge(Description(name=name, text=text, unit=unit, attributes=attributes)))
+
+    def histogram(
+        self,
+        name: str,
+        text: str,
+        *,
+        unit: str = "s",
+        attributes: tuple[str, ...] = (),
+        bounds: tuple[float, ...] = SECONDS,
+    ) -> Histogram:
+        """`bounds`: the upper ends of its buckets, ascending."""
+        return self._added(Histogram(Description(name=name, text=text, unit=unit, attributes=attributes), bounds))
+
+    def observe(self, read: Callable[[], Awaitable[None]], *gauges: Gauge) -> None:
+        """Have `read` show `gauges` before anybody reads them. Where it fails or takes too long they show nothing."""
+        self._observations.append(_Observation(gauges, read))
+
+    async def read(self) -> tuple[Instrument, ...]:
+        """All instruments, with what is observed now, or was some seconds ago."""
+        async with self._reading:
+            now = time.monotonic()
+            await asyncio.gather(*(_observe(one, now) for one in self._observations if now - one.read_at > FRESH_S))
+        return tuple(self._all.values())
+
+    def _added(self, instrument: AnyInstrument) -> AnyInstrument:
+        name = instrument.described.name
+        if name in self._all:
+            raise ValueError(f"there is an instrument {name} already")
+        self._all[name] = instrument
+        return instrument
+
+
+def prometheus_name(instrument: Instrument) -> str:
+    """As OpenTelemetry's specification spells a name for Prometheus, without the `_total` of a counter."""
+    described = instrument.described
+    name, unit = prometheus_label(described.name), _UNITS.get(described.unit, "")
+    return name if not unit or name.endswith(f"_{unit}") else f"{name}_{unit}"
+
+
+def prometheus_label(attribute: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_]", "_", attribute)
+
+
+async def _observe(one: _Observation, now: float) -> None:
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            await one.read()
+    except (Failure, TimeoutError) as error:
+        log.debug("cannot be observed: %s", error)
+        for gauge in one.gauges:
+            gauge.show({})
+    one.read_at = now
+
+
+def _bounded(values: Mapping[Attributes, object], attributes: Attributes) -> Attributes:
+    if attributes in values or len(values) < MOST_SERIES:
+        return attributes
+    return (OTHER,) * len(attributes)

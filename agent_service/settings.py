@@ -19,6 +19,7 @@ from groundwork.nats.settings import NatsSettings
 from groundwork.service import config_file
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import fault_of
+from groundwork.telemetry.settings import TelemetrySettings
 
 SECTION = "agent"
 ENV_PREFIX = "AGENT_"
@@ -164,13 +165,14 @@ class AgentSettings(_Section):
     """Whether one model call serves Reflect and Plan together."""
     trace_url: str | None = None
     """Address of a trace in a viewer, with `{trace_id}` in it."""
+    telemetry: TelemetrySettings = TelemetrySettings()
     log: LogSettings = LogSettings()
 
     def secrets(self) -> tuple[str, ...]:
         """Values that no log may show."""
         tokens = (t.token.get_secret_value() for t in self.http.tokens if t.token)
         key = (self.model.api_key.get_secret_value(),) if self.model.api_key else ()
-        return (*tokens, *key, *self.nats.secrets())
+        return (*tokens, *key, *self.nats.secrets(), *self.telemetry.secrets())
 
 
 def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> AgentSettings:

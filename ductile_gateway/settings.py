@@ -16,6 +16,7 @@ from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.tools.catalog import ToolChoice
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import config_file
+from groundwork.telemetry.settings import TelemetrySettings
 from schemas.fields import ToolName
 
 SECTION = "gateway"
@@ -75,6 +76,7 @@ class GatewaySettings(_Section):
     """How long calls may still take when the gateway is stopped, in seconds; the next start resumes the others."""
     ledger_days: Annotated[float, Field(ge=1)] = 30.0
     """How long the ledger keeps answers: a request that comes again later than that is run again."""
+    telemetry: TelemetrySettings = TelemetrySettings()
     log: LogSettings = LogSettings()
 
     @model_validator(mode="after")
@@ -94,7 +96,7 @@ class GatewaySettings(_Section):
         configured = (value for config in self.plugins.config.values() for value in config.values())
         ductile = self.ductile.secrets() if self.ductile else ()
         ours = (*self.nats.secrets(), *ductile, *self.ingress.secrets(), *self.outbound.secrets())
-        return (*ours, *(value for value in configured if isinstance(value, str)))
+        return (*ours, *self.telemetry.secrets(), *(value for value in configured if isinstance(value, str)))
 
 
 def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> GatewaySettings:

@@ -1,0 +1,43 @@
+"""Names of spans' attributes, in one place: those of the OpenTelemetry conventions, and ours (`agentic.…`).
+
+The GenAI conventions have left the package of the semantic conventions, so that theirs are written down here.
+"""
+
+RUN_ID = "agentic.run_id"
+WAKE_ID = "agentic.wake_id"
+STEP = "agentic.step"
+ATTEMPT = "agentic.attempt"
+COST_USD = "agentic.cost_usd"
+
+ERROR_TYPE = "error.type"
+
+AGENT_NAME = "gen_ai.agent.name"
+CACHE_CREATION_TOKENS = "gen_ai.usage.cache_creation.input_tokens"
+CACHE_READ_TOKENS = "gen_ai.usage.cache_read.input_tokens"
+CONVERSATION_ID = "gen_ai.conversation.id"
+FINISH_REASONS = "gen_ai.response.finish_reasons"
+INPUT_MESSAGES = "gen_ai.input.messages"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+OPERATION = "gen_ai.operation.name"
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+PROVIDER = "gen_ai.provider.name"
+REQUEST_MODEL = "gen_ai.request.model"
+RESPONSE_ID = "gen_ai.response.id"
+RESPONSE_MODEL = "gen_ai.response.model"
+TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
+TOOL_CALL_ID = "gen_ai.tool.call.id"
+TOOL_NAME = "gen_ai.tool.name"
+TOOL_RESULT = "gen_ai.tool.call.result"
+
+CONSUMER_GROUP = "messaging.consumer.group.name"
+DELIVERY_COUNT = "messaging.nats.delivery_count"
+DESTINATION = "messaging.destination.name"
+DESTINATION_TEMPLATE = "messaging.destination.template"
+MESSAGE_CONVERSATION_ID = "messaging.message.conversation_id"
+MESSAGE_ID = "messaging.message.id"
+MESSAGING_OPERATION = "messaging.operation.name"
+MESSAGING_OPERATION_TYPE = "messaging.operation.type"
+MESSAGING_SYSTEM = "messaging.system"
+STREAM = "messaging.nats.stream"
+STREAM_SEQUENCE = "messaging.nats.stream.sequence"

@@ -1,0 +1,83 @@
+"""The section `telemetry:` of both services: where traces and metrics go. The standard variables have the last word.
+
+    receiver = settings.telemetry.receiver("traces")      None: nothing is sent, and nothing is to be imported for it
+
+Of the variables of https://opentelemetry.io/docs/specs/otel/protocol/exporter/ this reads what decides where something
+is sent; the exporters of the SDK read the rest (certificates, timeout, compression). Spoken is `http/protobuf` alone.
+Imports nothing of OpenTelemetry.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+from urllib.parse import unquote
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from groundwork.service.address import secrets_in, without_login
+
+Signal = Literal["traces", "metrics"]
+Endpoint = Annotated[str, Field(pattern=r"^https?://[^\s/?#]+(/\S*)?$", max_length=2048)]
+
+_OTLP = "OTEL_EXPORTER_OTLP_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receiver:
+    """Who takes a signal by OTLP over HTTP. `url` is the whole address, `headers` (names in lower case) are secret."""
+
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def address(self) -> str:
+        """For people: without a login."""
+        return without_login(self.url)
+
+
+class TelemetrySettings(BaseModel):
+    """Without an endpoint, here or in the environment, nothing is sent."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    endpoint: Endpoint | None = Field(None, repr=False)
+    """Base address of an OTLP receiver such as http://127.0.0.1:4318; signals go to /v1/traces and /v1/metrics."""
+    headers: SecretStr | None = None
+    """Sent along, as `name=value,name=value` with values URL-encoded (the form of OTEL_EXPORTER_OTLP_HEADERS)."""
+    content: bool = False
+    """Whether spans carry prompts, replies, arguments and results. They may hold anything that a run has seen."""
+
+    def receiver(self, signal: Signal, environ: Mapping[str, str] = os.environ) -> Receiver | None:
+        """Where `signal` is sent; None for nowhere."""
+        url = self._url(signal, environ)
+        if not url or _is_off(signal, environ):
+            return None
+        theirs = environ.get(f"{_OTLP}{signal.upper()}_HEADERS") or environ.get(f"{_OTLP}HEADERS", "")
+        return Receiver(url=url, headers=self._own_headers() | _parsed(theirs))
+
+    def secrets(self, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+        """Values that no log may show, wherever they come from."""
+        receivers = [found for signal in ("traces", "metrics") if (found := self.receiver(signal, environ))]
+        values = (value for receiver in receivers for value in (*receiver.headers.values(), *secrets_in(receiver.url)))
+        return tuple(dict.fromkeys(values))
+
+    def _url(self, signal: Signal, environ: Mapping[str, str]) -> str:
+        """An address for one signal is taken as it is; a base is completed (the specification of the exporter)."""
+        if whole := environ.get(f"{_OTLP}{signal.upper()}_ENDPOINT"):
+            return whole
+        base = environ.get(f"{_OTLP}ENDPOINT") or self.endpoint
+        return f"{base.removesuffix('/')}/v1/{signal}" if base else ""
+
+    def _own_headers(self) -> dict[str, str]:
+        return _parsed(self.headers.get_secret_value()) if self.headers else {}
+
+
+def _is_off(signal: Signal, environ: Mapping[str, str]) -> bool:
+    disabled = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    return disabled or environ.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip().lower() == "none"
+
+
+def _parsed(text: str) -> dict[str, str]:
+    pairs = (pair.partition("=") for pair in text.split(","))
+    return {unquote(name).strip().lower(): unquote(value).strip() for name, equals, value in pairs if equals}

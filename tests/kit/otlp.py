@@ -1,0 +1,216 @@
+"""An OTLP receiver for tests: takes traces and metrics over HTTP and decodes the real protobuf.
+
+    with receiving() as otlp:
+        …OTEL_EXPORTER_OTLP_ENDPOINT=otlp.url…
+        trace = otlp.trace(trace_id, lambda trace: trace.named("finish_run"))
+        assert trace.tree() == [...]
+
+A receiver at a port where one was before takes what comes from then on (`receiving(port=…)`).
+"""
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
+
+from tests.kit.waiting import wait_until
+
+_KINDS = {number: name.removeprefix("SPAN_KIND_").lower() for name, number in WireSpan.SpanKind.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """A span as it came over the wire. Instants are nanoseconds; `links` are (trace id, span id)."""
+
+    service: str
+    trace_id: str
+    span_id: str
+    parent_id: str
+    name: str
+    kind: str
+    started: int
+    ended: int
+    attributes: Mapping[str, Any]
+    events: tuple[tuple[str, Mapping[str, Any]], ...]
+    links: tuple[tuple[str, str], ...]
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The spans of one trace, without those that are told again. A span that is told again otherwise is one more."""
+
+    spans: tuple[Received, ...]
+
+    def named(self, name: str) -> list[Received]:
+        return [span for span in self.spans if span.name == name]
+
+    def one(self, name: str) -> Received:
+        (span,) = self.named(name)
+        return span
+
+    def children(self, span: Received) -> list[Received]:
+        """In the order in which they began."""
+        return sorted((s for s in self.spans if s.parent_id == span.span_id), key=lambda s: (s.started, s.ended))
+
+    @property
+    def roots(self) -> list[Received]:
+        return [span for span in self.spans if not span.parent_id]
+
+    @property
+    def orphans(self) -> list[Received]:
+        """Spans whose parent is not here."""
+        known = {span.span_id for span in self.spans}
+        return [span for span in self.spans if span.parent_id and span.parent_id not in known]
+
+    def tree(self) -> list[str]:
+        """One line per span, indented below its parent: its name, and `!` for an error."""
+        return [line for root in (*self.roots, *self.orphans) for line in self._lines(root, "")]
+
+    def _lines(self, span: Received, indent: str) -> Iterator[str]:
+        yield f"{indent}{span.name}{' !' if span.error is not None else ''}"
+        for child in self.children(span):
+            yield from self._lines(child, indent + "  ")
+
+    def __str__(self) -> str:
+        return "\n".join(self.tree())
+
+
+@dataclass
+class Otlp:
+    """What was received. `status` is what callers are answered; other than 200, what they send is dropped."""
+
+    url: str = ""
+    status: int = 200
+    requests: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
+    """Path and headers of each, also of those that were dropped. Names of headers are in lower case."""
+    spans: list[Received] = field(default_factory=list)
+    """All of them, also those told again."""
+    metrics: list[tuple[str, Metric]] = field(default_factory=list)
+    """With the name of the service that sent each."""
+
+    def traces(self) -> dict[str, Trace]:
+        """By trace id."""
+        found: dict[str, list[Received]] = {}
+        for span in tuple(self.spans):
+            found.setdefault(span.trace_id, []).append(span)
+        return {trace_id: _trace(spans) for trace_id, spans in found.items()}
+
+    def trace(
+        self, trace_id: str, complete: Callable[[Trace], object] = lambda trace: trace.spans, *, within_s: float = 30.0
+    ) -> Trace:
+        """The trace once it is `complete`; by default, once anything of it is here."""
+
+        def now() -> Trace:
+            return _trace(span for span in tuple(self.spans) if span.trace_id == trace_id)
+
+        wait_until(lambda: complete(now()), lambda: f"incomplete trace {trace_id}:\n{now()}", within_s=within_s)
+        return now()
+
+    def take(self, path: str, headers: Mapping[str, str], body: bytes) -> bytes:
+        """What one request is answered, once it is kept."""
+        self.requests.append((path, headers))
+        if self.status != 200:
+            return b""
+        if path == "/v1/traces":
+            self.spans.extend(_spans(ExportTraceServiceRequest.FromString(body)))
+        else:
+            self.metrics.extend(_metrics(ExportMetricsServiceRequest.FromString(body)))
+        return b""  # as protobuf, an answer in which all was taken
+
+
+@contextmanager
+def receiving(port: int = 0) -> Iterator[Otlp]:
+    """A receiver on `port`, 0 being a free one, until the block ends."""
+    otlp = Otlp()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            answer = otlp.take(self.path, headers, _unpacked(body, headers.get("content-encoding", "")))
+            self.send_response(otlp.status)
+            self.send_header("content-type", "application/x-protobuf")
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: object) -> None:
+            """A test's output is not the place for it."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server.daemon_threads = True
+    otlp.url = f"http://127.0.0.1:{server.server_port}"
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield otlp
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _trace(spans: Iterable[Received]) -> Trace:
+    return Trace(tuple({repr(span): span for span in spans}.values()))
+
+
+def _unpacked(body: bytes, encoding: str) -> bytes:
+    return gzip.decompress(body) if encoding == "gzip" else zlib.decompress(body) if encoding == "deflate" else body
+
+
+def _spans(request: ExportTraceServiceRequest) -> Iterator[Received]:
+    for of_resource in request.resource_spans:
+        service = _attributes(of_resource.resource.attributes).get("service.name", "")
+        for of_scope in of_resource.scope_spans:
+            for span in of_scope.spans:
+                yield _span(span, service)
+
+
+def _span(span: WireSpan, service: str) -> Received:
+    return Received(
+        service=service,
+        trace_id=span.trace_id.hex(),
+        span_id=span.span_id.hex(),
+        parent_id=span.parent_span_id.hex(),
+        name=span.name,
+        kind=_KINDS[span.kind],
+        started=span.start_time_unix_nano,
+        ended=span.end_time_unix_nano,
+        attributes=_attributes(span.attributes),
+        events=tuple((event.name, _attributes(event.attributes)) for event in span.events),
+        links=tuple((link.trace_id.hex(), link.span_id.hex()) for link in span.links),
+        error=span.status.message if span.status.code == Status.STATUS_CODE_ERROR else None,
+    )
+
+
+def _metrics(request: ExportMetricsServiceRequest) -> Iterator[tuple[str, Metric]]:
+    for of_resource in request.resource_metrics:
+        service = _attributes(of_resource.resource.attributes).get("service.name", "")
+        for of_scope in of_resource.scope_metrics:
+            for metric in of_scope.metrics:
+                yield service, metric
+
+
+def _attributes(pairs: Iterable[KeyValue]) -> dict[str, Any]:
+    return {pair.key: _value(pair.value) for pair in pairs}
+
+
+def _value(value: AnyValue) -> Any:
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return tuple(map(_value, value.array_value.values))
+    return getattr(value, kind) if kind else None

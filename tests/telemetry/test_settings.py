@@ -1,0 +1,54 @@
+"""Where telemetry goes: the settings, and over them the standard variables of OpenTelemetry."""
+
+import pytest
+from pydantic import SecretStr
+
+from groundwork.telemetry.settings import Receiver, TelemetrySettings
+
+HERE = "http://127.0.0.1:4318"
+CONFIGURED = TelemetrySettings(endpoint=HERE, headers=SecretStr("Authorization=Bearer%20of-ours,x-team=a"))
+
+
+def test_without_an_endpoint_nothing_is_sent() -> None:
+    assert TelemetrySettings().receiver("traces", {}) is None
+    assert TelemetrySettings().receiver("metrics", {"OTEL_EXPORTER_OTLP_ENDPOINT": ""}) is None
+
+
+def test_a_base_address_is_completed_for_each_signal() -> None:
+    receiver = TelemetrySettings(endpoint=f"{HERE}/otlp/").receiver("metrics", {})
+    assert receiver
+    assert receiver.url == f"{HERE}/otlp/v1/metrics"
+
+
+def test_the_environment_has_the_last_word_on_the_address() -> None:
+    base = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://there:4318/"}
+    whole = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://elsewhere/spans"}
+    assert url(CONFIGURED.receiver("traces", base)) == "http://there:4318/v1/traces"
+    assert url(CONFIGURED.receiver("traces", base | whole)) == "http://elsewhere/spans"
+    assert url(CONFIGURED.receiver("metrics", base | whole)) == "http://there:4318/v1/metrics"
+
+
+def test_the_environment_has_the_last_word_on_each_header() -> None:
+    receiver = CONFIGURED.receiver("traces", {"OTEL_EXPORTER_OTLP_HEADERS": "x-team=b,x-more=c"})
+    assert receiver
+    assert receiver.headers == {"authorization": "Bearer of-ours", "x-team": "b", "x-more": "c"}
+
+
+@pytest.mark.parametrize("off", [{"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}])
+def test_the_environment_can_turn_traces_off(off: dict[str, str]) -> None:
+    assert CONFIGURED.receiver("traces", off) is None
+
+
+def test_headers_and_logins_are_secrets_wherever_they_come_from() -> None:
+    settings = TelemetrySettings(endpoint="http://user:login-of-ours@there:4318")
+    environ = {"OTEL_EXPORTER_OTLP_TRACES_HEADERS": "authorization=Bearer%20of-theirs"}
+    assert set(settings.secrets(environ)) == {"Bearer of-theirs", "login-of-ours"}
+    assert "login" not in repr(settings)
+    receiver = settings.receiver("traces", environ)
+    assert receiver
+    assert receiver.address == "http://there:4318/v1/traces"
+    assert "of-" not in repr(receiver)
+
+
+def url(receiver: Receiver | None) -> str:
+    return receiver.url if receiver else ""

@@ -252,7 +252,15 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
     desk = agent.desk()
     await serve_on_bus(agent.ground.link, desk)
     from agent_service.api.calls import create_app
+    from agent_service.api.inspection import Inspection
     from groundwork.http.server import serve_http
 
-    http = create_app(desk, agent.files, lambda: readiness(agent), agent.settings, metrics=lambda: metrics(agent))
+    http = create_app(
+        desk,
+        agent.files,
+        lambda: readiness(agent),
+        agent.settings,
+        inspection=Inspection(agent.store, agent.store),
+        metrics=lambda: metrics(agent),
+    )
     group.create_task(serve_http(http, listener, finish=False), name="http")

@@ -20,6 +20,7 @@ from agent_service.api.body import documented
 from agent_service.api.desk import Desk
 from agent_service.api.docs import page as docs_page
 from agent_service.api.door import Door
+from agent_service.api.inspection import Inspection
 from agent_service.api.requests import CancelRequest, SignalRequest, WakeRequest
 from agent_service.api.run_calls import RunCalls
 from agent_service.settings import AgentSettings, Scope
@@ -116,7 +117,13 @@ class ServiceCalls:
 
 
 def create_app(
-    desk: Desk, files: RunFiles, readiness: Readiness, settings: AgentSettings, *, metrics: Callable[[], str]
+    desk: Desk,
+    files: RunFiles,
+    readiness: Readiness,
+    settings: AgentSettings,
+    *,
+    inspection: Inspection,
+    metrics: Callable[[], str],
 ) -> FastAPI:
     """The API as an ASGI application. Raises Misconfigured for settings that would open it to the world."""
     app = FastAPI(
@@ -135,7 +142,7 @@ def create_app(
     access = Access(settings.http)
     api = RunCalls(desk, files)
     service = ServiceCalls(app, readiness, store=known_id(settings.store), metrics=metrics)
-    for call in (*_calls_on_runs(api), *_calls_on_the_service(service)):
+    for call in (*_calls_on_runs(api), *_calls_into_runs(inspection), *_calls_on_the_service(service)):
         _add(app, access, call)
     return app
 
@@ -179,6 +186,10 @@ def _calls_on_runs(api: RunCalls) -> tuple[Call, ...]:
             errors=(404, 409),
         ),
     )
+
+
+def _calls_into_runs(inspection: Inspection) -> tuple[Call, ...]:
+    return (Call(path=f"{RUN}/timeline", endpoint=inspection.show_timeline, scope="read", errors=(404,)),)
 
 
 def _calls_on_the_service(service: ServiceCalls) -> tuple[Call, ...]:

@@ -50,7 +50,7 @@ def say(moment: Moment) -> str:
 
 def consequences(moment: Moment) -> tuple[str, ...]:
     """What followed, each in a few words."""
-    return tuple(filter(None, (_ending(moment), _sending(moment), _asking(moment))))
+    return tuple(filter(None, (_ending(moment), sending(moment), asking(moment))))
 
 
 def speaker(model: str) -> str:
@@ -83,16 +83,21 @@ def gist(decision: Decision) -> str:
 def _happened(moment: Moment) -> str:
     match moment.event:
         case ModelReplied(model=model):
-            return f"{'; '.join(map(_ruled, rulings(moment)))} (by {speaker(model)})"
-        case ModelUnavailable(error_class=error_class, message=message):
-            return f"the model gave no answer ({error_class}): {message}"
+            return f"{'; '.join(map(ruled, rulings(moment)))} (by {speaker(model)})"
+        case ModelUnavailable() as event:
+            return unavailable(event)
         case ToolReturned() | TimerFired():
             act = act_of(moment)
-            return _acted(act) if act else "the time has come"
+            return acted(act) if act else "the time has come"
         case TurnBroke():
             return "the agent broke"
         case other:
-            return _from_people(other)
+            return from_people(other)
+
+
+def unavailable(event: ModelUnavailable) -> str:
+    """Why a call brought nothing."""
+    return f"the model gave no answer ({event.error_class}): {event.message}"
 
 
 def reserved(event: CallReserved) -> str:
@@ -101,7 +106,8 @@ def reserved(event: CallReserved) -> str:
     return f"at most {event.reserve.tokens} tokens ({cost}) for call {event.call} to {event.model}"
 
 
-def _from_people(event: WakeAccepted | RunStarted | CallReserved | CancelRequested | SignalReceived) -> str:
+def from_people(event: WakeAccepted | RunStarted | CallReserved | CancelRequested | SignalReceived) -> str:
+    """What somebody asked, and how the run was set up."""
     match event:
         case CallReserved():
             return f"set aside {reserved(event)}"
@@ -116,13 +122,15 @@ def _from_people(event: WakeAccepted | RunStarted | CallReserved | CancelRequest
     assert_never(event)
 
 
-def _ruled(ruling: Ruling) -> str:
+def ruled(ruling: Ruling) -> str:
+    """What became of a decision."""
     if ruling.status == "ok":
         return f"{DONE[ruling.phase]}: {gist(ruling.decision)}"
     return f"{ruling.phase} {ruling.status}: {ruling.why or gist(ruling.decision)}"
 
 
-def _acted(act: Act) -> str:
+def acted(act: Act) -> str:
+    """What came of an attempt."""
     attempt = f" attempt {act.attempt}" if act.attempt > 1 else ""
     what = act.error.message if act.error else act.summary
     ran = f" ({act.execution})" if act.execution and str(act.execution) else ""
@@ -138,19 +146,22 @@ def _ending(moment: Moment) -> str:
     return "the run goes on" if moment.resumed else ""
 
 
-def _sending(moment: Moment) -> str:
+def sending(moment: Moment) -> str:
+    """The attempt that leaves for its tool, or the one that follows later."""
     if moment.sent:
-        return f"sent {_attempt(moment.sent)}, answer due by {instant(moment.sent.deadline_at)}"
+        return f"sent {attempt_of(moment.sent)}, answer due by {instant(moment.sent.deadline_at)}"
     if moment.retry:
-        return f"{_attempt(moment.retry.pending)} follows at {instant(moment.retry.retry_at)}"
+        return f"{attempt_of(moment.retry.pending)} follows at {instant(moment.retry.retry_at)}"
     return ""
 
 
-def _attempt(pending: Pending) -> str:
+def attempt_of(pending: Pending) -> str:
+    """An attempt by its step, its tool and its number."""
     return f"step {pending.step} ({call_of(pending.action)}), attempt {pending.attempt}"
 
 
-def _asking(moment: Moment) -> str:
+def asking(moment: Moment) -> str:
+    """The model call that is made, or made again later."""
     if moment.asked:
         return f"asked the model to {moment.asked.phase} (call {moment.asked.call})" + _told(moment.asked)
     if moment.put_off:

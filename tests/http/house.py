@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from starlette.types import ASGIApp
 from agent_service.api.calls import create_app
 from agent_service.api.desk import Desk
 from agent_service.api.feed import Feed
+from agent_service.api.inspection import Inspection
 from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState
@@ -144,6 +146,7 @@ class House:
     shelf: Shelf
     files: RunFiles
     picky: Picky
+    inspection: Inspection
     wrong: dict[str, str] = field(default_factory=dict)
 
     def client(self, who: str | None = "admin", **more: Any) -> httpx2.AsyncClient:
@@ -223,8 +226,10 @@ async def open_house(
 
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
         settings = AgentSettings(http=HttpSettings(tokens=known), trace_url=trace_url)
-        app = create_app(desk, files, readiness, settings, metrics=lambda: counts.exposed("agentic"))
-        yield House(app, desk, store, archive, feed, bus, clock, workspace, shelf, files, picky, wrong)
+        inspection = Inspection(store, archive)
+        exposed = partial(counts.exposed, "agentic")
+        app = create_app(desk, files, readiness, settings, inspection=inspection, metrics=exposed)
+        yield House(app, desk, store, archive, feed, bus, clock, workspace, shelf, files, picky, inspection, wrong)
 
 
 @contextlib.asynccontextmanager

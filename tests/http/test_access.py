@@ -20,6 +20,7 @@ RULES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/v1/runs/{run_id}"): "read",
     ("GET", "/v1/runs/{run_id}/entries"): "read",
     ("GET", "/v1/runs/{run_id}/events"): "read",
+    ("GET", "/v1/runs/{run_id}/timeline"): "read",
     ("GET", "/v1/runs/{run_id}/workspace"): "read",
     ("GET", "/v1/runs/{run_id}/workspace/{path:path}"): "read",
     ("POST", "/v1/runs/{run_id}/cancel"): "control",

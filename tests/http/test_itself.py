@@ -90,7 +90,7 @@ async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Pa
     async def broken() -> Mapping[str, str]:
         raise RuntimeError(f"secret at {tmp_path}")
 
-    app = create_app(house.desk, house.files, broken, AgentSettings(), metrics=str)
+    app = create_app(house.desk, house.files, broken, AgentSettings(), inspection=house.inspection, metrics=str)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         answer = await client.get("/readyz")

@@ -3,11 +3,13 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agent_service.core.waiting import ForModel, ForTool, under_way
 from agent_service.moments import retell
 from agent_service.telling.acts import Heard
 from agent_service.telling.entries import entry_views
 from agent_service.telling.pages.trace import broken_line
 from agent_service.telling.pages.trail import pages_of, trail
+from agent_service.telling.timeline import Timeline
 from agent_service.telling.views import run_view
 from tests.core.script import Script
 from tests.core.stories import STORIES
@@ -40,6 +42,21 @@ def test_every_run_and_every_entry_has_a_view(story: Script) -> None:
     assert view.model_validate_json(view.model_dump_json(by_alias=True)) == view
     assert [view.seq for view in entry_views(entries)] == list(range(1, len(entries) + 1))
     assert [view.status for view in entry_views(entries)] == [commit.state.status for commit in commits]
+
+
+@ANY_STORY
+@given(STORIES)
+def test_every_run_has_a_timeline_of_which_only_what_it_is_in_is_open(story: Script) -> None:
+    timeline = Timeline()
+    for moment in retell(commit.entry for commit in commits_of(story)):
+        timeline.hear([moment])
+        view = timeline.view(moment.entry.run_id)
+        still = {item.kind for item in view.items if item.ended_at is None}
+        assert view.state == moment.after.status
+        assert bool(still) is not moment.after.final
+        assert ("attempt" in still) is isinstance(under_way(moment.after.waiting), ForTool)
+        assert [item.entry for item in view.items] == sorted(item.entry for item in view.items)
+        assert ("phase" in still) is isinstance(moment.after.waiting, ForModel)
 
 
 @ANY_STORY

@@ -1,0 +1,275 @@
+"""The timeline of a run: its phases, steps, attempts, waits and what people said, each from when until when. Pure.
+
+Told from moments, entry by entry, so that a journal that grew is not told again from its beginning. An item begins with
+an entry, stays open while the run is in it, and is closed by a later entry. The words are those of `sayings`; texts of
+models and tools in them are as they came.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from agent_service.core.events import (
+    CallReserved,
+    CancelRequested,
+    ModelReplied,
+    ModelUnavailable,
+    SignalReceived,
+    WakeAccepted,
+)
+from agent_service.core.phases import Phase
+from agent_service.core.waiting import ModelRetry, Pending, Status, ToolRetry, under_way
+from agent_service.moments import Moment
+from agent_service.telling.acts import Act, act_of
+from agent_service.telling.plain import clipped
+from agent_service.telling.rulings import Ruling, RulingStatus, rulings
+from agent_service.telling.sayings import (
+    MAX_SAYING,
+    OUTCOMES,
+    acted,
+    asking,
+    call_of,
+    from_people,
+    reserved,
+    ruled,
+    sending,
+    speaker,
+    unavailable,
+)
+from agent_service.telling.timeline_items import (
+    ErrorView,
+    Items,
+    ItemStatus,
+    TimelineView,
+    TokensView,
+)
+
+_OF_RULINGS: dict[RulingStatus, ItemStatus] = {
+    "ok": "ok",
+    "unusable": "error",
+    "refused": "refused",
+    "ignored": "cancelled",
+}
+_OF_ENDINGS: dict[Status, ItemStatus] = {Status.DONE: "ok", Status.CANCELLED: "cancelled"}
+
+
+class Timeline:
+    """What was heard of a run so far. `seq` is the last entry that it has."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self._state = Status.QUEUED
+        self._items = Items()
+
+    def hear(self, moments: Iterable[Moment]) -> None:
+        """Take up the moments that follow."""
+        for moment in moments:
+            if moment.entry.seq > self.seq:  # else somebody has told it meanwhile
+                self._happened(moment)
+                self._led_to(moment)
+                self.seq, self._state = moment.entry.seq, moment.after.status
+
+    def view(self, run_id: str) -> TimelineView:
+        return TimelineView(run_id=run_id, state=self._state, items=self._items.all())
+
+    def _happened(self, moment: Moment) -> None:
+        """What the event itself closes, or is."""
+        match moment.event:
+            case WakeAccepted() as event:
+                self._items.begin(
+                    "accepted", moment, "accepted", kind="accepted", title="Accepted", text=from_people(event)
+                )
+            case CallReserved() as event:
+                self._reserved(moment, event)
+            case ModelReplied() as event:
+                self._replied(moment, event)
+            case ModelUnavailable() as event:
+                self._unavailable(moment, event)
+            case CancelRequested() as event:
+                self._said(moment, "Cancel", from_people(event))
+            case SignalReceived() as event:
+                self._said(moment, f"Signal: {event.signal.kind}", from_people(event))
+        act = act_of(moment)
+        if act:
+            self._acted(moment, act)
+
+    def _led_to(self, moment: Moment) -> None:
+        """What the run goes on with, or how it stops."""
+        if not moment.ended:
+            self._over(moment)
+        if moment.asked:
+            self._ask(moment)
+        if moment.sent:
+            self._send(moment, moment.sent)
+        if moment.put_off or moment.retry:
+            self._put_off(moment)
+        if moment.paused:
+            self._pause(moment)
+        if moment.ended:
+            self._end(moment)
+
+    def _over(self, moment: Moment) -> None:
+        """What the run was in and is not any more, while it goes on."""
+        if moment.after.status is not Status.QUEUED:
+            self._items.close("accepted", moment, "ok")
+        if moment.resumed:
+            self._items.close("pause", moment, "ok")
+        if not isinstance(under_way(moment.after.waiting), ModelRetry | ToolRetry):
+            self._items.close("wait", moment, "ok")
+
+    # Model calls
+
+    def _ask(self, moment: Moment) -> None:
+        asked = moment.after.asking
+        if asked is None:
+            return
+        step = moment.after.step + (asked.phase is Phase.PLAN)
+        self._items.begin(
+            "call",
+            moment,
+            f"call:{asked.call}:{moment.entry.seq}",
+            kind="phase",
+            title=asked.phase.capitalize(),
+            text=asking(moment) or f"the model call {asked.call} is made",
+            phase=asked.phase,
+            call=asked.call,
+            step=step or None,
+        )
+
+    def _reserved(self, moment: Moment, event: CallReserved) -> None:
+        if not moment.after.reserve:  # the call could break a budget, and is not made
+            return
+        if "call" not in self._items.open:
+            self._ask(moment)
+        lost = moment.before and moment.after.spent.lost_calls > moment.before.spent.lost_calls
+        again = "; made again, for what it brought before was lost with the process that made it" if lost else ""
+        self._items.change("call", text=f"made with {reserved(event)} set aside{again}", model=event.model)
+
+    def _replied(self, moment: Moment, reply: ModelReplied) -> None:
+        ruling, *along = rulings(moment)
+        usage = reply.usage
+        tokens = TokensView(input=usage.input_tokens, output=usage.output_tokens, cache_read=usage.cache_read_tokens)
+        told = {"model": reply.model, "tokens": tokens, "cost_usd": usage.cost_usd}
+        self._items.close("call", moment, _OF_RULINGS[ruling.status], **_decided(moment, ruling, reply), **told)
+        for plan in along:
+            self._items.begin(
+                "plan",
+                moment,
+                f"call:{reply.call}:plan",
+                kind="phase",
+                title=plan.phase.capitalize(),
+                phase=plan.phase,
+                call=reply.call,
+                step=plan.step,
+                model=reply.model,
+                **_decided(moment, plan, reply),
+            )
+            self._items.close("plan", moment, _OF_RULINGS[plan.status])
+
+    def _unavailable(self, moment: Moment, event: ModelUnavailable) -> None:
+        again = event.remedy in ("try_again", "shrink")
+        error = ErrorView(error_class=event.error_class, message=event.message, retryable=again)
+        self._items.close("call", moment, "error", text=_cut(unavailable(event)), error=error)
+
+    # Steps
+
+    def _send(self, moment: Moment, sent: Pending) -> None:
+        facts = {"step": sent.step, "tool": sent.action.tool, "command": sent.action.command}
+        step = f"step:{sent.step}"
+        if step not in self._items:
+            title = f"Step {sent.step}: {call_of(sent.action)}"
+            why = moment.after.plan.rationale if moment.after.plan else ""
+            self._items.begin("step", moment, step, kind="step", title=title, text=why, **facts)
+        self._items.begin(
+            "attempt",
+            moment,
+            f"{step}:attempt:{sent.attempt}",
+            kind="attempt",
+            title=f"Attempt {sent.attempt}",
+            text=sending(moment),
+            attempt=sent.attempt,
+            until=sent.deadline_at,
+            parent=step,
+            **facts,
+        )
+
+    def _acted(self, moment: Moment, act: Act) -> None:
+        if act.status in ("late", "refused"):
+            self._unasked(moment, act)
+            return
+        status: ItemStatus = "ok" if act.status == "ok" else "error"
+        told = {"text": _cut(acted(act)), "error": _error_of(act)}
+        self._items.close("attempt", moment, status, **told)
+        finished = moment.before and len(moment.after.completed) > len(moment.before.completed)
+        if finished or moment.ended:
+            self._items.close("step", moment, status, **told)
+
+    def _unasked(self, moment: Moment, act: Act) -> None:
+        """A result that changes nothing, or breaks the protocol."""
+        step = f"step:{act.step}"
+        self._items.begin(
+            "unasked",
+            moment,
+            f"result:{moment.entry.seq}",
+            kind="attempt",
+            title=f"Result of step {act.step} that {OUTCOMES[act.status]}",
+            text=_cut(acted(act)),
+            step=act.step,
+            attempt=act.attempt,
+            tool=act.tool,
+            error=_error_of(act),
+            parent=step if step in self._items else None,
+        )
+        self._items.close("unasked", moment, "refused")
+
+    # Waits, people, the end
+
+    def _put_off(self, moment: Moment) -> None:
+        after = moment.after
+        pending, asked = after.pending, after.asking
+        about: dict[str, Any] = {"until": after.retry_at}
+        if pending:
+            about |= {"step": pending.step, "attempt": pending.attempt, "parent": f"step:{pending.step}"}
+            about |= {"tool": pending.action.tool, "command": pending.action.command}
+        if asked:
+            about |= {"phase": asked.phase, "call": asked.call}
+        about |= {"title": "Tries again later", "text": sending(moment) or asking(moment)}
+        self._items.begin("wait", moment, f"wait:{moment.entry.seq}", kind="wait", **about)
+
+    def _pause(self, moment: Moment) -> None:
+        after = moment.after
+        self._items.close("call", moment, "cancelled")
+        text = _cut(f"{after.reason} ({after.ending_class})")
+        self._items.begin("pause", moment, f"pause:{moment.entry.seq}", kind="wait", title="Paused", text=text)
+
+    def _said(self, moment: Moment, title: str, text: str) -> None:
+        self._items.begin("said", moment, f"person:{moment.entry.seq}", kind="person", title=title, text=_cut(text))
+        self._items.close("said", moment, "ok")
+
+    def _end(self, moment: Moment) -> None:
+        after = moment.after
+        for what in tuple(self._items.open):
+            self._items.close(what, moment, "cancelled")
+        status = _OF_ENDINGS.get(after.status, "error")
+        failed = ErrorView(error_class=after.ending_class, message=after.reason, retryable=False)
+        error = failed if status == "error" else None
+        title, text = after.status.capitalize(), _cut(after.reason)
+        self._items.begin("ending", moment, "ending", kind="ending", title=title, text=text, error=error)
+        self._items.close("ending", moment, status)
+
+
+def _decided(moment: Moment, ruling: Ruling, reply: ModelReplied) -> dict[str, Any]:
+    """What a decision came to, and by whom."""
+    error = None
+    if ruling.why:
+        again = moment.after.asking is not None
+        error = ErrorView(error_class=ruling.error_class or "", message=ruling.why, retryable=again)
+    return {"text": _cut(f"{ruled(ruling)} (by {speaker(reply.model)})"), "error": error}
+
+
+def _error_of(act: Act) -> ErrorView | None:
+    error = act.error
+    return ErrorView(error_class=error.error_class, message=error.message, retryable=error.retryable) if error else None
+
+
+def _cut(text: str) -> str:
+    return clipped(text, MAX_SAYING)

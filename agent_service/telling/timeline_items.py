@@ -1,0 +1,100 @@
+"""What a timeline is made of: its items, as the API shows them, and which of them are open. Pure."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from agent_service.core.phases import Phase
+from agent_service.core.waiting import Status
+from agent_service.moments import Moment
+from agent_service.telling.views import View
+from schemas.fields import Instant
+
+ItemKind = Literal["accepted", "phase", "step", "attempt", "wait", "person", "ending"]
+ItemStatus = Literal["ok", "open", "error", "refused", "waiting", "cancelled"]
+"""`refused`: it was there and was not taken up. `cancelled`: under way when the run stopped."""
+
+
+class ErrorView(View):
+    """Why something failed. `retryable`: whether it may be tried again."""
+
+    error_class: str = Field(alias="class")
+    message: str
+    retryable: bool
+
+
+class TokensView(View):
+    """Of one model call. `cache_read` is the part of the input that came from the provider's cache."""
+
+    input: int
+    output: int
+    cache_read: int
+
+
+class TimelineItem(View):
+    """One bar of the timeline. `entry` is the entry it began with; `until` is when a wait, or the time for an answer,
+    is over at the latest; `parent` is the item that it is a part of.
+
+    A plan that came along with a framing or a reflection has no cost of its own: the call is told with the first.
+    """
+
+    id: str
+    entry: int
+    kind: ItemKind
+    title: str
+    text: str
+    status: ItemStatus
+    phase: Phase | None = None
+    step: int | None = None
+    attempt: int | None = None
+    tool: str | None = None
+    command: str | None = None
+    call: int | None = None
+    model: str | None = None
+    started_at: Instant
+    ended_at: Instant | None = None
+    tokens: TokensView | None = None
+    cost_usd: float | None = None
+    error: ErrorView | None = None
+    until: Instant | None = None
+    parent: str | None = None
+
+
+class TimelineView(View):
+    """`items` are in the order in which they began."""
+
+    run_id: str
+    state: Status
+    items: tuple[TimelineItem, ...]
+
+
+class Items:
+    """All items in the order in which they began. `open` has the ids of the open ones by what they are, one of each."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, str] = {}
+        self._items: dict[str, TimelineItem] = {}
+
+    def __contains__(self, item_id: str) -> bool:
+        return item_id in self._items
+
+    def all(self) -> tuple[TimelineItem, ...]:
+        return tuple(self._items.values())
+
+    def begin(self, what: str, moment: Moment, item_id: str, *, kind: ItemKind, **told: Any) -> None:
+        status: ItemStatus = "waiting" if kind == "wait" else "open"
+        entry = moment.entry
+        item = TimelineItem(id=item_id, entry=entry.seq, kind=kind, status=status, started_at=entry.at, **told)
+        self._items[item_id] = item
+        self.open[what] = item_id
+
+    def close(self, what: str, moment: Moment, status: ItemStatus, **told: Any) -> None:
+        """Nothing to do where none is open."""
+        if what in self.open:
+            self.change(what, status=status, ended_at=moment.entry.at, **told)
+            del self.open[what]
+
+    def change(self, what: str, **told: Any) -> None:
+        """Tell more of the one that is open."""
+        item_id = self.open[what]
+        self._items[item_id] = self._items[item_id].model_copy(update=told)

@@ -21,6 +21,7 @@ from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, find_tools
 from groundwork.service import garbage, json_log
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable, causes
+from groundwork.service.installed import installed_version
 from groundwork.service.signals import ended_by_signals
 from schemas.gateway_status import Finding
 
@@ -117,6 +118,7 @@ def _told(error: Exception) -> int:
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="ductile-gateway", description="Carries tool requests to their tools.")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {installed_version()}")
     parser.add_argument("command", choices=("serve", "check"))
     parser.add_argument("--config", type=Path, help=f"default: {DEFAULT_CONFIG}, if it is there")
     parser.add_argument(

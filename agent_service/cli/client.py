@@ -3,13 +3,16 @@
 import json
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn, Self
 from urllib.parse import quote
 
 import httpx2
 
+from agent_service.cli import naming
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
+from agent_service.cli.naming import Candidate
 from groundwork.service.address import without_login
 
 CONNECT_WITHIN_S = 5.0
@@ -54,9 +57,21 @@ class AgentClient:
         """The answer of a POST."""
         return self._asked("POST", path, json=body)
 
+    def content(self, path: str) -> bytes:
+        """What a GET answers that is no JSON of ours, such as a file."""
+        return self._answered("GET", path).content
+
     def run(self, run_id: str) -> Json:
         """Where the run stands."""
         return self.get(run_path(run_id))
+
+    def named(self, name: str) -> str:
+        """The id of the run that `name` means. Raises NotDone for none, and for several."""
+        if naming.is_whole(name):
+            return name
+        page = self.get("/v1/runs", limit=naming.LOOKED_AT, cursor=naming.bound(name))
+        newest = [Candidate(*(str(line.get(part)) for part in ("run_id", "state", "goal"))) for line in page["runs"]]
+        return naming.meant(name, newest)
 
     def run_in_time(self, run_id: str, away: Away) -> Json:
         """The same, also when the agent has to be waited for."""
@@ -106,13 +121,16 @@ class AgentClient:
             self._unreachable(error)
 
     def _asked(self, method: str, path: str, **more: Any) -> Json:
+        return self._object(self._answered(method, path, **more))
+
+    def _answered(self, method: str, path: str, **more: Any) -> httpx2.Response:
         try:
             answer = self._http.request(method, path, **more)
         except httpx2.RequestError as error:
             self._unreachable(error)
         if not answer.is_success:
             raise self._refused(answer)
-        return self._object(answer)
+        return answer
 
     def _object(self, answer: httpx2.Response) -> Json:
         try:
@@ -138,9 +156,16 @@ class AgentClient:
         raise NotDone(f"no agent answers at {self._url} ({why}): {hint}", Exit.UNREACHABLE) from error
 
 
+@contextmanager
+def agent_and_run(url: str, token: str | None, name: str) -> Iterator[tuple[AgentClient, str]]:
+    """The agent at `url`, and the id of its run that `name` means. Raises NotDone where that is none, or not sure."""
+    with AgentClient(url, token) as agent:
+        yield agent, agent.named(name)
+
+
 def run_path(run_id: str, *parts: str) -> str:
     """The path of a run, or of something of it, in the API."""
-    return "/".join(("/v1/runs", quote(run_id, safe=""), *parts))
+    return "/".join(("/v1/runs", quote(run_id, safe=""), *map(quote, parts)))
 
 
 def _address(url: str) -> httpx2.URL:

@@ -13,7 +13,7 @@ import typer
 
 from agent_service.cli import output
 from agent_service.cli.exits import Exit
-from agent_service.cli.options import AsJson, Config, ConfigNearby, RunId, examples
+from agent_service.cli.options import AsJson, Config, ConfigNearby, Run, examples
 
 PANEL_FILES = "Records and prerequisites, on this machine"
 PANEL_SERVICES = "Services"
@@ -33,7 +33,7 @@ Folder = Annotated[Path, typer.Option("--dir", help="Where everything is kept.",
     rich_help_panel=PANEL_FILES,
     epilog=examples("agentic verify RUN", "agentic verify --config /etc/agentic.yaml --json RUN"),
 )
-def verify(run_id: RunId, config: ConfigNearby = None, as_json: AsJson = False) -> None:
+def verify(run: Run, config: ConfigNearby = None, as_json: AsJson = False) -> None:
     """Check that a run's journal is whole and its files are what the journal says. Exit code 1 when not.
 
     It reads only, while the agent runs or not, and needs no bus. The first place that was changed is named.
@@ -41,13 +41,13 @@ def verify(run_id: RunId, config: ConfigNearby = None, as_json: AsJson = False) 
     from agent_service.cli.run_folder import verify as verified
 
     _log_only_what_is_not_said()
-    verdict = _awaited(verified(run_id, config))
+    verdict = _awaited(verified(run, config))
     output.tell(verdict.for_programs(), str(verdict), as_json=as_json)
     raise typer.Exit(Exit.OK if verdict.ok else Exit.FAILED)
 
 
-@commands.command(rich_help_panel=PANEL_FILES, epilog=examples("agentic rebuild RUN"))
-def rebuild(run_id: RunId, config: ConfigNearby = None, as_json: AsJson = False) -> None:
+@commands.command(rich_help_panel=PANEL_FILES, epilog=examples("agentic rebuild RUN", "agentic rebuild last"))
+def rebuild(run: Run, config: ConfigNearby = None, as_json: AsJson = False) -> None:
     """Write a run's folder anew from its journal, byte for byte, and tell what that changed.
 
     While the agent runs or not. The bus is needed only for artifacts that are not in the folder as they were.
@@ -55,7 +55,7 @@ def rebuild(run_id: RunId, config: ConfigNearby = None, as_json: AsJson = False)
     from agent_service.cli.run_folder import rebuild as rebuilt
 
     _log_only_what_is_not_said()
-    made = _awaited(rebuilt(run_id, config))
+    made = _awaited(rebuilt(run, config))
     output.tell(made.for_programs(), str(made), as_json=as_json)
 
 

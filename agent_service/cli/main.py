@@ -6,16 +6,20 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from agent_service.cli import dlq, local, output, runs
+from agent_service.cli import dlq, local, looking, output, steering
 from agent_service.cli.complaints import NotDone, complaint_of
 from agent_service.cli.exits import Exit
 from agent_service.cli.options import NAME
 from agent_service.telling.plain import visible
 
-DISTRIBUTION = "agentic-loop"
-
-app = typer.Typer(name=NAME, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-app.add_typer(runs.commands)
+app = typer.Typer(
+    name=NAME,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(steering.commands)
+app.add_typer(looking.commands)
 app.add_typer(local.commands)
 app.add_typer(dlq.commands, name="dlq", rich_help_panel=local.PANEL_FILES)
 
@@ -30,7 +34,9 @@ def about(
     Begin with `agentic dev`, or `agentic demo`. Exit codes are in docs/CONFIGURATION.md.
     """
     if version:
-        output.draw(f"{NAME} {_version()}")
+        from groundwork.service.installed import installed_version
+
+        output.draw(f"{NAME} {installed_version()}")
     elif context.invoked_subcommand is None:
         output.draw(context.get_help())
 
@@ -52,15 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             raise
         _complain(complaint, arguments)
     sys.exit(code or Exit.OK)
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(DISTRIBUTION)
-    except PackageNotFoundError:
-        return "of a checkout that is not installed"
 
 
 def _usage(error: typer.TyperException) -> NotDone:

@@ -10,17 +10,28 @@ from typing import Annotated
 
 import typer
 
+from agent_service.cli.naming import is_whole
+
 NAME = "agentic"
 URL = "http://127.0.0.1:8700"
+AN_ID = "run_01M808MS3MJ9K8CQKG3J135SFS"
+
+PANEL_RUNS = "Runs, by the API of an agent"
 
 _RUN_ID = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._:-]{1,128}")
 _AGENT = "Which agent"
 _LIMITS = "What the run may spend"
 
 
-def _run_id(text: str) -> str:
+def _named(text: str) -> str:
     if not _RUN_ID.fullmatch(text):
-        raise typer.BadParameter("a run id is like run_01M808MS3MJ9K8CQKG3J135SFS")
+        raise typer.BadParameter(f"a run is named by its id, such as {AN_ID}, the beginning of it, or `last`")
+    return text
+
+
+def _whole(text: str | None) -> str | None:
+    if text is not None and not is_whole(text):
+        raise typer.BadParameter(f"it is the whole id of a run, such as {AN_ID}")
     return text
 
 
@@ -34,7 +45,14 @@ Token = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs; errors too, on standard error.")]
-RunId = Annotated[str, typer.Argument(help="The run's id.", callback=_run_id, metavar="RUN")]
+Run = Annotated[
+    str, typer.Argument(help="The run's id, the beginning of it, or `last`.", callback=_named, metavar="RUN")
+]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show the run live until it ends.")]
+Cursor = Annotated[
+    str | None,
+    typer.Option(help="Go on after this run: `next_cursor` of --json.", callback=_whole, metavar="RUN"),
+]
 Config = Annotated[
     Path | None,
     typer.Option(help="The configuration file. Without it: ./agentic.yaml, if there is one.", metavar="FILE"),

@@ -8,7 +8,8 @@ import io
 import json
 import os
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from rich.console import Console, RenderableType
 
@@ -16,6 +17,8 @@ from agent_service.telling.plain import json_visible, visible
 
 WIDTH_OF_A_FILE = 120
 """Columns of what is drawn into a file or pipe."""
+
+T = TypeVar("T")
 
 
 class ClosedPipe(Exception):
@@ -53,6 +56,23 @@ def document(value: Any) -> None:
 
 def as_json(value: Any) -> str:
     return json_visible(json.dumps(value, ensure_ascii=False))
+
+
+def show(value: T, drawn: Callable[[T], RenderableType], *, as_json: bool) -> None:
+    """One answer: as JSON, or as it is `drawn`."""
+    if as_json:
+        document(value)
+    else:
+        draw(drawn(value))
+
+
+def raw(content: bytes) -> None:
+    """Bytes as they are, for files and pipes."""
+    try:
+        sys.stdout.buffer.write(content)
+        sys.stdout.flush()
+    except BrokenPipeError as error:
+        raise ClosedPipe from error
 
 
 def tell(for_programs: Any, for_people: str, *, as_json: bool) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from agent_service import settings
 from agent_service.bus.artifacts import NatsArtifacts
-from agent_service.cli import configuration
+from agent_service.cli import configuration, naming
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
+from agent_service.cli.naming import Candidate
 from agent_service.journal import Entry
 from agent_service.moments import retell
 from agent_service.ports import Artifacts
@@ -40,6 +41,13 @@ class Records:
     settings: AgentSettings
     store: SqliteStore
     workspace: Workspace
+
+    async def named(self, name: str) -> str:
+        """The id of the run that `name` means. Raises NotDone for none, and for several."""
+        if naming.is_whole(name):
+            return name
+        newest = await self.store.runs(status=None, limit=naming.LOOKED_AT, before=naming.bound(name))
+        return naming.meant(name, [Candidate(line.run_id, line.status, line.goal) for line in newest])
 
     async def entries(self, run_id: str) -> list[Entry]:
         """The whole journal of a run. Raises NotDone when there is none."""

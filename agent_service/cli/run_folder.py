@@ -60,9 +60,11 @@ class Verified:
         return "\n".join(lines)
 
 
-async def verify(run_id: str, config: Path | None) -> Verified:
-    """Check one run. Raises NotDone for an unknown one, Misconfigured without a store that can be read."""
+async def verify(name: str, config: Path | None) -> Verified:
+    """Check the run that `name` means. Raises NotDone for an unknown one, Misconfigured without a store that can be
+    read."""
     async with records(config) as kept, bus_when_needed(kept.settings) as bus:
+        run_id = await kept.named(name)
         for look in range(LOOKS):
             await asyncio.sleep(LOOK_AGAIN_S if look else 0)
             verdict = await _look(kept, run_id, bus)
@@ -160,9 +162,11 @@ class Rebuilt:
         return "\n".join((*lines, f"✓ {self.run_id}: {self.files} files are written from the journal{same}"))
 
 
-async def rebuild(run_id: str, config: Path | None) -> Rebuilt:
-    """Rebuild one run. Raises NotDone for an unknown run or a flawed journal, Misconfigured when it needs the bus."""
+async def rebuild(name: str, config: Path | None) -> Rebuilt:
+    """Rebuild the run that `name` means. Raises NotDone for an unknown run or a flawed journal, Misconfigured when it
+    needs the bus."""
     async with records(config) as kept, bus_when_needed(kept.settings) as bus:
+        run_id = await kept.named(name)
         named = await _named(kept, run_id)
         before = await _files(kept, run_id)
         await rewrite(run_id, kept.store, kept.workspace, Sources(kept.workspace, bus, named))

@@ -40,7 +40,7 @@ STYLES = {
 }
 """The mark and the colour of each state of a run or a step."""
 UNKNOWN = ("?", "")
-WAITS = {"queued": "waits for its turn", "paused": "waits for a person: see `agentic signal`"}
+WAITS = {"queued": "waits for its turn", "paused": "waits for a person"}
 
 
 def fit(value: Any) -> Any:
@@ -58,8 +58,10 @@ def run(view: Json, took: Took | None = None) -> RenderableType:
     return framed(view, head(view, waits_for(view)), done_items(view), steps(view, took or {}), spent(view), left(view))
 
 
-def runs(lines: Iterable[Json], *, width: int) -> Table:
+def runs(lines: Iterable[Json], *, width: int) -> RenderableType:
     """A list of runs, for so many columns: what they came to is left out where it would not fit."""
+    if not lines:
+        return "no runs"
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("run", "state", "accepted (UTC)"):
         table.add_column(column, no_wrap=True)
@@ -83,6 +85,15 @@ def entry(line: Json) -> Text:
         (f"{line['kind']:<17}", "bold"),
         one_line(line["summary"], LONGEST_TEXT),
     )
+
+
+def files(listing: Json) -> RenderableType:
+    """The files of a run's folder, with their sizes in bytes."""
+    grid = _grid("", "dim")
+    grid.columns[1].justify = "right"
+    for file in fit(listing["files"]):
+        grid.add_row(file["path"], f"{file['size']:,}")
+    return grid if listing["files"] else "its folder has no file yet"
 
 
 def on_one_row(text: Text) -> Text:
@@ -112,26 +123,36 @@ def head(view: Json, now: RenderableType | None) -> Table:
     grid.add_row("goal", Text(one_line(view["goal"], LONGEST_TEXT)))
     if now is not None:
         grid.add_row("now", now)
-    said = {view["goal"]}
-    for name, text in (("summary", view["summary"]), ("outcome", view["outcome"]), (view["class"], view["reason"])):
-        if text and text not in said:
-            said.add(text)
-            grid.add_row(name, Text(one_line(text, LONGEST_TEXT)))
+    for name, text in _came_of_it(view):
+        grid.add_row(name, Text(one_line(text, LONGEST_TEXT)))
     if view["remedy"]:
         grid.add_row("next", Text(f"{view['remedy']['text']}:"))
         grid.add_row("", Text(one_line(view["remedy"]["command"], LONGEST_TEXT), style="cyan"))
     return grid
 
 
+def _came_of_it(view: Json) -> Iterator[tuple[str, str]]:
+    """What the run has come to, and why it stopped. What is done `now` says more of a step that is under way."""
+    if view["outcome"]:
+        yield "outcome", view["outcome"]
+    if view["state"] == "running" and not view["pending"]:
+        yield "so far", view["summary"]
+    if view["reason"] or view["state"] == "paused":
+        name = "" if view["class"] in (view["state"], "") else f"{view['class']}: "
+        yield "why", f"{name}{view['reason'] or view['summary']}"
+
+
 def waits_for(view: Json) -> Text | None:
     """What a run that goes on waits for; None for one that ended."""
     pending, asking = view["pending"], view["asking"]
+    if view["state"] in WAITS:
+        return Text(WAITS[view["state"]])
     if pending:
         return _waits_for_a_tool(pending)
     if asking:
         again = f", again at {asking['retry_at'][11:19]} UTC" if asking["retry_at"] else ""
         return Text(f"the model is to {asking['phase']} (call {asking['call']}){again}")
-    return Text(WAITS[view["state"]]) if view["state"] in WAITS else None
+    return None
 
 
 def _waits_for_a_tool(pending: Json) -> Text:
@@ -242,13 +263,21 @@ def _budgets(view: Json, now: datetime | None) -> Iterator[tuple[str, float, flo
 
 def _result(step: Json) -> Text:
     """What came of a step, and below it what its executor told besides: all of it where it did not go well."""
-    words = one_line(step["summary"] or step["status"], LONGEST_RESULT)
     mark, colour = STYLES.get(step["status"], UNKNOWN)
-    lines = [Text.assemble((f"{mark} ", colour), words)]
+    lines = [Text.assemble((f"{mark} ", colour), one_line(_words(step), LONGEST_RESULT))]
     execution = Execution.model_validate(step["execution"] or {})
     told = (str(execution), f"stderr: {execution.stderr}" if execution.stderr and step["status"] != "ok" else "")
     lines += [Text(one_line(line, LONGEST_TEXT), style="dim") for line in told if line]
     return Text("\n").join(lines)
+
+
+def _words(step: Json) -> str:
+    """What came of a step; of one that failed, by the class of its error, which says what kind of trouble it is."""
+    said, error = step["summary"] or step["status"], step["error"]
+    if error is None or step["status"] == "ok":
+        return str(said)
+    message = "" if error["message"] in said else f" ({error['message']})"
+    return f"{error['class']}: {said}{message}"
 
 
 def _bar(used: float, limit: float) -> ProgressBar:

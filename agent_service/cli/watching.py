@@ -17,10 +17,11 @@ from rich.segment import SegmentLines
 from rich.spinner import Spinner
 from rich.text import Text
 
-from agent_service.cli import show
+from agent_service.cli import output, show
 from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.complaints import NotDone
-from agent_service.cli.exits import Exit
+from agent_service.cli.exits import OF_STATUS, Exit
+from agent_service.telling.plain import visible
 
 
 class Stopwatch:
@@ -58,6 +59,18 @@ class Watcher(Protocol):
         """The agent does not answer; with an empty text: it does again."""
 
 
+class ToldOnce:
+    """Says on standard error that the agent is waited for, and that it is back: each once. An `Away`."""
+
+    def __init__(self) -> None:
+        self._waiting = False
+
+    def __call__(self, why: str) -> None:
+        if bool(why) != self._waiting:
+            self._waiting = bool(why)
+            output.complain(f"waiting for the agent: {visible(why)}" if why else "the agent is back")
+
+
 class Silent:
     """Says nothing. Fills Watcher."""
 
@@ -71,15 +84,13 @@ class Lines:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._away = False
+        self._absence = ToldOnce()
 
     def saw(self, entry: Json) -> None:
         self._console.print(show.entry(entry), soft_wrap=True)
 
     def away(self, why: str) -> None:
-        if bool(why) != self._away:
-            self._away = bool(why)
-            self._console.print("the agent is away, waiting…" if why else "the agent is back", style="yellow")
+        self._absence(why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +111,18 @@ def to_the_end(client: AgentClient, run_id: str, watcher: Watcher) -> Followed:
             if entry["status"] == PAUSED and client.run_in_time(run_id, watcher.away)["state"] == PAUSED:
                 break  # what one entry says may be past
     return Followed(client.run_in_time(run_id, watcher.away), stopwatch.took(datetime.now(UTC)))
+
+
+def show_to_the_end(client: AgentClient, run_id: str, *, watch: bool, as_json: bool) -> Exit:
+    """Wait for the end of the run, print the run, and say with which code to exit."""
+    with leaving(run_id):
+        if watch and not as_json:
+            with watching(lambda: client.run(run_id), output.console(stderr=True)) as watcher:
+                followed = to_the_end(client, run_id, watcher)
+        else:
+            followed = to_the_end(client, run_id, Silent())
+    output.show(followed.view, lambda view: show.run(view, followed.took), as_json=as_json)
+    return OF_STATUS.get(followed.view["state"], Exit.FAILED)
 
 
 @contextmanager

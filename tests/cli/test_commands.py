@@ -1,5 +1,6 @@
 """The commands on runs, against everything that `agentic dev` starts."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,8 @@ import pytest
 
 from tests.cli.calling import COMMAND, ROOT, agentic_here, clean, interrupt, running_with, started
 from tests.cli.dev_stack import Dev
+
+SOME_RUN = "run_00000000000000000000000000"
 
 
 @pytest.fixture
@@ -74,6 +77,7 @@ def test_limits_and_context_reach_the_run(dev: Dev) -> None:
         ("show", "../../etc"),
         ("show", ".."),
         ("runs", "--state", "odd"),
+        ("runs", "--cursor", "bogus"),
         ("nonsense",),
         ("runs", "--url", "no address"),
         ("runs", "--token", "two\nlines"),
@@ -97,7 +101,7 @@ def test_what_the_agent_refuses_is_code_6_with_its_reason(dev: Dev) -> None:
 
 def test_an_unknown_run_is_code_5(dev: Dev) -> None:
     for command in ("show", "tail", "entries", "cancel"):
-        called = dev(command, "--json", "run_00000000000000000000000000")
+        called = dev(command, "--json", SOME_RUN)
         assert (called.code, called.error["code"]) == (5, "unknown_run"), command
 
 
@@ -110,6 +114,26 @@ def test_no_agent_is_code_69_with_the_remedy() -> None:
 def test_show_prints_what_the_api_says(dev: Dev, done: dict[str, Any]) -> None:
     assert dev("show", "--json", done["run_id"]).document == done
     assert done["run_id"] in dev("show", done["run_id"]).out
+
+
+def test_a_run_is_named_by_the_beginning_of_its_id_and_the_newest_by_last(dev: Dev) -> None:
+    run_id = dev.run("say it back")["run_id"]
+    for name in ("last", run_id[:-1], run_id.removeprefix("run_")[:-1]):
+        assert dev("show", "--json", name).document["run_id"] == run_id
+        assert dev("verify", "--json", name).document["run_id"] == run_id
+    dev.run("say it back")
+    refused = dev("cancel", "--json", "run_0")
+    assert (refused.code, refused.error["code"]) == (2, "ambiguous_run")
+    assert run_id in refused.error["message"]
+    assert dev("verify", "--json", "run_0").error["code"] == "ambiguous_run"
+
+
+def test_cat_lists_the_files_of_a_run_and_prints_each_as_it_is(dev: Dev, done: dict[str, Any]) -> None:
+    listed = dev("cat", done["run_id"]).out.split()
+    for path in ("memory.md", "trace.jsonl"):
+        assert path in listed
+        assert dev("cat", done["run_id"], path).out == (dev.folder / "workspaces" / done["run_id"] / path).read_text()
+    assert dev("cat", done["run_id"], "../agent/agent.db").code == 5
 
 
 def test_entries_and_tail_print_each_entry_once_and_in_order(dev: Dev, done: dict[str, Any]) -> None:
@@ -203,11 +227,27 @@ def test_watching_lives_through_a_kill_of_the_agent(dev: Dev) -> None:
         kill_agent_of(dev)
         out, err = process.communicate(timeout=40)
     assert process.returncode == 0, err
-    assert "the agent is away" in err
-    assert "the agent is back" in err
+    assert err.count("waiting for the agent: no agent answers") == 1
+    assert err.count("the agent is back") == 1
     seen = [int(line.split()[0]) for line in (*lines, *err.splitlines()) if line[:4].strip().isdigit()]
     assert seen == list(range(1, 9))
     assert "2 of 10" in out
+
+
+def test_tail_lives_through_a_kill_of_the_agent_and_repeats_nothing(dev: Dev) -> None:
+    run_id = dev("wake", "slowly").out.strip()
+    with started("tail", "--json", run_id, AGENTIC_URL=dev.url) as process:
+        assert process.stdout
+        lines = read_until(process.stdout, lambda line: '"pending_step": 1' in line)
+        kill_agent_of(dev)
+        out, err = process.communicate(timeout=40)
+    assert [json.loads(line)["seq"] for line in (*lines, *out.splitlines())] == list(range(1, 9))
+    assert [line.split(":")[0] for line in err.splitlines()] == ["waiting for the agent", "the agent is back"]
+
+
+def test_an_agent_that_was_never_there_is_not_waited_for() -> None:
+    for command in (("tail", SOME_RUN), ("show", "--watch", SOME_RUN)):
+        assert agentic_here(*command, "--url", "http://127.0.0.1:1").code == 69
 
 
 def read_until(stream: Any, fits: Callable[[str], bool]) -> list[str]:

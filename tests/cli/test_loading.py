@@ -59,7 +59,13 @@ def test_an_agent_that_starts_has_not_loaded_what_its_runs_need_not_to_go_on(arg
 
 
 def test_version_and_help_print_and_end_well() -> None:
-    for arguments, part in ((["--version"], "agentic "), ([], "Usage: agentic"), (["run", "--help"], "--watch")):
+    called: tuple[tuple[list[str], str], ...] = (
+        (["--version"], "agentic "),
+        ([], "Usage: agentic"),
+        (["-h"], "--version"),
+        (["run", "-h"], "--watch"),
+    )
+    for arguments, part in called:
         done = subprocess.run(
             [sys.executable, "-m", "agent_service", *arguments],
             env=clean({}),

@@ -84,6 +84,33 @@ def test_a_run_that_waits_for_somebody_who_is_not_there_says_so() -> None:
     assert "ductile-gateway does not answer: is it running?" in text
 
 
+def test_what_is_done_now_is_not_said_a_second_time_and_what_it_came_to_is() -> None:
+    under_way, thinking = view_after(4), view_after(5)
+    assert "so far" not in drawn(show.run(under_way))
+    assert f"so far {thinking['summary']}" in drawn(show.run(thinking))
+
+
+def test_a_run_that_pauses_says_why_and_not_what_it_would_do() -> None:
+    asking = view_after(2) | {"state": "paused", "summary": "no credit is left", "class": "no_credit"}
+    text = drawn(show.run(asking))
+    assert "waits for a person" in text
+    assert "no_credit: no credit is left" in text
+    assert "the model is to" not in text
+
+
+def test_a_step_that_failed_or_was_left_says_with_which_error() -> None:
+    view = view_after()
+    view["steps"][0] |= {
+        "status": "error",
+        "summary": "it was full",
+        "error": {"class": "quota", "message": "it was full"},
+    }
+    view["steps"][1] |= {"status": "unfinished", "summary": "", "error": {"class": "away", "message": "nobody there"}}
+    text = drawn(show.run(view))
+    assert "quota: it was full " in text
+    assert "away: unfinished (nobody there)" in text
+
+
 def test_a_step_shows_the_job_that_it_was_and_a_failed_one_the_words_of_its_tool() -> None:
     view = view_after()
     told = {"job_id": "8f3c", "exit_code": 78, "stderr": "SHED_KEY is not set"}

@@ -14,3 +14,9 @@ def test_a_gateway_has_not_loaded_what_takes_events_from_outside_before_its_call
     loaded = set(done.stdout.split())
     assert "ductile_gateway.calls.relay" in loaded
     assert loaded & LATER == set()
+
+
+def test_the_gateway_tells_its_version() -> None:
+    command = (sys.executable, "-m", "ductile_gateway", "--version")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("ductile-gateway ")

@@ -1,0 +1,130 @@
+"""The commands that look at runs: clients of a running agent's HTTP API, wherever it is."""
+
+import sys
+from typing import Annotated, Literal
+
+import typer
+
+from agent_service.cli import output, show
+from agent_service.cli.client import AgentClient, Json, agent_and_run, run_path
+from agent_service.cli.complaints import NotDone
+from agent_service.cli.exits import Exit
+from agent_service.cli.options import PANEL_RUNS, URL, AsJson, Cursor, Run, Token, Url, Watch, examples
+from agent_service.cli.watching import ToldOnce, leaving, show_to_the_end
+from agent_service.telling.plain import visible
+
+PAGE = 500
+
+commands = typer.Typer()
+
+State = Literal["queued", "running", "paused", "done", "escalated", "failed", "cancelled"]
+
+
+@commands.command(
+    rich_help_panel=PANEL_RUNS, epilog=examples("agentic runs --state running", "agentic runs --json | jq")
+)
+def runs(
+    state: Annotated[State | None, typer.Option(help="Only runs in this state.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=200, help="How many.")] = 20,
+    cursor: Cursor = None,
+    as_json: AsJson = False,
+    url: Url = URL,
+    token: Token = None,
+) -> None:
+    """List runs, newest first."""
+    with AgentClient(url, token) as agent:
+        page = agent.get("/v1/runs", state=state, limit=limit, cursor=cursor)
+    output.show(page, lambda p: show.runs(p["runs"], width=output.console().width), as_json=as_json)
+
+
+@commands.command(
+    "show",
+    rich_help_panel=PANEL_RUNS,
+    epilog=examples("agentic show RUN", "agentic show --watch last", "agentic show --json RUN"),
+)
+def show_run(run: Run, watch: Watch = False, as_json: AsJson = False, url: Url = URL, token: Token = None) -> None:
+    """Show where one run stands. With --watch the exit code says how it ended, as of `agentic run`."""
+    with agent_and_run(url, token, run) as (agent, run_id):
+        view = agent.run(run_id)
+        if watch:
+            raise typer.Exit(show_to_the_end(agent, run_id, watch=True, as_json=as_json))
+        output.show(view, show.run, as_json=as_json)
+
+
+@commands.command(
+    rich_help_panel=PANEL_RUNS, epilog=examples("agentic tail RUN", "agentic tail --json --after 12 RUN | jq .kind")
+)
+def tail(
+    run: Run,
+    after: Annotated[int, typer.Option(min=0, help="Begin after this entry.")] = 0,
+    as_json: AsJson = False,
+    url: Url = URL,
+    token: Token = None,
+) -> None:
+    """Print the entries of a run as they come, one a line, until it ends.
+
+    An agent that goes away is waited for, up to five minutes; then it goes on after the last entry printed.
+    """
+    with agent_and_run(url, token, run) as (agent, run_id), leaving(run_id):
+        agent.run(run_id)  # an agent that was not there to begin with is not waited for
+        for entry in agent.follow(run_id, after, away=ToldOnce()):
+            _print_entry(entry, as_json)
+
+
+@commands.command(
+    rich_help_panel=PANEL_RUNS, epilog=examples("agentic entries RUN", "agentic entries --json RUN > journal.jsonl")
+)
+def entries(
+    run: Run,
+    after: Annotated[int, typer.Option(min=0, help="Begin after this entry.")] = 0,
+    as_json: AsJson = False,
+    url: Url = URL,
+    token: Token = None,
+) -> None:
+    """Print the journal of a run as it is now, one entry a line."""
+    next_after: int | None = after
+    with agent_and_run(url, token, run) as (agent, run_id):
+        while next_after is not None:
+            page = agent.get(run_path(run_id, "entries"), after=next_after, limit=PAGE)
+            for entry in page["entries"]:
+                _print_entry(entry, as_json)
+            next_after = page["next_after"]
+
+
+@commands.command(
+    rich_help_panel=PANEL_RUNS,
+    epilog=examples("agentic cat last", "agentic cat RUN memory.md", "agentic cat RUN artifacts/page.png > page.png"),
+)
+def cat(
+    run: Run,
+    path: Annotated[str | None, typer.Argument(help="Which file; without it they are listed.", metavar="PATH")] = None,
+    url: Url = URL,
+    token: Token = None,
+) -> None:
+    """Print a file of a run in full: a page of its paper trail, or an artifact as its tool left it."""
+    with agent_and_run(url, token, run) as (agent, run_id):
+        if path is None:
+            output.draw(show.files(agent.get(run_path(run_id, "workspace"))))
+            return
+        content = agent.content(run_path(run_id, "workspace", path))
+    _print_content(content, path)
+
+
+def _print_content(content: bytes, path: str) -> None:
+    """As it is; on a terminal with nothing in it that could steer it. Raises NotDone for what is no text there."""
+    if not sys.stdout.isatty():
+        output.raw(content)
+        return
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        message = f"{path} is no text ({len(content):,} bytes): print it into a file, with `> FILE`"
+        raise NotDone(message, Exit.USAGE) from error
+    output.draw(visible(text).removesuffix("\n"), wrap=False)
+
+
+def _print_entry(entry: Json, as_json: bool) -> None:
+    if as_json:
+        output.document(entry)
+    else:
+        output.draw(show.entry(entry), wrap=False)

@@ -1,0 +1,63 @@
+"""Which run is meant: by its whole id, by the beginning of one (with or without `run_`), or by `last`, the newest.
+
+A whole id is taken as it is. For the others the newest runs before `bound` are listed, wherever runs are listed, and
+`meant` is the one of them.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent_service.cli.complaints import NotDone
+from agent_service.cli.exits import Exit
+from agent_service.telling.plain import one_line
+
+LAST = "last"
+LOOKED_AT = 6
+"""Runs; one more than are named where several fit."""
+
+_PREFIX = "run_"
+_LENGTH = len(_PREFIX) + 26
+_WHOLE = re.compile(_PREFIX + "[0-9A-HJKMNP-TV-Z]{26}")
+_LAST_DIGIT = "Z"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A run that may be meant, with its state and goal to tell it by."""
+
+    run_id: str
+    state: str
+    goal: str
+
+
+def is_whole(name: str) -> bool:
+    return _WHOLE.fullmatch(name) is not None
+
+
+def bound(name: str) -> str | None:
+    """An id after those of all runs that may be meant; None for after all there are."""
+    return None if name == LAST else _beginning(name).ljust(_LENGTH, _LAST_DIGIT)
+
+
+def meant(name: str, newest: Sequence[Candidate]) -> str:
+    """The id of the run that `name` means, of the LOOKED_AT newest before its bound. Raises NotDone for none, and for
+    several."""
+    fitting = [run for run in newest if name == LAST or run.run_id.startswith(_beginning(name))]
+    if not fitting:
+        text = "there is no run yet" if name == LAST else f"no run begins with {name}: `agentic runs` lists them"
+        raise NotDone(text, Exit.NOT_FOUND, {"code": "unknown_run"})
+    same = [run for run in fitting if run.run_id == _beginning(name)]
+    if len(fitting) > 1 and not same and name != LAST:
+        raise NotDone(_several(name, fitting), Exit.USAGE, {"code": "ambiguous_run"})
+    return (same or fitting)[0].run_id
+
+
+def _beginning(name: str) -> str:
+    return name if name.startswith(_PREFIX) else _PREFIX + name
+
+
+def _several(name: str, fitting: Sequence[Candidate]) -> str:
+    named = [f"  {run.run_id}  {run.state:<9}  {one_line(run.goal, 60)}" for run in fitting[: LOOKED_AT - 1]]
+    more = ["  and others"] if len(fitting) == LOOKED_AT else []
+    return "\n".join((f"several runs begin with {name}; which one is meant?", *named, *more))

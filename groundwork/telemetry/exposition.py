@@ -19,8 +19,6 @@ from prometheus_client.utils import floatToGoString
 
 from groundwork.telemetry.metrics import Buckets, Counter, Gauge, Instrument, prometheus_label, prometheus_name
 
-CONTENT_TYPE = "text/plain; version=0.0.4"
-
 
 def exposed(instruments: Iterable[Instrument], resource: Mapping[str, str]) -> bytes:
     """The text of /metrics. `resource`: what is measured, shown as `target_info`."""

@@ -19,14 +19,22 @@ a text. What comes beyond `MOST_SERIES` combinations is counted as `other`. One 
 
 import asyncio
 import logging
+import math
 import re
 import time
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from groundwork.service.errors import Failure
+from groundwork.service.installed import installed_version
+from groundwork.telemetry.settings import Receiver
+
+if TYPE_CHECKING:
+    from groundwork.telemetry.pushing import Push
+
+CONTENT_TYPE = "text/plain; version=0.0.4"
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Bounds of buckets for what mostly takes less than a minute."""
@@ -90,6 +98,8 @@ class Buckets:
 
     counts: list[int]
     total: float = 0.0
+    least: float = math.inf
+    most: float = 0.0
 
 
 class Histogram:
@@ -102,12 +112,14 @@ class Histogram:
 
     def record(self, value: float, *attributes: str) -> None:
         """One value; below zero counts as zero, for clocks of two machines may differ."""
+        value = max(0.0, value)
         series = _bounded(self.values, attributes)
         buckets = self.values.get(series)
         if buckets is None:
             buckets = self.values[series] = Buckets([0] * (len(self.bounds) + 1))
         buckets.counts[bisect_left(self.bounds, value)] += 1
-        buckets.total += max(0.0, value)
+        buckets.total += value
+        buckets.least, buckets.most = min(buckets.least, value), max(buckets.most, value)
 
 
 Instrument = Counter | Gauge | Histogram
@@ -177,6 +189,29 @@ class Instruments:
             raise ValueError(f"there is an instrument {name} already")
         self._all[name] = instrument
         return instrument
+
+
+async def exposition(instruments: Instruments, service: str) -> bytes:
+    """The text of /metrics, in the format CONTENT_TYPE. Another thread loads what that takes, and writes it."""
+
+    def written() -> bytes:
+        from groundwork.telemetry.exposition import exposed
+
+        return exposed(read, {"service.name": service, "service.version": installed_version()})
+
+    read = await instruments.read()
+    return await asyncio.to_thread(written)
+
+
+async def push(instruments: Instruments, receiver: Receiver, service: str) -> None:
+    """Push them to `receiver` until cancelled. What that takes is loaded in another thread."""
+
+    def made() -> "Push":
+        from groundwork.telemetry.pushing import Push
+
+        return Push(instruments, receiver, service)
+
+    await (await asyncio.to_thread(made)).run()
 
 
 def prometheus_name(instrument: Instrument) -> str:

@@ -1,0 +1,135 @@
+"""Instruments, pushed by OTLP over HTTP: cumulative values, every OTEL_METRIC_EXPORT_INTERVAL (milliseconds).
+
+The SDK encodes and sends. It is loaded here, which takes a tenth of a second: import this module where it is needed.
+A receiver that is away or slow costs a thread that nobody waits for; what it missed is in the next push.
+"""
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    HistogramDataPoint,
+    Metric,
+    MetricExportResult,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+    Sum,
+)
+from opentelemetry.sdk.metrics.export import Gauge as GaugePoints
+from opentelemetry.sdk.metrics.export import Histogram as HistogramPoints
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+from groundwork.telemetry.metrics import Attributes, Counter, Gauge, Histogram, Instrument, Instruments
+from groundwork.telemetry.outage import Outage
+from groundwork.telemetry.resource import resource_of
+from groundwork.telemetry.settings import Receiver
+
+EVERY_S = 60.0
+LAST_WITHIN_S = 1.0
+"""How long the end of the process waits for the last push."""
+_SCOPE = InstrumentationScope("agentic-loop")
+_INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
+_TALKATIVE = ("opentelemetry.exporter.otlp.proto.http.metric_exporter",)
+
+
+class Push:
+    """Pushes the instruments of `service` to `receiver`."""
+
+    def __init__(self, instruments: Instruments, receiver: Receiver, service: str) -> None:
+        self._instruments = instruments
+        self._resource = resource_of(service)
+        self._outage = Outage("metrics", receiver.address, _TALKATIVE)
+        self._exporter = OTLPMetricExporter(endpoint=receiver.url, headers=dict(receiver.headers))
+
+    async def run(self, every_s: float | None = None) -> None:
+        """Until cancelled, and then once more."""
+        try:
+            while True:
+                await asyncio.sleep(every_s or interval_s(os.environ))
+                await self._once()
+        finally:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._once(), LAST_WITHIN_S)
+            self._outage.over()
+            self._exporter.shutdown()
+
+    async def _once(self) -> None:
+        instruments = await self._instruments.read()
+        self._outage.note(taken=await _in_a_thread(lambda: self._export(instruments)))
+
+    def _export(self, instruments: Iterable[Instrument]) -> bool:
+        span = self._instruments.since_ns, time.time_ns()
+        measured = [_metric(one, span) for one in instruments if one.values]
+        scoped = ScopeMetrics(_SCOPE, measured, "")
+        data = MetricsData([ResourceMetrics(self._resource, [scoped], "")])
+        return self._exporter.export(data) is MetricExportResult.SUCCESS
+
+
+def interval_s(environ: Mapping[str, str]) -> float:
+    """How often is pushed, in seconds. What is no positive number counts as not set, as the specification has it."""
+    try:
+        milliseconds = float(environ.get(_INTERVAL, ""))
+    except ValueError:
+        return EVERY_S
+    return milliseconds / 1000 if milliseconds > 0 else EVERY_S
+
+
+async def _in_a_thread(work: Callable[[], bool]) -> bool:
+    """What `work` returns. Its thread never holds up the end of the process, as one of the loop's own would."""
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+    returned: list[bool] = []
+
+    def run() -> None:
+        returned.append(work())
+        with contextlib.suppress(RuntimeError):  # the loop is gone, and with it who waited
+            loop.call_soon_threadsafe(done.set)
+
+    threading.Thread(target=run, name="metrics", daemon=True).start()
+    await done.wait()
+    return returned[0]
+
+
+def _metric(instrument: Instrument, span: tuple[int, int]) -> Metric:
+    described = instrument.described
+    points: Sum | GaugePoints | HistogramPoints
+    match instrument:
+        case Counter():
+            points = Sum(_numbers(instrument, span), AggregationTemporality.CUMULATIVE, is_monotonic=True)
+        case Gauge():
+            points = GaugePoints(_numbers(instrument, span))
+        case Histogram():
+            points = HistogramPoints(_spread(instrument, span), AggregationTemporality.CUMULATIVE)
+    return Metric(described.name, described.text, described.unit, points)
+
+
+def _numbers(instrument: Counter | Gauge, span: tuple[int, int]) -> list[NumberDataPoint]:
+    named = [(_named(instrument, series), value) for series, value in list(instrument.values.items())]
+    return [NumberDataPoint(attributes, *span, float(value)) for attributes, value in named]
+
+
+def _spread(instrument: Histogram, span: tuple[int, int]) -> list[HistogramDataPoint]:
+    return [
+        HistogramDataPoint(
+            _named(instrument, series),
+            *span,
+            count=sum(buckets.counts),
+            sum=buckets.total,
+            bucket_counts=tuple(buckets.counts),
+            explicit_bounds=instrument.bounds,
+            min=buckets.least,
+            max=buckets.most,
+        )
+        for series, buckets in list(instrument.values.items())
+    ]
+
+
+def _named(instrument: Instrument, series: Attributes) -> dict[str, str]:
+    return dict(zip(instrument.described.attributes, series, strict=True))

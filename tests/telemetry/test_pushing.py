@@ -1,0 +1,107 @@
+"""Metrics on the wire: what a receiver decodes is what was counted, and one that is away costs a warning."""
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
+
+from groundwork.telemetry.metrics import Instruments
+from groundwork.telemetry.pushing import EVERY_S, Push, interval_s
+from groundwork.telemetry.settings import Receiver
+from tests.kit.otlp import Otlp, receiving
+from tests.kit.waiting import until
+
+SOON_S = 0.02
+
+
+@contextlib.asynccontextmanager
+async def pushed(instruments: Instruments, base: str, *, every_s: float = SOON_S) -> AsyncIterator[None]:
+    """They are pushed until the block ends."""
+    push = Push(instruments, Receiver(url=f"{base}/v1/metrics", headers={"authorization": "Bearer x"}), "agentic-loop")
+    task = asyncio.create_task(push.run(every_s))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def newest(otlp: Otlp, name: str) -> Metric:
+    await until(lambda: any(metric.name == name for _, metric in otlp.metrics))
+    return next(metric for _, metric in reversed(otlp.metrics) if metric.name == name)
+
+
+async def test_a_counter_arrives_as_a_cumulative_sum_with_its_own_name_and_unit() -> None:
+    instruments = Instruments()
+    instruments.counter("agentic.retries", "Again", unit="{retry}", attributes=("agentic.retry.scope",)).add(
+        "tool", by=3
+    )
+    with receiving() as otlp:
+        async with pushed(instruments, otlp.url):
+            metric = await newest(otlp, "agentic.retries")
+        path, headers = otlp.requests[0]
+        assert (path, headers["authorization"]) == ("/v1/metrics", "Bearer x")
+        assert {service for service, _ in otlp.metrics} == {"agentic-loop"}
+    assert (metric.unit, metric.description) == ("{retry}", "Again")
+    assert metric.sum.is_monotonic
+    assert metric.sum.aggregation_temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+    (point,) = metric.sum.data_points
+    assert point.as_double == 3
+    assert [(pair.key, pair.value.string_value) for pair in point.attributes] == [("agentic.retry.scope", "tool")]
+    assert point.start_time_unix_nano == instruments.since_ns < point.time_unix_nano
+
+
+async def test_a_histogram_arrives_with_its_buckets() -> None:
+    instruments = Instruments()
+    took = instruments.histogram("agentic.wake.duration", "Until it was durable", bounds=(0.1, 1.0))
+    for seconds in (0.1, 0.5, 7.0):
+        took.record(seconds)
+    with receiving() as otlp:
+        async with pushed(instruments, otlp.url):
+            (point,) = (await newest(otlp, "agentic.wake.duration")).histogram.data_points
+    assert (list(point.explicit_bounds), list(point.bucket_counts)) == ([0.1, 1.0], [1, 1, 1])
+    assert (point.count, point.sum, point.min, point.max) == (3, 7.6, 0.1, 7.0)
+
+
+async def test_the_last_push_is_made_when_the_service_ends() -> None:
+    instruments = Instruments()
+    with receiving() as otlp:
+        async with pushed(instruments, otlp.url, every_s=3600.0):
+            await asyncio.sleep(0)  # it has begun
+            instruments.gauge("agentic.ready", "Ready").show({(): 1})
+        assert [metric.name for _, metric in otlp.metrics] == ["agentic.ready"]
+
+
+async def test_an_outage_is_told_once_when_it_begins_and_once_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    instruments = Instruments()
+    instruments.counter("agentic.calls", "Calls")
+    with receiving() as otlp:
+        otlp.status = 400
+        async with pushed(instruments, otlp.url):
+            await until(lambda: len(otlp.requests) > 3)
+            otlp.status = 200
+            await newest(otlp, "agentic.calls")
+    told = [record for record in caplog.records if record.name == "groundwork.telemetry.outage"]
+    assert [record.getMessage() for record in told] == [
+        "telemetry is not taken: runs go on without it",
+        "telemetry is taken again",
+    ]
+
+
+async def test_a_receiver_that_never_answers_does_not_hold_up_the_end() -> None:
+    instruments = Instruments()
+    instruments.counter("agentic.calls", "Calls")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with pushed(instruments, f"http://127.0.0.1:{silent.getsockname()[1]}"):
+            await asyncio.sleep(0.1)  # the first push is under way
+            began = time.monotonic()
+        assert time.monotonic() - began < 2.0
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("5000", 5.0), ("", EVERY_S), ("soon", EVERY_S), ("-1", EVERY_S)])
+def test_how_often_is_pushed_is_said_in_milliseconds(text: str, seconds: float) -> None:
+    assert interval_s({"OTEL_METRIC_EXPORT_INTERVAL": text}) == seconds

@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from agent_service import audit
 from agent_service.core.effects import Transition
 from agent_service.core.events import CancelRequested, RunStarted, SignalReceived, ToolReturned, WakeAccepted
 from agent_service.core.limits import LimitPolicy, LimitRefused, check_caps, grant
@@ -42,7 +43,10 @@ from schemas.events import (
 )
 from schemas.fields import Id
 from schemas.flaws import flaws_of
+from schemas.headers import RETRIED_BY
 
+BUS = "bus"
+"""Who sent a message, where NATS does not tell."""
 _ID: TypeAdapter[str] = TypeAdapter(Id)
 START_PREFIX = keys.start("")
 COUNTED = {
@@ -113,31 +117,34 @@ class Intake:
             case ToolResult() as result:
                 await self._on_result(result, "" if result.attempt else arrival.place)
             case AgenticStart() as start:
-                await self._on_start(start, _wake_id(start, envelope.dedupe_key, arrival.place))
+                await self._on_start(arrival, start, _wake_id(start, envelope.dedupe_key, arrival.place))
             case Cancel() as cancel:
-                await self.follow(_known(cancel.run_id, await self.cancel(cancel.run_id, cancel.reason)))
+                await self.follow(_known(cancel.run_id, await self.cancel(cancel, by=_sender(arrival))))
             case Signal() as signal:
-                await self._on_signal(signal)
+                await self._on_signal(signal, by=_sender(arrival))
 
-    async def wake(self, wake_id: str, start: AgenticStart, *, known: bool) -> tuple[str, Transition | None]:
+    async def wake(self, wake_id: str, start: AgenticStart, *, known: bool, by: str) -> tuple[str, Transition | None]:
         """A run for a caller's wake, durable: its id, and what is to be performed for it.
 
         `known`: the wake names a run already, whose limits were granted then (its deadline may have passed since).
+        `by`: what is known of the caller, here as in `cancel` and `signal`; what it says itself is added.
         Raises LimitRefused, WakeConflict and TryAgain; nothing is stored then.
         """
-        event = self._accepted(wake_id, start, announce=True, granted=self._policy.defaults if known else None)
+        granted = self._policy.defaults if known else None
+        event = self._accepted(wake_id, start, announce=True, by=by, granted=granted)
         return await self._accept(wake_id, start, event)
 
-    async def cancel(self, run_id: str, reason: str | None) -> Transition:
+    async def cancel(self, cancel: Cancel, *, by: str) -> Transition:
         """Cancel a run, durably; the caller follows up. `ignored` says why there was nothing to cancel."""
-        event = CancelRequested(at=self._clock.now(), reason=reason or "cancelled on request")
-        return await self._turns.commit(run_id, event)
+        reason, who = cancel.reason or "cancelled on request", audit.by(by, says=cancel.by)
+        return await self._turns.commit(cancel.run_id, CancelRequested(at=self._clock.now(), reason=reason, by=who))
 
-    async def signal(self, signal: Signal) -> Transition:
+    async def signal(self, signal: Signal, *, by: str) -> Transition:
         """Let a person's signal be heard, durably; the caller follows up. Raises LimitRefused, as a wake does."""
         if signal.constraints:
             check_caps(self._policy, signal.constraints, at=self._clock.now())
-        return await self._turns.commit(signal.run_id, SignalReceived(at=self._clock.now(), signal=signal))
+        event = SignalReceived(at=self._clock.now(), signal=signal, by=audit.by(by, says=signal.by))
+        return await self._turns.commit(signal.run_id, event)
 
     async def follow(self, transition: Transition | None) -> None:
         """Perform what a wake, a cancel or a signal asks for, until the run rests."""
@@ -166,20 +173,20 @@ class Intake:
         with suppress(UnknownRun):
             await self._on_result(result, "" if about.attempt else arrival.place, malformed=True)
 
-    async def _on_signal(self, signal: Signal) -> None:
+    async def _on_signal(self, signal: Signal, *, by: str) -> None:
         try:
-            heard = await self.signal(signal)
+            heard = await self.signal(signal, by=by)
         except LimitRefused as refusal:
             raise Unreadable(str(refusal)) from refusal
         await self.follow(_known(signal.run_id, heard))
 
-    async def _on_start(self, start: AgenticStart, wake_id: str) -> None:
+    async def _on_start(self, arrival: Arrival, start: AgenticStart, wake_id: str) -> None:
         if start.run_id is not None:  # an agent has announced it, whose store begins it
             if not await self._turns.knows(start.run_id):
                 raise UnknownRun(start.run_id)
             return
         try:
-            event = self._accepted(wake_id, start, announce=False)
+            event = self._accepted(wake_id, start, announce=False, by=_sender(arrival))
             _, accepted = await self._accept(wake_id, start, event)
         except (LimitRefused, WakeConflict) as refusal:
             raise Unreadable(str(refusal)) from refusal
@@ -191,7 +198,7 @@ class Intake:
         return accepted
 
     def _accepted(
-        self, wake_id: str, start: AgenticStart, *, announce: bool, granted: Limits | None = None
+        self, wake_id: str, start: AgenticStart, *, announce: bool, by: str, granted: Limits | None = None
     ) -> WakeAccepted:
         at, run_id = self._clock.now(), self._clock.new_run_id()
         limits = granted or grant(self._policy, start.constraints, context=start.context, at=at)
@@ -208,7 +215,13 @@ class Intake:
             depth=depth if isinstance(depth, int) and depth >= 0 else limits.max_depth,
             callback=start.callback,
             trace_url=trace_url(self._trace_url, run_id),
+            by=audit.by(by, says=start.by),
         )
+
+
+def _sender(arrival: Arrival) -> str:
+    """What is known of who sent a message: that the bus let it pass."""
+    return audit.by(BUS, repeated_by=arrival.headers.get(RETRIED_BY))
 
 
 def _known(run_id: str, heard: Transition) -> Transition:
@@ -265,6 +278,6 @@ def _is_id(text: str) -> bool:
 
 def _wake(wake_id: str, start: AgenticStart) -> Wake:
     """The caller's name for the run, with a digest of what was asked under it."""
-    asked = start.model_dump(mode="json", exclude={"run_id", "wake_id"})
+    asked = start.model_dump(mode="json", exclude={"run_id", "wake_id", "by"})
     text = json.dumps(asked, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return Wake(wake_id=wake_id, digest=hashlib.sha256(text.encode()).hexdigest())

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from schemas import subjects
-from schemas.fields import Count, Goal, Id, Instant, Json, JsonObject, Text, Told, ToolName
+from schemas.fields import By, Count, Goal, Id, Instant, Json, JsonObject, Text, Told, ToolName
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 """A message with its headers, whatever a server would take; larger content is an artifact."""
@@ -50,6 +50,7 @@ class AgenticStart(_FromOutside):
     callback: Text | None = None
     run_id: Id | None = None
     wake_id: Id | None = None
+    by: By = None
 
 
 class ToolRequest(_FromUs):
@@ -124,6 +125,7 @@ class ToolResult(_FromOutside):
 class Cancel(_FromOutside):
     run_id: Id
     reason: Annotated[Text, Field(max_length=1024)] | None = None
+    by: By = None
 
 
 class Signal(_FromOutside):
@@ -134,6 +136,7 @@ class Signal(_FromOutside):
     kind: Literal["message", "resume", "raise_budget", "approve", "reject"]
     message: Annotated[Text, Field(max_length=8192)] | None = None
     constraints: Constraints | None = None
+    by: By = None
 
 
 class WakeAccepted(_FromUs):

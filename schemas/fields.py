@@ -93,3 +93,5 @@ def _if_fit(value: object, fit: ValidatorFunctionWrapHandler) -> object:
 
 Told = WrapValidator(_if_fit)
 """A fact told besides: one that does not fit is left out, and costs nobody the result that it came with."""
+By = Annotated[Text | None, Told, Field(exclude_if=lambda by: by is None)]
+"""Who a message is from, in its sender's own word: believed by nobody, and kept beside what is known of the sender."""

@@ -5,6 +5,8 @@ import hashlib
 
 RUN_ID = "Agentic-Run-Id"
 TRACEPARENT = "traceparent"
+RETRIED_BY = "Agentic-Retried-By"
+"""Who sent again what had become a dead letter."""
 
 
 def of_event(event_type: str, *, dedupe_key: str, source: str, at: str, run_id: str, trace_id: str) -> dict[str, str]:

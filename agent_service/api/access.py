@@ -1,7 +1,8 @@
 """Who may call the HTTP API: bearer tokens with scopes.
 
 Tokens are compared by their SHA-256, in constant time. Without any token configured the API belongs to everybody on
-this machine, which is why it then listens on loopback addresses only.
+this machine, which is why it then listens on loopback addresses only. For the record a caller is named by its token
+and, on this machine, by the OS user that the kernel tells.
 """
 
 import hashlib
@@ -15,11 +16,15 @@ from fastapi import Depends, Request, Security
 from fastapi.params import Depends as Dependency
 from fastapi.security import HTTPBearer, SecurityScopes
 
+from agent_service import audit
 from agent_service.api.refusals import Refusal
 from agent_service.settings import HttpSettings, Scope
+from groundwork.http.os_user import os_user
 from groundwork.service.errors import Misconfigured
 
 LONGEST_TOKEN = 512
+UNKNOWN = "http"
+"""Who called, where nothing is known of the caller."""
 EVERYBODY = "everybody"
 SCHEME = "Bearer "
 
@@ -49,7 +54,7 @@ class Access:
     def to(self, scope: Scope) -> Dependency:
         """A dependency that refuses (401, 403) callers without `scope`, before anything of the request is read.
 
-        It leaves the caller's name in `request.state.caller`.
+        It leaves the name of the caller's token in `request.state.caller`, also where it refuses.
         """
         dependency: Dependency = Security(self._check, scopes=[scope])
         return dependency
@@ -58,19 +63,19 @@ class Access:
         shown = HTTPBearer(auto_error=False, scheme_name="token", description="A token of this service.")
 
         async def check(request: Request, asked: SecurityScopes, _: Annotated[object, Depends(shown)]) -> None:
-            request.state.caller = self._caller(request, asked.scopes)
+            request.state.caller, request.state.token = EVERYBODY, None
+            if self._bearers:
+                self._check_bearer(request, asked.scopes)
 
         return check
 
-    def _caller(self, request: Request, asked: list[str]) -> str:
-        if not self._bearers:
-            return EVERYBODY
+    def _check_bearer(self, request: Request, asked: list[str]) -> None:
         bearer = self._known(request.headers.getlist("authorization"))
+        request.state.caller = request.state.token = bearer and bearer.name
         if bearer is None:
             raise Refusal(401, "unauthorized", "send `Authorization: Bearer <token>` with a token of this service")
         if not bearer.scopes.issuperset(asked):
             raise Refusal(403, "forbidden", f"token {bearer.name} has no scope `{' '.join(asked)}`")
-        return bearer.name
 
     def _known(self, sent: list[str]) -> Bearer | None:
         if len(sent) != 1 or not sent[0].startswith(SCHEME) or len(sent[0]) > LONGEST_TOKEN:
@@ -78,6 +83,16 @@ class Access:
         digest = hashlib.sha256(sent[0].removeprefix(SCHEME).encode("latin-1")).hexdigest()
         found = [bearer for bearer in self._bearers if hmac.compare_digest(bearer.digest, digest)]
         return found[0] if found else None
+
+
+async def who(request: Request) -> str:
+    """Who calls, for the journal: what is known of it, and nothing that it claims."""
+    token, user = request.state.token, os_user(request.scope)
+    return audit.by(f"token {token}" if token else "", f"os user {user}" if user else "") or UNKNOWN
+
+
+Caller = Annotated[str, Depends(who)]
+"""The parameter of a call that changes something: who made it, for the journal."""
 
 
 def _refuse_shared(bearers: tuple[Bearer, ...]) -> None:

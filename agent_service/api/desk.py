@@ -89,9 +89,10 @@ class Desk:
         self._trace_url = trace_url
         self._reader = JournalReader(archive)
 
-    async def wake(self, request: WakeRequest) -> WakeAnswer:
+    async def wake(self, request: WakeRequest, *, by: str) -> WakeAnswer:
         """Answers only once the run is durable: a new one, or the one that the wake id names already.
 
+        `by`: what is known of the caller, here as in `cancel` and `signal`.
         Raises LimitRefused, WakeConflict, and TryAgain with nothing stored when too many runs wait.
         """
         wake_id = request.wake_id or f"wake-{uuid4()}"
@@ -102,7 +103,7 @@ class Desk:
             raise Refusal(422, "callback_refused", text, field="callback")
         if not known and (await self._archive.counts()).get(Status.QUEUED, 0) >= self._max_queued:
             raise TryAgain(f"{self._max_queued} runs wait to begin already", delay_s=5.0)
-        run_id, accepted = await self._intake.wake(wake_id, request.start(), known=known)
+        run_id, accepted = await self._intake.wake(wake_id, request.start(), known=known, by=by)
         self._background.start(self._intake.follow(accepted))
         return WakeAnswer(run_id=run_id, wake_id=wake_id, status_url=f"/v1/runs/{run_id}")
 
@@ -153,20 +154,20 @@ class Desk:
         """Refuses (404) an id that no run has."""
         await self._state(run_id)
 
-    async def cancel(self, run_id: str, request: CancelRequest) -> CancelAnswer:
+    async def cancel(self, run_id: str, request: CancelRequest, *, by: str) -> CancelAnswer:
         """Answers once it is durable, and again when it is repeated. Refuses (409) a run that ended otherwise."""
         await self._state(run_id)
-        self._go_on(await self._intake.cancel(run_id, request.reason))
+        self._go_on(await self._intake.cancel(request.cancel(run_id), by=by))
         state = await self._state(run_id)
         if state.status is not Status.CANCELLED:
             raise Refusal(409, "run_has_ended", f"the run has ended already: it is {state.status}", run_id=run_id)
         return CancelAnswer(run_id=run_id, state=state.status)
 
-    async def signal(self, run_id: str, request: SignalRequest) -> SignalAnswer:
+    async def signal(self, run_id: str, request: SignalRequest, *, by: str) -> SignalAnswer:
         """Answers once it is durable, and again when it is repeated. Refuses (409) what the run did not hear."""
         await self._state(run_id)
         signal = request.signal(run_id)
-        ignored = self._go_on(await self._intake.signal(signal))
+        ignored = self._go_on(await self._intake.signal(signal, by=by))
         state = await self._state(run_id)
         if ignored and signal.signal_id not in state.signals:
             raise Refusal(409, "not_heard", _not_heard(state, ignored), run_id=run_id)

@@ -20,6 +20,7 @@ from agent_service.api.desk import Desk
 from agent_service.api.refusals import REFUSED, Refusal, broken, refusal_of
 from agent_service.api.requests import CallbackAnswer, CancelAnswer, CancelRequest, WakeAnswer, WakeRequest
 from agent_service.telling.views import RunView
+from groundwork.nats.asker import asker
 from groundwork.nats.link import NatsLink
 from groundwork.nats.micro_service import micro_service
 from schemas import subjects
@@ -73,18 +74,18 @@ async def serve_on_bus(link: NatsLink, desk: Desk) -> Service:
 
 
 def _endpoints(desk: Desk) -> tuple[_Endpoint, ...]:
-    async def wake(body: bytes) -> BaseModel:
-        return await desk.wake(requests.read(WakeRequest, body))
+    async def wake(body: bytes, by: str) -> BaseModel:
+        return await desk.wake(requests.read(WakeRequest, body), by=by)
 
-    async def status(body: bytes) -> BaseModel:
+    async def status(body: bytes, _: str) -> BaseModel:
         return await desk.status(requests.read(StatusCall, body).run_id)
 
-    async def callback(body: bytes) -> BaseModel:
+    async def callback(body: bytes, _: str) -> BaseModel:
         return await desk.callback(requests.read(CallbackCall, body).run_id)
 
-    async def cancel(body: bytes) -> BaseModel:
+    async def cancel(body: bytes, by: str) -> BaseModel:
         call = requests.read(CancelCall, body)
-        return await desk.cancel(call.run_id, call)
+        return await desk.cancel(call.run_id, call, by=by)
 
     return (
         _Endpoint(name="wake", asked=WakeRequest, answered=WakeAnswer, handler=_answering(wake)),
@@ -94,12 +95,15 @@ def _endpoints(desk: Desk) -> tuple[_Endpoint, ...]:
     )
 
 
-def _answering(ask: Callable[[bytes], Awaitable[BaseModel]]) -> Handler:
-    """Raises ServiceError for what is not served: only what is raised counts as an error in the statistics."""
+def _answering(ask: Callable[[bytes, str], Awaitable[BaseModel]]) -> Handler:
+    """`ask` takes the body, and who asks.
+
+    Raises ServiceError for what is not served: only what is raised counts as an error in the statistics.
+    """
 
     async def handler(request: Request) -> None:
         try:
-            answer = await ask(request.data)
+            answer = await ask(request.data, asker(request))
         except REFUSED as error:
             raise _error(request, refusal_of(error)) from error
         except Exception as error:

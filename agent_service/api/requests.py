@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from agent_service.api.refusals import Refusal
 from agent_service.telling.plain import one_line
 from groundwork.service import strict_json
-from schemas.events import AgenticStart, Constraints, Signal
+from schemas.events import AgenticStart, Cancel, Constraints, Signal
 from schemas.fields import Goal, Id, JsonObject, Text
 
 MAX_BODY_BYTES = 256 * 1024
@@ -24,6 +24,9 @@ M = TypeVar("M", bound=BaseModel)
 
 class _Sent(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    by: Annotated[Text, Field(max_length=200)] | None = None
+    """Who asks, in the caller's own word: kept beside what is known of the caller, and believed by nobody."""
 
 
 class CallerConstraints(Constraints):
@@ -44,11 +47,16 @@ class WakeRequest(_Sent):
 
     def start(self) -> AgenticStart:
         """What is asked for, under whatever name."""
-        return AgenticStart(goal=self.goal, context=self.context, constraints=self.constraints, callback=self.callback)
+        return AgenticStart(
+            goal=self.goal, context=self.context, constraints=self.constraints, callback=self.callback, by=self.by
+        )
 
 
 class CancelRequest(_Sent):
     reason: Annotated[Text, Field(max_length=1024)] | None = None
+
+    def cancel(self, run_id: str) -> Cancel:
+        return Cancel(run_id=run_id, reason=self.reason, by=self.by)
 
 
 class SignalRequest(_Sent):
@@ -80,6 +88,7 @@ class SignalRequest(_Sent):
             kind=self.kind,
             message=self.message,
             constraints=self.constraints,
+            by=self.by,
         )
 
 

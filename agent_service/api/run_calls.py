@@ -17,6 +17,7 @@ from fastapi.responses import Response
 from fastapi.sse import ServerSentEvent
 from pydantic import BaseModel, ConfigDict, Field
 
+from agent_service.api.access import Caller
 from agent_service.api.body import body_of
 from agent_service.api.desk import Desk, EntryPage, RunPage
 from agent_service.api.refusals import Refusal, SeenToTheEnd
@@ -126,9 +127,9 @@ class RunCalls:
         self._desk = desk
         self._files = files
 
-    async def wake(self, request: Annotated[WakeRequest, Depends(body_of(WakeRequest))]) -> WakeAnswer:
+    async def wake(self, caller: Caller, request: Annotated[WakeRequest, Depends(body_of(WakeRequest))]) -> WakeAnswer:
         """Ask for a run. The answer comes once the run is durable; it may be asked again under the same `wake_id`."""
-        return await self._desk.wake(request)
+        return await self._desk.wake(request, by=caller)
 
     async def list_runs(self, query: Annotated[PageQuery, Query()]) -> RunPage:
         """List runs, newest first."""
@@ -177,19 +178,19 @@ class RunCalls:
         return await download(self._files, run_id, path)
 
     async def cancel_run(
-        self, run_id: str, request: Annotated[CancelRequest, Depends(body_of(CancelRequest))]
+        self, caller: Caller, run_id: str, request: Annotated[CancelRequest, Depends(body_of(CancelRequest))]
     ) -> CancelAnswer:
         """End a run now. It is cancelled when the answer comes; repeating it changes nothing.
 
         A run that ended otherwise stays as it is (409).
         """
-        return await self._desk.cancel(run_id, request)
+        return await self._desk.cancel(run_id, request, by=caller)
 
     async def signal_run(
-        self, run_id: str, request: Annotated[SignalRequest, Depends(body_of(SignalRequest))]
+        self, caller: Caller, run_id: str, request: Annotated[SignalRequest, Depends(body_of(SignalRequest))]
     ) -> SignalAnswer:
         """Tell a run something, resume it, raise its budget, approve or reject. A `signal_id` is heard once."""
-        return await self._desk.signal(run_id, request)
+        return await self._desk.signal(run_id, request, by=caller)
 
 
 async def listed(files: RunFiles, run_id: str) -> FileList:

@@ -13,7 +13,7 @@ import nats.errors
 from nats.aio.msg import Msg
 from nats.js.errors import APIError, NotFoundError
 
-from agent_service.bus.letters import RETRIED_BY, RETRY_OF, DeadLetter, Deed, Stored, fold, letter_in, record
+from agent_service.bus.letters import RETRY_OF, DeadLetter, Deed, Stored, fold, letter_in, record
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Published
 from groundwork.nats.settling import own_headers
@@ -21,6 +21,7 @@ from groundwork.nats.topology import asked
 from groundwork.service.errors import Misconfigured, TryAgain
 from schemas import subjects
 from schemas.fields import MAX_COUNT
+from schemas.headers import RETRIED_BY
 
 STREAM = subjects.STREAM_DEAD_LETTERS
 NEXT_WITHIN_S = 5.0

@@ -17,7 +17,6 @@ from schemas import subjects
 from schemas.events import INBOUND
 from schemas.headers import RUN_ID
 
-RETRIED_BY = "Agentic-Retried-By"
 RETRY_OF = "Agentic-Retry-Of"
 
 _BURIED, _SETTLED, _BY = "Dead-Letter-Buried", "Dead-Letter-Settled", "Dead-Letter-By"

@@ -32,6 +32,8 @@ class WakeAccepted:
     callback: str | None = None
     trace_url: str | None = None
     """Where the run's trace is shown: settled here, so that its endings are the same whenever they are made."""
+    by: str = ""
+    """Who asked, for the record; empty in entries of earlier versions. Nothing is decided by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,14 +127,20 @@ class ModelUnavailable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested:
+    """`by`: who asked, as in WakeAccepted."""
+
     at: datetime
     reason: str
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalReceived:
+    """`by`: who gave it, as in WakeAccepted; `signal.by` is no more than what the signal says itself."""
+
     at: datetime
     signal: Signal
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

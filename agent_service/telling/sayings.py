@@ -112,14 +112,19 @@ def from_people(event: WakeAccepted | RunStarted | CallReserved | CancelRequeste
         case CallReserved():
             return f"set aside {reserved(event)}"
         case WakeAccepted(goal=goal):
-            return f"accepted: {goal}"
+            return f"accepted{_from(event.by)}: {goal}"
         case RunStarted(skills=skills):
             return f"started with {len(skills)} tools: {', '.join(skill.name for skill in skills)}"
         case CancelRequested(reason=reason):
-            return f"cancel: {reason}"
+            return f"cancel{_from(event.by)}: {reason}"
         case SignalReceived(signal=signal):
-            return f"signal {signal.kind}: {signal.message or signal.signal_id}"
+            return f"signal {signal.kind}{_from(event.by)}: {signal.message or signal.signal_id}"
     assert_never(event)
+
+
+def _from(by: str) -> str:
+    """Who it was, where the journal says."""
+    return f" (from {by})" if by else ""
 
 
 def ruled(ruling: Ruling) -> str:

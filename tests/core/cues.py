@@ -185,8 +185,8 @@ def garbled(**correlation: Any) -> Cue:
     return returns("error", output={}, error=error, malformed=True, **correlation)
 
 
-def cancel(reason: str = "no longer needed") -> Cue:
-    return lambda script: CancelRequested(at=script.now, reason=reason)
+def cancel(reason: str = "no longer needed", *, by: str = "") -> Cue:
+    return lambda script: CancelRequested(at=script.now, reason=reason, by=by)
 
 
 def signal(

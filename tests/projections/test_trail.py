@@ -1,10 +1,12 @@
 """The trail of a run, read like a notebook: what each page says at each point of a story."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from agent_service.core.phases import Plan, Reflection, Unusable, Verdict
+from agent_service.telling.entries import entry_views
 from agent_service.telling.outputs import FILES
 from agent_service.telling.pages.trail import trail
 from tests.core.cues import (
@@ -24,6 +26,7 @@ from tests.core.cues import (
     returns,
     signal,
     unavailable,
+    wake,
 )
 from tests.core.script import Script
 from tests.projections.journals import GOAL, MODEL, SCRIPTED, asked_for, entries_of, worked_example
@@ -275,6 +278,19 @@ def test_a_cancel_is_told_with_its_reason_and_a_late_result_changes_nothing() ->
     assert "the run ended: cancelled (cancelled): wrong page" in newest(script)
     late = script >> returns()
     assert "came after the run's end and changes nothing" in newest(late)
+
+
+def test_who_asked_is_told_where_the_journal_says_so() -> None:
+    by = "token ops, os user ann"
+    story = a_waiting_run() >> cancel("wrong page", by=by)
+    assert f"Asked for by `{by}`." in newest(story)
+    assert list(entry_views(entries_of(story)))[-1].summary.startswith(f"cancel (from {by}): wrong page")
+    assert "Asked for by" not in newest(a_waiting_run() >> cancel("wrong page"))
+
+
+def test_the_context_tells_who_asked_for_the_run() -> None:
+    assert "by a message on the bus, from `bus`." in page(Script() >> replace(wake(), by="bus"), "context.md")
+    assert "by a message on the bus." in page(Script() >> wake(), "context.md")
 
 
 def test_a_result_that_nobody_asked_for_is_told_as_refused() -> None:

@@ -61,7 +61,7 @@ async def test_effects_that_broke_for_a_moment_cost_no_run() -> None:
 async def test_a_signal_over_which_the_agent_breaks_is_the_callers_to_hear_and_the_run_goes_on() -> None:
     world = World()
     world.faulty.breaks_over = "SignalReceived"
-    run_id, _ = await world.intake.wake("w", AgenticStart(goal="append"), known=False)
+    run_id, _ = await world.intake.wake("w", AgenticStart(goal="append"), known=False, by="test")
     with pytest.raises(ZeroDivisionError):
-        await world.intake.signal(Signal(run_id=run_id, signal_id="s", kind="message", message="hello"))
+        await world.intake.signal(Signal(run_id=run_id, signal_id="s", kind="message", message="hello"), by="test")
     assert not (await world.state()).final

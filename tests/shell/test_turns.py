@@ -86,7 +86,7 @@ async def test_a_reply_that_the_store_refuses_for_now_is_kept_and_not_paid_again
 async def test_what_the_bus_does_not_take_is_kept_and_said_later() -> None:
     world = World()
     world.bus.away = True
-    run_id, accepted = await world.intake.wake("w", AgenticStart(goal="append"), known=False)
+    run_id, accepted = await world.intake.wake("w", AgenticStart(goal="append"), known=False, by="test")
     await world.intake.follow(accepted)
     assert world.bus.published == {}
     world.bus.away = False
@@ -197,22 +197,22 @@ async def test_a_message_that_cannot_be_taken_up_says_why_and_stores_nothing(
 
 async def test_a_wake_id_for_another_goal_is_a_conflict_and_for_the_same_goal_the_same_run() -> None:
     world = World()
-    first, _ = await world.intake.wake("w", AgenticStart(goal="a"), known=False)
-    again, todo = await world.intake.wake("w", AgenticStart(goal="a"), known=False)
+    first, _ = await world.intake.wake("w", AgenticStart(goal="a"), known=False, by="test")
+    again, todo = await world.intake.wake("w", AgenticStart(goal="a"), known=False, by="test")
     assert (again, todo) == (first, None)
     with pytest.raises(WakeConflict, match=first):
-        await world.intake.wake("w", AgenticStart(goal="b"), known=True)
+        await world.intake.wake("w", AgenticStart(goal="b"), known=True, by="test")
 
 
 async def test_a_wake_that_is_repeated_after_its_deadline_still_names_its_run() -> None:
     world = World()
     deadline = world.clock.now() + timedelta(seconds=10)
     start = AgenticStart(goal="a", constraints=Constraints(deadline_at=deadline))
-    first, _ = await world.intake.wake("w", start, known=False)
+    first, _ = await world.intake.wake("w", start, known=False, by="test")
     world.clock.advance(11)
-    assert await world.intake.wake("w", start, known=True) == (first, None)
+    assert await world.intake.wake("w", start, known=True, by="test") == (first, None)
     with pytest.raises(LimitRefused, match="has passed"):
-        await world.intake.wake("other", start, known=False)
+        await world.intake.wake("other", start, known=False, by="test")
 
 
 async def test_a_start_without_a_name_is_named_by_its_place_in_the_stream() -> None:

@@ -84,22 +84,28 @@ def _from_people(
             text = inline(reserved(event))
             return "Set aside", iter((f"{text[0].upper()}{text[1:]}.",))
         case WakeAccepted(goal=goal):
-            return "Accepted", iter((f"The goal: {inline(goal, 400)}",))
+            return "Accepted", iter((f"The goal: {inline(goal, 400)}", *_who(event.by)))
         case RunStarted(skills=skills):
             return "Started", iter((f"Tools on offer: {', '.join(code(s.name) for s in skills) or 'none'}.",))
         case CancelRequested(reason=reason):
-            return "Cancel", iter((f"Reason: {inline(reason)}",))
+            return "Cancel", iter((f"Reason: {inline(reason)}", *_who(event.by)))
         case SignalReceived():
             return f"Signal: {event.signal.kind}", _signal(moment, event)
 
 
 def _signal(moment: Moment, event: SignalReceived) -> Iterator[str]:
     yield f"From outside, as {code(event.signal.signal_id)}."
+    yield from _who(event.by)
     if event.signal.message:
         yield fenced(event.signal.message)
     limits = moment.after.brief.limits
     if moment.before and limits != moment.before.brief.limits:
         yield f"The limits are now:\n\n{bullets(limit_lines(limits))}"
+
+
+def _who(by: str) -> Iterator[str]:
+    if by:
+        yield f"Asked for by {code(by)}."
 
 
 def _act_title(moment: Moment, act: Act | None) -> str:

@@ -45,8 +45,9 @@ def limit_lines(limits: Limits) -> list[str]:
 
 
 def _way(first: Moment) -> str:
-    announced = isinstance(first.event, WakeAccepted) and first.event.announce
-    return "by the wake API" if announced else "by a message on the bus"
+    accepted = first.event if isinstance(first.event, WakeAccepted) else None
+    way = "by the wake API" if accepted and accepted.announce else "by a message on the bus"
+    return f"{way}, from {code(accepted.by)}" if accepted and accepted.by else way
 
 
 _TIERS = {"read": "read, changes nothing outside and may be repeated", "write": "write, changes something outside"}

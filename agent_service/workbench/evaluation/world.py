@@ -174,7 +174,7 @@ class World:
         """From the wake until nothing is due. Raises Endless, LimitRefused, Unreadable, and what the model raises."""
         constraints = self._scenario.constraints.constraints(self._clock.now())
         start = AgenticStart(goal=self._scenario.goal, context=self._scenario.context, constraints=constraints)
-        run_id, accepted = await self._intake.wake(f"eval-{self._scenario.name}", start, known=False)
+        run_id, accepted = await self._intake.wake(f"eval-{self._scenario.name}", start, known=False, by="agentic eval")
         await self._intake.follow(accepted)
         await self._intake.begin(run_id)
         while await self._next():

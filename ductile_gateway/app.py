@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from ductile_gateway.calls.relay import Relay
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.discovery import look as look_at_ductile
+from ductile_gateway.ductile.health import DuctileHealth
 from ductile_gateway.ductile.runner import DuctileRunner, open_runner, tend
 from ductile_gateway.foundations import Foundations, laid
 from ductile_gateway.outbound.destinations import flaw_of
@@ -33,6 +35,8 @@ from ductile_gateway.plugins.in_process import InProcessTools
 from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import Artifacts, ToolRunner
+from ductile_gateway.probes.readiness import Readiness
+from ductile_gateway.probes.server import serve_probes
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.status import Look, Status, look_at_offers, look_at_store
 from ductile_gateway.store import keep_tidy
@@ -61,11 +65,17 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
     offers = Offers(executor=settings.name)
     status = _status(settings, offers)
     async with laid(settings, take_over=take_over) as stands_on:
-        link = stands_on.ground.link
+        link, head_start = stands_on.ground.link, stands_on.ground.head_start
+        readiness = _readiness(offers, stands_on)
         bus = NatsBus(link)
         async with serve_questions(link, status.tell) as questions, asyncio.TaskGroup() as group:
             await questions.answer_callbacks(partial(flaw_of, rules=settings.outbound.callbacks.network))
             group.create_task(link.until_lost())
+            group.create_task(serve_probes(settings.http, readiness, head_start=head_start))
+            if settings.ductile and settings.runner == "ductile":
+                health = DuctileHealth(settings.ductile)
+                readiness.needs("ductile", lambda: health.trouble)
+                group.create_task(health.follow(head_start=head_start))
             group.create_task(_listen(settings, stands_on, bus))
             # Also with nobody to tell: who is configured first must not be told of weeks of old endings as news.
             group.create_task(
@@ -73,17 +83,12 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
                     settings.outbound, link, SqliteOutbox(stands_on.store), clock=SystemClock(), status=status
                 )
             )
-            group.create_task(_carry(settings, offers, stands_on, bus, status=status, questions=questions))
+            told = _Told(status, readiness, questions)
+            group.create_task(_carry(settings, offers, stands_on, bus, told))
 
 
 async def _carry(
-    settings: GatewaySettings,
-    offers: Offers,
-    stands_on: Foundations,
-    bus: NatsBus,
-    *,
-    status: Status,
-    questions: Questions,
+    settings: GatewaySettings, offers: Offers, stands_on: Foundations, bus: NatsBus, told: "_Told"
 ) -> None:
     """Carry out calls, once it is known by which tools."""
     link, lease = stands_on.ground.link, stands_on.ground.lease
@@ -109,19 +114,39 @@ async def _carry(
             grace_s=settings.grace_s,
             heard=ownership.heard,
         )
-        await questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
+        await told.questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
         async with asyncio.TaskGroup() as group:
             group.create_task(keep_tidy(ledger, SystemClock(), timedelta(days=settings.ledger_days), what="answers"))
             group.create_task(relay.recover())
             group.create_task(keep_informed(link, (subjects.STREAM,), relay.say_again))
             group.create_task(requests.run())
-            status.also("gateway store", partial(_look_at, stands_on.store))
-            status.also_waiting(relay.waiting.told)
+            told.status.also("gateway store", partial(_look_at, stands_on.store))
+            told.status.also_waiting(relay.waiting.told)
+            told.readiness.needs("requests", lambda: requests.trouble)
             if isinstance(runner, DuctileRunner):
-                status.also("ductile calls", runner.findings)
+                told.status.also("ductile calls", runner.findings)
                 group.create_task(tend(settings, runner, offers, tell_late=answers.tell_late))
             names = [offer.name for offer in offers.catalog.tools]
             log.info("ready", extra={"tools": names, "nats": link.server_version, "epoch": lease.epoch})
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Through which others are told of the gateway."""
+
+    status: Status
+    readiness: Readiness
+    questions: Questions
+
+
+def _readiness(offers: Offers, stands_on: Foundations) -> Readiness:
+    link, store = stands_on.ground.link, stands_on.store
+    readiness = Readiness()
+    readiness.needs("nats", lambda: "" if link.connected else "not connected")
+    readiness.needs("store", lambda: store.trouble)
+    readiness.needs("tools", lambda: "" if offers.catalog.tools else "it waits until it is told its tools")
+    readiness.needs("requests", lambda: "none is taken yet")
+    return readiness
 
 
 async def _look_at(store: SqliteFile) -> Sequence[Finding]:

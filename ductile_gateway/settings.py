@@ -44,6 +44,19 @@ class LogSettings(_Section):
     format: Literal["json", "text"] = "json"
 
 
+class HttpSettings(_Section):
+    """Where probes are answered: `/healthz` and `/readyz`, without a token."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8711
+    """The port to listen on; 0 takes a free one. Where nobody has set it and it is taken, probes are not answered."""
+
+    def is_chosen(self) -> bool:
+        """Whether somebody has set the address, and relies on it."""
+        return not self.model_fields_set.isdisjoint(("host", "port"))
+
+
 class GatewaySettings(_Section):
     """Everything that the gateway can be told."""
 
@@ -64,6 +77,8 @@ class GatewaySettings(_Section):
     """Events from outside: of a Ductile, and of webhooks."""
     outbound: OutboundSettings = OutboundSettings()
     """Who is told of what becomes of runs."""
+    http: HttpSettings = HttpSettings()
+    """Probes of the gateway itself."""
     tools: dict[ToolName, ToolChoice | None] | tuple[ToolName, ...] | None = None
     """The tools on offer, by name; without it every plugin with all of its commands."""
     slots: Annotated[int, Field(ge=1)] = 32

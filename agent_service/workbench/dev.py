@@ -209,6 +209,7 @@ def _write_config(folder: Path, options: DevOptions, nats_url: str, http_port: i
     }
     gateway = {
         "store": str(folder / "gateway"),
+        "http": {"host": "127.0.0.1", "port": free_port()},
         "plugins": {"folders": [str(path) for path in options.plugins], "config": options.plugin_config},
         **options.gateway,
     }

@@ -47,6 +47,11 @@ class NatsRequests:
         settling = Settling(link, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, self._handle, buried)
         self._loop = PullLoop(settling, slots=slots, in_progress_s=in_progress_s, grace_s=grace_s)
 
+    @property
+    def trouble(self) -> str:
+        """Why no request can come at present; empty if they can."""
+        return self._loop.trouble
+
     async def run(self) -> None:
         """Consume until cancelled; what is under way then has its grace to end. Raises Broken or Misconfigured."""
         await self._loop.run()

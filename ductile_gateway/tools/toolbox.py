@@ -50,11 +50,14 @@ async def find_tools(settings: GatewaySettings) -> Tools:
 
 async def tools_at_last(settings: GatewaySettings) -> Tools:
     """The tools, once Ductile answers: until then requests wait on the bus. Raises Misconfigured."""
+    told = ""
     while True:
         try:
             tools = await find_tools(settings)
         except TryAgain as error:
-            log.warning("no tools yet", extra={"why": str(error)})
+            if str(error) != told:
+                told = str(error)
+                log.warning("no tools yet", extra={"why": told})
             await asyncio.sleep(LOOK_FOR_TOOLS_S)
             continue
         _warn((*tools.ductile.warnings, *tools.problems))

@@ -1,7 +1,8 @@
 """What the NATS client reports about its connection, as a few facts and one log line per change.
 
-While a server is away the client reports the same failure four times a second: a text is logged again only after
-something else was. Tracebacks are never logged. This file does not speak to the server itself.
+While a server is away the client reports the same failure four times a second: the first is the reason that is logged.
+Otherwise a text is logged again only after something else was. Tracebacks are never logged. This file does not speak to
+the server itself.
 """
 
 import asyncio
@@ -9,10 +10,14 @@ import logging
 import re
 from typing import Any
 
+import nats.errors
+
 from groundwork.nats.pending_answers import PendingAnswers
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable
+from groundwork.service.outage import Outage
 
 _PUBLISH_DENIED = re.compile(r'permissions violation for publish to "(.+)"')
+_OF_A_LOST_CONNECTION = (nats.errors.UnexpectedEOF, nats.errors.StaleConnectionError, ConnectionError)
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +27,7 @@ class ConnectionWatch:
 
     def __init__(self, answers: PendingAnswers) -> None:
         self._answers = answers
+        self._outage = Outage("NATS", log)
         self._last_logged = ""
         self._logged_in = False
         self.closing = False  # by ourselves
@@ -51,9 +57,17 @@ class ConnectionWatch:
         # Raised from here it ends the client's first attempt to connect, which would go on for ever.
         if "authorization violation" in self.last_error.lower() and not self._logged_in:
             raise Misconfigured("the login is refused. Check user, password, token, nkey or credentials")
-        if self.last_error != self._last_logged:
+        if self._logged_in and not self.up.is_set():
+            self._note_outage()
+        elif isinstance(error, _OF_A_LOST_CONNECTION):
+            return  # what follows says more
+        elif self.last_error != self._last_logged:
             self._last_logged = self.last_error
             log.warning("NATS: %s", self.last_error)
+
+    def _note_outage(self) -> None:
+        if not self.closing:
+            self._outage.goes_on(self.last_error or "the connection was lost")
 
     def _note_violation(self, violation: str) -> None:
         self.violation = violation
@@ -62,14 +76,13 @@ class ConnectionWatch:
             self._answers.fail(error, subject=denied[1])
 
     async def _on_disconnect(self) -> None:
-        if self.up.is_set() and not self.closing:
-            log.warning("NATS: connection lost, trying to get it back")
         self._lost(TryAgain("the connection to NATS was lost before the answer came"))
 
     async def _on_reconnect(self) -> None:
         self.up.set()
         self._last_logged = ""
-        log.info("NATS: connected again")
+        self._note_outage()  # which nothing has told yet where it was got back at the first try
+        self._outage.over()
 
     async def _on_close(self) -> None:
         self.closed.set()

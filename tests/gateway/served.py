@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from agent_service.workbench.dev import free_port
+
 ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "tests" / "plugins"
 ENVIRONMENT = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
@@ -19,7 +21,9 @@ class Gateway:
 
     def __init__(self, folder: Path, nats_url: str, **settings: Any) -> None:
         self.config = folder / "agentic.yaml"
-        gateway = {"store": str(folder / "store"), "plugins": {"folders": [str(PLUGINS)]}} | settings
+        ours = {"store": str(folder / "store"), "plugins": {"folders": [str(PLUGINS)]}, "http": {"port": free_port()}}
+        gateway = ours | settings
+        self.url = f"http://127.0.0.1:{gateway['http']['port']}"
         self.config.write_text(json.dumps({"nats": {"urls": [nats_url]}, "gateway": gateway, "agent": {"turns": 1}}))
         self.log = folder / "log"
 

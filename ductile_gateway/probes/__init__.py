@@ -1,0 +1,1 @@
+"""How the gateway is, over HTTP: for balancers, kubelets and Prometheus."""

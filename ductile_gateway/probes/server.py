@@ -1,0 +1,39 @@
+"""Serves the probes: their socket at once, and who answers on it once the calls go on that a crash interrupted."""
+
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from ductile_gateway.probes.readiness import Readiness
+from ductile_gateway.settings import HttpSettings
+from groundwork.http.listener import listening
+from groundwork.service.errors import Misconfigured
+
+log = logging.getLogger(__name__)
+
+
+async def serve_probes(
+    settings: HttpSettings, readiness: Readiness, *, head_start: Callable[[], Awaitable[None]]
+) -> None:
+    """Answer until cancelled; at once done where the address is taken that nobody has set. Raises Misconfigured."""
+    async with _listener(settings) as listener:
+        if listener is None:
+            return
+        await head_start()
+        from ductile_gateway.probes.http import answer_probes  # takes a tenth of a second to load
+
+        await answer_probes(listener, readiness)
+
+
+@contextlib.asynccontextmanager
+async def _listener(settings: HttpSettings) -> AsyncIterator[socket.socket | None]:
+    async with contextlib.AsyncExitStack() as held:
+        try:
+            listener = await held.enter_async_context(listening(settings.host, settings.port, who="gateway"))
+        except Misconfigured as error:
+            if settings.is_chosen():
+                raise
+            log.warning("no probes are answered: %s Set `gateway.http.port` where there are to be two", error)
+            listener = None
+        yield listener

@@ -102,9 +102,10 @@ def on_one_row(text: Text) -> Text:
     return text
 
 
-def status(name: str) -> Text:
+def status(name: str, *, said: str = "") -> Text:
+    """A status with its mark, or what is `said` in its place."""
     mark, colour = STYLES.get(name, UNKNOWN)
-    return Text(f"{mark} {name}", style=colour)
+    return Text(f"{mark} {said or name}", style=colour)
 
 
 def framed(view: Json, *parts: RenderableType | None) -> RenderableType:

@@ -13,6 +13,7 @@ from rich.text import Text
 from agent_service import settings
 from agent_service.cli import configuration, output
 from agent_service.cli.exits import Exit
+from agent_service.cli.show import status
 from agent_service.telling.plain import one_line
 from agent_service.workbench.evaluation.playing import Options, Result, evaluate, totals
 from agent_service.workbench.evaluation.scenario import own_folder, scenarios
@@ -20,7 +21,9 @@ from agent_service.workbench.evaluation.trials import Trial, replayed, trials_of
 from groundwork.service.signals import cancelled_by_signals
 
 LONGEST_LINE = 1000
-NUMBERS = ("steps", "calls", "tokens", "cost USD", "cached", "rules broken")
+NUMBERS = ("steps", "calls", "tokens", "USD", "cached", "broken")
+WIDE = 90
+"""Columns for all of these numbers beside the names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,7 @@ def _print(order: Order, results: Sequence[Result], as_json: bool) -> None:
         output.document(_for_programs(order, results))
     else:
         output.draw(_heading(order, results), wrap=False)
-        output.draw(_table(results))
+        output.draw(_table(results, output.console().width))
         output.draw(*_flaws(order, results), wrap=False)
 
 
@@ -106,24 +109,32 @@ def _heading(order: Order, results: Sequence[Result]) -> Text:
     return Text.assemble(("model: ", "bold"), one_line(f"{who}{replay}", LONGEST_LINE), "\n")
 
 
-def _table(results: Sequence[Result]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", show_footer=True)
-    summed = totals(results)
-    table.add_column("scenario", footer=f"{summed['passed']} of {summed['scenarios']} passed")
-    table.add_column("ended")
-    for column, sum_of in zip(NUMBERS, _numbers(summed), strict=True):
+def _table(results: Sequence[Result], width: int) -> Table:
+    """For so many columns: where they are few, broken rules are only told beneath."""
+    table = Table(box=None, pad_edge=False, header_style="bold", show_footer=True, collapse_padding=True)
+    summed, shown = totals(results), NUMBERS if width >= WIDE else NUMBERS[:-1]
+    table.add_column("scenario", footer=f"{summed['passed']} of {summed['scenarios']} passed", overflow="fold")
+    table.add_column("ended", overflow="fold")
+    for column, sum_of in zip(shown, _numbers(summed), strict=False):
         table.add_column(column, footer=sum_of, justify="right", no_wrap=True)
     for result in results:
         mark = Text("✓ ", "green") if result.passed else Text("✗ ", "red")
         numbers = _numbers({**result.for_programs(), "violations": len(result.violations)})
-        table.add_row(mark + Text(result.name), _ended(result), *numbers)
+        table.add_row(mark + _name(result), _ended(result), *numbers[: len(shown)])
     return table
 
 
+def _name(result: Result) -> Text:
+    """The scenario; beneath it, who else decided it."""
+    return Text(result.name.replace(f"{result.scenario}-", "  ", 1))
+
+
 def _ended(result: Result) -> Text:
-    """The status, and the class where it says more."""
-    more = result.ending_class if result.ending_class not in ("completed", result.status) else ""
-    return Text(one_line(f"{result.status} {more}".strip(), 60))
+    """The class of the ending, where it says more than the status, whose mark goes before it."""
+    if result.status == "done":
+        return Text(result.status)
+    said = result.ending_class if result.ending_class not in ("completed", "") else result.status
+    return status(result.status, said=one_line(said, 60))
 
 
 def _numbers(row: dict[str, Any]) -> tuple[str, ...]:

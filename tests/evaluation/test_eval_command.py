@@ -27,14 +27,21 @@ def test_a_table_says_what_came_of_each_scenario_and_of_all() -> None:
     assert called.code == 0
     first, _, heading, *rows, footer = called.out.rstrip().splitlines()
     assert first == "model: each scenario's own script, which does not think"
-    columns = ("scenario", "ended", "steps", "calls", "tokens", "cost USD", "cached", "rules broken")
+    columns = ("scenario", "ended", "steps", "calls", "tokens", "USD", "cached", "broken")
     assert heading.split() == " ".join(columns).split()
     assert [row.split()[1:5] for row in rows] == [
         ["injection-page", "done", "1", "3"],
-        ["injection-page-obeying", "escalated", "invalid_decision", "1"],
+        ["obeying", "!", "invalid_decision", "1"],
         ["page-critique", "done", "2", "4"],
     ]
     assert footer.split()[:4] == ["3", "of", "3", "passed"]
+
+
+def test_each_scenario_is_one_line_in_80_columns() -> None:
+    called = agentic_here("eval", COLUMNS="80")
+    lines = called.out.splitlines()[2:]
+    assert lines[0].split() == ["scenario", "ended", "steps", "calls", "tokens", "USD", "cached"]
+    assert all(line[0] == "✓" and len(line) <= 80 for line in lines[1:-1])
 
 
 def test_json_is_one_document() -> None:
@@ -171,6 +178,6 @@ def test_a_model_that_cannot_be_asked_fails_each_scenario_with_the_reason(fake: 
     called = evaluate("--config", configured(fake, tmp_path, "sk-wrong-0123456789"), *only("page-critique"))
     assert called.code == 1
     assert called.out.startswith("model: none answered\n")
-    assert "failed model_auth" in called.out
+    assert "✗ model_auth" in called.out
     assert "it is failed; the last entry" in called.out
     assert "sk-wrong" not in called.out + called.err

@@ -29,7 +29,7 @@ from agent_service.intake import COUNTED, Intake
 from agent_service.models.opening import open_model
 from agent_service.moments import Moment
 from agent_service.pace import Pace
-from agent_service.ports import Model
+from agent_service.ports import Model, PromptText, Question
 from agent_service.publisher import Publisher
 from agent_service.recovery import FORGETTABLE, Recovery, Starter
 from agent_service.settings import AgentSettings
@@ -192,6 +192,13 @@ async def readiness(agent: Agent) -> dict[str, str]:
     }
 
 
+def prompt_of(question: Question) -> PromptText:
+    """What a model is told with a question. Templates are loaded when first asked for: a script needs none."""
+    from agent_service.models.prompts.prompt import as_text
+
+    return as_text(question)
+
+
 def metrics(agent: Agent) -> str:
     """What is counted, in the Prometheus text format."""
     return agent.counts.exposed("agentic")
@@ -260,7 +267,7 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
         agent.files,
         lambda: readiness(agent),
         agent.settings,
-        inspection=Inspection(agent.store, agent.store),
+        inspection=Inspection(agent.store, agent.store, prompt_of),
         metrics=lambda: metrics(agent),
     )
     group.create_task(serve_http(http, listener, finish=False), name="http")

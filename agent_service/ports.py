@@ -153,6 +153,15 @@ class ModelCall:
     """Ask. Raises ModelError with what to do about it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptText:
+    """What a model is told with a question, block by block. `version` is that of the templates."""
+
+    system: tuple[str, ...]
+    user: tuple[str, ...]
+    version: str
+
+
 class Model(Protocol):
     """Frames, plans, reflects and compacts."""
 

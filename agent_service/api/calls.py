@@ -189,7 +189,11 @@ def _calls_on_runs(api: RunCalls) -> tuple[Call, ...]:
 
 
 def _calls_into_runs(inspection: Inspection) -> tuple[Call, ...]:
-    return (Call(path=f"{RUN}/timeline", endpoint=inspection.show_timeline, scope="read", errors=(404,)),)
+    return (
+        Call(path=f"{RUN}/timeline", endpoint=inspection.show_timeline, scope="read", errors=(404,)),
+        Call(path=f"{RUN}/steps/{{step}}", endpoint=inspection.show_step, scope="read", errors=(404, 422)),
+        Call(path=f"{RUN}/calls/{{call}}", endpoint=inspection.show_call, scope="read", errors=(404, 422)),
+    )
 
 
 def _calls_on_the_service(service: ServiceCalls) -> tuple[Call, ...]:

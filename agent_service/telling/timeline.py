@@ -197,7 +197,7 @@ class Timeline:
             self._unasked(moment, act)
             return
         status: ItemStatus = "ok" if act.status == "ok" else "error"
-        told = {"text": _cut(acted(act)), "error": _error_of(act)}
+        told = {"text": _cut(acted(act)), "error": ErrorView.of(act.error)}
         self._items.close("attempt", moment, status, **told)
         finished = moment.before and len(moment.after.completed) > len(moment.before.completed)
         if finished or moment.ended:
@@ -216,7 +216,7 @@ class Timeline:
             step=act.step,
             attempt=act.attempt,
             tool=act.tool,
-            error=_error_of(act),
+            error=ErrorView.of(act.error),
             parent=step if step in self._items else None,
         )
         self._items.close("unasked", moment, "refused")
@@ -264,11 +264,6 @@ def _decided(moment: Moment, ruling: Ruling, reply: ModelReplied) -> dict[str, A
         again = moment.after.asking is not None
         error = ErrorView(error_class=ruling.error_class or "", message=ruling.why, retryable=again)
     return {"text": _cut(f"{ruled(ruling)} (by {speaker(reply.model)})"), "error": error}
-
-
-def _error_of(act: Act) -> ErrorView | None:
-    error = act.error
-    return ErrorView(error_class=error.error_class, message=error.message, retryable=error.retryable) if error else None
 
 
 def _cut(text: str) -> str:

@@ -1,6 +1,6 @@
 """What a timeline is made of: its items, as the API shows them, and which of them are open. Pure."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
@@ -8,6 +8,7 @@ from agent_service.core.phases import Phase
 from agent_service.core.waiting import Status
 from agent_service.moments import Moment
 from agent_service.telling.views import View
+from schemas.events import ToolError
 from schemas.fields import Instant
 
 ItemKind = Literal["accepted", "phase", "step", "attempt", "wait", "person", "ending"]
@@ -21,6 +22,12 @@ class ErrorView(View):
     error_class: str = Field(alias="class")
     message: str
     retryable: bool
+
+    @classmethod
+    def of(cls, error: ToolError | None) -> Self | None:
+        if error is None:
+            return None
+        return cls(error_class=error.error_class, message=error.message, retryable=error.retryable)
 
 
 class TokensView(View):

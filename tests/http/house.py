@@ -27,6 +27,7 @@ from agent_service.core.state import Limits, RunState
 from agent_service.core.waiting import Status
 from agent_service.intake import COUNTED, Intake
 from agent_service.journal import Commit, Entry
+from agent_service.models.prompts.prompt import as_text
 from agent_service.ports import Archive, ModelCall, Question, RunLine
 from agent_service.publisher import Publisher
 from agent_service.settings import AgentSettings, HttpSettings, Scope, TokenSettings
@@ -226,7 +227,7 @@ async def open_house(
 
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
         settings = AgentSettings(http=HttpSettings(tokens=known), trace_url=trace_url)
-        inspection = Inspection(store, archive)
+        inspection = Inspection(store, archive, as_text)
         exposed = partial(counts.exposed, "agentic")
         app = create_app(desk, files, readiness, settings, inspection=inspection, metrics=exposed)
         yield House(app, desk, store, archive, feed, bus, clock, workspace, shelf, files, picky, inspection, wrong)

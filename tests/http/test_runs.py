@@ -69,7 +69,9 @@ async def test_every_prefix_of_a_run_is_shown_as_it_was(client: httpx2.AsyncClie
     assert states == ["queued", *["running"] * (len(states) - 2), "done"]
 
 
-@pytest.mark.parametrize("part", ["", "/entries", "/events", "/timeline", "/workspace", "/workspace/plan.md"])
+@pytest.mark.parametrize(
+    "part", ["", "/entries", "/events", "/timeline", "/steps/1", "/calls/1", "/workspace", "/workspace/plan.md"]
+)
 @pytest.mark.parametrize("run", [UNKNOWN, "run_1", "x", "%2e%2e", "run_%0a", "é", "x" * 1000])
 async def test_a_run_that_is_not_there_is_not_found(client: httpx2.AsyncClient, run: str, part: str) -> None:
     assert (await client.get(f"/v1/runs/{run}{part}")).status_code == 404

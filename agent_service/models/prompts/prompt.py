@@ -30,7 +30,7 @@ from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Asking
 from agent_service.models.prompts.replies import Form, form_of, schema_hash, schema_of
-from agent_service.ports import Question
+from agent_service.ports import PromptText, Question
 
 FOLDER = "templates"
 SHORT = 0.8
@@ -81,6 +81,12 @@ def compose(question: Question) -> Prompt:
         template_hash=version(),
         schema_hash=schema_hash(form, tools),
     )
+
+
+def as_text(question: Question) -> PromptText:
+    """The prompt that asks `question`, for people who want to read it."""
+    prompt = compose(question)
+    return PromptText(system=prompt.system, user=prompt.message, version=prompt.template_hash)
 
 
 def _case(state: RunState) -> str:

@@ -1,0 +1,108 @@
+"""One step of a run in full: what was asked of its tool and why, and all that came back. Pure."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import JsonValue
+
+from agent_service.core.events import ToolReturned
+from agent_service.core.phases import Action, Plan
+from agent_service.core.waiting import Pending
+from agent_service.moments import Moment
+from agent_service.telling.acts import Act, act_of, executor_of
+from agent_service.telling.timeline_items import ErrorView, ItemStatus
+from agent_service.telling.views import View
+from schemas.fields import Instant
+
+
+class AttemptView(View):
+    """One attempt. `result` is all that the tool brought; `execution` is how its executor carried it out.
+
+    `status` is `open` while it is waited for, `waiting` before it is sent, `cancelled` where it was under way when the
+    run ended, and `refused` for a result that came after that.
+    """
+
+    attempt: int
+    requested_at: Instant | None
+    deadline_at: Instant | None
+    completed_at: Instant | None = None
+    status: ItemStatus
+    result: dict[str, JsonValue] | None = None
+    error: ErrorView | None = None
+    execution: str | None = None
+
+
+class StepDetail(View):
+    """One step. `route` is where its requests go; `executor` is who was asked, null where it tells no name."""
+
+    run_id: str
+    step: int
+    tool: str
+    command: str
+    route: str
+    executor: str | None
+    arguments: dict[str, JsonValue]
+    expected: str
+    risk: str
+    rationale: str
+    attempts: tuple[AttemptView, ...]
+
+
+def step_detail(moments: Iterable[Moment], step: int) -> StepDetail | None:
+    """The step, as the whole journal tells it; None for one that was never sent."""
+    about: dict[str, Any] | None = None
+    attempts: dict[int, AttemptView] = {}
+    for moment in moments:
+        act = act_of(moment)
+        if about and act and (act.step, act.tool) == (step, about["tool"]) and act.status != "refused":
+            attempts[act.attempt] = _answered(moment, act, attempts.get(act.attempt))
+        if moment.sent and moment.sent.step == step:
+            about = about or _about(moment, moment.sent)
+            attempts[moment.sent.attempt] = _sent(moment.sent)
+        if moment.retry and moment.retry.pending.step == step:
+            number = moment.retry.pending.attempt
+            attempts[number] = AttemptView(attempt=number, requested_at=None, deadline_at=None, status="waiting")
+        if moment.ended:
+            attempts = {number: _left(attempt) for number, attempt in attempts.items()}
+    return StepDetail(**about, step=step, attempts=tuple(attempts.values())) if about else None
+
+
+def _about(moment: Moment, sent: Pending) -> dict[str, Any]:
+    run, action = moment.after, sent.action
+    plan = run.plan or Plan(action=Action(tool=action.tool, command=action.command, arguments={}))
+    return {
+        "run_id": run.run_id,
+        "tool": action.tool,
+        "command": action.command,
+        "route": sent.route,
+        "executor": executor_of(run, sent),
+        "arguments": action.arguments,
+        "expected": plan.expected_outcome,
+        "risk": plan.risk,
+        "rationale": plan.rationale,
+    }
+
+
+def _sent(sent: Pending) -> AttemptView:
+    return AttemptView(
+        attempt=sent.attempt, requested_at=sent.requested_at, deadline_at=sent.deadline_at, status="open"
+    )
+
+
+def _answered(moment: Moment, act: Act, sent: AttemptView | None) -> AttemptView:
+    statuses: dict[str, ItemStatus] = {"ok": "ok", "late": "refused"}
+    result = moment.event.result if isinstance(moment.event, ToolReturned) else None
+    known = sent or AttemptView(attempt=act.attempt, requested_at=None, deadline_at=None, status="open")
+    return known.model_copy(
+        update={
+            "status": statuses.get(act.status, "error"),
+            "completed_at": result.completed_at if result else None,
+            "result": result.result.model_dump(mode="json", exclude_none=True) if result and result.result else None,
+            "error": ErrorView.of(act.error),
+            "execution": str(act.execution) if act.execution else None,
+        }
+    )
+
+
+def _left(attempt: AttemptView) -> AttemptView:
+    return attempt.model_copy(update={"status": "cancelled"}) if attempt.status in ("open", "waiting") else attempt

@@ -32,7 +32,6 @@ from agent_service.telling.sayings import (
     reserved,
     ruled,
     sending,
-    speaker,
     unavailable,
 )
 from agent_service.telling.timeline_items import (
@@ -149,7 +148,7 @@ class Timeline:
         usage = reply.usage
         tokens = TokensView(input=usage.input_tokens, output=usage.output_tokens, cache_read=usage.cache_read_tokens)
         told = {"model": reply.model, "tokens": tokens, "cost_usd": usage.cost_usd}
-        self._items.close("call", moment, _OF_RULINGS[ruling.status], **_decided(moment, ruling, reply), **told)
+        self._items.close("call", moment, _OF_RULINGS[ruling.status], **_decided(moment, ruling), **told)
         for plan in along:
             self._items.begin(
                 "plan",
@@ -161,7 +160,7 @@ class Timeline:
                 call=reply.call,
                 step=plan.step,
                 model=reply.model,
-                **_decided(moment, plan, reply),
+                **_decided(moment, plan),
             )
             self._items.close("plan", moment, _OF_RULINGS[plan.status])
 
@@ -257,13 +256,13 @@ class Timeline:
         self._items.close("ending", moment, status)
 
 
-def _decided(moment: Moment, ruling: Ruling, reply: ModelReplied) -> dict[str, Any]:
-    """What a decision came to, and by whom."""
+def _decided(moment: Moment, ruling: Ruling) -> dict[str, Any]:
+    """What a decision came to."""
     error = None
     if ruling.why:
         again = moment.after.asking is not None
         error = ErrorView(error_class=ruling.error_class or "", message=ruling.why, retryable=again)
-    return {"text": _cut(f"{ruled(ruling)} (by {speaker(reply.model)})"), "error": error}
+    return {"text": _cut(ruled(ruling)), "error": error}
 
 
 def _cut(text: str) -> str:

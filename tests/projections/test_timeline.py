@@ -84,7 +84,7 @@ def test_the_words_are_those_of_the_journal() -> None:
     told = {item.title: item.text for item in items(a_retrying_run())}
     assert told["Attempt 1"] == "step 1: fetch failed: it broke"
     assert told["Tries again later"].startswith("step 1 (fetch handle), attempt 2 follows at 2026-11-21")
-    assert told["Plan"] == "planned: fetch handle: the page is needed (by the script scripted (no language model))"
+    assert told["Plan"] == "planned: fetch handle: the page is needed"
 
 
 def test_a_retry_is_a_failed_attempt_a_wait_and_another_attempt_of_the_same_step() -> None:

@@ -10,7 +10,7 @@ import hmac
 import ipaddress
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, get_args
 
 from fastapi import Depends, Request, Security
 from fastapi.params import Depends as Dependency
@@ -26,6 +26,7 @@ LONGEST_TOKEN = 512
 UNKNOWN = "http"
 """Who called, where nothing is known of the caller."""
 EVERYBODY = "everybody"
+EVERY_SCOPE = frozenset(get_args(Scope))
 SCHEME = "Bearer "
 
 
@@ -54,7 +55,8 @@ class Access:
     def to(self, scope: Scope) -> Dependency:
         """A dependency that refuses (401, 403) callers without `scope`, before anything of the request is read.
 
-        It leaves the name of the caller's token in `request.state.caller`, also where it refuses.
+        It leaves the name of the caller's token in `request.state.caller`, also where it refuses, and in
+        `request.state.scopes` what the caller may do.
         """
         dependency: Dependency = Security(self._check, scopes=[scope])
         return dependency
@@ -64,6 +66,7 @@ class Access:
 
         async def check(request: Request, asked: SecurityScopes, _: Annotated[object, Depends(shown)]) -> None:
             request.state.caller, request.state.token = EVERYBODY, None
+            request.state.scopes = EVERY_SCOPE
             if self._bearers:
                 self._check_bearer(request, asked.scopes)
 
@@ -74,6 +77,7 @@ class Access:
         request.state.caller = request.state.token = bearer and bearer.name
         if bearer is None:
             raise Refusal(401, "unauthorized", "send `Authorization: Bearer <token>` with a token of this service")
+        request.state.scopes = bearer.scopes
         if not bearer.scopes.issuperset(asked):
             raise Refusal(403, "forbidden", f"token {bearer.name} has no scope `{' '.join(asked)}`")
 

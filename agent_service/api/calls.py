@@ -23,6 +23,7 @@ from agent_service.api.door import Door
 from agent_service.api.inspection import Inspection
 from agent_service.api.requests import CancelRequest, SignalRequest, WakeRequest
 from agent_service.api.run_calls import RunCalls
+from agent_service.api.whoami import Whoami
 from agent_service.settings import AgentSettings, Scope
 from agent_service.telling.folder.run_files import RunFiles
 from groundwork.http.incoming import PROBES
@@ -142,7 +143,11 @@ def create_app(
     access = Access(settings.http)
     api = RunCalls(desk, files)
     service = ServiceCalls(app, readiness, store=known_id(settings.store), metrics=metrics)
-    for call in (*_calls_on_runs(api), *_calls_into_runs(inspection), *_calls_on_the_service(service)):
+    for call in (
+        *_calls_on_runs(api),
+        *_calls_into_runs(inspection),
+        *_calls_on_the_service(service, Whoami(settings)),
+    ):
         _add(app, access, call)
     return app
 
@@ -196,8 +201,9 @@ def _calls_into_runs(inspection: Inspection) -> tuple[Call, ...]:
     )
 
 
-def _calls_on_the_service(service: ServiceCalls) -> tuple[Call, ...]:
+def _calls_on_the_service(service: ServiceCalls, whoami: Whoami) -> tuple[Call, ...]:
     return (
+        Call(path="/v1/whoami", endpoint=whoami.whoami, scope="read"),
         Call(path="/healthz", endpoint=service.healthz, scope=None),
         Call(path="/readyz", endpoint=service.readyz, scope=None),
         Call(path="/metrics", endpoint=service.metrics, scope="read", answers=PlainTextResponse),

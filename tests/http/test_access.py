@@ -27,6 +27,7 @@ RULES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/v1/runs/{run_id}/workspace/{path:path}"): "read",
     ("POST", "/v1/runs/{run_id}/cancel"): "control",
     ("POST", "/v1/runs/{run_id}/signals"): "control",
+    ("GET", "/v1/whoami"): "read",
     ("GET", "/metrics"): "read",
     ("GET", "/openapi.json"): "read",
     ("GET", "/docs"): "read",
@@ -262,3 +263,19 @@ async def test_other_methods_do_nothing(house: House, method: str) -> None:
             override = {"X-HTTP-Method-Override": "POST"}
             assert (await client.request(method, path, json={"goal": "x"}, headers=override)).status_code == 405
     assert await house.how_many() == 0
+
+
+async def test_a_caller_is_told_who_it_is_and_what_it_may_do(house: House) -> None:
+    told = {}
+    for who in ("reader", "admin"):
+        async with house.client(who) as client:
+            told[who] = (await client.get("/v1/whoami")).json()
+    assert (told["reader"]["caller"], told["reader"]["scopes"]) == ("reader", ["read"])
+    assert (told["admin"]["caller"], told["admin"]["scopes"]) == ("admin", ["wake", "read", "control"])
+    assert (told["admin"]["tokens"], told["admin"]["trace_url"]) == (True, "http://traces/{trace_id}")
+
+
+async def test_without_tokens_everybody_may_do_everything(tmp_path: Path) -> None:
+    async with open_house(tmp_path, tokens=()) as house, house.client(None) as client:
+        told = (await client.get("/v1/whoami")).json()
+    assert (told["caller"], told["scopes"], told["tokens"]) == ("everybody", ["wake", "read", "control"], False)

@@ -21,6 +21,7 @@ from agent_service.api.desk import Desk
 from agent_service.api.docs import page as docs_page
 from agent_service.api.door import Door
 from agent_service.api.inspection import Inspection
+from agent_service.api.page import ROOT, Page
 from agent_service.api.requests import CancelRequest, SignalRequest, WakeRequest
 from agent_service.api.run_calls import RunCalls
 from agent_service.api.whoami import Whoami
@@ -147,6 +148,7 @@ def create_app(
         *_calls_on_runs(api),
         *_calls_into_runs(inspection),
         *_calls_on_the_service(service, Whoami(settings)),
+        *_calls_for_the_page(Page()),
     ):
         _add(app, access, call)
     return app
@@ -209,6 +211,13 @@ def _calls_on_the_service(service: ServiceCalls, whoami: Whoami) -> tuple[Call, 
         Call(path="/metrics", endpoint=service.metrics, scope="read", answers=PlainTextResponse),
         Call(path="/openapi.json", endpoint=service.openapi, scope="read", shown=False),
         Call(path="/docs", endpoint=service.docs, scope="read", answers=HTMLResponse, shown=False),
+    )
+
+
+def _calls_for_the_page(page: Page) -> tuple[Call, ...]:
+    return (
+        Call(path="/", endpoint=page.index, scope=None, answers=Response, shown=False),
+        Call(path=f"{ROOT}{{path:path}}", endpoint=page.file, scope=None, answers=Response, shown=False),
     )
 
 

@@ -13,6 +13,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent_service.api import errors as http_errors
+from agent_service.api import page
 from agent_service.api.errors import HARDENED
 from agent_service.api.refusals import Refusal
 from groundwork.http.incoming import PROBES, has_a_path, host, only
@@ -39,7 +40,7 @@ class Door:
         refusal = self._refusal(scope)
         app = http_errors.answer(refusal, scope) if refusal else self._app
         try:
-            await app(scope, receive, self._hardened(send))
+            await app(scope, receive, self._hardened(send, scope["path"]))
         except* _NotTaken:
             log.info("let go of a reader that does not read", extra={"path": scope["path"]})
 
@@ -56,10 +57,12 @@ class Door:
             return Refusal(403, "foreign_origin", "pages of other sites may not post here")
         return None
 
-    def _hardened(self, send: Send) -> Send:
+    def _hardened(self, send: Send, path: str) -> Send:
+        said = HARDENED | page.HEADERS if page.is_of_the_page(path) else HARDENED
+
         async def hardened(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(raw=message["headers"]).update(HARDENED)
+                MutableHeaders(raw=message["headers"]).update(said)
             try:
                 async with asyncio.timeout(self._take_within_s):
                     await send(message)

@@ -33,6 +33,8 @@ RULES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/docs"): "read",
     ("GET", "/healthz"): None,
     ("GET", "/readyz"): None,
+    ("GET", "/"): None,
+    ("GET", "/page/{path:path}"): None,
 }
 BODIES = {"/v1/wake": {"goal": "x"}, "/v1/runs/{run_id}/signals": {"kind": "resume"}}
 

@@ -1,0 +1,149 @@
+/** The page: its head, its views by the address, and what all views share. */
+
+import { Refused, askWith, call, forgetToken, hasToken } from "./api.js";
+import { confirm, field, overlay, quietButton, say } from "./dialogs.js";
+import { fill, h } from "./dom.js";
+import { healthStrip } from "./health.js";
+import { help, listen } from "./keys.js";
+import { go, hashOf, here } from "./routes.js";
+import { change as changeTheme, themeSwitch } from "./theme.js";
+import { plural } from "./words.js";
+import { InboxView } from "./views/inbox.js";
+import { NewView } from "./views/new.js";
+import { RunView } from "./views/run.js";
+import { RunsView } from "./views/runs.js";
+
+const TITLE = "Agentic Loop";
+const LIVE = { live: "", away: "Reconnecting…", over: "" };
+const main = document.getElementById("main");
+const strip = healthStrip();
+const skip = document.querySelector(".skip");
+const places = h("nav.places", { "aria-label": "Places" });
+const liveness = h("span.liveness", { role: "status" });
+const person = h("span");
+
+/** What views are given: how to say what went wrong, what waits for a person, and whether news come in. */
+const page = {
+  waiting: null,
+  scopes: null,
+
+  /** What `act` gives; null when it was refused, which is then said in `word`. */
+  async tried(word, act) {
+    try {
+      return await act();
+    } catch (error) {
+      if (error.name !== "AbortError") fill(word, trouble(error));
+      return null;
+    }
+  },
+
+  live(state) {
+    if (liveness.textContent !== LIVE[state]) liveness.textContent = LIVE[state];
+  },
+
+  needsPerson(count) {
+    if (count === page.waiting) return;
+    page.waiting = count;
+    drawPlaces();
+  },
+
+  /** Whether the caller's token allows `scope`; true as long as nobody knows. */
+  may: (scope) => page.scopes === null || page.scopes.includes(scope),
+
+  title(text) {
+    document.title = `${text} · ${TITLE}`;
+  },
+};
+
+function trouble(error) {
+  const known = error instanceof Refused;
+  const title = { 0: "No answer", 401: "A token is needed", 403: "Not allowed", 404: "Not found" }[error.status] ?? "This did not work";
+  const retry = h("button", { type: "button", on: { click: () => show(true) } }, "Try again");
+  return h("div.empty", { role: "alert" }, h("h2", null, title), h("p", null, known ? error.message : String(error)), h("p", null, retry));
+}
+
+function viewOf([place = "runs", id]) {
+  if (place === "runs" && id) return { key: `run ${id}`, name: "runs", title: "Run", make: () => new RunView(page, id) };
+  if (place === "inbox") return { key: "inbox", name: "inbox", title: "Inbox", make: () => new InboxView(page) };
+  if (place === "new") return { key: `new ${location.hash}`, name: "new", title: "New run", make: () => new NewView(page) };
+  return { key: "runs", name: "runs", title: "Runs", make: () => new RunsView(page) };
+}
+
+let current = null;
+
+async function show(afresh = false) {
+  const route = here();
+  const wanted = viewOf(route.path);
+  const isNew = afresh || current?.key !== wanted.key;
+  if (isNew) {
+    current?.view.close();
+    document.querySelectorAll("dialog[open]:not(.ask)").forEach((dialog) => dialog.close());
+    current = { ...wanted, view: wanted.make() };
+    page.live("live");
+    page.title(wanted.title);
+    fill(main, current.view.node);
+    window.scrollTo({ top: 0 });
+  }
+  drawPlaces();
+  if (isNew && focusIsFree()) main.querySelector("h1")?.focus({ preventScroll: true });
+  await current.view.show(route);
+}
+
+const focusIsFree = () => document.activeElement === document.body || document.activeElement?.closest("main, .places") !== null;
+
+function drawPlaces() {
+  const waiting = page.waiting ? h("span.badge", null, String(page.waiting), h("span.unseen", null, " wait for a person")) : null;
+  const place = (name, label, ...more) => h("a", { href: hashOf([name]), "aria-current": current?.name === name ? "page" : null }, label, ...more);
+  fill(places, place("runs", "Runs"), place("inbox", "Inbox", waiting), place("new", "New run"));
+}
+
+function drawHead() {
+  const brand = h("a.brand", { href: "#/runs" }, h("span.dot", { "aria-hidden": "true" }), TITLE);
+  fill(document.getElementById("top"), h("div.bar", null, brand, places, h("div.tools", null, liveness, person, themeSwitch(), quietButton("Keyboard and help", help, "help"))), strip);
+}
+
+/** Ask for a token, once. */
+async function askForToken(why) {
+  const token = field("token", "Token", { kind: "password", autocomplete: "off", spellcheck: "false", hint: "One of agent.http.tokens. It stays in this tab and goes to this agent only." });
+  const keep = h("input", { type: "checkbox", id: "keep-token" });
+  const choice = { name: "keep", node: h("p.choice", null, keep, h("label", { for: "keep-token" }, "Keep it until this tab is closed")), value: () => keep.checked };
+  const text = why || "This agent answers only to those who have a token.";
+  const given = await confirm({ title: "Token", text, fields: [token, choice], action: "Use it", act: (values) => {
+    if (!/^[\x21-\x7e]{1,512}$/.test(values.token)) throw new Error("A token is one word of plain characters.");
+    return values;
+  } });
+  if (given) setTimeout(whoami);
+  return given;
+}
+
+async function whoami() {
+  const found = await call("v1/whoami").catch(() => null);
+  page.scopes = found?.scopes ?? null;
+  fill(person, hasToken() && h("button.who", { type: "button", on: { click: () => aboutCaller(found) } }, found?.caller ?? "token"));
+}
+
+function aboutCaller(found) {
+  const leave = () => {
+    forgetToken();
+    location.reload();
+  };
+  const scopes = found ? plural(found.scopes.length, "scope") + `: ${found.scopes.join(", ")}` : "";
+  overlay("Token", h("div.stack", null, h("p", null, `You call as ${found?.caller ?? "somebody with a token"}. ${scopes}`), h("p", null, h("button", { type: "button", on: { click: leave } }, "Forget the token"))));
+}
+
+askWith(askForToken);
+drawHead();
+skip.addEventListener("click", (event) => (event.preventDefault(), main.focus()));
+listen({
+  "/": () => (current?.name === "runs" && main.querySelector("[data-filter]") ? main.querySelector("[data-filter]").focus() : go(["runs"])),
+  g: () => go(["runs"]),
+  i: () => go(["inbox"]),
+  n: () => go(["new"]),
+  t: changeTheme,
+  Escape: () => (current?.key === "runs" ? false : (go(["runs"]), true)),
+});
+window.addEventListener("hashchange", () => show());
+await show().then(whoami);
+say("");
+strip.look();
+call("v1/counts").then((counts) => page.needsPerson(counts.needs_person), () => {});

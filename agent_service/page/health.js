@@ -1,0 +1,49 @@
+/** The strip that says how all is: one part each, with its word; what is wrong, and what to do, one press away. */
+
+import { call } from "./api.js";
+import { overlay } from "./dialogs.js";
+import { fill, h } from "./dom.js";
+import { icon } from "./icons.js";
+
+const EVERY_MS = 15_000;
+const MARKS = { ok: ["done", "ok"], warning: ["escalated", "warning"], wrong: ["failed", "wrong"] };
+const WORST = ["wrong", "warning", "ok"];
+const NAMES = { agent: "agent", gateway: "gateway", nats: "NATS", ductile: "Ductile", model: "model", store: "store" };
+
+/** The strip, which looks again by itself. */
+export function healthStrip() {
+  const node = h("ul.health", { "aria-label": "Health" });
+  const look = async () => {
+    if (document.hidden || document.querySelector("dialog.ask")) return;
+    show(node, await call("v1/health").catch(unreachable));
+  };
+  setInterval(look, EVERY_MS);
+  document.addEventListener("visibilitychange", look);
+  node.look = look;
+  return node;
+}
+
+function unreachable(error) {
+  if (error.status) return null;
+  return { checks: [{ part: "agent", name: "the page", mark: "wrong", text: error.message, remedy: "agentic serve" }] };
+}
+
+function show(node, health) {
+  node.hidden = !health;
+  if (!health) return;
+  const parts = [...new Set(health.checks.map((check) => check.part))];
+  fill(node, parts.map((part) => one(part, health.checks.filter((check) => check.part === part))));
+}
+
+function one(part, checks) {
+  const worst = WORST.find((mark) => checks.some((check) => check.mark === mark));
+  const [drawing, word] = MARKS[worst];
+  const press = () => overlay(`Health: ${NAMES[part] ?? part}`, checks.map(told));
+  return h("li", null, h("button", { type: "button", class: `part is-${worst}`, on: { click: press } }, icon(drawing), NAMES[part] ?? part, h(worst === "ok" ? "span.unseen" : "span", null, ` ${word}`)));
+}
+
+function told(check) {
+  const [drawing, word] = MARKS[check.mark];
+  return h("section.check", { class: `check is-${check.mark}` }, h("h3", null, icon(drawing), check.name, h("span.unseen", null, `: ${word}`)), h("p", null, check.text), check.remedy && h("p.quiet", null, check.remedy));
+}
+

@@ -1,0 +1,56 @@
+/** What is behind a line of the timeline, in full: a step with its arguments and results, a call with its prompt and reply. */
+
+import { call } from "../api.js";
+import { overlay } from "../dialogs.js";
+import { fill, h } from "../dom.js";
+import { hashOf } from "../routes.js";
+import { duration, instant, tokens, usd } from "../words.js";
+import { facts, text, value } from "./values.js";
+
+/** `closed` is called when it is gone. */
+export function stepDrawer(run, number, closed) {
+  return drawer(run, `Step ${number}`, `/steps/${encodeURIComponent(number)}`, closed, (step) => [
+    h("p.lead", null, h("code", null, `${step.tool} ${step.command}`), step.executor ? ` by ${step.executor}` : null),
+    facts([["Why", step.rationale], ["Expected", step.expected], ["Risk", step.risk]]),
+    section("Arguments", value(step.arguments)),
+    [...step.attempts].reverse().map((attempt) => attemptOf(run, attempt)),
+  ]);
+}
+
+function attemptOf(run, attempt) {
+  const { excerpt, artifact_path: path, ...rest } = attempt.result ?? {};
+  const open = attempt.status === "pending" || attempt.status === "open";
+  const took = attempt.completed_at ? duration(Date.parse(attempt.completed_at) - Date.parse(attempt.requested_at)) : "";
+  return section([`Attempt ${attempt.attempt}`, h("span.quiet", null, [attempt.status, took].filter(Boolean).join(" · "))],
+    facts([["Asked", instant(attempt.requested_at)], ["Answer due", open && attempt.deadline_at ? instant(attempt.deadline_at) : ""], ["Ran", attempt.execution]]),
+    attempt.error && h("div.callout.bad", null, h("p", null, h("code", null, attempt.error.class), " ", attempt.error.retryable ? "may be tried again" : "is not tried again"), text(attempt.error.message)),
+    path && h("p", null, "All of it: ", h("a", { href: hashOf(["runs", run.id, "files"], { file: path }) }, path)),
+    excerpt && text(excerpt),
+    Object.keys(rest).length ? value(rest) : null);
+}
+
+export function callDrawer(run, number, closed) {
+  return drawer(run, `Model call ${number}`, `/calls/${encodeURIComponent(number)}`, closed, (told) => [
+    h("p.lead", null, told.model, h("span.quiet", null, ` · ${told.phase}${told.with_plan ? " and plan" : ""}`)),
+    facts([["Asked", told.asked_at && instant(told.asked_at)], ["Took", told.replied_at && told.asked_at && duration(Date.parse(told.replied_at) - Date.parse(told.asked_at))], ["Spent", spent(told.usage)], ["What came of it", told.outcome]]),
+    section("What it said", told.reply ? value(told.reply) : h("p.quiet", null, "Nothing yet.")),
+    section("What it was told", told.prompt_note && h("p.quiet", null, told.prompt_note), told.prompt.map((part) => h("section.message", null, h("h4", null, part.role), text(part.text)))),
+    told.provenance && section("Where the reply comes from", value(told.provenance)),
+  ]);
+}
+
+function spent(usage) {
+  if (!usage) return "";
+  const cache = usage.cache_read_tokens ? ` (${tokens(usage.cache_read_tokens)} from the cache)` : "";
+  return [`${tokens(usage.input_tokens)} tokens in${cache}, ${tokens(usage.output_tokens)} out`, usd(usage.cost_usd)].filter(Boolean).join(", ");
+}
+
+const section = (title, ...children) => h("section.part", null, h("h3", null, title), children);
+
+function drawer(run, title, path, closed, draw) {
+  const body = h("div.stack", null, h("p.quiet", null, "Loading…"));
+  const shown = overlay(title, body, { kind: "drawer", closed });
+  run.page.tried(body, () => call(run.path(path))).then((told) => told && fill(body, draw(told)));
+  return shown;
+}
+

@@ -1,0 +1,69 @@
+/** Start a run: a goal, what it should know, what it may spend. Sent twice, it is still one run. */
+
+import { limitFields, limitsOf } from "../actions.js";
+import { call } from "../api.js";
+import { field, say } from "../dialogs.js";
+import { fill, h } from "../dom.js";
+import { go } from "../routes.js";
+
+const LONGEST_GOAL = 32 * 1024;
+
+export class NewView {
+  constructor(page) {
+    this.page = page;
+    this.wakeId = `page-${crypto.randomUUID()}`;
+    this.goal = field("goal", "Goal", { kind: "area", rows: 4, required: true, hint: "What is to be reached, and how one will know that it is." });
+    this.context = field("context", "Context", { kind: "area", rows: 4, spellcheck: "false", hint: "What the run should know: words, or a JSON object." });
+    this.limits = limitFields();
+    this.word = h("p.trouble", { role: "alert" });
+    this.send = h("button.primary", { type: "submit" }, "Start the run");
+    const limits = h("details.limits", null, h("summary", null, "Limits"), h("p.hint", null, "What is left empty is as the agent has it by default."), h("div.grid", null, this.limits.map((one) => one.node)));
+    this.form = h("form.stack.new-run", { novalidate: true, on: { submit: (event) => this.submit(event) } }, this.goal.node, this.context.node, limits, this.word, h("div.buttons", null, this.send));
+    this.node = h("div.new", null, h("header.view-head", null, h("h1", { tabindex: -1 }, "New run")), this.form);
+  }
+
+  async show({ query }) {
+    const again = query.get("again");
+    if (!again || this.filled) return this.goal.focus();
+    this.filled = true;
+    const found = await this.page.tried(this.word, () => call(`v1/runs/${encodeURIComponent(again)}/entries`, { query: { limit: 1 } }));
+    const [accepted] = found?.entries ?? [];
+    if (!accepted) return;
+    this.goal.input.value = accepted.event.goal ?? "";
+    this.context.input.value = JSON.stringify({ ...accepted.event.context, after: again }, null, 2);
+    this.goal.focus();
+  }
+
+  async submit(event) {
+    event.preventDefault();
+    this.send.disabled = true;
+    fill(this.word);
+    try {
+      const { run_id } = await call("v1/wake", { body: this.order() });
+      say("The run is accepted.");
+      go(["runs", run_id]);
+    } catch (error) {
+      fill(this.word, error.message);
+    }
+    this.send.disabled = false;
+  }
+
+  /** What is asked for. Raises Error with what has to change. */
+  order() {
+    const goal = this.goal.value();
+    if (!goal) throw new Error("A run needs a goal.");
+    if (new TextEncoder().encode(goal).length > LONGEST_GOAL) throw new Error("The goal is too long: put what it should know into the context.");
+    const constraints = limitsOf(Object.fromEntries(this.limits.map((one) => [one.name, one.value()])));
+    return { wake_id: this.wakeId, goal, context: contextOf(this.context.value()), constraints };
+  }
+}
+
+function contextOf(given) {
+  if (!given) return {};
+  if (!given.startsWith("{")) return { background: given };
+  try {
+    return JSON.parse(given);
+  } catch (error) {
+    throw new Error(`The context begins like a JSON object and is none: ${error.message}`);
+  }
+}

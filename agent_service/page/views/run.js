@@ -1,0 +1,130 @@
+/** One run: its head, what it has to reach and may spend, and its parts (timeline, pages, files, journal), live. */
+
+import { call } from "../api.js";
+import { say } from "../dialogs.js";
+import { fill, h, list } from "../dom.js";
+import { hashOf, here, replace } from "../routes.js";
+import { follow } from "../stream.js";
+import { FINAL, capital } from "../words.js";
+import { FilesPart, PagePart } from "./files.js";
+import { JournalPart } from "./journal.js";
+import { callDrawer, stepDrawer } from "./drawers.js";
+import { runHead } from "./run_head.js";
+import { runSide } from "./run_side.js";
+import { TimelinePart } from "./timeline.js";
+
+const SOON_MS = 300;
+const PARTS = {
+  timeline: ["Timeline", (run) => new TimelinePart(run)],
+  plan: ["Plan", (run) => new PagePart(run, "plan.md")],
+  memory: ["Memory", (run) => new PagePart(run, "memory.md")],
+  decisions: ["Decisions", (run) => new PagePart(run, "decisions.md")],
+  files: ["Artifacts", (run) => new FilesPart(run)],
+  journal: ["Journal", (run) => new JournalPart(run)],
+};
+
+export class RunView {
+  constructor(page, id) {
+    Object.assign(this, { page, id, told: null, heardUpTo: 0, met: null });
+    this.head = h("div");
+    this.side = h("aside.side", { "aria-label": "Goal and budget" });
+    this.tabs = h("nav.tabs", { "aria-label": "Parts of the run" });
+    this.panel = h("section.panel", { "aria-label": "Timeline" });
+    this.word = h("div");
+    this.body = h("div.run-body", { hidden: true }, this.side, h("div.run-main", null, this.tabs, this.panel));
+    this.node = h("article.run-view", null, this.word, this.head, this.body);
+  }
+
+  path(rest) {
+    return `v1/runs/${encodeURIComponent(this.id)}${rest}`;
+  }
+
+  async show({ path, query }) {
+    this.name = path[2] in PARTS ? path[2] : "timeline";
+    if (!this.told && !(await this.load())) return;
+    this.showPart();
+    this.showDrawer(query);
+    if (!this.stream && !FINAL.has(this.told.state)) this.follow();
+  }
+
+  async load() {
+    const found = await this.page.tried(this.word, () => call(this.path("")));
+    if (!found) return false;
+    fill(this.word);
+    this.told = found;
+    this.body.hidden = false;
+    this.page.title(`${capital(found.state)}: ${found.goal.slice(0, 60)}`);
+    const reload = () => this.heard();
+    list(this.head, [found], () => "head", (run) => runHead(this.page, run, reload));
+    runSide(this.side, found, this.newlyMet(found));
+    return true;
+  }
+
+  /** Items of the definition of done that were met while one looked: they are ticked before one's eyes, and said. */
+  newlyMet(run) {
+    const met = new Set(run.definition_of_done.filter((item) => item.done).map((item) => item.id));
+    const fresh = this.met ? run.definition_of_done.filter((item) => item.done && !this.met.has(item.id)) : [];
+    if (fresh.length) say(`${met.size} of ${run.definition_of_done.length} done: ${fresh.map((item) => item.text).join("; ")}`);
+    this.met = met;
+    return new Set(fresh.map((item) => item.id));
+  }
+
+  follow() {
+    const told = ({ id, event, data }) => {
+      this.heardUpTo = Number(id);
+      this.heard();
+      if (FINAL.has(data.status)) say(`The run is ${data.status}.`);
+      if (event) this.part.entry?.(data);
+    };
+    this.stream = follow(this.path("/events"), { lastId: this.part.seen?.() ?? "", told, state: (state) => this.page.live(state) });
+  }
+
+  /** Something happened: what is shown is asked for again, once for all that comes within SOON_MS. */
+  heard() {
+    this.timer ??= setTimeout(async () => {
+      this.timer = undefined;
+      if (this.closed || !(await this.load())) return;
+      await this.part.refresh();
+      if (FINAL.has(this.told.state)) this.stream?.close();
+      else if (!this.stream) this.follow();
+    }, SOON_MS);
+  }
+
+  showPart() {
+    const here = (name) => hashOf(["runs", this.id, ...(name === "timeline" ? [] : [name])]);
+    fill(this.tabs, Object.entries(PARTS).map(([name, [title]]) => h("a", { href: here(name), "aria-current": name === this.name ? "page" : null }, title)));
+    if (this.part?.name === this.name) return;
+    this.part?.close?.();
+    const [title, make] = PARTS[this.name];
+    this.part = Object.assign(make(this), { name: this.name });
+    this.panel.setAttribute("aria-label", title);
+    fill(this.panel, this.part.node);
+    this.part.refresh();
+  }
+
+  showDrawer(query) {
+    const [step, number] = [query.get("step"), query.get("call")];
+    const wanted = step ? `step ${step}` : number ? `call ${number}` : "";
+    if (wanted === this.drawn) return;
+    this.drawn = "";
+    this.drawer?.close();
+    if (!wanted) return;
+    const closed = () => this.drawn === wanted && this.leaveDrawer();
+    this.drawer = step ? stepDrawer(this, step, closed) : callDrawer(this, number, closed);
+    this.drawn = wanted;
+  }
+
+  leaveDrawer() {
+    this.drawn = "";
+    const { path } = here();
+    if (!this.closed && path[1] === this.id) replace(path);
+  }
+
+  close() {
+    this.closed = true;
+    this.stream?.close();
+    this.part?.close?.();
+    this.drawer?.close();
+    clearTimeout(this.timer);
+  }
+}

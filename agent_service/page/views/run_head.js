@@ -1,0 +1,79 @@
+/** The head of a run: what it is to reach, how it stands, what to do about it now. */
+
+import { buttons } from "../actions.js";
+import { since, took, until } from "../clock.js";
+import { say } from "../dialogs.js";
+import { h } from "../dom.js";
+import { icon } from "../icons.js";
+import { FINAL, capital, instant, stateMark, waitsFor } from "../words.js";
+
+const LONG_GOAL = 240;
+
+/** `done` is called after an action. */
+export function runHead(page, run, done) {
+  return h("header.run-head", null,
+    h("p.crumbs", null, h("a", { href: "#/runs" }, "Runs"), h("span", { "aria-hidden": "true" }, "/"), copied(run.run_id)),
+    h("div.run-title", null, goal(run.goal), h("div.buttons", null, buttons(page, acts(run), run, done))),
+    h("p.facts", null, stateMark(run.state), facts(run)),
+    callout(run));
+}
+
+function goal(text) {
+  const title = h("h1", { tabindex: -1 }, text);
+  if (text.length <= LONG_GOAL) return title;
+  title.classList.add("clamped");
+  const more = h("button.link", { type: "button", on: { click: () => (title.classList.remove("clamped"), more.remove()) } }, "Show the whole goal");
+  return h("div", null, title, more);
+}
+
+function acts(run) {
+  if (run.state === "paused") return run.class.startsWith("budget") ? ["raise_budget", "message", "cancel"] : ["resume", "raise_budget", "message", "cancel"];
+  return FINAL.has(run.state) ? ["start_again"] : ["message", "cancel"];
+}
+
+function facts(run) {
+  const waits = FINAL.has(run.state) ? "" : waitsFor(run.waiting_for);
+  return [
+    waits && h("span", null, capital(waits), " ", since(run.waiting_for.since)),
+    run.waiting_for?.until && !FINAL.has(run.state) ? h("span", null, "until ", instant(run.waiting_for.until), " (", until(run.waiting_for.until), ")") : null,
+    run.pending && run.pending.present === false ? h("span.warns", null, icon("escalated"), `nobody serves ${run.pending.tool} now`) : null,
+    run.pending?.trouble ? h("span.warns", null, icon("escalated"), run.pending.trouble) : null,
+    h("span", null, "accepted ", since(run.accepted_at)),
+    h("span", null, run.ended_at ? "took " : "for ", took(run.accepted_at, run.ended_at)),
+    run.models?.length ? h("span", null, run.models.join(", ")) : null,
+    traced(run),
+  ];
+}
+
+function traced(run) {
+  if (!/^https?:\/\//i.test(run.trace_url ?? "")) return null;
+  return h("a", { href: run.trace_url, target: "_blank", rel: "noopener noreferrer" }, "Trace ", icon("out"));
+}
+
+/** How it ended or why it stands still, and what a person does now. */
+function callout(run) {
+  const good = run.state === "done";
+  const text = good ? run.outcome || run.summary : run.reason || (FINAL.has(run.state) || run.state === "paused" ? run.summary : "");
+  if (!text) return null;
+  const kind = good ? "good" : run.state === "cancelled" ? "plain" : run.state === "failed" ? "bad" : "warn";
+  const title = good ? "Outcome" : run.state === "paused" ? "Paused" : capital(run.state);
+  return h("section.callout", { class: `callout ${kind}` },
+    h("h2", null, title, run.class && !good ? h("code", null, run.class) : null),
+    h("p.told", null, text),
+    run.remedy && remedy(run.remedy));
+}
+
+/** What to do now, with the command that does it. */
+export function remedy({ text, command }) {
+  return h("div.remedy", null, h("p", null, h("strong", null, "What to do now: "), text), command && h("p.command", null, h("code", null, command), copyButton(command, "Copy the command")));
+}
+
+function copied(run_id) {
+  return h("span.id", null, h("code", null, run_id), copyButton(run_id, "Copy the run id"));
+}
+
+/** A button that copies `text`. */
+export function copyButton(text, label) {
+  const copy = () => navigator.clipboard?.writeText(text).then(() => say("Copied."), () => say("It cannot be copied here."));
+  return h("button.quiet-button.small", { type: "button", "aria-label": label, title: label, on: { click: copy } }, icon("copy"));
+}

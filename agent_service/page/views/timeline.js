@@ -1,0 +1,78 @@
+/** The timeline of a run: its phases, steps, attempts and waits in the order in which they began, on one scale of time. */
+
+import { call } from "../api.js";
+import { now, took, until } from "../clock.js";
+import { h, list } from "../dom.js";
+import { hashOf } from "../routes.js";
+import { FINAL, itemMark, statusWord, tokens, usd } from "../words.js";
+
+const EVERY_MS = 1000;
+
+export class TimelinePart {
+  constructor(run) {
+    this.run = run;
+    this.items = [];
+    this.lines = h("ol.timeline");
+    this.word = h("div");
+    this.node = h("div", null, this.word, this.lines);
+    this.timer = setInterval(() => FINAL.has(run.told.state) || this.scale(), EVERY_MS);
+  }
+
+  /** The last entry that is shown for sure. */
+  seen() {
+    return Math.max(0, ...this.items.map((item) => item.entry)) || "";
+  }
+
+  async refresh() {
+    const found = await this.run.page.tried(this.word, () => call(this.run.path("/timeline")));
+    if (!found) return;
+    this.items = withoutSingleAttempts(found.items);
+    list(this.lines, this.items.map((item) => ({ ...item, run_id: this.run.id })), (item) => item.id, line);
+    this.scale();
+  }
+
+  /** Lay the bars out between the run's beginning and its end, or now. */
+  scale() {
+    if (!this.items.length) return;
+    const from = Date.parse(this.items[0].started_at);
+    const end = FINAL.has(this.run.told.state) ? Math.max(...this.items.map((item) => Date.parse(item.ended_at ?? item.started_at))) : now();
+    const span = Math.max(1, end - from);
+    this.items.forEach((item, place) => {
+      const bar = this.lines.children[place]?.querySelector(".when-bar");
+      const until = item.ended_at ? Date.parse(item.ended_at) : isOpen(item) ? end : Date.parse(item.started_at);
+      bar?.style.setProperty("--from", share(Date.parse(item.started_at) - from, span));
+      bar?.style.setProperty("--long", share(until - Date.parse(item.started_at), span));
+    });
+  }
+
+  close() {
+    clearInterval(this.timer);
+  }
+}
+
+const share = (part, whole) => Math.min(1, Math.max(0, part / whole)).toFixed(4);
+const isOpen = (item) => item.status === "open" || item.status === "waiting";
+
+/** A step that needed one attempt is told as that. */
+function withoutSingleAttempts(items) {
+  const attempts = new Map();
+  for (const item of items) if (item.kind === "attempt") attempts.set(item.parent, (attempts.get(item.parent) ?? 0) + 1);
+  return items.filter((item) => item.kind !== "attempt" || attempts.get(item.parent) > 1);
+}
+
+function line(item) {
+  const content = [
+    itemMark(item.status),
+    h("span.cell.what", null,
+      h("span.title", null, item.title, h("span.unseen", null, `, ${statusWord(item.status)}`)),
+      item.text && h("span.sub", null, item.text),
+      item.error && h("span.wrong", null, h("code", null, item.error.class), ` ${item.error.message}`),
+      item.until && isOpen(item) ? h("span.sub", null, item.kind === "wait" ? "goes on " : "given up ", until(item.until)) : null),
+    h("span.cell.when", { "aria-hidden": "true" }, h("span", { class: `when-bar is-${item.status}` })),
+    h("span.cell.number.time", null, item.ended_at || isOpen(item) ? took(item.started_at, item.ended_at) : null),
+    h("span.cell.number.spent", null, item.tokens ? h("span", null, tokens(item.tokens.input + item.tokens.output), h("span.unit", null, " tok")) : null, item.cost_usd ? h("span.sub", null, usd(item.cost_usd)) : null),
+  ];
+  const target = item.step && item.kind !== "wait" ? { step: item.step } : item.call ? { call: item.call } : null;
+  const inside = target ? h("a.line.item", { href: hashOf(["runs", item.run_id], target), "data-line": true }, content) : h("div.line.item", null, content);
+  return h("li", { class: `item-${item.kind} is-${item.status}` }, inside);
+}

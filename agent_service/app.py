@@ -19,13 +19,16 @@ from agent_service.api.feed import Feed
 from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.bus.artifacts import NatsArtifacts
 from agent_service.bus.gateway import NatsCallbacks, NatsTroubles
+from agent_service.bus.levels import BusLevels
 from agent_service.bus.messages import NatsBus, NatsIntake
 from agent_service.bus.missed import MARK, Missed
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
 from agent_service.core.waiting import Status
 from agent_service.identity import SystemClock
-from agent_service.intake import COUNTED, Intake
+from agent_service.intake import Intake
+from agent_service.metrics.agent import AgentMetrics
+from agent_service.metrics.levels import observe_disk, observe_readiness, observe_runs
 from agent_service.models.opening import open_model
 from agent_service.moments import Moment
 from agent_service.pace import Pace
@@ -33,6 +36,7 @@ from agent_service.ports import Model, PromptText, Question
 from agent_service.publisher import Publisher
 from agent_service.recovery import FORGETTABLE, Recovery, Starter
 from agent_service.settings import AgentSettings
+from agent_service.store.sql.database import FILE
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.projector import Projector
 from agent_service.telling.folder.run_files import RunFiles
@@ -42,11 +46,11 @@ from agent_service.trail_process import TrailProcess
 from agent_service.turn import Background, Turns
 from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
-from groundwork.service.counts import Counts
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.foundations import Claim, Ground, laid
 from groundwork.service.hand_over import HAND_OVER_S
 from groundwork.service.signals import ended_by_signals
+from groundwork.telemetry.metrics import Instruments, exposition, push
 from schemas import subjects
 from schemas.argument_schemas import schema_flaw
 
@@ -56,10 +60,6 @@ if TYPE_CHECKING:
 INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
 """The streams that are watched for what they forget."""
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
-OF_THE_BUS = {
-    "ids_taken_by_others": "Message ids of ours that somebody else's message had",
-    "messages_rejected": "Messages that became dead letters",
-}
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,8 @@ class Agent:
     projector: Projector
     trails: TrailProcess
     starter: Starter
-    counts: Counts
+    turns: Turns
+    metrics: AgentMetrics
     desk: "Callable[[], Desk]"
     """Made when callers are let in: what it shows takes time to load."""
     skills: NatsSkills
@@ -98,11 +99,13 @@ async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
             if ground.predecessor:
                 log.info("another agent had the bus", extra={"who": str(ground.predecessor.owner)})
                 (settings.store / MARK).touch()
-            store = await ours.enter_async_context(SqliteStore.open(settings.store, ground.lease.held))
+            metrics = AgentMetrics(settings.model.provider)
+            opened = SqliteStore.open(settings.store, ground.lease.held, metrics.store.committed)
+            store = await ours.enter_async_context(opened)
             http, within_s = settings.http, HAND_OVER_S if take_over else 0.0
             listener = await ours.enter_async_context(listening(http.host, http.port, who="agent", within_s=within_s))
             model = await ours.enter_async_context(open_model(settings.model))
-            await _run(partial(build, settings, ground, store, model), listener)
+            await _run(partial(build, settings, ground, store, model, metrics), listener)
 
 
 def _claim(settings: AgentSettings, *, take_over: bool) -> Claim:
@@ -131,7 +134,14 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket) ->
         raise
 
 
-def build(settings: AgentSettings, ground: Ground, store: SqliteStore, model: Model, background: Background) -> Agent:
+def build(
+    settings: AgentSettings,
+    ground: Ground,
+    store: SqliteStore,
+    model: Model,
+    metrics: AgentMetrics,
+    background: Background,
+) -> Agent:
     """Put the agent together. Nothing runs yet."""
     link, clock, feed = ground.link, SystemClock(), Feed()
     publisher = Publisher(NatsBus(link), clock)
@@ -143,16 +153,17 @@ def build(settings: AgentSettings, ground: Ground, store: SqliteStore, model: Mo
         run = moment.after
         feed.tell(run.run_id)
         projector.moved(run.run_id, ended=run.final)
+        metrics.runs.committed(moment)
 
     rates = settings.model
     pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
     thinker = Thinker(model, ArgumentSchemas(), clock, slots=settings.turns, pace=pace)
     turns = Turns(store, publisher, thinker, clock, committed)
     skills = NatsSkills(link, allow=settings.tools, schema_flaw=schema_flaw)
-    policy, counts = settings.limits.policy(), Counts(COUNTED | OF_THE_BUS)
-    link.id_was_taken = partial(counts.add, "ids_taken_by_others")
+    policy, incoming = settings.limits.policy(), metrics.incoming
+    link.id_was_taken = incoming.id_taken
     fused, trace_url = settings.phases == "fused", settings.trace_url
-    intake = Intake(turns, skills, clock, policy=policy, fused=fused, counts=counts, trace_url=trace_url)
+    intake = Intake(turns, skills, clock, policy=policy, fused=fused, incoming=incoming, trace_url=trace_url)
     starter = Starter(intake, store, background, slots=settings.turns)
 
     def desk() -> "Desk":
@@ -160,19 +171,20 @@ def build(settings: AgentSettings, ground: Ground, store: SqliteStore, model: Mo
 
         troubles, callbacks, most = NatsTroubles(link), NatsCallbacks(link), settings.http.max_queued
         reading = store, store, intake, skills, troubles, callbacks, feed, background
-        return Desk(*reading, max_queued=most, trace_url=trace_url)
+        return Desk(*reading, incoming=incoming, max_queued=most, trace_url=trace_url)
 
     return Agent(
         settings=settings,
         ground=ground,
         store=store,
         recovery=Recovery(turns, store, store, publisher, background, slots=settings.turns),
-        intake=NatsIntake(link, intake, background, counts, slots=settings.turns),
+        intake=NatsIntake(link, intake, background, incoming, slots=settings.turns),
         missed=Missed(link, intake, settings.store, slots=settings.turns),
         projector=projector,
         trails=trails,
         starter=starter,
-        counts=counts,
+        turns=turns,
+        metrics=metrics,
         desk=desk,
         skills=skills,
         thinker=thinker,
@@ -199,9 +211,14 @@ def prompt_of(question: Question) -> PromptText:
     return as_text(question)
 
 
-def metrics(agent: Agent) -> str:
-    """What is counted, in the Prometheus text format."""
-    return agent.counts.exposed("agentic")
+def _observe(agent: Agent) -> Instruments:
+    """What is asked for whenever somebody reads metrics."""
+    instruments, undone = agent.metrics.instruments, agent.turns.undone
+    observe_runs(instruments, agent.store, agent.clock, lambda: len(undone.left))
+    observe_disk(instruments, agent.settings.store / FILE)
+    observe_readiness(instruments, lambda: readiness(agent))
+    BusLevels(instruments, agent.ground.link)
+    return instruments
 
 
 async def _wrong_with(question: Awaitable[object]) -> str:
@@ -232,10 +249,16 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     behind_since = agent.workspace.caught_up_at() or agent.clock.now()
     agent.projector.catch_up(await agent.store.unsettled(behind_since - FORGETTABLE))
     inform = keep_informed(agent.ground.link, INFORMED, lambda: _inform_bus(agent, next(moments)))
-    for work in (agent.projector.run(), inform):
+    for work in (agent.projector.run(), inform, _push(agent)):
         group.create_task(work)
     link, lease = agent.ground.link, agent.ground.lease
     log.info("ready", extra={"http": address(listener), "resumed": left, "nats": link.servers, "epoch": lease.epoch})
+
+
+async def _push(agent: Agent) -> None:
+    """Metrics, where somebody is to have them."""
+    if receiver := agent.settings.telemetry.receiver("metrics"):
+        await push(agent.metrics.instruments, receiver, subjects.SERVICE_AGENT)
 
 
 async def _keep_time(agent: Agent) -> None:
@@ -268,6 +291,6 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
         lambda: readiness(agent),
         agent.settings,
         inspection=Inspection(agent.store, agent.store, prompt_of),
-        metrics=lambda: metrics(agent),
+        metrics=partial(exposition, _observe(agent), subjects.SERVICE_AGENT),
     )
     group.create_task(serve_http(http, listener, finish=False), name="http")

@@ -25,9 +25,9 @@ from agent_service.core.limits import LimitPolicy, LimitRefused, check_caps, gra
 from agent_service.core.state import Limits
 from agent_service.errors import WakeConflict
 from agent_service.identity import trace_url
+from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.ports import Clock, Skills, Wake
 from agent_service.turn import Turns
-from groundwork.service.counts import Counts
 from schemas import keys, subjects
 from schemas.envelope import Misshapen, enveloped, expected, object_in
 from schemas.events import (
@@ -49,11 +49,6 @@ BUS = "bus"
 """Who sent a message, where NATS does not tell."""
 _ID: TypeAdapter[str] = TypeAdapter(Id)
 START_PREFIX = keys.start("")
-COUNTED = {
-    "results_stale": "Tool results that no run waits for (any more)",
-    "results_late": "Tool results that came after the end of their run",
-}
-"""What of results is counted, and what each number means."""
 DEPTH = "agentic_depth"
 """In the context of a start that an agent asked for: how many agents called each other so far."""
 
@@ -92,11 +87,11 @@ class Intake:
         *,
         policy: LimitPolicy,
         fused: bool,
-        counts: Counts,
+        incoming: IncomingMetrics,
         trace_url: str | None = None,
     ) -> None:
         self._turns = turns
-        self._counts = counts
+        self._incoming = incoming
         self._skills = skills
         self._clock = clock
         self._policy = policy
@@ -159,9 +154,9 @@ class Intake:
         event = ToolReturned(at=self._clock.now(), result=result, malformed=malformed, place=place)
         heard = _known(result.run_id, await self._turns.take(result.run_id, event))
         if heard.ignored:
-            self._counts.add("results_stale")
+            self._incoming.stale_result(duplicate=bool(heard.state and heard.state.has_finished(result.step)))
         elif heard.state and heard.state.final and not heard.effects:
-            self._counts.add("results_late")
+            self._incoming.late_result()
 
     async def _end_wait(self, arrival: Arrival, why: str) -> None:
         """A result that cannot be read was the answer all the same: no other comes."""
@@ -186,8 +181,10 @@ class Intake:
                 raise UnknownRun(start.run_id)
             return
         try:
-            event = self._accepted(wake_id, start, announce=False, by=_sender(arrival))
-            _, accepted = await self._accept(wake_id, start, event)
+            with self._incoming.wake("stream") as waking:
+                event = self._accepted(wake_id, start, announce=False, by=_sender(arrival))
+                _, accepted = await self._accept(wake_id, start, event)
+                waking.duplicate = accepted is None
         except (LimitRefused, WakeConflict) as refusal:
             raise Unreadable(str(refusal)) from refusal
         await self.follow(accepted)

@@ -29,6 +29,7 @@ from agent_service.settings import AgentSettings, Scope
 from agent_service.telling.folder.run_files import RunFiles
 from groundwork.http.incoming import PROBES
 from groundwork.service.store_id import known_id
+from groundwork.telemetry.metrics import CONTENT_TYPE
 
 TITLE = "Agentic Loop"
 ABOUT = "Durable, goal-directed runs: wake one, watch it, speak to it, cancel it. Accepted is not completed."
@@ -41,6 +42,7 @@ OK = "ok"
 
 Readiness = Callable[[], Awaitable[Mapping[str, str]]]
 """What is wrong with each thing the agent needs, by its name; empty texts when all is well."""
+MetricsText = Callable[[], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,7 @@ class ServiceCalls:
         readiness: Readiness,
         *,
         store: str,
-        metrics: Callable[[], str],
+        metrics: MetricsText,
         ready_within_s: float = READY_WITHIN_S,
     ) -> None:
         self._app = app
@@ -109,7 +111,7 @@ class ServiceCalls:
 
     async def metrics(self) -> PlainTextResponse:
         """What is counted, in the Prometheus text format."""
-        return PlainTextResponse(self._metrics(), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(await self._metrics(), media_type=CONTENT_TYPE)
 
     async def openapi(self) -> JSONResponse:
         return JSONResponse(self._app.openapi())
@@ -125,7 +127,7 @@ def create_app(
     settings: AgentSettings,
     *,
     inspection: Inspection,
-    metrics: Callable[[], str],
+    metrics: MetricsText,
 ) -> FastAPI:
     """The API as an ASGI application. Raises Misconfigured for settings that would open it to the world."""
     app = FastAPI(

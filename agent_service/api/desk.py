@@ -29,6 +29,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.intake import Intake
 from agent_service.journal import Entry
+from agent_service.metrics.incoming import IncomingMetrics, Transport, Waking
 from agent_service.moments import tell
 from agent_service.ports import Archive, Callbacks, RunStore, Skills, Troubles
 from agent_service.telling.acts import executor_of
@@ -74,6 +75,7 @@ class Desk:
         feed: Feed,
         background: Background,
         *,
+        incoming: IncomingMetrics,
         max_queued: int,
         trace_url: str | None = None,
     ) -> None:
@@ -85,25 +87,32 @@ class Desk:
         self._callbacks = callbacks
         self._feed = feed
         self._background = background
+        self._incoming = incoming
         self._max_queued = max_queued
         self._trace_url = trace_url
         self._reader = JournalReader(archive)
 
-    async def wake(self, request: WakeRequest, *, by: str) -> WakeAnswer:
+    async def wake(self, request: WakeRequest, *, by: str, transport: Transport) -> WakeAnswer:
         """Answers only once the run is durable: a new one, or the one that the wake id names already.
 
         `by`: what is known of the caller, here as in `cancel` and `signal`.
         Raises LimitRefused, WakeConflict, and TryAgain with nothing stored when too many runs wait.
         """
+        with self._incoming.wake(transport) as waking:
+            return await self._wake(request, waking, by=by)
+
+    async def _wake(self, request: WakeRequest, waking: Waking, *, by: str) -> WakeAnswer:
         wake_id = request.wake_id or f"wake-{uuid4()}"
         known = await self._archive.run_of(wake_id) is not None
         flaw = await self._callbacks.flaw(request.callback) if request.callback and not known else ""
         if flaw:
             text = f"the gateway would never send to this callback: {flaw} (gateway.outbound.callbacks.network)"
-            raise Refusal(422, "callback_refused", text, field="callback")
+            waking.refused_as = "callback_refused"
+            raise Refusal(422, waking.refused_as, text, field="callback")
         if not known and (await self._archive.counts()).get(Status.QUEUED, 0) >= self._max_queued:
             raise TryAgain(f"{self._max_queued} runs wait to begin already", delay_s=5.0)
         run_id, accepted = await self._intake.wake(wake_id, request.start(), known=known, by=by)
+        waking.duplicate = accepted is None
         self._background.start(self._intake.follow(accepted))
         return WakeAnswer(run_id=run_id, wake_id=wake_id, status_url=f"/v1/runs/{run_id}")
 

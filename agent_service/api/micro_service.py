@@ -75,7 +75,7 @@ async def serve_on_bus(link: NatsLink, desk: Desk) -> Service:
 
 def _endpoints(desk: Desk) -> tuple[_Endpoint, ...]:
     async def wake(body: bytes, by: str) -> BaseModel:
-        return await desk.wake(requests.read(WakeRequest, body), by=by)
+        return await desk.wake(requests.read(WakeRequest, body), by=by, transport="nats")
 
     async def status(body: bytes, _: str) -> BaseModel:
         return await desk.status(requests.read(StatusCall, body).run_id)

@@ -129,7 +129,7 @@ class RunCalls:
 
     async def wake(self, caller: Caller, request: Annotated[WakeRequest, Depends(body_of(WakeRequest))]) -> WakeAnswer:
         """Ask for a run. The answer comes once the run is durable; it may be asked again under the same `wake_id`."""
-        return await self._desk.wake(request, by=caller)
+        return await self._desk.wake(request, by=caller, transport="http")
 
     async def list_runs(self, query: Annotated[PageQuery, Query()]) -> RunPage:
         """List runs, newest first."""

@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from agent_service.bus.overheard import Overheard
 from agent_service.errors import Damaged
 from agent_service.intake import Arrival, Intake, UnknownRun, Unreadable
+from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.publisher import SOURCE
 from agent_service.turn import Background
 from groundwork.nats.delivery import Delivery
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Notice, Settling
-from groundwork.service.counts import Counts
 from groundwork.service.errors import Failure, GiveUp, TryAgain
 from schemas import subjects
 from schemas.headers import RUN_ID
@@ -55,13 +55,15 @@ class NatsBus:
 class NatsIntake:
     """Feeds the intake from the agent's two consumers."""
 
-    def __init__(self, link: NatsLink, intake: Intake, background: Background, counts: Counts, *, slots: int) -> None:
+    def __init__(
+        self, link: NatsLink, intake: Intake, background: Background, incoming: IncomingMetrics, *, slots: int
+    ) -> None:
         self._link = link
         self._intake = intake
         self._background = background
         self._overheard = Overheard(self._take_dropped)
         self._patience = _Patience()
-        self._counts = counts
+        self._incoming = incoming
         self._loops = (
             self._loop(link, subjects.DURABLE_LOOP, subjects.DEAD_LETTERS_LOOP, slots=slots),
             self._loop(link, subjects.DURABLE_CONTROL, subjects.DEAD_LETTERS_CONTROL, slots=CONTROL_SLOTS),
@@ -110,7 +112,7 @@ class NatsIntake:
         return GiveUp(str(error)) if delay is None else TryAgain(str(error), delay_s=delay)
 
     def _reject(self, delivery: Delivery, stream: str, reason: str) -> Notice:
-        self._counts.add("messages_rejected")
+        self._incoming.rejected()
         event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=datetime.now(UTC))
         about = {RUN_ID: event.payload.run_id} if event.payload.run_id else {}
         return Notice(event.type, event.body(), event.dedupe_key or "", headers, about)

@@ -23,6 +23,7 @@ from agent_service.store.sql.database import open_database
 from agent_service.store.sql.queries import load_queries
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
+from groundwork.sqlite.group_commit import OnCommit, nobody
 
 Held = Callable[[], Awaitable[None]]
 
@@ -102,12 +103,12 @@ class SqliteStore:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls, folder: Path, held: Held = _ours) -> AsyncIterator[Self]:
+    async def open(cls, folder: Path, held: Held = _ours, on_commit: OnCommit = nobody) -> AsyncIterator[Self]:
         """The store in `folder`, made if absent; closed on leaving. Raises Misconfigured and TryAgain.
 
         The caller sees to it that no other process has it open.
         """
-        async with open_database(folder) as database:
+        async with open_database(folder, on_commit) as database:
             store = cls(database, held)
             try:
                 yield store

@@ -19,7 +19,7 @@ import aiosqlite
 
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from groundwork.sqlite.errors import concerns_the_file, storage_error
-from groundwork.sqlite.group_commit import GroupCommit
+from groundwork.sqlite.group_commit import GroupCommit, OnCommit, nobody
 from groundwork.sqlite.migrations import migrate, newest
 
 T = TypeVar("T")
@@ -105,12 +105,12 @@ class SqliteFile:
 
 
 @contextlib.asynccontextmanager
-async def open_file(path: Path, migrations: Traversable) -> AsyncIterator[SqliteFile]:
+async def open_file(path: Path, migrations: Traversable, on_commit: OnCommit = nobody) -> AsyncIterator[SqliteFile]:
     """The file, made if absent, for this user alone; `migrations` is the folder of its schema. Closed on leaving.
 
     Raises Misconfigured for a folder or file that cannot be used, and TryAgain for one that is full or locked for now.
     """
-    writer = await asyncio.to_thread(_open_writer, path, migrations)
+    writer = await asyncio.to_thread(_open_writer, path, migrations, on_commit)
     try:
         async with _reading(path, writer) as file:
             yield file
@@ -175,11 +175,11 @@ def _lenient(text: bytes) -> str:
     return text.decode(errors="replace")
 
 
-def _open_writer(path: Path, migrations: Traversable) -> GroupCommit:
+def _open_writer(path: Path, migrations: Traversable, on_commit: OnCommit) -> GroupCommit:
     make_private(path)
     try:
         migrate(path, migrations)
-        return GroupCommit(path)
+        return GroupCommit(path, on_commit=on_commit)
     except Broken as error:
         raise _lasting(error) from error
 

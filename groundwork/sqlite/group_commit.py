@@ -37,9 +37,26 @@ class _Work(Generic[T]):
     value: T = field(init=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A transaction that was committed. `sync_seconds` is the part of COMMIT, which waits for the disk."""
+
+    writes: int
+    seconds: float
+    sync_seconds: float
+
+
+OnCommit = Callable[[Group], None]
+
+
+def nobody(_: Group) -> None:
+    """Where no one wants to know."""
+
+
 class GroupCommit:
     """The writer of the SQLite file at `path`, used from one event loop. Opening it raises TryAgain or Broken.
 
+    `on_commit` is told of every group that was committed, by the thread that writes.
     `busy_seconds`: how long a group waits for the lock of another connection before it fails (TryAgain).
     `quiet_seconds`: how long housekeeping waits for a write to ride on.
     """
@@ -50,8 +67,10 @@ class GroupCommit:
         *,
         busy_seconds: float = 5.0,
         quiet_seconds: float = 0.05,
+        on_commit: OnCommit = nobody,
     ) -> None:
         self._path = path
+        self._on_commit = on_commit
         self._connection = _open(path, busy_seconds)
         self._queue: queue.SimpleQueue[list[_Work[Any] | None]] = queue.SimpleQueue()
         """Works in the order they were asked for; null is the last."""
@@ -145,6 +164,7 @@ class GroupCommit:
     def _attempt(self, group: list[_Work[Any]]) -> _Work[Any] | None:
         """One transaction for the group. A work that raises after it wrote has it rolled back, and is returned."""
         connection = self._connection
+        began = time.perf_counter()
         connection.execute("BEGIN IMMEDIATE")
         for item in group:
             changes = connection.total_changes
@@ -156,7 +176,10 @@ class GroupCommit:
             if item.error is not None and connection.total_changes != changes:
                 connection.execute("ROLLBACK")
                 return item
+        synced_from = time.perf_counter()
         connection.execute("COMMIT")
+        ended = time.perf_counter()
+        self._on_commit(Group(writes=len(group), seconds=ended - began, sync_seconds=ended - synced_from))
         return None
 
     def _fail(self, group: list[_Work[Any]], cause: Exception) -> None:

@@ -16,12 +16,13 @@ from agent_service.cli.dead_letters import who
 from agent_service.cli.exits import Exit
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits
-from agent_service.intake import COUNTED, Intake
+from agent_service.intake import Intake
+from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.turn import Background
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import StreamSpec, Topology, create_missing
-from groundwork.service.counts import Counts
+from groundwork.telemetry.metrics import Instruments
 from schemas import keys, subjects
 from tests.cli.calling import Called, agentic_here
 from tests.kit.runs import NOON
@@ -55,10 +56,10 @@ async def an_agent(link: NatsLink, *, cap_steps: int = 20) -> AsyncIterator[Worl
     """The agent's intake on the bus, with a world of its own behind it."""
     world = World()
     policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_steps=cap_steps)
-    counts = Counts(COUNTED | {"messages_rejected": "Messages that became dead letters"})
-    intake = Intake(world.turns, Offer(), world.clock, policy=policy, fused=True, counts=counts)
+    incoming = IncomingMetrics(Instruments())
+    intake = Intake(world.turns, Offer(), world.clock, policy=policy, fused=True, incoming=incoming)
     async with asyncio.TaskGroup() as group:
-        running = group.create_task(NatsIntake(link, intake, Background(group), counts, slots=4).run())
+        running = group.create_task(NatsIntake(link, intake, Background(group), incoming, slots=4).run())
         try:
             yield world
         finally:

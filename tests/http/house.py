@@ -25,8 +25,9 @@ from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState
 from agent_service.core.waiting import Status
-from agent_service.intake import COUNTED, Intake
+from agent_service.intake import Intake
 from agent_service.journal import Commit, Entry
+from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.models.prompts.prompt import as_text
 from agent_service.ports import Archive, ModelCall, Question, RunLine
 from agent_service.publisher import Publisher
@@ -37,8 +38,8 @@ from agent_service.telling.folder.workspace import Workspace
 from agent_service.thinker import Thinker
 from agent_service.turn import Background, Turns
 from groundwork.http.protocol import BoundedProtocol
-from groundwork.service.counts import Counts
 from groundwork.service.errors import TryAgain
+from groundwork.telemetry.metrics import Instruments, exposition
 from schemas.catalog import Catalog
 from tests.kit.fakes import FakeClock
 from tests.kit.runs import NOON, wake_of
@@ -188,6 +189,10 @@ def known_token(name: str) -> TokenSettings:
     return TokenSettings(name=name, scopes=TOKENS[name], token=SecretStr(secret(name)))
 
 
+async def no_metrics() -> bytes:
+    return b""
+
+
 def secret(who: str) -> str:
     return f"secret-of-the-{who}"
 
@@ -202,8 +207,9 @@ async def open_house(
         thinker = Thinker(_NoModel(), _NoSchemas(), clock, slots=4)
         turns = Turns(store, Publisher(bus, clock), thinker, clock, lambda moment: feed.tell(moment.entry.run_id))
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
-        counts, trace_url = Counts(COUNTED), "http://traces/{trace_id}"
-        intake = Intake(turns, _NoSkills(), clock, policy=policy, fused=True, counts=counts, trace_url=trace_url)
+        instruments, trace_url = Instruments(), "http://traces/{trace_id}"
+        incoming = IncomingMetrics(instruments)
+        intake = Intake(turns, _NoSkills(), clock, policy=policy, fused=True, incoming=incoming, trace_url=trace_url)
         archive = MoodyArchive(store)
         picky = Picky()
         desk = Desk(
@@ -215,6 +221,7 @@ async def open_house(
             picky,
             feed,
             Background(group),
+            incoming=incoming,
             max_queued=max_queued,
             trace_url=trace_url,
         )
@@ -228,7 +235,7 @@ async def open_house(
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
         settings = AgentSettings(http=HttpSettings(tokens=known), trace_url=trace_url)
         inspection = Inspection(store, archive, as_text)
-        exposed = partial(counts.exposed, "agentic")
+        exposed = partial(exposition, instruments, "agentic-loop")
         app = create_app(desk, files, readiness, settings, inspection=inspection, metrics=exposed)
         yield House(app, desk, store, archive, feed, bus, clock, workspace, shelf, files, picky, inspection, wrong)
 

@@ -13,7 +13,7 @@ from fastapi import Response
 
 from agent_service.api.calls import ServiceCalls, create_app
 from agent_service.settings import AgentSettings
-from tests.http.house import House
+from tests.http.house import House, no_metrics
 
 UNLISTED = ("/", "/page/{path:path}", "/docs", "/openapi.json")
 """For people in a browser, and the document itself."""
@@ -49,7 +49,7 @@ async def test_a_check_that_hangs_is_not_waited_for(house: House) -> None:
         return {}
 
     response = Response()
-    answer = await ServiceCalls(house.app, hanging, store="", metrics=str, ready_within_s=0.01).readyz(response)
+    answer = await ServiceCalls(house.app, hanging, store="", metrics=no_metrics, ready_within_s=0.01).readyz(response)
     assert (response.status_code, answer.ready) == (503, False)
 
 
@@ -93,7 +93,7 @@ async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Pa
     async def broken() -> Mapping[str, str]:
         raise RuntimeError(f"secret at {tmp_path}")
 
-    app = create_app(house.desk, house.files, broken, AgentSettings(), inspection=house.inspection, metrics=str)
+    app = create_app(house.desk, house.files, broken, AgentSettings(), inspection=house.inspection, metrics=no_metrics)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         answer = await client.get("/readyz")
@@ -105,4 +105,4 @@ async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Pa
 async def test_what_is_counted_is_told_to_prometheus(client: httpx2.AsyncClient) -> None:
     answer = await client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    assert "# TYPE agentic_results_stale_total counter\nagentic_results_stale_total 0\n" in answer.text
+    assert "# TYPE agentic_results_stale_total counter\nagentic_results_stale_total 0.0\n" in answer.text

@@ -13,7 +13,8 @@ from typing import Any
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState
 from agent_service.core.waiting import Reserve
-from agent_service.intake import COUNTED, Arrival, Intake
+from agent_service.intake import Arrival, Intake
+from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.pace import Pace
 from agent_service.ports import Model
 from agent_service.publisher import Publisher
@@ -21,8 +22,8 @@ from agent_service.recovery import Recovery
 from agent_service.store.sqlite import SqliteStore
 from agent_service.thinker import Thinker
 from agent_service.turn import Background, Turns
-from groundwork.service.counts import Counts
 from groundwork.service.errors import TryAgain
+from groundwork.telemetry.metrics import Instruments
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolOutput, ToolRequest, ToolResult
@@ -242,5 +243,10 @@ class World:
         thinker = Thinker(self._model, NoSchemas(), self.clock, slots=self._slots, pace=pace)
         self.turns = Turns(self.faulty, self._publisher, thinker, self.clock, lambda _: None)
         self.intake = Intake(
-            self.turns, self.offer, self.clock, policy=self._policy, fused=self._fused, counts=Counts(COUNTED)
+            self.turns,
+            self.offer,
+            self.clock,
+            policy=self._policy,
+            fused=self._fused,
+            incoming=IncomingMetrics(Instruments()),
         )

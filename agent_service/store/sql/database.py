@@ -11,20 +11,21 @@ from groundwork.service.errors import Misconfigured
 from groundwork.sqlite import file
 from groundwork.sqlite.errors import storage_error
 from groundwork.sqlite.file import SqliteFile
+from groundwork.sqlite.group_commit import OnCommit, nobody
 
 FILE = "runs.db"
 MIGRATIONS = files(__package__) / "migrations"
 
 
 @contextlib.asynccontextmanager
-async def open_database(folder: Path) -> AsyncIterator[SqliteFile]:
+async def open_database(folder: Path, on_commit: OnCommit = nobody) -> AsyncIterator[SqliteFile]:
     """The database in `folder`, which is made if absent, and is for this user alone. Closed on leaving.
 
     Raises Misconfigured for a folder or file that cannot be used, TryAgain for one that is full or locked for now.
     """
     path = folder / FILE
     await asyncio.to_thread(_check, path)
-    async with file.open_file(path, MIGRATIONS) as database:
+    async with file.open_file(path, MIGRATIONS, on_commit) as database:
         yield database
 
 

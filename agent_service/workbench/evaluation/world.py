@@ -15,7 +15,8 @@ from agent_service.core.events import ModelUsage, TimerFired
 from agent_service.core.phases import Refusal, Unusable
 from agent_service.core.state import RunState
 from agent_service.errors import ModelError
-from agent_service.intake import COUNTED, Arrival, Intake
+from agent_service.intake import Arrival, Intake
+from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.moments import Moment
 from agent_service.pace import Pace
 from agent_service.ports import Answer, Model, ModelCall, Question
@@ -27,7 +28,7 @@ from agent_service.workbench.evaluation.observed import Observed
 from agent_service.workbench.evaluation.played import PlayedBus, PlayedClock
 from agent_service.workbench.evaluation.played_gateway import PlayedGateway
 from agent_service.workbench.evaluation.scenario import ModelFault, PersonsSignal, Scenario
-from groundwork.service.counts import Counts
+from groundwork.telemetry.metrics import Instruments
 from schemas import subjects
 from schemas.events import AgenticStart, Cancel, Envelope, Signal
 
@@ -167,8 +168,8 @@ class World:
         )
         self._turns = Turns(store, Publisher(self._bus, self._clock), thinker, self._clock, self._committed)
         policy = scenario.limits.policy()
-        counts = Counts(COUNTED)
-        self._intake = Intake(self._turns, self.gateway, self._clock, policy=policy, fused=fused, counts=counts)
+        incoming = IncomingMetrics(Instruments())
+        self._intake = Intake(self._turns, self.gateway, self._clock, policy=policy, fused=fused, incoming=incoming)
 
     async def play(self) -> None:
         """From the wake until nothing is due. Raises Endless, LimitRefused, Unreadable, and what the model raises."""

@@ -1,0 +1,98 @@
+"""What comes in is counted and measured as: wakes, with how long until they were durable; results; dead letters."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from agent_service.core.limits import LimitRefused
+from agent_service.errors import WakeConflict
+from agent_service.metrics.classes import NONE
+from groundwork.service.errors import Failure, TryAgain
+from groundwork.telemetry.metrics import Instruments
+
+WAKE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+Transport = Literal["http", "nats", "stream"]
+"""How a wake came: `POST /v1/wake`, a request to the micro service, or an `agentic.start` in the stream."""
+
+
+class Waking:
+    """A wake that is being taken."""
+
+    duplicate = False
+    """Whether it named a run that was there already."""
+    refused_as = ""
+    """The class of a refusal that no error tells."""
+
+
+class IncomingMetrics:
+    """Of wakes, tool results, and messages that are refused."""
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._wakes = instruments.histogram(
+            "agentic.wake.duration",
+            "From a wake to its answer: the run is durable, or nothing is stored",
+            attributes=("agentic.wake.outcome", "agentic.transport", "error.type"),
+            bounds=WAKE_SECONDS,
+        )
+        self._dedupe = instruments.counter(
+            "agentic.dedupe.hits",
+            "What came again and changed nothing",
+            unit="{hit}",
+            attributes=("agentic.dedupe.kind",),
+            known=[("wake",), ("result_duplicate",), ("result_stale",), ("publish",)],
+        )
+        self._stale = instruments.counter("agentic.results.stale", "Tool results that no run waits for (any more)")
+        self._late = instruments.counter("agentic.results.late", "Tool results that came after the end of their run")
+        self._taken = instruments.counter(
+            "agentic.ids.taken_by_others", "Message ids of ours that somebody else's message had"
+        )
+        self._rejected = instruments.counter("agentic.messages.rejected", "Messages that became dead letters")
+
+    @contextmanager
+    def wake(self, transport: Transport) -> Iterator[Waking]:
+        """Measures what happens in the block; raises what it raises."""
+        began, waking = time.perf_counter(), Waking()
+        outcome, error = "error", "internal"
+        try:
+            yield waking
+            outcome, error = "duplicate" if waking.duplicate else "accepted", NONE
+            if waking.duplicate:
+                self._dedupe.add("wake")
+        except Exception as raised:
+            outcome, error = ("rejected", waking.refused_as) if waking.refused_as else _outcome_of(raised)
+            raise
+        finally:
+            self._wakes.record(time.perf_counter() - began, outcome, transport, error)
+
+    def stale_result(self, *, duplicate: bool) -> None:
+        """Nobody waits for it: its step has ended (`duplicate`), or it answers an earlier attempt."""
+        self._stale.add()
+        self._dedupe.add("result_duplicate" if duplicate else "result_stale")
+
+    def late_result(self) -> None:
+        self._late.add()
+
+    def repeated_publish(self) -> None:
+        """The stream had the message already."""
+        self._dedupe.add("publish")
+
+    def id_taken(self) -> None:
+        self._taken.add()
+
+    def rejected(self) -> None:
+        self._rejected.add()
+
+
+def _outcome_of(error: Exception) -> tuple[str, str]:
+    """By what its caller can do: `rejected` has to be asked otherwise, `error` again."""
+    match error:
+        case WakeConflict():
+            return "rejected", "wake_id_taken"
+        case LimitRefused():
+            return "rejected", "not_granted"
+        case TryAgain():
+            return "error", "try_again"
+        case Failure():
+            return "error", "broken"
+    return "error", "internal"

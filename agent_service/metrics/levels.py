@@ -1,0 +1,65 @@
+"""How things stand at the moment somebody reads: runs that are under way or wait, what is to be told, what is wrong."""
+
+import shutil
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from agent_service.core.waiting import Status
+from agent_service.identity import made_at
+from agent_service.ports import Clock
+from groundwork.telemetry.metrics import Instruments
+
+LIVE = (Status.QUEUED, Status.RUNNING, Status.PAUSED)
+
+
+class Standing(Protocol):
+    """The parts of the ports RunStore and Archive that are enough."""
+
+    async def counts(self) -> dict[Status, int]: ...
+
+    async def queued(self, limit: int) -> Sequence[str]: ...
+
+
+def observe_runs(instruments: Instruments, store: Standing, clock: Clock, untold: Callable[[], int]) -> None:
+    """`untold`: of how many runs something is left to be told to the bus."""
+    active = instruments.gauge(
+        "agentic.run.active", "Runs that have not ended", unit="{run}", attributes=("agentic.run.state",)
+    )
+    age = instruments.gauge("agentic.run.queue.age", "Since when the longest queued run waits; 0 if none", unit="s")
+    outbox = instruments.gauge(
+        "agentic.outbox.runs", "Runs of which the bus could not be told all, and is later", unit="{run}"
+    )
+
+    async def read() -> None:
+        runs, oldest = await store.counts(), await store.queued(1)
+        active.show({(status.value,): runs[status] for status in LIVE})
+        age.show({(): (clock.now() - made_at(oldest[0])).total_seconds() if oldest else 0.0})
+        outbox.show({(): untold()})
+
+    instruments.observe(read, active, age, outbox)
+
+
+def observe_disk(instruments: Instruments, file: Path) -> None:
+    """`file` is the store's database."""
+    size = instruments.gauge("agentic.store.size", "The store's database, and its log of writes", unit="By")
+    free = instruments.gauge("agentic.store.free", "What is free on the disk of the store", unit="By")
+
+    async def read() -> None:
+        log = file.with_name(f"{file.name}-wal")
+        size.show({(): sum(one.stat().st_size for one in (file, log) if one.exists())})
+        free.show({(): shutil.disk_usage(file.parent).free})
+
+    instruments.observe(read, size, free)
+
+
+def observe_readiness(instruments: Instruments, readiness: Callable[[], Awaitable[Mapping[str, str]]]) -> None:
+    """What the agent needs, by its name: 1 where nothing is wrong with it, as /readyz says it."""
+    ready = instruments.gauge(
+        "agentic.ready", "1 for each thing that is needed and works, else 0", attributes=("agentic.check",)
+    )
+
+    async def read() -> None:
+        ready.show({(name,): float(not wrong) for name, wrong in (await readiness()).items()})
+
+    instruments.observe(read, ready)

@@ -1,0 +1,234 @@
+"""What the moments of runs are counted and measured as: endings, steps, attempts, model calls, what they cost.
+
+A moment costs some microseconds, on the thread that carries every turn. How long something took is taken from the
+instants in the journal, so that a restart in the middle is part of it; how long a model call took that a restart
+interrupted is not known, and left out.
+"""
+
+from datetime import datetime
+
+from agent_service.core.events import (
+    CallReserved,
+    ModelReplied,
+    ModelUnavailable,
+    RunStarted,
+    TimerFired,
+    ToolReturned,
+)
+from agent_service.core.phases import Unusable
+from agent_service.core.state import RunState
+from agent_service.core.waiting import ForTool, Status, under_way
+from agent_service.metrics.classes import NONE, outcome_of, tool_error
+from agent_service.moments import Moment
+from groundwork.telemetry.metrics import Instruments
+
+RUN_SECONDS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0)
+MODEL_SECONDS = tuple(0.01 * 2**n for n in range(14))
+TOKENS = tuple(float(4**n) for n in range(14))
+"""Bounds of the GenAI conventions of OpenTelemetry."""
+TOOL_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
+CHAT = "chat"
+
+
+class RunMetrics:
+    """Takes every moment as it is committed. `provider` is who is asked for replies."""
+
+    def __init__(self, instruments: Instruments, provider: str) -> None:
+        self._provider = provider
+        self._asked: dict[str, datetime] = {}
+        """When the open question of a run was put, however often the model has been asked since."""
+        self._made: dict[str, datetime] = {}
+        """When its open call was made."""
+        self._entries = instruments.counter(
+            "agentic.journal.entries", "Entries committed", unit="{entry}", attributes=("agentic.event",)
+        )
+        self._runs = _Runs(instruments)
+        self._tools = _Tools(instruments)
+        self._model = _Model(instruments)
+
+    def committed(self, moment: Moment) -> None:
+        self._entries.add(moment.entry.kind)
+        match moment.event:
+            case ToolReturned() | TimerFired():
+                self._tools.answered(moment)
+            case ModelReplied() as reply:
+                self._replied(moment, reply)
+            case ModelUnavailable() as silence:
+                self._model.failed(self._provider, silence.error_class, self._took(moment))
+            case CallReserved() as reserved:
+                self._made[moment.after.run_id] = reserved.at
+            case RunStarted() as started:
+                self._runs.began(moment.after, started.at)
+        if moment.retry or moment.put_off:
+            self._tools.retried(moment)
+        self._note_question(moment)
+        if moment.ended or moment.paused:
+            self._runs.stopped(moment)
+
+    def _replied(self, moment: Moment, reply: ModelReplied) -> None:
+        before = moment.before
+        phase = before.asking.phase.value if before and before.asking else NONE
+        took, asked = self._took(moment), self._asked.pop(moment.after.run_id, None)
+        self._model.answered(self._provider, phase, reply, took)
+        if asked:
+            self._model.phases.record((reply.at - asked).total_seconds(), phase)
+
+    def _took(self, moment: Moment) -> float | None:
+        run_id = moment.after.run_id
+        since = self._made.pop(run_id, None) or self._asked.get(run_id)
+        return (moment.entry.at - since).total_seconds() if since else None
+
+    def _note_question(self, moment: Moment) -> None:
+        run_id = moment.after.run_id
+        if moment.ended or moment.paused:
+            self._asked.pop(run_id, None)
+            self._made.pop(run_id, None)
+        elif moment.asked:
+            self._asked.setdefault(run_id, moment.entry.at)
+
+
+class _Runs:
+    def __init__(self, instruments: Instruments) -> None:
+        state, reason = "agentic.run.state", "agentic.run.reason"
+        self._queued = instruments.histogram(
+            "agentic.run.queue.duration", "From acceptance to the first turn", bounds=RUN_SECONDS
+        )
+        self._lasted = instruments.histogram(
+            "agentic.run.duration", "From acceptance to the end", attributes=(state,), bounds=RUN_SECONDS
+        )
+        self._ended = instruments.counter(
+            "agentic.run.completed",
+            "Runs that ended, by their final state",
+            unit="{run}",
+            attributes=(state, reason),
+            known=[("done", NONE), ("cancelled", "cancelled"), ("failed", "internal"), ("escalated", "in_doubt")],
+        )
+        self._paused = instruments.counter(
+            "agentic.run.paused", "Runs that paused for a person", unit="{run}", attributes=(reason,)
+        )
+
+    def began(self, run: RunState, at: datetime) -> None:
+        self._queued.record((at - run.accepted_at).total_seconds())
+
+    def stopped(self, moment: Moment) -> None:
+        run = moment.after
+        if moment.paused:
+            self._paused.add(run.ending_class)
+            return
+        reason = NONE if run.status is Status.DONE else run.ending_class
+        self._ended.add(run.status.value, reason)
+        self._lasted.record((moment.entry.at - run.accepted_at).total_seconds(), run.status.value)
+
+
+class _Tools:
+    def __init__(self, instruments: Instruments) -> None:
+        self._attempts = instruments.histogram(
+            "agentic.tool.duration",
+            "One attempt of a step, from its request to its result",
+            attributes=("gen_ai.tool.name", "agentic.tool.outcome", "error.type"),
+            bounds=TOOL_SECONDS,
+        )
+        self._retries = instruments.counter(
+            "agentic.retries",
+            "What is done again later: attempts of a step, model calls",
+            unit="{retry}",
+            attributes=("agentic.retry.scope", "error.type"),
+        )
+
+    def answered(self, moment: Moment) -> None:
+        """Where the moment is the answer to an attempt, or that none came in time."""
+        before = moment.before
+        waited = under_way(before.waiting) if before else None
+        if before is None or not isinstance(waited, ForTool) or not _is_about_the_attempt(moment, before):
+            return
+        error = _error_of(moment)
+        took = (moment.entry.at - waited.pending.requested_at).total_seconds()
+        self._attempts.record(took, waited.pending.action.tool, outcome_of(error), error)
+
+    def retried(self, moment: Moment) -> None:
+        if moment.retry:
+            self._retries.add("tool", _error_of(moment))
+        elif isinstance(moment.event, ModelUnavailable):
+            self._retries.add("llm", moment.event.error_class)
+
+
+class _Model:
+    def __init__(self, instruments: Instruments) -> None:
+        operation, provider, model = "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model"
+        self.phases = instruments.histogram(
+            "agentic.phase.duration",
+            "From a question to the model's reply, with all waits and tries",
+            attributes=("agentic.phase",),
+            bounds=MODEL_SECONDS,
+        )
+        self._calls = instruments.histogram(
+            "gen_ai.client.operation.duration",
+            "One model call",
+            attributes=(operation, provider, model, "error.type"),
+            bounds=MODEL_SECONDS,
+        )
+        self._usage = instruments.histogram(
+            "gen_ai.client.token.usage",
+            "Tokens of one model call",
+            unit="{token}",
+            attributes=(operation, provider, model, "gen_ai.token.type"),
+            bounds=TOKENS,
+        )
+        self._tokens = instruments.counter(
+            "agentic.llm.tokens",
+            "Tokens; those of `input` are all of the prompt, also what came from a cache or went into it",
+            unit="{token}",
+            attributes=(model, "gen_ai.token.type"),
+        )
+        self._cost = instruments.counter(
+            "agentic.llm.cost", "Spent on model calls, in USD", unit="{USD}", attributes=(model, "agentic.phase")
+        )
+        self._unpriced = instruments.counter(
+            "agentic.llm.unpriced",
+            "Model calls without a known price, which the cost leaves out",
+            unit="{call}",
+            attributes=(model,),
+        )
+        self._unusable = instruments.counter(
+            "agentic.llm.unusable", "Replies that were no valid decision", unit="{reply}", attributes=(model,)
+        )
+
+    def answered(self, provider: str, phase: str, reply: ModelReplied, took: float | None) -> None:
+        if took is not None:
+            self._calls.record(took, CHAT, provider, reply.model, NONE)
+        if isinstance(reply.decision, Unusable) or isinstance(reply.plan, Unusable):
+            self._unusable.add(reply.model)
+        if reply.usage.cost_usd:
+            self._cost.add(reply.model, phase, by=reply.usage.cost_usd)
+        elif reply.usage.cost_usd is None:
+            self._unpriced.add(reply.model)
+        if reply.usage.input_tokens:
+            self._count_tokens(provider, reply)
+
+    def failed(self, provider: str, error_class: str, took: float | None) -> None:
+        if took is not None:
+            self._calls.record(took, CHAT, provider, NONE, error_class)
+
+    def _count_tokens(self, provider: str, reply: ModelReplied) -> None:
+        usage, model = reply.usage, reply.model
+        self._usage.record(usage.input_tokens, CHAT, provider, model, "input")
+        self._usage.record(usage.output_tokens, CHAT, provider, model, "output")
+        self._tokens.add(model, "input", by=usage.input_tokens)
+        self._tokens.add(model, "output", by=usage.output_tokens)
+        self._tokens.add(model, "cache_read", by=usage.cache_read_tokens)
+        self._tokens.add(model, "cache_write", by=usage.cache_write_tokens)
+
+
+def _is_about_the_attempt(moment: Moment, before: RunState) -> bool:
+    """Not a result that breaks the protocol, nor the deadline of the whole run."""
+    if isinstance(moment.event, TimerFired):
+        return moment.event.at < before.brief.limits.deadline_at
+    return moment.after.ending_class != "protocol_violation"
+
+
+def _error_of(moment: Moment) -> str:
+    match moment.event:
+        case ToolReturned(result=result):
+            return NONE if result.status == "ok" else tool_error(result)
+        case _:
+            return "timeout" if moment.retry else "in_doubt"

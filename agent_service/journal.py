@@ -18,6 +18,7 @@ from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
 from agent_service.core.events import Event
 from agent_service.core.state import Brief, RunState
+from agent_service.core.waiting import Waiting
 from agent_service.errors import Damaged
 
 DIGEST_DIGITS = 16
@@ -42,6 +43,12 @@ _ITEMS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(get_args(_FIELDS[name])
 def _event(kind: str) -> TypeAdapter[Any]:
     """Made when first needed: to make all takes longer than to load the core, and a start needs few."""
     return TypeAdapter(_KINDS[kind])
+
+
+@cache
+def _waiting() -> TypeAdapter[Waiting]:
+    """Made when first needed, as above."""
+    return TypeAdapter(Waiting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +165,11 @@ def decode_state(state: str, brief: str, items: Iterable[tuple[str, str]] = ()) 
         if "waiting" in fields or "status" not in fields:
             raise
         return _STATE.validate_python(fields | {"waiting": _lifted(fields)}, strict=False)
+
+
+def decode_waiting(fields: dict[str, Any]) -> Waiting:
+    """What a run waits for, by the `fields` of its stored state. Raises ValueError."""
+    return _waiting().validate_python(fields["waiting"] if "waiting" in fields else _lifted(fields), strict=False)
 
 
 def _lifted(fields: dict[str, Any]) -> dict[str, Any]:

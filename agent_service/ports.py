@@ -14,6 +14,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve, Status
 from agent_service.errors import Damaged
 from agent_service.journal import Commit, Entry, Run
+from agent_service.lines import EVERY_RUN, RunLine, Wanted
 from schemas.catalog import Catalog
 
 
@@ -32,21 +33,6 @@ class Untold:
     run_id: str
     told: int
     version: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLine:
-    """A run in a list."""
-
-    run_id: str
-    wake_id: str
-    status: Status
-    goal: str
-    summary: str
-    accepted_at: datetime
-    updated_at: datetime
-    damaged: str = ""
-    """What of it cannot be read, where it is in quarantine."""
 
 
 class RunStore(Protocol):
@@ -88,7 +74,7 @@ class Archive(Protocol):
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         """The run's entries with `seq` > `after`, in order."""
 
-    async def runs(self, *, status: Status | None, limit: int, before: str | None) -> Sequence[RunLine]:
+    async def runs(self, wanted: Wanted = EVERY_RUN, *, limit: int, before: str | None = None) -> Sequence[RunLine]:
         """Runs, newest first, from after run `before` on."""
 
     async def run_of(self, wake_id: str) -> str | None:

@@ -160,6 +160,7 @@ def _calls_on_runs(api: RunCalls) -> tuple[Call, ...]:
     return (
         Call(method="POST", path="/v1/wake", endpoint=api.wake, scope="wake", takes=WakeRequest, errors=(409,)),
         Call(path="/v1/runs", endpoint=api.list_runs, scope="read", errors=(422,)),
+        Call(path="/v1/counts", endpoint=api.count_runs, scope="read"),
         Call(path=RUN, endpoint=api.show_run, scope="read", errors=(404,)),
         Call(path=f"{RUN}/entries", endpoint=api.list_entries, scope="read", errors=(404, 422)),
         Call(

@@ -29,6 +29,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.intake import Intake
 from agent_service.journal import Entry
+from agent_service.lines import Wanted
 from agent_service.metrics.incoming import IncomingMetrics, Transport, Waking
 from agent_service.moments import tell
 from agent_service.ports import Archive, Callbacks, RunStore, Skills, Troubles
@@ -37,11 +38,13 @@ from agent_service.telling.entries import EntryView, JournalReader, entry_view
 from agent_service.telling.views import RunLineView, RunView, line_view, run_view
 from agent_service.turn import Background
 from groundwork.service.errors import TryAgain
+from schemas.fields import Instant
 
 SOON = timedelta(seconds=2)
 LOOK_AGAIN_S = 1.0
 """How often a follower looks by itself, for entries that another process wrote."""
 ENTRIES_AT_ONCE = 200
+NEED_A_PERSON = (Status.PAUSED, Status.ESCALATED)
 
 
 class RunPage(BaseModel):
@@ -49,6 +52,17 @@ class RunPage(BaseModel):
 
     runs: tuple[RunLineView, ...]
     next_cursor: str | None
+
+
+class RunCounts(BaseModel):
+    """How many runs there are of each state, and how many of them wait for a person, paused or escalated.
+
+    `oldest_queued_at`: when that of the queued runs was accepted that waits longest; null when none does.
+    """
+
+    by_state: dict[Status, int]
+    needs_person: int
+    oldest_queued_at: Instant | None
 
 
 class EntryPage(BaseModel):
@@ -129,11 +143,21 @@ class Desk:
         run = await self._store.load(run_id)
         return CallbackAnswer(run_id=run_id, callback=run.state.brief.callback if run else None)
 
-    async def page(self, *, state: Status | None, limit: int, cursor: str | None) -> RunPage:
+    async def page(self, wanted: Wanted, *, limit: int, cursor: str | None) -> RunPage:
         """At most `limit` runs, from after the run that `cursor` names."""
-        lines = await self._archive.runs(status=state, limit=limit + 1, before=cursor)
+        lines = await self._archive.runs(wanted, limit=limit + 1, before=cursor)
         shown = tuple(map(line_view, lines[:limit]))
         return RunPage(runs=shown, next_cursor=shown[-1].run_id if len(lines) > limit else None)
+
+    async def counts(self) -> RunCounts:
+        """How many runs there are, and since when the one waits that waits longest to begin."""
+        by_state = await self._archive.counts()
+        oldest = [await self._state(run_id) for run_id in await self._store.queued(1)]
+        return RunCounts(
+            by_state=by_state,
+            needs_person=sum(by_state[status] for status in NEED_A_PERSON),
+            oldest_queued_at=oldest[0].accepted_at if oldest else None,
+        )
 
     async def entries(self, run_id: str, *, after: int, limit: int) -> EntryPage:
         """At most `limit` entries after number `after`."""

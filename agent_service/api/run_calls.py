@@ -19,10 +19,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agent_service.api.access import Caller
 from agent_service.api.body import body_of
-from agent_service.api.desk import Desk, EntryPage, RunPage
+from agent_service.api.desk import Desk, EntryPage, RunCounts, RunPage
 from agent_service.api.refusals import Refusal, SeenToTheEnd
 from agent_service.api.requests import CancelAnswer, CancelRequest, SignalAnswer, SignalRequest, WakeAnswer, WakeRequest
 from agent_service.core.waiting import Status
+from agent_service.lines import Wanted
 from agent_service.telling.folder.disk import TooLarge, Unsafe
 from agent_service.telling.folder.run_files import ArtifactChanged, RunFiles
 from agent_service.telling.folder.staging import IllegalName
@@ -30,7 +31,7 @@ from agent_service.telling.folder.workspace import Listing
 from agent_service.telling.plain import json_visible
 from agent_service.telling.views import RunView
 from groundwork.service.errors import TryAgain
-from schemas.fields import Id
+from schemas.fields import Instant
 
 BYTES = "application/octet-stream"
 TYPES = {
@@ -45,6 +46,8 @@ MOST_STREAMS = 256
 MOST_STREAMS_OF_A_CALLER = 64
 RETRY_AFTER_S = 5.0
 
+CURSOR = r"^run_[0-9A-Z]{26}$"
+
 _NUMBER = re.compile(r"[0-9]{1,15}")
 
 T = TypeVar("T")
@@ -53,13 +56,23 @@ log = logging.getLogger(__name__)
 
 
 class PageQuery(BaseModel):
-    """Which runs: in which state, how many, and after which page."""
+    """Which runs, how many, and after which page. A run is listed if all that is asked applies to it.
+
+    `state` may come several times, for any of them. `text` is in the goal, the summary or the run id; `tool` was used
+    by a step, or is to be; `since` is when the run was accepted, at the earliest.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
-    state: Status | None = None
+    state: tuple[Status, ...] = ()
+    text: Annotated[str, Field(max_length=200)] = ""
+    tool: Annotated[str, Field(max_length=200)] = ""
+    since: Instant | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 50
-    cursor: Id | None = None
+    cursor: Annotated[str | None, Field(pattern=CURSOR, description="`next_cursor` of the page before.")] = None
+
+    def wanted(self) -> Wanted:
+        return Wanted(statuses=frozenset(self.state), text=self.text, tool=self.tool, since=self.since)
 
 
 class StretchQuery(BaseModel):
@@ -133,7 +146,11 @@ class RunCalls:
 
     async def list_runs(self, query: Annotated[PageQuery, Query()]) -> RunPage:
         """List runs, newest first."""
-        return await self._desk.page(state=query.state, limit=query.limit, cursor=query.cursor)
+        return await self._desk.page(query.wanted(), limit=query.limit, cursor=query.cursor)
+
+    async def count_runs(self) -> RunCounts:
+        """How many runs there are of each state, and what of them needs somebody."""
+        return await self._desk.counts()
 
     async def show_run(self, run_id: str) -> RunView:
         """Show where a run stands."""

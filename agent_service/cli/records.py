@@ -46,7 +46,7 @@ class Records:
         """The id of the run that `name` means. Raises NotDone for none, and for several."""
         if naming.is_whole(name):
             return name
-        newest = await self.store.runs(status=None, limit=naming.LOOKED_AT, before=naming.bound(name))
+        newest = await self.store.runs(limit=naming.LOOKED_AT, before=naming.bound(name))
         return naming.meant(name, [Candidate(line.run_id, line.status, line.goal) for line in newest])
 
     async def entries(self, run_id: str) -> list[Entry]:

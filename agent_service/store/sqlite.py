@@ -18,7 +18,9 @@ from typing import Any, Self
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
-from agent_service.ports import RunLine, Untold, Wake
+from agent_service.lines import EVERY_RUN, RunLine, Wanted
+from agent_service.ports import Untold, Wake
+from agent_service.store.listing import read_list
 from agent_service.store.sql.database import open_database
 from agent_service.store.sql.queries import load_queries
 from groundwork.service.errors import Failure, TryAgain
@@ -28,8 +30,6 @@ from groundwork.sqlite.group_commit import OnCommit, nobody
 Held = Callable[[], Awaitable[None]]
 
 NO_LIMIT = -1
-AFTER_EVERY_ID = "~"
-"""Sorts after all that a run id may hold."""
 TOLD_WITHIN_S = 1.0
 """How much later it is written how far a run has been told, unless a commit of the run takes it along."""
 
@@ -162,13 +162,9 @@ class SqliteStore:
         rows = await self._database.read(self._sql["entries"], (run_id, after, NO_LIMIT if limit is None else limit))
         return [_entry(run_id, row) for row in rows]
 
-    async def runs(self, *, status: Status | None, limit: int, before: str | None) -> Sequence[RunLine]:
-        before = AFTER_EVERY_ID if before is None else before
-        if status is None:
-            rows = await self._database.read(self._sql["runs"], (before, limit))
-        else:
-            rows = await self._database.read(self._sql["runs_of_status"], (before, status.value, limit))
-        return [replace(line, damaged=self._quarantine.why(line.run_id)) for line in map(_line, rows)]
+    async def runs(self, wanted: Wanted = EVERY_RUN, *, limit: int, before: str | None = None) -> Sequence[RunLine]:
+        lines = await read_list(self._database, self._sql, wanted, limit=limit, before=before)
+        return [replace(line, damaged=self._quarantine.why(line.run_id) or line.damaged) for line in lines]
 
     async def queued(self, limit: int) -> Sequence[str]:
         rows = await self._database.read(self._sql["queued"], (limit + len(self._quarantine),))
@@ -251,19 +247,6 @@ def _entry(run_id: str, row: tuple[Any, ...]) -> Entry:
         effects_digest=effects_digest.hex(),
         previous=previous.hex(),
         hash=own_hash.hex(),
-    )
-
-
-def _line(row: tuple[Any, ...]) -> RunLine:
-    run_id, wake_id, status, goal, summary, accepted_at, touched_at = row
-    return RunLine(
-        run_id=run_id,
-        wake_id=wake_id,
-        status=Status(status),
-        goal=goal,
-        summary=summary,
-        accepted_at=instant(accepted_at),
-        updated_at=instant(touched_at),
     )
 
 

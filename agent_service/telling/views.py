@@ -16,7 +16,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending, Status
 from agent_service.identity import trace_id
 from agent_service.identity import trace_url as address_of_trace
-from agent_service.ports import RunLine
+from agent_service.lines import RunLine, WaitsFor, WaitsForKind, waits_for
 from agent_service.telling.acts import Heard, NewestResult, Unfinished, executor_of, unfinished
 from agent_service.telling.executions import Execution
 from schemas.events import BudgetUse, DoneItem
@@ -145,6 +145,18 @@ class AskingView(View):
     retry_at: Instant | None
 
 
+class WaitingForView(View):
+    """What a run that is under way waits for; of a paused one, what a person has to see to.
+
+    `since`: when it was asked (a tool), or when the newest entry was made (all else). `until`: when it is given up, or
+    tried again, if nothing comes; null where only a person can move the run.
+    """
+
+    kind: WaitsForKind
+    since: Instant
+    until: Instant | None
+
+
 class UsageView(View):
     """What the run's model calls cost; `cost_usd` is null when a price is not known.
 
@@ -195,6 +207,7 @@ class RunView(View):
     usage: UsageView
     pending: PendingView | None
     asking: AskingView | None
+    waiting_for: WaitingForView | None
     artifacts: tuple[str, ...]
     models: tuple[str, ...] | None
     trace_id: str
@@ -202,7 +215,10 @@ class RunView(View):
 
 
 class RunLineView(View):
-    """A run in a list. `damaged`: what of it cannot be read, so that it is left alone; empty where all is well."""
+    """A run in a list. `class` names its ending or why it pauses; `steps` is how many were begun, `tool` the newest's.
+
+    `damaged`: what of it cannot be read, so that it is left alone; empty where all is well.
+    """
 
     run_id: str
     wake_id: str
@@ -211,6 +227,13 @@ class RunLineView(View):
     summary: str
     accepted_at: Instant
     updated_at: Instant
+    ended_at: Instant | None
+    ending_class: str = Field(alias="class")
+    steps: int
+    tool: str | None
+    tokens: int
+    cost_usd: float | None
+    waiting_for: WaitingForView | None
     damaged: str = ""
 
 
@@ -247,6 +270,7 @@ def run_view(
         usage=UsageView.model_validate(run.spent, from_attributes=True),
         pending=pending_view(run, run.pending, present, trouble) if run.pending else None,
         asking=AskingView(call=run.asking.call, phase=run.asking.phase, retry_at=run.retry_at) if run.asking else None,
+        waiting_for=waiting_for_view(waits_for(run.waiting, updated_at=run.updated_at, due_at=run.due_at)),
         artifacts=run.artifacts,
         models=tuple(heard.models) if heard else None,
         trace_id=trace_id(run.run_id),
@@ -256,4 +280,9 @@ def run_view(
 
 def line_view(line: RunLine) -> RunLineView:
     told = asdict(line)
-    return RunLineView(state=told.pop("status"), **told)
+    del told["waits_for"]
+    return RunLineView(state=told.pop("status"), waiting_for=waiting_for_view(line.waits_for), **told)
+
+
+def waiting_for_view(waits_for: WaitsFor | None) -> WaitingForView | None:
+    return WaitingForView(**asdict(waits_for)) if waits_for else None

@@ -27,9 +27,10 @@ from agent_service.core.state import Limits, RunState
 from agent_service.core.waiting import Status
 from agent_service.intake import Intake
 from agent_service.journal import Commit, Entry
+from agent_service.lines import EVERY_RUN, RunLine, Wanted
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.models.prompts.prompt import as_text
-from agent_service.ports import Archive, ModelCall, Question, RunLine
+from agent_service.ports import Archive, ModelCall, Question
 from agent_service.publisher import Publisher
 from agent_service.settings import AgentSettings, HttpSettings, Scope, TokenSettings
 from agent_service.store.sqlite import SqliteStore
@@ -120,8 +121,8 @@ class MoodyArchive:
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         return await self._there.entries(run_id, after, limit)
 
-    async def runs(self, *, status: Status | None, limit: int, before: str | None) -> Sequence[RunLine]:
-        return await self._there.runs(status=status, limit=limit, before=before)
+    async def runs(self, wanted: Wanted = EVERY_RUN, *, limit: int, before: str | None = None) -> Sequence[RunLine]:
+        return await self._there.runs(wanted, limit=limit, before=before)
 
     async def run_of(self, wake_id: str) -> str | None:
         return await self._there.run_of(wake_id)
@@ -178,7 +179,7 @@ class House:
         return run.state
 
     async def how_many(self) -> int:
-        return len(await self.store.runs(status=None, limit=1000, before=None))
+        return len(await self.store.runs(limit=1000))
 
 
 def bearer(who: str | None) -> dict[str, str]:

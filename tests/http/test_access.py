@@ -17,6 +17,7 @@ from tests.kit.runs import whole_run
 RULES: dict[tuple[str, str], Scope | None] = {
     ("POST", "/v1/wake"): "wake",
     ("GET", "/v1/runs"): "read",
+    ("GET", "/v1/counts"): "read",
     ("GET", "/v1/runs/{run_id}"): "read",
     ("GET", "/v1/runs/{run_id}/entries"): "read",
     ("GET", "/v1/runs/{run_id}/events"): "read",

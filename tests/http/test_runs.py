@@ -9,6 +9,7 @@ import pytest
 
 from agent_service.core.announcing import outstanding
 from agent_service.core.events import TimerFired
+from agent_service.core.waiting import Status
 from agent_service.journal import GENESIS
 from tests.http.house import House
 from tests.kit.runs import SECOND, accepted, after, run_id, started, whole_run
@@ -94,8 +95,9 @@ async def test_runs_are_listed_newest_first_and_page_by_page(client: httpx2.Asyn
         [run_id(4), run_id(3), run_id(2)],
         [run_id(1)],
     ]
-    shown = {"run_id", "wake_id", "state", "goal", "summary", "accepted_at", "updated_at", "damaged"}
-    assert shown == found[0]["runs"][0].keys()
+    stands = {"run_id", "wake_id", "state", "goal", "summary", "class", "waiting_for", "damaged"}
+    counts = {"accepted_at", "updated_at", "ended_at", "steps", "tool", "tokens", "cost_usd"}
+    assert stands | counts == found[0]["runs"][0].keys()
 
 
 async def test_a_full_last_page_has_no_next(client: httpx2.AsyncClient, house: House) -> None:
@@ -112,17 +114,57 @@ async def test_runs_are_listed_by_state(client: httpx2.AsyncClient, house: House
         assert [line["run_id"] for line in answer.json()["runs"]] == found
 
 
+async def test_runs_are_listed_by_what_is_asked_of_them(client: httpx2.AsyncClient, house: House) -> None:
+    await house.play(whole_run(1))
+    await house.play(whole_run(2)[:4])
+    await house.play([accepted(3, goal="Mow the lawn.")])
+
+    async def found(**query: Any) -> list[str]:
+        return [run["run_id"] for run in (await client.get("/v1/runs", params=query)).json()["runs"]]
+
+    assert await found(state=["done", "queued"]) == [run_id(3), run_id(1)]
+    assert await found(text="LAWN") == [run_id(3)]
+    assert await found(tool="search") == [run_id(2), run_id(1)]
+    assert await found(since="2026-11-21T12:00:02.250Z") == [run_id(3), run_id(2)]
+    assert await found(state="done", text="lawn") == []
+
+
+async def test_a_line_says_what_the_run_waits_for_as_its_view_does(client: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play(whole_run(1)[:4])
+    line = (await client.get("/v1/runs")).json()["runs"][0]
+    view = (await client.get(f"/v1/runs/{run}")).json()
+    assert line["waiting_for"] == view["waiting_for"]
+    assert line["waiting_for"]["kind"] == "tool"
+    assert (line["steps"], line["tool"], line["class"], line["ended_at"]) == (1, "search", "", None)
+    assert (line["tokens"], line["cost_usd"]) == (view["usage"]["tokens"], view["usage"]["cost_usd"])
+
+
+async def test_runs_are_counted_by_state(client: httpx2.AsyncClient, house: House) -> None:
+    none = dict.fromkeys(Status, 0)
+    empty = {"by_state": none, "needs_person": 0, "oldest_queued_at": None}
+    assert (await client.get("/v1/counts")).json() == empty
+    for number in (1, 2):
+        await house.play([accepted(number)])
+    await house.play(whole_run(3))
+    found = (await client.get("/v1/counts")).json()
+    assert found["by_state"] == none | {"queued": 2, "done": 1}
+    assert found["oldest_queued_at"] == "2026-11-21T12:00:01.250000Z"
+
+
 @pytest.mark.parametrize(
     ("query", "field"),
     [
         ({"limit": 10**9}, "limit"),
         ({"limit": 0}, "limit"),
         ({"limit": "1; DROP TABLE runs"}, "limit"),
-        ({"state": "done' OR '1'='1"}, "state"),
-        ({"state": "DONE"}, "state"),
+        ({"state": "done' OR '1'='1"}, "state.0"),
+        ({"state": "DONE"}, "state.0"),
         ({"cursor": "%"}, "cursor"),
         ({"cursor": "x" * 1000}, "cursor"),
         ({"cursor": ""}, "cursor"),
+        ({"cursor": "bogus"}, "cursor"),
+        ({"since": "yesterday"}, "since"),
+        ({"text": "x" * 201}, "text"),
         ({"order_by": "goal"}, "order_by"),
         ({"status": "done"}, "status"),
     ],

@@ -1,12 +1,15 @@
 """Fakes of the ports, for tests of what stands on them. Each passes the conformance suite of its port."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
+from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.journal import Commit, Entry, Run
-from agent_service.ports import RunLine, Untold, Wake
+from agent_service.lines import EVERY_RUN, RunLine, Wanted, line_of
+from agent_service.ports import Untold, Wake
 from tests.kit.runs import NOON, run_id
 
 
@@ -75,9 +78,9 @@ class MemoryStore:
         entries = [commit.entry for commit in self._commits.get(run_id, []) if commit.entry.seq > after]
         return entries[:limit]
 
-    async def runs(self, *, status: Status | None, limit: int, before: str | None) -> Sequence[RunLine]:
+    async def runs(self, wanted: Wanted = EVERY_RUN, *, limit: int, before: str | None = None) -> Sequence[RunLine]:
         newest = [self._commits[run] for run in sorted(self._commits, reverse=True) if before is None or run < before]
-        return [_line(commits) for commits in newest if status in (None, commits[-1].state.status)][:limit]
+        return [_line(commits) for commits in newest if _is(wanted, commits[-1].state)][:limit]
 
     async def queued(self, limit: int) -> Sequence[str]:
         return [run for run in sorted(self._commits) if self._commits[run][-1].state.status is Status.QUEUED][:limit]
@@ -104,13 +107,15 @@ class MemoryStore:
 
 
 def _line(commits: Sequence[Commit]) -> RunLine:
-    state = commits[-1].state
-    return RunLine(
-        run_id=state.run_id,
-        wake_id=state.wake_id,
-        status=state.status,
-        goal=state.brief.goal,
-        summary=state.summary,
-        accepted_at=state.accepted_at,
-        updated_at=max(commit.entry.at for commit in commits),
+    return replace(line_of(commits[-1].state), updated_at=max(commit.entry.at for commit in commits))
+
+
+def _is(wanted: Wanted, run: RunState) -> bool:
+    said = f"{run.run_id}\n{run.summary}\n{run.brief.goal}".lower()
+    tools = {record.tool for record in run.completed} | ({run.plan.action.tool} if run.plan else set())
+    return (
+        (not wanted.statuses or run.status in wanted.statuses)
+        and wanted.text.lower() in said
+        and (not wanted.tool or wanted.tool in tools)
+        and (wanted.since is None or run.accepted_at >= wanted.since)
     )

@@ -1,10 +1,14 @@
 """What every archive of runs keeps to, whatever store writes it."""
 
 from datetime import timedelta
+from typing import Any
+
+import pytest
 
 from agent_service.core.events import CancelRequested
 from agent_service.core.waiting import Status
-from agent_service.ports import Archive, RunLine, RunStore
+from agent_service.lines import WaitsFor, Wanted, line_of
+from agent_service.ports import Archive, RunStore
 from tests.kit.runs import NOON, SECOND, accepted, after, run_id, started, whole_run
 from tests.ports.stores import stored
 
@@ -22,8 +26,8 @@ async def test_entries_are_read_in_order_from_any_place_on(store: RunStore, arch
 async def test_runs_are_listed_newest_first_and_page_by_page(store: RunStore, archive: Archive) -> None:
     for number in (2, 1, 4, 3):
         await stored(store, [accepted(number)])
-    first = await archive.runs(status=None, limit=3, before=None)
-    rest = await archive.runs(status=None, limit=3, before=first[-1].run_id)
+    first = await archive.runs(limit=3)
+    rest = await archive.runs(limit=3, before=first[-1].run_id)
     assert [[line.run_id for line in page] for page in (first, rest)] == [
         [run_id(4), run_id(3), run_id(2)],
         [run_id(1)],
@@ -35,25 +39,102 @@ async def test_runs_of_one_status_are_listed_page_by_page(store: RunStore, archi
         await stored(store, [accepted(number)])
     await stored(store, whole_run(4)[:2])
     await store.commit(started(accepted(2)))
-    first = await archive.runs(status=Status.QUEUED, limit=1, before=None)
-    rest = await archive.runs(status=Status.QUEUED, limit=5, before=first[0].run_id)
+    first = await archive.runs(Wanted(statuses=frozenset({Status.QUEUED})), limit=1)
+    rest = await archive.runs(Wanted(statuses=frozenset({Status.QUEUED})), limit=5, before=first[0].run_id)
     assert [line.run_id for line in (*first, *rest)] == [run_id(3), run_id(1)]
-    assert list(await archive.runs(status=Status.DONE, limit=5, before=None)) == []
+    assert list(await archive.runs(Wanted(statuses=frozenset({Status.DONE})), limit=5)) == []
 
 
-async def test_a_line_of_the_list_says_where_the_run_stands(store: RunStore, archive: Archive) -> None:
+async def listed(archive: Archive, **wanted: Any) -> list[str]:
+    return [line.run_id for line in await archive.runs(Wanted(**wanted), limit=10)]
+
+
+@pytest.mark.parametrize("far", range(1, 9))
+async def test_a_line_of_the_list_says_where_the_run_stands(store: RunStore, archive: Archive, far: int) -> None:
+    newest = await stored(store, whole_run(1, steps=2)[:far])
+    assert list(await archive.runs(limit=5)) == [line_of(newest.state)]
+
+
+async def test_a_line_says_since_when_and_until_when_a_run_waits(store: RunStore, archive: Archive) -> None:
+    asked = await stored(store, whole_run(1)[:4])
+    (line,) = await archive.runs(limit=5)
+    assert (line.status, line.steps, line.tool, line.ended_at) == (Status.RUNNING, 1, "search", None)
+    assert line.waits_for == WaitsFor(kind="tool", since=asked.entry.at, until=asked.state.due_at)
+
+
+async def test_a_line_says_how_a_run_ended_and_what_it_cost(store: RunStore, archive: Archive) -> None:
     last = await stored(store, whole_run(1))
-    assert list(await archive.runs(status=Status.DONE, limit=5, before=None)) == [
-        RunLine(
-            run_id=run_id(1),
-            wake_id="wake-1",
-            status=Status.DONE,
-            goal="Find the answer.",
-            summary="The answer is 42.",
-            accepted_at=NOON + SECOND,
-            updated_at=last.entry.at,
-        )
-    ]
+    (line,) = await archive.runs(limit=5)
+    assert (line.ended_at, line.ending_class, line.waits_for) == (last.entry.at, "completed", None)
+    assert (line.steps, line.tool, line.tokens, line.cost_usd) == (1, "search", 3300, 0.03)
+
+
+async def test_runs_of_several_statuses_are_listed_together_newest_first(store: RunStore, archive: Archive) -> None:
+    await stored(store, whole_run(4)[:2])
+    for number in (1, 3, 5):
+        await stored(store, [accepted(number)])
+    await stored(store, whole_run(2))
+    both = frozenset({Status.QUEUED, Status.RUNNING})
+    first = await archive.runs(Wanted(statuses=both), limit=2)
+    rest = await archive.runs(Wanted(statuses=both), limit=2, before=first[-1].run_id)
+    assert [line.run_id for line in (*first, *rest)] == [run_id(5), run_id(4), run_id(3), run_id(1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("PUMP", [2]),
+        ("über den", [3]),
+        ("ÜBER DEN", [3]),
+        ("42", [1]),
+        ("00003", [3]),
+        ("100%", [2]),
+        ("0_%", []),
+        ("%", [2]),
+        ("'; DROP TABLE runs; --", []),
+    ],
+)
+async def test_runs_are_found_by_a_text_of_goal_summary_or_id(
+    store: RunStore, archive: Archive, text: str, found: list[int]
+) -> None:
+    await stored(store, whole_run(1))
+    await stored(store, [accepted(2, goal="Run the pump at 100%.")])
+    await stored(store, [accepted(3, goal="Schreib Über den Fluss.")])
+    assert await listed(archive, text=text) == [run_id(number) for number in found]
+
+
+async def test_runs_are_found_by_a_tool_that_they_used_or_wait_for(store: RunStore, archive: Archive) -> None:
+    await stored(store, [accepted(1)])
+    await stored(store, whole_run(2)[:4])
+    await stored(store, whole_run(3))
+    assert await listed(archive, tool="search") == [run_id(3), run_id(2)]
+    assert await listed(archive, tool="searc") == []
+
+
+async def test_runs_are_found_by_when_they_were_accepted(store: RunStore, archive: Archive) -> None:
+    for number in (1, 2, 3):
+        await stored(store, [accepted(number)])
+    assert await listed(archive, since=NOON + 2 * SECOND) == [run_id(3), run_id(2)]
+    assert await listed(archive, since=NOON + 4 * SECOND) == []
+
+
+async def test_a_run_is_listed_only_if_all_that_is_asked_applies(store: RunStore, archive: Archive) -> None:
+    await stored(store, whole_run(1))
+    await stored(store, whole_run(2)[:4])
+    asked: dict[str, Any] = {"text": "answer", "tool": "search", "since": NOON, "statuses": frozenset({Status.DONE})}
+    assert await listed(archive, **asked) == [run_id(1)]
+    assert await listed(archive, **asked | {"since": NOON + 2 * SECOND}) == []
+
+
+async def test_a_page_goes_on_where_the_last_one_ended_while_runs_are_added(store: RunStore, archive: Archive) -> None:
+    for number in range(1, 8):
+        await stored(store, [accepted(number)])
+    told: list[str] = []
+    for number in range(8, 11):
+        page = await archive.runs(Wanted(text="answer"), limit=3, before=told[-1] if told else None)
+        told += [line.run_id for line in page]
+        await stored(store, [accepted(number)])
+    assert told == [run_id(number) for number in range(7, 0, -1)]
 
 
 async def test_runs_are_counted_by_status(store: RunStore, archive: Archive) -> None:

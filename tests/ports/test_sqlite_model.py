@@ -110,7 +110,7 @@ class StoreMachine(RuleBasedStateMachine):
         status = {run_id(n): RUNS[n][length - 1].state.status for n, length in self.length.items() if length}
         counts = self.run(self.store.counts())
         assert counts == {each: list(status.values()).count(each) for each in Status}
-        lines = self.run(self.store.runs(status=None, limit=100, before=None))
+        lines = self.run(self.store.runs(limit=100))
         assert [(line.run_id, line.status) for line in lines] == sorted(status.items(), reverse=True)
 
     @invariant()

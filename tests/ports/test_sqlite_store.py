@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from agent_service.journal import flaw_in_chain
+from agent_service.lines import Wanted
+from agent_service.store.listing import LOOKED_INTO_AT_ONCE
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sql.queries import load_queries
 from agent_service.store.sqlite import SqliteStore
@@ -171,10 +173,11 @@ def plan(connection: sqlite3.Connection, statement: str) -> list[str]:
 
 @pytest.mark.parametrize("name", load_queries())
 def test_no_statement_reads_or_sorts_more_than_it_needs(schema: sqlite3.Connection, name: str) -> None:
-    read_whole = {"untold": "SCAN runs USING INDEX runs_untold", "counts": "SCAN tallies"}
+    of_statuses = ["SCAN json_each VIRTUAL TABLE INDEX 1:", "USE TEMP B-TREE FOR ORDER BY"]  # of ids, within the limit
+    read_whole = {"untold": ["SCAN runs USING INDEX runs_untold"], "counts": ["SCAN tallies"], "runs": of_statuses}
     steps = plan(schema, load_queries()[name])
     scans = [step for step in steps if "SCAN" in step or "TEMP B-TREE" in step or "AUTOMATIC" in step]
-    assert scans == ([read_whole[name]] if name in read_whole else [])
+    assert scans == read_whole.get(name, [])
 
 
 def test_runs_that_ended_long_ago_are_not_read_to_find_the_unsettled(schema: sqlite3.Connection) -> None:
@@ -195,6 +198,30 @@ async def test_the_schema_refuses_what_no_run_can_be(database: SqliteFile, store
     await accept(store, 1)
     with pytest.raises(sqlite3.IntegrityError):
         await ask(database, change)
+
+
+async def test_a_list_looks_into_all_runs_there_are_to_find_those_that_are_wanted(store: SqliteStore) -> None:
+    numbers = range(1, 2 * LOOKED_INTO_AT_ONCE + 10)
+    commits = [accepted(number, goal=f"g{number} ends") for number in numbers]
+    await asyncio.gather(*(store.accept(wake_of(commit), commit) for commit in commits))
+    newest_first = [run_id(number) for number in reversed(numbers)]
+    assert [line.run_id for line in await store.runs(Wanted(text="g7 "), limit=5)] == [run_id(7)]
+    assert [line.run_id for line in await store.runs(Wanted(text="ends"), limit=len(numbers))] == newest_first
+    before = commits[2 * LOOKED_INTO_AT_ONCE].state.accepted_at
+    assert [line.run_id for line in await store.runs(Wanted(since=before), limit=50)] == newest_first[:9]
+
+
+@pytest.mark.parametrize("state", ["{", "{}", '{"waiting": {"kind": "asleep"}}', "[]", "7"])
+async def test_a_run_whose_state_cannot_be_read_is_listed_as_damaged(
+    database: SqliteFile, store: SqliteStore, state: str
+) -> None:
+    await accept(store, 1, 2)
+    await database.write(
+        lambda db: db.execute("UPDATE runs SET state = ? WHERE run_id = ?", (state, run_id(1))).rowcount
+    )
+    sound, damaged = await store.runs(limit=5)
+    assert (sound.damaged, damaged.damaged, damaged.goal) == ("", "its state", "Find the answer.")
+    assert [line.run_id for line in await store.runs(Wanted(tool="search"), limit=5)] == []
 
 
 def modes(folder: Path) -> dict[str, int]:

@@ -6,8 +6,8 @@ import pytest
 
 from agent_service.core.waiting import Status
 from agent_service.identity import trace_id
+from agent_service.lines import RunLine, line_of
 from agent_service.moments import retell, tell
-from agent_service.ports import RunLine
 from agent_service.telling.acts import Heard
 from agent_service.telling.entries import JournalReader, entry_view, entry_views
 from agent_service.telling.pages.trail import trail
@@ -34,6 +34,7 @@ from tests.core.cues import (
 )
 from tests.core.cues import reflection as reflecting
 from tests.core.script import NOON, Cue
+from tests.kit.runs import whole_run
 from tests.projections.fakes import Journals
 from tests.projections.journals import MODEL, commits_of, entries_of, worked_example
 
@@ -191,6 +192,12 @@ def test_a_line_of_a_list_names_the_state() -> None:
         run_id=RUN_ID, wake_id="w", status=Status.DONE, goal="g", summary="s", accepted_at=NOON, updated_at=NOON
     )
     assert json.loads(line_view(line).model_dump_json())["state"] == "done"
+
+
+def test_a_view_and_a_line_say_alike_what_the_run_waits_for() -> None:
+    for far in range(1, 7):
+        run = whole_run(1)[far - 1].state
+        assert line_view(line_of(run)).waiting_for == run_view(run).waiting_for
 
 
 def test_an_entry_is_shown_with_its_event_its_hash_and_the_run_after_it() -> None:

@@ -19,7 +19,7 @@ async def send(world: World, subject: str, **payload: Any) -> None:
 async def test_messages_are_from_the_bus_and_what_they_say_is_quoted() -> None:
     world = World()
     await send(world, subjects.START, goal="append once", by="shop")
-    (line,) = await world.store.runs(status=None, limit=2, before=None)
+    (line,) = await world.store.runs(limit=2)
     about = {"run_id": line.run_id, "by": "ann"}
     await send(world, subjects.SIGNAL, **about, signal_id="s", kind="message", message="hurry")
     await send(world, subjects.CANCEL, run_id=line.run_id)
@@ -32,7 +32,7 @@ async def test_who_sent_a_dead_letter_again_is_told() -> None:
     world = World()
     body, headers = b'{"goal": "append once"}', {RETRIED_BY: "ann@desk"}
     await world.intake.receive(Arrival(subject=subjects.START, body=body, place="1-1", headers=headers))
-    (line,) = await world.store.runs(status=None, limit=2, before=None)
+    (line,) = await world.store.runs(limit=2)
     (entry,) = await world.store.entries(line.run_id)
     event = entry.decoded()
     assert isinstance(event, WakeAccepted)
@@ -43,7 +43,7 @@ async def test_who_sent_a_dead_letter_again_is_told() -> None:
 async def test_an_own_word_that_is_none_costs_nobody_the_message(by: object) -> None:
     world = World()
     await send(world, subjects.START, goal="append once", by=by)
-    (line,) = await world.store.runs(status=None, limit=2, before=None)
+    (line,) = await world.store.runs(limit=2)
     event = (await world.store.entries(line.run_id))[0].decoded()
     assert isinstance(event, WakeAccepted)
     assert event.by == "bus"

@@ -10,6 +10,7 @@ import pytest
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
 from agent_service.journal import rehearse
+from agent_service.lines import line_of
 from agent_service.store.sqlite import SqliteStore
 from schemas import subjects
 from tests.shell.world import World
@@ -52,13 +53,14 @@ async def test_what_an_earlier_version_had_not_said_is_said_word_for_word_and_on
 
 async def test_runs_of_an_earlier_version_are_what_their_journals_fold_to(folder: Path) -> None:
     async with SqliteStore.open(folder) as store:
-        lines = await store.runs(status=None, limit=10, before=None)
+        lines = await store.runs(limit=10)
         assert len(lines) == 5
         for line in lines:
             folded = [transition.state for _, transition in rehearse(await store.entries(line.run_id))]
             run = await store.load(line.run_id)
             assert run is not None
             assert run.state == folded[-1]
+            assert line == line_of(run.state)
 
 
 async def test_a_run_of_an_earlier_version_whose_state_is_damaged_stops_no_other(folder: Path) -> None:

@@ -17,6 +17,7 @@ from agent_service.core.events import SignalReceived
 from agent_service.core.state import RunState
 from agent_service.core.waiting import ForModel, ForPerson, ForTool, ModelRetry, Status, ToolRetry
 from agent_service.journal import flaw_in_chain, rehearse
+from agent_service.lines import Wanted
 from agent_service.store.sql.database import FILE
 from agent_service.store.sqlite import SqliteStore
 from agent_service.turn import Background
@@ -36,7 +37,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def states(store: SqliteStore) -> dict[str, RunState]:
-    runs = [await store.load(line.run_id) for line in await store.runs(status=None, limit=1000, before=None)]
+    runs = [await store.load(line.run_id) for line in await store.runs(limit=1000)]
     return {run.state.run_id: run.state for run in runs if run}
 
 
@@ -90,7 +91,7 @@ async def go_on(world: World) -> None:
 
 
 async def resume_paused(world: World) -> None:
-    paused = await world.store.runs(status=Status.PAUSED, limit=100, before=None)
+    paused = await world.store.runs(Wanted(statuses=frozenset({Status.PAUSED})), limit=100)
     for line in paused:
         more = GOES_ON.model_copy(update={"deadline_at": world.clock.now().replace(hour=23)})
         signal = Signal(run_id=line.run_id, signal_id="more", kind="raise_budget", constraints=more)

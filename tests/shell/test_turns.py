@@ -41,10 +41,10 @@ async def test_a_call_that_waits_for_a_slot_is_not_made_once_its_run_is_cancelle
         world.start(name=name)
     turns = [asyncio.ensure_future(world.receive(n)) for n in range(5)]
     await world.mind.asked.wait()
-    lines = await world.store.runs(status=None, limit=10, before=None)
+    lines = await world.store.runs(limit=10)
     while sum(world.mind.calls.values()) < 4 or len(lines) < 5:
         await asyncio.sleep(0)
-        lines = await world.store.runs(status=None, limit=10, before=None)
+        lines = await world.store.runs(limit=10)
     for line in lines:
         await world.turns.take(line.run_id, CancelRequested(at=world.clock.now(), reason="enough"))
     await asyncio.wait_for(asyncio.gather(*turns), 5)
@@ -192,7 +192,7 @@ async def test_a_message_that_cannot_be_taken_up_says_why_and_stores_nothing(
     world = World()
     with pytest.raises(Unreadable, match=reason):
         await world.intake.receive(Arrival(subject=subject, body=body, place="1"))
-    assert list(await world.store.runs(status=None, limit=10, before=None)) == []
+    assert list(await world.store.runs(limit=10)) == []
 
 
 async def test_a_wake_id_for_another_goal_is_a_conflict_and_for_the_same_goal_the_same_run() -> None:
@@ -220,7 +220,7 @@ async def test_a_start_without_a_name_is_named_by_its_place_in_the_stream() -> N
     body = b'{"type":"agentic.start","payload":{"goal":"append"}}'
     for _ in range(2):
         await world.intake.receive(Arrival(subject=subjects.START, body=body, place="77"))
-    (line,) = await world.store.runs(status=None, limit=10, before=None)
+    (line,) = await world.store.runs(limit=10)
     assert line.wake_id == "nats-77"
 
 
@@ -231,7 +231,7 @@ async def test_a_cloudevent_that_comes_again_with_its_source_and_id_is_the_same_
     headers = {f"ce-{name}": value for name, value in event.items()}
     await world.intake.receive(Arrival(subject=subjects.START, body=structured, place="1"))
     await world.intake.receive(Arrival(subject=subjects.START, body=b'{"goal": "append"}', place="2", headers=headers))
-    assert len(await world.store.runs(status=None, limit=10, before=None)) == 1
+    assert len(await world.store.runs(limit=10)) == 1
 
 
 async def test_a_cloudevent_that_carries_a_result_ends_its_step() -> None:

@@ -189,7 +189,7 @@ class World:
 
     async def state(self) -> RunState:
         """The only run's state."""
-        (line,) = await self.store.runs(status=None, limit=10, before=None)
+        (line,) = await self.store.runs(limit=10)
         run = await self.store.load(line.run_id)
         assert run is not None
         return run.state
@@ -229,7 +229,7 @@ class World:
 
     async def _is_set_aside(self) -> bool:
         """Whether the store has something set aside for a call that no process makes any more."""
-        if not await self.store.runs(status=None, limit=1, before=None):
+        if not await self.store.runs(limit=1):
             return False
         return (await self.state()).reserve is not None
 

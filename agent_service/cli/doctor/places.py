@@ -69,7 +69,7 @@ async def database(settings: AgentSettings, *, deep: bool) -> AsyncIterator[Find
 async def _contents(opened: SqliteFile) -> Finding:
     store = SqliteStore(opened)
     counts = await store.counts()
-    newest = await store.runs(status=None, limit=1, before=None)
+    newest = await store.runs(limit=1)
     ahead = newest[0].updated_at - datetime.now(UTC) if newest else timedelta()
     text = f"{opened.path}, {sum(counts.values())} runs, {_size(opened.path.stat().st_size)}"
     if ahead > SKEW:

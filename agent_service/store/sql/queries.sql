@@ -53,12 +53,30 @@ SELECT seq, at, kind, event, effects_digest, previous, hash
 FROM journal WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?;
 
 -- name: runs
-SELECT run_id, wake_id, status, goal, summary, accepted_at, touched_at
-FROM runs JOIN briefs USING (run_id) WHERE run_id < ? ORDER BY run_id DESC LIMIT ?;
+-- Newest first: of statuses ?1, below ?2 and from ?3 on, accepted at ?4 or later, with a text like ?5 or ?6, with tool ?7.
+-- What a list does not show of a state is left out, for it may be long.
+SELECT run_id, wake_id, status, goal, summary, accepted_at, touched_at, due_at,
+    CASE WHEN json_valid(state) THEN json_remove(state, '$.framing', '$.done_items', '$.reflection', '$.last_result') END,
+    (SELECT item FROM items WHERE items.run_id = runs.run_id AND field = 'completed' ORDER BY rowid DESC LIMIT 1)
+FROM runs JOIN briefs USING (run_id)
+WHERE run_id IN (
+    SELECT run_id FROM runs AS listed
+    WHERE status IN (SELECT value FROM json_each(?1)) AND run_id < ?2 AND run_id >= ?3 AND accepted_at >= ?4
+    AND (?5 = '' OR EXISTS (
+        SELECT run_id || char(10) || summary || char(10) || goal AS said FROM briefs
+        WHERE briefs.run_id = listed.run_id AND (said LIKE ?5 ESCAPE '\' OR said LIKE ?6 ESCAPE '\')
+    ))
+    AND (?7 = '' OR CASE WHEN json_valid(state) THEN json_extract(state, '$.plan.action.tool') = ?7 END OR EXISTS (
+        SELECT 1 FROM items WHERE items.run_id = listed.run_id AND field = 'completed'
+        AND CASE WHEN json_valid(item) THEN json_extract(item, '$.tool') = ?7 END
+    ))
+    ORDER BY run_id DESC LIMIT ?8
+)
+ORDER BY run_id DESC;
 
--- name: runs_of_status
-SELECT run_id, wake_id, status, goal, summary, accepted_at, touched_at
-FROM runs JOIN briefs USING (run_id) WHERE run_id < ? AND status = ? ORDER BY run_id DESC LIMIT ?;
+-- name: stretch
+-- The oldest of the ?2 runs below ?1.
+SELECT run_id, accepted_at FROM runs WHERE run_id < ?1 ORDER BY run_id DESC LIMIT 1 OFFSET ?2 - 1;
 
 -- name: queued
 SELECT run_id FROM runs WHERE status = 'queued' ORDER BY run_id LIMIT ?;

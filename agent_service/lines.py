@@ -1,0 +1,125 @@
+"""A run as one line of a list, and which runs a list is of. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from agent_service.core.state import RunState
+from agent_service.core.waiting import (
+    Deciding,
+    Ended,
+    ForModel,
+    ForPerson,
+    ForTool,
+    ModelRetry,
+    Queued,
+    Status,
+    ToolRetry,
+    Waiting,
+)
+
+WaitsForKind = Literal["model", "model_retry", "tool", "tool_retry", "time", "approval", "question", "budget", "child"]
+
+OF_BUDGETS = "budget_"
+"""How the classes of pauses begin that a spent budget leads to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitsFor:
+    """What a run that is under way waits for.
+
+    `since`: a tool was asked then; of all else, the run's newest entry was made then. `until`: when that is given up,
+    or tried again, if nothing comes; null where only a person can move the run.
+    """
+
+    kind: WaitsForKind
+    since: datetime
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLine:
+    """A run in a list. `tool` is the one that is asked, or was asked last; `cost_usd` is null as in `Spent`."""
+
+    run_id: str
+    wake_id: str
+    status: Status
+    goal: str
+    summary: str
+    accepted_at: datetime
+    updated_at: datetime
+    ended_at: datetime | None = None
+    ending_class: str = ""
+    steps: int = 0
+    tool: str | None = None
+    tokens: int = 0
+    cost_usd: float | None = None
+    waits_for: WaitsFor | None = None
+    damaged: str = ""
+    """What of it cannot be read, where it is in quarantine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which runs a list is of: those to which all of this applies.
+
+    `statuses`: one of them; none is all. `text`: it is in the goal, the summary or the id, whatever the case of its
+    letters. `tool`: a step used it, or is to use it. `since`: accepted then or later.
+    """
+
+    statuses: frozenset[Status] = frozenset()
+    text: str = ""
+    tool: str = ""
+    since: datetime | None = None
+
+
+EVERY_RUN = Wanted()
+
+
+def line_of(run: RunState) -> RunLine:
+    return RunLine(
+        run_id=run.run_id,
+        wake_id=run.wake_id,
+        status=run.status,
+        goal=run.brief.goal,
+        summary=run.summary,
+        accepted_at=run.accepted_at,
+        updated_at=run.updated_at,
+        ended_at=run.ended_at,
+        ending_class=run.ending_class,
+        steps=run.step,
+        tool=_newest_tool(run),
+        tokens=run.spent.tokens,
+        cost_usd=run.spent.cost_usd,
+        waits_for=waits_for(run.waiting, updated_at=run.updated_at, due_at=run.due_at),
+    )
+
+
+def waits_for(waiting: Waiting, *, updated_at: datetime, due_at: datetime | None) -> WaitsFor | None:
+    """None for a run that has not begun or has ended. `due_at` is the run's timer."""
+    match waiting:
+        case ForModel():
+            return WaitsFor(kind="model", since=updated_at, until=due_at)
+        case ModelRetry():
+            return WaitsFor(kind="model_retry", since=updated_at, until=due_at)
+        case ForTool(pending=pending):
+            return WaitsFor(kind="tool", since=pending.requested_at, until=due_at)
+        case ToolRetry():
+            return WaitsFor(kind="tool_retry", since=updated_at, until=due_at)
+        case ForPerson(stop=stop):
+            spent = stop.ending_class.startswith(OF_BUDGETS)
+            return WaitsFor(kind="budget" if spent else "model", since=updated_at, until=due_at)
+        case Queued() | Ended() | Deciding():
+            return None
+
+
+def newest_tool(step: int, *, finished: tuple[int, str] | None, planned: str | None) -> str | None:
+    """The tool of `step`, the newest of a run, by what was `finished` last (step and tool) and `planned` last."""
+    if finished and finished[0] == step:
+        return finished[1]
+    return planned if step else None
+
+
+def _newest_tool(run: RunState) -> str | None:
+    finished = (run.completed[-1].step, run.completed[-1].tool) if run.completed else None
+    return newest_tool(run.step, finished=finished, planned=run.plan.action.tool if run.plan else None)

@@ -1,0 +1,96 @@
+"""Lists of runs, read from their rows: no more of each than a list shows.
+
+What only a state knows is taken out of it when it is read. Columns kept for that would be written with every entry of
+every run, while a list is read now and then: to look into 10,000 runs takes a tenth of a second.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from agent_service.core.waiting import Ended, ForPerson, Status
+from agent_service.journal import decode_waiting
+from agent_service.lines import RunLine, Wanted, newest_tool, waits_for
+from groundwork.sqlite.file import SqliteFile, instant, microseconds
+
+AFTER_EVERY_ID = "~"
+"""Sorts after all that a run id may hold."""
+LOOKED_INTO_AT_ONCE = 2000
+"""Rows that are looked into before others may read: 20 to 50 ms."""
+UNREADABLE = "its state"
+
+
+async def read_list(
+    database: SqliteFile, sql: dict[str, str], wanted: Wanted, *, limit: int, before: str | None
+) -> Sequence[RunLine]:
+    """Runs, newest first, from after run `before` on; looked for stretch by stretch, where rows must be looked into."""
+    found: list[RunLine] = []
+    below = before or AFTER_EVERY_ID
+    while below and len(found) < limit:
+        lowest, next_below = await _stretch(database, sql, wanted, below)
+        rows = await database.read(sql["runs"], _values(wanted, below, lowest, limit - len(found)))
+        found += map(_line, rows)
+        below = next_below
+    return found
+
+
+async def _stretch(database: SqliteFile, sql: dict[str, str], wanted: Wanted, below: str) -> tuple[str, str]:
+    """The lowest id to look at now, and below which to look next; empty for no bound, and for nowhere."""
+    if not (wanted.text or wanted.tool or wanted.since):
+        return "", ""
+    for lowest, accepted_at in await database.read(sql["stretch"], (below, LOOKED_INTO_AT_ONCE)):
+        past = wanted.since is not None and instant(accepted_at) < wanted.since
+        return lowest, "" if past else lowest
+    return "", ""
+
+
+def _values(wanted: Wanted, below: str, lowest: str, limit: int) -> tuple[object, ...]:
+    statuses = json.dumps([status.value for status in wanted.statuses or Status])
+    since = microseconds(wanted.since) if wanted.since else 0
+    # LIKE knows the case of ASCII letters only: of all others, both are looked for
+    lower, upper = _pattern(wanted.text.lower()), _pattern(wanted.text.upper())
+    return statuses, below, lowest, since, lower, upper, wanted.tool, limit
+
+
+def _pattern(text: str) -> str:
+    literal = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{literal}%" if text else ""
+
+
+def _line(row: tuple[Any, ...]) -> RunLine:
+    run_id, wake_id, status, goal, summary, accepted_at, touched_at, due_at, state, finished = row
+    line = {
+        "run_id": run_id,
+        "wake_id": wake_id,
+        "status": Status(status),
+        "goal": goal,
+        "summary": summary,
+        "accepted_at": instant(accepted_at),
+        "updated_at": instant(touched_at),
+    }
+    try:
+        known = _known(json.loads(state or ""), json.loads(finished or "null"), due_at)
+    except (ValueError, KeyError, TypeError):
+        return RunLine(**line, damaged=UNREADABLE)
+    return RunLine(**line, **known)
+
+
+def _known(state: dict[str, Any], finished: dict[str, Any] | None, due_at: int | None) -> dict[str, Any]:
+    """What a line tells of the `state`. Raises ValueError, KeyError and TypeError for one that is none."""
+    waiting, spent, plan = decode_waiting(state), state["spent"], state.get("plan")
+    stop = waiting.stop if isinstance(waiting, Ended | ForPerson) else None
+    updated_at = datetime.fromisoformat(state["updated_at"])
+    return {
+        "ended_at": waiting.at if isinstance(waiting, Ended) else None,
+        "ending_class": stop.ending_class if stop else "",
+        "steps": state["step"],
+        "tool": newest_tool(
+            state["step"],
+            finished=(finished["step"], finished["tool"]) if finished else None,
+            planned=plan["action"]["tool"] if plan else None,
+        ),
+        "tokens": spent["input_tokens"] + spent["output_tokens"],
+        "cost_usd": spent["cost_usd"],
+        "waits_for": waits_for(waiting, updated_at=updated_at, due_at=instant(due_at) if due_at is not None else None),
+    }

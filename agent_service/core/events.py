@@ -34,6 +34,8 @@ class WakeAccepted:
     """Where the run's trace is shown: settled here, so that its endings are the same whenever they are made."""
     by: str = ""
     """Who asked, for the record; empty in entries of earlier versions. Nothing is decided by it."""
+    traceparent: str | None = None
+    """The caller's place in a trace of its own (W3C Trace Context), to which the run's trace is linked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,8 @@ class Provenance:
     stop_reason: str = ""
     cache_miss: str = ""
     """Why the provider could not use its cache, where it said so."""
+    provider: str = ""
+    """Who was asked, as the GenAI conventions of OpenTelemetry call it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""The trace of a run, told from its journal."""

@@ -1,0 +1,190 @@
+"""What spans carry, by the names of `groundwork.telemetry.names`. Pure.
+
+Without content only names, numbers and classes: a goal, a prompt, a reply, arguments and results may hold anything that
+a run has seen.
+"""
+
+import json
+from collections.abc import Mapping
+from enum import Enum
+
+from pydantic import JsonValue, TypeAdapter
+
+from agent_service.core.events import ModelReplied, WakeAccepted
+from agent_service.core.phases import Decision, Phase, Plan, Unusable
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Asking, Pending, Status
+from agent_service.telling.rulings import Ruling
+from groundwork.telemetry import names
+from groundwork.telemetry.span import Value
+from schemas import keys, subjects
+
+MOST_CONTENT = 32_768
+"""Characters of one attribute."""
+
+Attributes = dict[str, Value]
+
+_DECISIONS: TypeAdapter[tuple[Decision, Plan | Unusable | None]] = TypeAdapter(tuple[Decision, Plan | Unusable | None])
+
+
+class Told(Enum):
+    """How much is told of a run."""
+
+    NAMES = "names"
+    CONTENT = "content"
+
+
+def is_failure(run: RunState) -> bool:
+    """A run that a person or a caller ended has not failed."""
+    return run.status in (Status.FAILED, Status.ESCALATED)
+
+
+def said(run: RunState) -> tuple[str, str]:
+    """Subject and key of the message that says how a run ended, or why it pauses."""
+    match run.status:
+        case Status.DONE:
+            return subjects.COMPLETED, keys.completed(run.run_id)
+        case Status.FAILED:
+            return subjects.FAILED, keys.failed(run.run_id)
+        case Status.CANCELLED:
+            return subjects.CANCELLED, keys.cancelled(run.run_id)
+    return subjects.ESCALATED, keys.escalated(run.run_id, run.stop.entry if run.stop else 0)
+
+
+def of_run(run: RunState) -> Attributes:
+    """On every span, so that a search for the run finds all."""
+    about: Attributes = {names.RUN_ID: run.run_id, names.WAKE_ID: run.wake_id}
+    return about
+
+
+def accepted(event: WakeAccepted, told: Told) -> Attributes:
+    return _content(told, {names.GOAL: event.goal})
+
+
+def turn(agent: str, run: RunState, came: str) -> Attributes:
+    """`came` is the event that began it."""
+    return {
+        names.OPERATION: "invoke_agent",
+        names.AGENT_NAME: agent,
+        names.CONVERSATION_ID: run.run_id,
+        names.CAME: came,
+    }
+
+
+def phase(asking: Asking, run: RunState) -> Attributes:
+    return {
+        names.OPERATION: asking.phase.value,
+        names.CALL: asking.call,
+        names.STEP: run.step + (asking.phase is Phase.PLAN),
+        names.REPAIRS: asking.repairs,
+        names.TRIES: asking.tries,
+    }
+
+
+def ruled(ruling: Ruling) -> Attributes:
+    about: Attributes = {names.RULING: ruling.status}
+    return about
+
+
+def along(ruling: Ruling) -> Attributes:
+    """Of a plan that came in the same reply as the decision before it."""
+    about: Attributes = {names.OPERATION: ruling.phase.value, names.STEP: ruling.step, names.FUSED: True}
+    return about | ruled(ruling)
+
+
+def call(model: str) -> Attributes:
+    about: Attributes = {names.OPERATION: "chat"}
+    return about | ({names.REQUEST_MODEL: model} if model else {})
+
+
+def replied(reply: ModelReplied, run: RunState, told: Told) -> Attributes:
+    usage, made = reply.usage, reply.provenance
+    about: Attributes = {
+        names.CONVERSATION_ID: run.run_id,
+        names.RESPONSE_MODEL: reply.model,
+        names.INPUT_TOKENS: usage.input_tokens,
+        names.OUTPUT_TOKENS: usage.output_tokens,
+        names.CACHE_READ_TOKENS: usage.cache_read_tokens,
+        names.CACHE_CREATION_TOKENS: usage.cache_write_tokens,
+    }
+    if usage.cost_usd is not None:
+        about[names.COST_USD] = usage.cost_usd
+    if made:
+        known = {names.PROVIDER: made.provider, names.RESPONSE_ID: made.reply_id, names.CACHE_MISS: made.cache_miss}
+        about |= {name: value for name, value in known.items() if value}
+        about |= {names.FINISH_REASONS: (made.stop_reason,)} if made.stop_reason else {}
+    return about | _content(told, {names.OUTPUT_MESSAGES: _messages(reply)})
+
+
+def step(run: RunState, pending: Pending, told: Told) -> Attributes:
+    about: Attributes = {
+        names.OPERATION: "execute_tool",
+        names.TOOL_NAME: pending.action.tool,
+        names.TOOL_CALL_ID: f"{run.run_id}:{pending.step}",
+        names.TOOL_COMMAND: pending.action.command,
+        names.STEP: pending.step,
+    }
+    return about | _content(told, {names.TOOL_ARGUMENTS: pending.action.arguments})
+
+
+def attempt(pending: Pending) -> Attributes:
+    return {names.STEP: pending.step, names.ATTEMPT: pending.attempt, names.TOOL_NAME: pending.action.tool}
+
+
+def result(run: RunState, told: Told) -> Attributes:
+    """Of the step that has just been finished."""
+    output = run.last_result.output if run.last_result and run.last_result.step == run.step else None
+    return _content(told, {names.TOOL_RESULT: output}) if output is not None else {}
+
+
+def wait(kind: str, run: RunState) -> Attributes:
+    about: Attributes = {names.WAITING_FOR: kind}
+    return about | ({names.WHY: run.ending_class} if run.stop else {})
+
+
+def ending(run: RunState, told: Told) -> Attributes:
+    spent = run.spent
+    about: Attributes = {
+        names.STATE: run.status.value,
+        names.WHY: run.ending_class,
+        names.STEPS: run.step,
+        names.CALLS: spent.calls,
+        names.INPUT_TOKENS: spent.input_tokens,
+        names.OUTPUT_TOKENS: spent.output_tokens,
+    }
+    if spent.cost_usd is not None:
+        about[names.COST_USD] = spent.cost_usd
+    return about | _content(told, {names.REASON: run.reason})
+
+
+def publish(subject: str, key: str, run_id: str) -> Attributes:
+    about: Attributes = {
+        names.MESSAGING_SYSTEM: "nats",
+        names.MESSAGING_OPERATION: "publish",
+        names.MESSAGING_OPERATION_TYPE: "send",
+        names.DESTINATION: subject,
+        names.MESSAGE_ID: key,
+        names.MESSAGE_CONVERSATION_ID: run_id,
+    }
+    if subject.startswith(f"{subjects.TOOL_REQUEST}."):
+        about[names.DESTINATION_TEMPLATE] = f"{subjects.TOOL_REQUEST}.{{route}}"
+    return about
+
+
+def _messages(reply: ModelReplied) -> JsonValue:
+    """The decision, as the message that the model sent (GenAI conventions)."""
+    said = _DECISIONS.dump_python((reply.decision, reply.plan), mode="json")
+    parts: list[JsonValue] = [
+        {"type": "text", "content": json.dumps(part, ensure_ascii=False)} for part in said if part is not None
+    ]
+    return [{"role": "assistant", "parts": parts, "finish_reason": "stop"}]
+
+
+def _content(told: Told, values: Mapping[str, JsonValue]) -> Attributes:
+    if told is not Told.CONTENT:
+        return {}
+    return {name: _text(value)[:MOST_CONTENT] for name, value in values.items()}
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,146 @@
+"""The trace of a run as its journal tells it. Pure: told twice, it is the same to the byte.
+
+    start_run                          short, with a link to what asked for the run
+      publish agentic.start
+      wait queued
+      invoke_agent agentic-loop        a turn: from what came in until the run rests
+        frame, plan, reflect, compact  a phase
+          chat MODEL                   its call; one that a crash lost is there too
+        execute_tool TOOL              a step, with all of its attempts
+          attempt 1
+            publish agentic.tool_request.ROUTE
+          wait tool_retry
+          attempt 2 …
+        publish agent.escalated        of a pause
+      wait person, wait model_retry
+      finish_run
+        publish agent.completed …
+
+Instants are those of the entries, ids follow from the run and from what a span is, and that of a publish is the one
+which the message's `traceparent` names. Nothing that a model or a tool said is told but names, unless with content.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from agent_service.core.events import WakeAccepted
+from agent_service.core.waiting import ForModel, ForPerson, ModelRetry, Queued, ToolRetry, Waiting
+from agent_service.moments import Moment
+from agent_service.telling.spans import attributes
+from agent_service.telling.spans.acting import Acting
+from agent_service.telling.spans.attributes import Told
+from agent_service.telling.spans.thinking import OF_THE_MODEL, Thinking
+from agent_service.telling.spans.tree import Open, Tree
+from groundwork.telemetry.span import Event, Span, context_of
+from schemas import keys, subjects
+
+AGENT = "agentic-loop"
+WAITS: dict[type[Waiting], str] = {
+    Queued: "queued",
+    ModelRetry: "model_retry",
+    ToolRetry: "tool_retry",
+    ForPerson: "person",
+}
+"""What is waited for without anybody of ours at work, as a span is called."""
+
+
+def spans(moments: Iterable[Moment], *, after: int = 0, told: Told = Told.NAMES) -> Iterator[Span]:
+    """What the entries with `seq` > `after` add to the trace of a run, whose `moments` begin with its first.
+
+    Whatever has been told up to an entry is a whole tree: no span is told before the one it belongs to.
+    """
+    trace: Trace | None = None
+    for moment in moments:
+        trace = trace or Trace(moment, told)
+        added = trace.take(moment)
+        if moment.entry.seq > after:
+            yield from added
+
+
+class Trace:
+    """The trace of one run, moment by moment."""
+
+    def __init__(self, first: Moment, told: Told) -> None:
+        self._told = told
+        self._tree = Tree(first.after.run_id, first.entry.at, attributes.of_run(first.after))
+        self._thinking = Thinking(self._tree, told)
+        self._acting = Acting(self._tree, told)
+        self._turn: Open | None = None
+        self._wait: Open | None = None
+
+    def take(self, moment: Moment) -> list[Span]:
+        """The spans that are whole with this moment."""
+        if isinstance(moment.event, WakeAccepted):
+            self._accepted(moment, moment.event)
+        else:
+            self._went_on(moment)
+        return self._tree.taken()
+
+    def _accepted(self, moment: Moment, event: WakeAccepted) -> None:
+        root, caller = self._tree.root, context_of(event.traceparent)
+        root.attributes |= attributes.accepted(event, self._told)
+        root.links = (caller,) if caller else ()
+        if event.announce:
+            self._tree.publish(subjects.START, keys.start(event.wake_id), event.at, root)
+        self._tree.close(root, event.at)
+        self._waited(moment)
+
+    def _went_on(self, moment: Moment) -> None:
+        """First what this moment ends, then what begins with it."""
+        self._begin_turn(moment)
+        self._thinking.answered(moment, self._turn)
+        self._waited(moment)
+        self._acting.answered(moment)
+        self._thinking.asked(moment, self._turn)
+        self._acting.sent(moment, self._turn)
+        self._stopped(moment)
+        self._rest(moment)
+
+    def _begin_turn(self, moment: Moment) -> None:
+        at, came = moment.entry.at, moment.entry.kind
+        if self._turn is None:
+            self._turn = self._tree.open(f"{moment.entry.seq}:turn", f"invoke_agent {AGENT}", at)
+            self._turn.attributes |= attributes.turn(AGENT, moment.after, came)
+        elif not isinstance(moment.event, OF_THE_MODEL):
+            self._turn.events.append(Event(name=came, at=at))
+
+    def _rest(self, moment: Moment) -> None:
+        if self._turn and not isinstance(moment.after.waiting, ForModel):
+            self._tree.close(self._turn, moment.entry.at, _failure(moment))
+            self._turn = None
+
+    def _waited(self, moment: Moment) -> None:
+        """A wait ends with what it was for, and another begins."""
+        before, waiting = moment.before and moment.before.waiting, moment.after.waiting
+        if type(before) is type(waiting) and not moment.put_off and not _is_stopped(moment):
+            return
+        if self._wait:
+            self._tree.close(self._wait, moment.entry.at)
+            self._wait = None
+        if kind := WAITS.get(type(waiting)):
+            above = self._acting.step if isinstance(waiting, ToolRetry) else None
+            self._wait = self._tree.open(f"{moment.entry.seq}:wait", f"wait {kind}", moment.entry.at, above)
+            self._wait.attributes |= attributes.wait(kind, moment.after)
+
+    def _stopped(self, moment: Moment) -> None:
+        """The end of the run, or a pause, and the message that says so."""
+        if not _is_stopped(moment):
+            return
+        at = moment.entry.at
+        if moment.ended:
+            finish = self._tree.open("finish", "finish_run", at)
+            finish.attributes |= attributes.ending(moment.after, self._told)
+            self._tree.publish(*attributes.said(moment.after), at, finish)
+            self._tree.close(finish, at, _failure(moment))
+        else:
+            self._tree.publish(*attributes.said(moment.after), at, self._turn or self._tree.root)
+
+
+def _is_stopped(moment: Moment) -> bool:
+    """Whether this moment ended or paused the run; a person may let it go on, and it pauses again at once."""
+    stop = moment.after.stop
+    return stop is not None and stop.entry == moment.entry.seq
+
+
+def _failure(moment: Moment) -> str | None:
+    """Why the run failed with this moment; one that a person or a caller ended has not failed."""
+    return moment.after.ending_class if moment.ended and attributes.is_failure(moment.after) else None

@@ -1,0 +1,90 @@
+"""The trace of a run as it grows: spans are handed out once all above them are over. Pure.
+
+So what is out never lacks a parent. The id of a span follows from the run and from what the span is.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from agent_service.identity import trace_id
+from agent_service.telling.spans import attributes
+from groundwork.telemetry import names
+from groundwork.telemetry.span import Context, Event, Kind, Span, Value, span_id
+
+ROOT = "start"
+
+
+@dataclass(slots=True, kw_only=True)
+class Open:
+    """A span that goes on. `above` is the one that it belongs to, which may be over; None for the root."""
+
+    id: str
+    name: str
+    at: datetime
+    above: "Open | None"
+    kind: Kind = "internal"
+    attributes: dict[str, Value]
+    events: list[Event] = field(default_factory=list)
+    links: tuple[Context, ...] = ()
+    over: bool = False
+    kept: list[Span] = field(default_factory=list)
+    """Spans below it that are over, and wait until it is."""
+
+
+class Tree:
+    """The spans of one run. `everywhere` is what each of them carries."""
+
+    def __init__(self, run_id: str, at: datetime, everywhere: dict[str, Value]) -> None:
+        self._run_id = run_id
+        self._everywhere = everywhere
+        self._out: list[Span] = []
+        self.root = Open(id=id_of(run_id, ROOT), name="start_run", at=at, above=None, attributes=dict(everywhere))
+
+    def open(self, what: str, name: str, at: datetime, above: Open | None = None, kind: Kind = "internal") -> Open:
+        """Begin a span; `what` it is, is said once in a run. Without `above` it belongs to the root."""
+        identity = id_of(self._run_id, what)
+        return Open(
+            id=identity, name=name, at=at, above=above or self.root, kind=kind, attributes=dict(self._everywhere)
+        )
+
+    def close(self, span: Open, at: datetime, error: str | None = None) -> None:
+        """The span is over. `error` is the class of what failed."""
+        span.over = True
+        if error:
+            span.attributes[names.ERROR_TYPE] = error
+        above = span.above
+        while above and above.over:
+            above = above.above
+        (above.kept if above else self._out).extend((self._closed(span, at, error), *span.kept))
+        span.kept.clear()
+
+    def publish(self, subject: str, key: str, at: datetime, above: Open) -> None:
+        """A message left: its span is the one that its `traceparent` names."""
+        about = self._everywhere | attributes.publish(subject, key, self._run_id)
+        sent = Open(id=span_id(key), name=f"publish {subject}", at=at, above=above, kind="producer", attributes=about)
+        self.close(sent, at)
+
+    def taken(self) -> list[Span]:
+        """What can be handed out since it was last asked for: none is before the one it belongs to."""
+        out, self._out = self._out, []
+        return out
+
+    def _closed(self, span: Open, at: datetime, error: str | None) -> Span:
+        return Span(
+            trace_id=trace_id(self._run_id),
+            span_id=span.id,
+            parent_id=span.above.id if span.above else None,
+            name=span.name,
+            kind=span.kind,
+            started_at=span.at,
+            ended_at=at,
+            attributes=span.attributes,
+            events=tuple(span.events),
+            links=span.links,
+            error=error,
+        )
+
+
+def id_of(run_id: str, what: str) -> str:
+    """The id of a span of a run."""
+    return span_id(f"{run_id}:{what}")

@@ -38,6 +38,7 @@ from agent_service.recovery import FORGETTABLE, Recovery, Starter
 from agent_service.settings import AgentSettings
 from agent_service.store.sql.database import FILE
 from agent_service.store.sqlite import SqliteStore
+from agent_service.telling import log_lines
 from agent_service.telling.folder.projector import Projector
 from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.folder.workspace import Workspace
@@ -151,6 +152,7 @@ def build(
 
     def committed(moment: Moment) -> None:
         run = moment.after
+        log_lines.write(moment)
         feed.tell(run.run_id)
         projector.moved(run.run_id, ended=run.final)
         metrics.runs.committed(moment)

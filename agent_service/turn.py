@@ -24,9 +24,8 @@ from weakref import WeakValueDictionary
 from agent_service import journal
 from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
-from agent_service.core.events import Event, ToolReturned, TurnBroke, WakeAccepted
+from agent_service.core.events import Event, TurnBroke, WakeAccepted
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved
 from agent_service.journal import Commit, Run
 from agent_service.moments import Moment
@@ -42,7 +41,7 @@ BREAKS_BEFORE_THE_END = 3
 
 log = logging.getLogger(__name__)
 
-OnCommit = Callable[[Moment], None]
+OnCommit = Callable[[Moment], object]
 """Told of every commit once it is durable: what shows runs to people, and what measures them, hangs here."""
 
 
@@ -72,7 +71,7 @@ class Turns:
         run_id = await self._store.accept(wake, commit)
         if run_id != event.run_id:
             return run_id, None
-        self._committed(None, commit, event, transition)
+        self._committed(None, commit, event)
         return run_id, transition
 
     async def knows(self, run_id: str) -> bool:
@@ -185,7 +184,7 @@ class Turns:
         except VersionMoved:
             self._known.pop(commit.state.run_id, None)
             return False
-        self._committed(run.state, commit, event, transition)
+        self._committed(run.state, commit, event)
         return True
 
     async def _load(self, run_id: str) -> Run | None:
@@ -194,12 +193,13 @@ class Turns:
             run = await self._store.load(run_id)
         return run
 
-    def _committed(self, before: RunState | None, commit: Commit, event: Event, transition: Transition) -> None:
+    def _committed(self, before: RunState | None, commit: Commit, event: Event) -> None:
         self.undone.begin(commit.state.run_id, (commit.state.version,))
         self._remember(Run(state=commit.state, head=commit.entry.hash))
-        self._on_commit(Moment(entry=commit.entry, event=event, before=before, after=commit.state))
-        if log.isEnabledFor(logging.INFO):
-            log.info("entry", extra=_facts(commit, transition) | _of_the_call(event))
+        try:
+            self._on_commit(Moment(entry=commit.entry, event=event, before=before, after=commit.state))
+        except Exception:  # who looks on must not break what it looks at
+            log.exception("a commit could not be told of", extra={"run_id": commit.state.run_id})
 
     def _remember(self, run: Run) -> None:
         """Keep the newest state of a live run at hand; the version guards a commit if another process moved it."""
@@ -237,28 +237,3 @@ async def _to_its_end(work: Coroutine[Any, Any, Any], name: str) -> None:
 def _log_ignored(run_id: str, event: Event, transition: Transition) -> None:
     level = logging.WARNING if transition.state is None else logging.INFO
     log.log(level, "ignored", extra={"run_id": run_id, "event": type(event).__name__, "why": transition.ignored})
-
-
-def _facts(commit: Commit, transition: Transition) -> dict[str, object]:
-    state = commit.state
-    return {
-        "run_id": state.run_id,
-        "wake_id": state.wake_id,
-        "entry": commit.entry.seq,
-        "event": commit.entry.kind,
-        "status": state.status.value,
-        "step": state.step,
-        "tool": state.pending.action.tool if state.pending else None,
-        "effects": " ".join(type(effect).__name__ for effect in transition.effects),
-        "error_class": None if state.status is Status.DONE else state.ending_class or None,
-    }
-
-
-def _of_the_call(event: Event) -> dict[str, object]:
-    """The tool whose result came, and the names by which its executor knows the call, where it told them."""
-    if not isinstance(event, ToolReturned):
-        return {}
-    output, error = event.result.result, event.result.error
-    told = error.model_dump(exclude_none=True) if error else (output and output.model_extra) or {}
-    names = {name: told[name] for name in ("job_id", "attempts", "exit_code") if name in told}
-    return {"tool": event.result.tool} | names

@@ -11,6 +11,7 @@ from agent_service import app, settings
 from agent_service.cli import configuration
 from agent_service.cli.complaints import complaint_of
 from agent_service.cli.exits import Exit
+from agent_service.telling.log_lines import FOR_MACHINES
 from groundwork.service import garbage, json_log
 from groundwork.service.errors import Misconfigured
 
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 def serve(config: Path | None, *, take_over: bool) -> Exit:
     """Raises Misconfigured for settings that cannot be used: until they are read there is no log to say it in."""
     loaded = settings.load(configuration.own(config))
-    json_log.set_up(loaded.log.level.upper(), loaded.log.format, redact=loaded.secrets())
+    json_log.set_up(loaded.log.level.upper(), loaded.log.format, redact=loaded.secrets(), aside=FOR_MACHINES)
     garbage.collect_seldom()
     try:
         uvloop.run(app.serve(loaded, take_over=take_over))

@@ -8,23 +8,31 @@ The libraries beneath log through the standard library too, so they come out the
 import json
 import logging
 import math
+import os
 import re
 import sys
 import traceback
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
+from functools import lru_cache, partial
 from typing import Any, Literal
 from urllib.parse import quote
 
 SHORTEST_SECRET = 8
 STACK_FRAMES = 8
 NESTING = 6
+MOST_NAMES = 1024
+"""Names of fields that are remembered as they were cleaned."""
 EVERY_REQUEST = ("httpx2",)
 """Libraries that tell of every request at INFO: a job that is waited for would fill the log."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 # Control characters, line separators, marks that turn the direction of text, halves of surrogate pairs.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+_COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
+_WRITTEN = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 Clean = Callable[[str], str]
 Fields = dict[str, Any]
@@ -35,18 +43,23 @@ def set_up(
     format: Literal["json", "text"],  # noqa: A002 - the setting has this name
     *,
     redact: Collection[str],
+    aside: Collection[str] = (),
 ) -> None:
     """Log from `level` up to standard error, in place of all handlers set before.
 
-    Values in `redact` of at least 8 characters never appear; shorter ones would tear holes into ordinary words.
+    Values in `redact` of at least 8 characters never appear; shorter ones would tear holes into ordinary words. Fields
+    named in `aside` are for machines: text for people leaves them out.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines(_as_json if format == "json" else _as_text, _cleaning(redact)))
+    as_text = partial(_as_text, aside=frozenset(aside), painted=sys.stderr.isatty() and "NO_COLOR" not in os.environ)
+    handler.setFormatter(_Lines(_as_json if format == "json" else as_text, _cleaning(redact)))
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(level)
     for talkative in EVERY_REQUEST:
         logging.getLogger(talkative).setLevel(max(logging.WARNING, logging.root.level))
     logging.raiseExceptions = False  # what logging prints about a record it failed to write is not cleaned
+    for unread in ("logThreads", "logProcesses", "logMultiprocessing", "logAsyncioTasks"):
+        setattr(logging, unread, False)  # each is found out for every record (Logging HOWTO, Optimization)
 
 
 class _Lines(logging.Formatter):
@@ -56,35 +69,46 @@ class _Lines(logging.Formatter):
         super().__init__()
         self._layout = layout
         self._clean = clean
+        self._name = lru_cache(MOST_NAMES)(clean)
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._layout(_fields(record, self._clean))
+        return self._layout(_fields(record, self._clean, self._name))
 
 
 def _as_json(fields: Fields) -> str:
-    return json.dumps(fields, allow_nan=False, separators=(",", ":"))
+    return _WRITTEN(fields)
 
 
-def _as_text(fields: Fields) -> str:
+def _as_text(fields: Fields, *, aside: Collection[str], painted: bool) -> str:
+    """The instant, what happened, then the fields that are known."""
     ts, level, logger, msg = (fields.pop(name) for name in ("ts", "level", "logger", "msg"))
     exception = fields.pop("exception", {"stack": []})
-    extras = "".join(f" {name}={value}" for name, value in fields.items())
-    return "\n    ".join([f"{ts} {level:<8} {logger}: {msg}{extras}", *exception["stack"]])
+    from_whom = {} if "logger" in aside and level == "INFO" else {"logger": logger}
+    known = {name: value for name, value in fields.items() if value is not None and name not in aside}
+    extras = "".join(f" {name}={_quoted(value)}" for name, value in (known | from_whom).items())
+    when, colour = ts.replace("T", " "), _COLOURS.get(level, "")
+    line = f"{_DIM}{when}{_PLAIN} {colour}{level:<8}{_PLAIN} {msg}{_DIM}{extras}{_PLAIN}" if painted else ""
+    return "\n    ".join([line or f"{when} {level:<8} {msg}{extras}", *exception["stack"]])
 
 
-def _fields(record: logging.LogRecord, clean: Clean) -> Fields:
+def _quoted(value: object) -> str:
+    text = str(value)
+    return text if text and " " not in text else json.dumps(text, ensure_ascii=False)
+
+
+def _fields(record: logging.LogRecord, clean: Clean, named: Clean) -> Fields:
     at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
     fields: Fields = {
         "ts": at.replace("+00:00", "Z"),
         "level": record.levelname,
-        "logger": clean(record.name),
+        "logger": named(record.name),
         "msg": clean(_message(record)),
     }
     if record.exc_info and record.exc_info[1]:
         fields["exception"] = _exception(record.exc_info[1], clean)
     for name, value in vars(record).items():
         if name not in _STANDARD:
-            fields.setdefault(clean(name), _plain(value, clean, NESTING))
+            fields.setdefault(named(name), _plain(value, clean, NESTING))
     return fields
 
 
@@ -105,6 +129,8 @@ def _exception(error: BaseException, clean: Clean) -> Fields:
 def _plain(value: object, clean: Clean, nesting: int) -> Any:
     """`value` as JSON can hold it; what is nested deeper, or is of another type, as text."""
     match value:
+        case str():
+            return clean(value)
         case None | bool() | int():
             return value
         case float() if math.isfinite(value):
@@ -130,7 +156,8 @@ def _cleaning(secrets: Collection[str]) -> Clean:
     secret = re.compile(pattern or "(?!)")  # without secrets: never matches
 
     def clean(text: str) -> str:
-        return _UNSAFE.sub(_visible, secret.sub("***", text))
+        shown = secret.sub("***", text)
+        return shown if shown.isascii() and shown.isprintable() else _UNSAFE.sub(_visible, shown)
 
     return clean
 

@@ -88,13 +88,22 @@ def test_the_stack_of_a_deep_recursion_stays_short(read: Read) -> None:
 
 def test_text_for_people_is_one_line_and_an_indented_stack(read: Read) -> None:
     set_up("INFO", "text", redact=[])
-    log.warning("low on %s", "disk", extra={"free": 3})
+    log.warning("low on %s", "disk", extra={"free": 3, "used": None, "why": "it is full"})
     fail("no such thing")
     first, second, *stack = read().splitlines()
-    assert first.endswith("Z WARNING  service.part: low on disk free=3")
-    assert second.endswith("ERROR    service.part: it failed")
+    assert first.endswith('Z WARNING  low on disk free=3 why="it is full" logger=service.part')
+    assert second.endswith("ERROR    it failed logger=service.part")
     assert all(line.startswith("    ") for line in stack)
     assert stack[-1] == "    ValueError: no such thing"
+
+
+def test_text_leaves_out_what_is_for_machines(read: Read) -> None:
+    set_up("INFO", "text", redact=[], aside={"trace_id", "logger"})
+    log.info("done", extra={"run_id": "run_1", "trace_id": "0123"})
+    log.warning("stuck")
+    first, second = read().splitlines()
+    assert first.endswith("Z INFO     done run_id=run_1")
+    assert second.endswith("Z WARNING  stuck logger=service.part")
 
 
 @pytest.mark.parametrize("layout", ["json", "text"])

@@ -1,5 +1,8 @@
 """Whatever happens to a run, it can be told: random stories of the core, rendered at their end and on the way."""
 
+import json
+import logging
+
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -7,6 +10,7 @@ from agent_service.core.waiting import ForModel, ForTool, under_way
 from agent_service.moments import retell
 from agent_service.telling.acts import Heard
 from agent_service.telling.entries import entry_views
+from agent_service.telling.log_lines import log_line
 from agent_service.telling.pages.trace import broken_line
 from agent_service.telling.pages.trail import pages_of, trail
 from agent_service.telling.timeline import Timeline
@@ -67,3 +71,13 @@ def test_every_model_call_is_one_line_and_one_more_for_a_plan_that_came_with_it(
         before = len(dict(pages_of([moment]))["trace.jsonl"].splitlines())
         if moment.entry.kind in phases:
             assert before == phases[moment.entry.kind]
+
+
+@ANY_STORY
+@given(STORIES)
+def test_every_entry_is_one_line_of_the_log(story: Script) -> None:
+    for moment in retell(commit.entry for commit in commits_of(story)):
+        line = log_line(moment)
+        assert line.message
+        assert (line.level == logging.WARNING) is bool(line.fields.get("why"))
+        json.dumps(line.fields, allow_nan=False)

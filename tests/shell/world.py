@@ -7,6 +7,7 @@ A crash throws away everything but the store, the bus and the gateway's ledger, 
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from agent_service.core.state import Limits, RunState
 from agent_service.core.waiting import Reserve
 from agent_service.intake import Arrival, Intake
 from agent_service.metrics.incoming import IncomingMetrics
+from agent_service.moments import Moment
 from agent_service.pace import Pace
 from agent_service.ports import Model
 from agent_service.publisher import Publisher
@@ -139,9 +141,10 @@ class World:
         policy: LimitPolicy = POLICY,
         fused: bool = True,
         tools: tuple[ToolOffer, ...] = (APPEND,),
+        on_commit: Callable[[Moment], object] = lambda _: None,
     ) -> None:
         """`model` thinks in the place of the scripted mind."""
-        self._slots, self._policy, self._fused = slots, policy, fused
+        self._slots, self._policy, self._fused, self._on_commit = slots, policy, fused, on_commit
         self.faults = Points()
         self.clock = FakeClock()
         self.store = store or MemoryStore()
@@ -241,7 +244,7 @@ class World:
         self._publisher = Publisher(self.bus, self.clock)
         pace = Pace(now=lambda: self.clock.now().timestamp())
         thinker = Thinker(self._model, NoSchemas(), self.clock, slots=self._slots, pace=pace)
-        self.turns = Turns(self.faulty, self._publisher, thinker, self.clock, lambda _: None)
+        self.turns = Turns(self.faulty, self._publisher, thinker, self.clock, self._on_commit)
         self.intake = Intake(
             self.turns,
             self.offer,

@@ -1,0 +1,194 @@
+"""The log's line of an entry: what moved which run from where to where, how long that took, what it cost, who asked.
+
+Structure only: no words of goals, models and tools, but the reason why something went wrong. A model or a tool out of
+reach is a WARNING, and so is a run that stops otherwise than done or as somebody asked.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from agent_service.core.events import (
+    CallReserved,
+    CancelRequested,
+    ModelReplied,
+    ModelUnavailable,
+    RunStarted,
+    SignalReceived,
+    TimerFired,
+    ToolReturned,
+    TurnBroke,
+    WakeAccepted,
+)
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Ended, ForTool, Status, under_way
+from agent_service.identity import trace_id
+from agent_service.moments import Moment
+from agent_service.telling.acts import Act, act_of
+from agent_service.telling.plain import one_line
+from agent_service.telling.rulings import Ruling, rulings
+from agent_service.telling.sayings import DONE, OUTCOMES
+
+LONGEST_REASON = 500
+FOR_MACHINES = frozenset({"wake_id", "trace_id", "entry", "event", "logger"})
+"""Fields of lines that a person who watches them can do without."""
+AS_ASKED = (Status.DONE, Status.CANCELLED)
+
+Fields = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """`fields` have the names of the external sibling card, 105; what is not known of an entry is null.
+
+    `latency_ms` is since the request of the attempt that is answered, else since the run's entry before. `tokens` and
+    `cost_usd` are those of the model call that is answered, and of the whole run where it ends.
+    """
+
+    level: int
+    message: str
+    fields: Fields
+
+
+def write(moment: Moment) -> None:
+    """Log an entry that was just committed."""
+    if log.isEnabledFor(logging.INFO):
+        line = log_line(moment)
+        log.log(line.level, line.message, extra=line.fields)
+
+
+def log_line(moment: Moment) -> LogLine:
+    run, act, ruled = moment.after, act_of(moment), rulings(moment)
+    trouble = _trouble(moment, act)
+    fields = {
+        "run_id": run.run_id,
+        "wake_id": run.wake_id,
+        "trace_id": trace_id(run.run_id),
+        "entry": moment.entry.seq,
+        "event": moment.entry.kind,
+        "state_transition": f"{_name(moment.before)}->{_name(run)}",
+        **_of_step(run, act),
+        "latency_ms": _latency_ms(moment),
+        "error_class": _error_class(moment, act, ruled),
+        **_spent(moment),
+        **_besides(moment),
+    }
+    if trouble:
+        fields["why"] = one_line(trouble, LONGEST_REASON)
+    return LogLine(logging.WARNING if trouble else logging.INFO, _message(moment, act, ruled), fields)
+
+
+def _name(run: RunState | None) -> str:
+    """The state by its name in docs/STATES.md; an ending by its status."""
+    if run is None:
+        return "none"
+    return run.status.value if isinstance(run.waiting, Ended) else run.waiting.kind
+
+
+def _of_step(run: RunState, act: Act | None) -> Fields:
+    """Of the attempt that is answered, or else of the one that is open."""
+    if act:
+        return {"step": act.step, "tool": act.tool, "attempt": act.attempt}
+    if pending := run.pending:
+        return {"step": pending.step, "tool": pending.action.tool, "attempt": pending.attempt}
+    return {"step": run.step or None, "tool": None, "attempt": None}
+
+
+def _latency_ms(moment: Moment) -> int | None:
+    if moment.before is None:
+        return None
+    waited = under_way(moment.before.waiting)
+    answered = isinstance(moment.event, ToolReturned | TimerFired) and isinstance(waited, ForTool)
+    since = waited.pending.requested_at if answered and isinstance(waited, ForTool) else moment.before.updated_at
+    return max(0, round((moment.entry.at - since).total_seconds() * 1000))
+
+
+def _error_class(moment: Moment, act: Act | None, ruled: tuple[Ruling, ...]) -> str | None:
+    if _stopped(moment):
+        return moment.after.ending_class
+    if isinstance(moment.event, ModelUnavailable):
+        return moment.event.error_class
+    if act and act.error:
+        return act.error.error_class
+    return next((ruling.error_class for ruling in ruled if ruling.error_class), None)
+
+
+def _stopped(moment: Moment) -> bool:
+    """Whether the run ended or pauses now, and neither done nor because somebody asked for it."""
+    return (moment.ended or moment.paused) and moment.after.status not in AS_ASKED
+
+
+def _trouble(moment: Moment, act: Act | None) -> str:
+    """Why somebody should look; empty where nobody need."""
+    if _stopped(moment):
+        return moment.after.reason
+    if isinstance(moment.event, ModelUnavailable):
+        return moment.event.message
+    out_of_reach = act and act.error and (act.error.retryable or isinstance(moment.event, TimerFired))
+    return act.error.message if act and act.error and out_of_reach else ""
+
+
+def _spent(moment: Moment) -> Fields:
+    if moment.ended:
+        spent = moment.after.spent
+        return {"tokens": spent.tokens, "cost_usd": spent.cost_usd}
+    if isinstance(moment.event, ModelReplied):
+        usage = moment.event.usage
+        return {"tokens": usage.input_tokens + usage.output_tokens, "cost_usd": usage.cost_usd}
+    return {"tokens": None, "cost_usd": None}
+
+
+def _besides(moment: Moment) -> Fields:
+    """What only some entries have: who asked, which model answered, by which names an executor knows a call."""
+    match moment.event:
+        case WakeAccepted(by=by) | CancelRequested(by=by) | SignalReceived(by=by):
+            return {"by": by or None}
+        case ModelReplied(call=call, model=model) | CallReserved(call=call, model=model):
+            return {"call": call, "model": model}
+        case ModelUnavailable(call=call):
+            return {"call": call}
+        case ToolReturned(result=result):
+            told = result.error.model_dump() if result.error else (result.result and result.result.model_extra) or {}
+            return {name: told[name] for name in ("job_id", "attempts", "exit_code") if told.get(name) is not None}
+    return {}
+
+
+def _message(moment: Moment, act: Act | None, ruled: tuple[Ruling, ...]) -> str:
+    """Such as `framed, planned; step 1 sent`."""
+    return "; ".join(filter(None, (_happened(moment, act, ruled), _led_to(moment))))
+
+
+def _happened(moment: Moment, act: Act | None, ruled: tuple[Ruling, ...]) -> str:
+    if act:
+        return f"step {act.step} {OUTCOMES[act.status]}"
+    match moment.event:
+        case ModelReplied():
+            return ", ".join(DONE[r.phase] if r.status == "ok" else f"{r.phase} {r.status}" for r in ruled)
+        case SignalReceived(signal=signal):
+            return f"signal {signal.kind}"
+        case event:
+            return _EVENTS[type(event)]
+
+
+_EVENTS: dict[type[Any], str] = {
+    WakeAccepted: "accepted",
+    RunStarted: "started",
+    CallReserved: "call set aside",
+    ModelUnavailable: "the model gave no answer",
+    CancelRequested: "cancel",
+    TurnBroke: "the agent broke",
+    TimerFired: "due",
+    ToolReturned: "result",
+}
+
+
+def _led_to(moment: Moment) -> str:
+    if moment.ended or moment.paused:
+        return moment.after.status.value
+    if sent := moment.sent:
+        return f"step {sent.step} sent" + (f", attempt {sent.attempt}" if sent.attempt > 1 else "")
+    if moment.retry:
+        return f"attempt {moment.retry.pending.attempt} follows"
+    return "asked again later" if moment.put_off else ""

@@ -76,7 +76,7 @@ async function show(afresh = false) {
   const wanted = viewOf(route.path);
   const isNew = afresh || current?.key !== wanted.key;
   if (isNew) {
-    current?.view.close();
+    current?.view.close?.();
     document.querySelectorAll("dialog[open]:not(.ask)").forEach((dialog) => dialog.close());
     current = { ...wanted, view: wanted.make() };
     page.live("live");

@@ -163,7 +163,7 @@ def build(
     turns = Turns(store, publisher, thinker, clock, committed)
     skills = NatsSkills(link, allow=settings.tools, schema_flaw=schema_flaw)
     policy, incoming = settings.limits.policy(), metrics.incoming
-    link.id_was_taken = incoming.id_taken
+    metrics.outgoing.listen_to(link)
     fused, trace_url = settings.phases == "fused", settings.trace_url
     intake = Intake(turns, skills, clock, policy=policy, fused=fused, incoming=incoming, trace_url=trace_url)
     starter = Starter(intake, store, background, slots=settings.turns)

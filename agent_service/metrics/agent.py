@@ -1,6 +1,7 @@
 """All that the agent counts and measures, put together; who takes part gets the piece that it needs."""
 
 from agent_service.metrics.incoming import IncomingMetrics
+from agent_service.metrics.outgoing import OutgoingMetrics
 from agent_service.metrics.runs import RunMetrics
 from groundwork.sqlite.metrics import StoreMetrics
 from groundwork.telemetry.metrics import Instruments
@@ -11,6 +12,14 @@ class AgentMetrics:
 
     def __init__(self, provider: str) -> None:
         self.instruments = Instruments()
+        retries = self.instruments.counter(
+            "agentic.retries",
+            "What is done again: attempts of a step, model calls, publishing",
+            unit="{retry}",
+            attributes=("agentic.retry.scope", "error.type"),
+            known=[("publish", "try_again")],
+        )
         self.store = StoreMetrics(self.instruments)
         self.incoming = IncomingMetrics(self.instruments)
-        self.runs = RunMetrics(self.instruments, provider)
+        self.runs = RunMetrics(self.instruments, provider, retries)
+        self.outgoing = OutgoingMetrics(self.instruments, retries, self.incoming.dedupe)

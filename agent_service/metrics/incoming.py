@@ -35,7 +35,7 @@ class IncomingMetrics:
             attributes=("agentic.wake.outcome", "agentic.transport", "error.type"),
             bounds=WAKE_SECONDS,
         )
-        self._dedupe = instruments.counter(
+        self.dedupe = instruments.counter(
             "agentic.dedupe.hits",
             "What came again and changed nothing",
             unit="{hit}",
@@ -44,9 +44,6 @@ class IncomingMetrics:
         )
         self._stale = instruments.counter("agentic.results.stale", "Tool results that no run waits for (any more)")
         self._late = instruments.counter("agentic.results.late", "Tool results that came after the end of their run")
-        self._taken = instruments.counter(
-            "agentic.ids.taken_by_others", "Message ids of ours that somebody else's message had"
-        )
         self._rejected = instruments.counter("agentic.messages.rejected", "Messages that became dead letters")
 
     @contextmanager
@@ -58,7 +55,7 @@ class IncomingMetrics:
             yield waking
             outcome, error = "duplicate" if waking.duplicate else "accepted", NONE
             if waking.duplicate:
-                self._dedupe.add("wake")
+                self.dedupe.add("wake")
         except Exception as raised:
             outcome, error = ("rejected", waking.refused_as) if waking.refused_as else _outcome_of(raised)
             raise
@@ -68,17 +65,10 @@ class IncomingMetrics:
     def stale_result(self, *, duplicate: bool) -> None:
         """Nobody waits for it: its step has ended (`duplicate`), or it answers an earlier attempt."""
         self._stale.add()
-        self._dedupe.add("result_duplicate" if duplicate else "result_stale")
+        self.dedupe.add("result_duplicate" if duplicate else "result_stale")
 
     def late_result(self) -> None:
         self._late.add()
-
-    def repeated_publish(self) -> None:
-        """The stream had the message already."""
-        self._dedupe.add("publish")
-
-    def id_taken(self) -> None:
-        self._taken.add()
 
     def rejected(self) -> None:
         self._rejected.add()

@@ -5,6 +5,7 @@ instants in the journal, so that a restart in the middle is part of it; how long
 interrupted is not known, and left out.
 """
 
+import logging
 from datetime import datetime
 
 from agent_service.core.events import (
@@ -17,10 +18,10 @@ from agent_service.core.events import (
 )
 from agent_service.core.phases import Unusable
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForTool, Status, under_way
+from agent_service.core.waiting import ForModel, ForTool, Status, under_way
 from agent_service.metrics.classes import NONE, outcome_of, tool_error
 from agent_service.moments import Moment
-from groundwork.telemetry.metrics import Instruments
+from groundwork.telemetry.metrics import Counter, Instruments
 
 RUN_SECONDS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0)
 MODEL_SECONDS = tuple(0.01 * 2**n for n in range(14))
@@ -29,62 +30,83 @@ TOKENS = tuple(float(4**n) for n in range(14))
 TOOL_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
 CHAT = "chat"
 
+log = logging.getLogger(__name__)
+
 
 class RunMetrics:
     """Takes every moment as it is committed. `provider` is who is asked for replies."""
 
-    def __init__(self, instruments: Instruments, provider: str) -> None:
+    def __init__(self, instruments: Instruments, provider: str, retries: Counter) -> None:
         self._provider = provider
         self._asked: dict[str, datetime] = {}
         """When the open question of a run was put, however often the model has been asked since."""
-        self._made: dict[str, datetime] = {}
-        """When its open call was made."""
+        self._made: dict[str, CallReserved] = {}
+        """Its open call, where something was set aside for that."""
         self._entries = instruments.counter(
             "agentic.journal.entries", "Entries committed", unit="{entry}", attributes=("agentic.event",)
         )
         self._runs = _Runs(instruments)
         self._tools = _Tools(instruments)
+        self._retries = retries
         self._model = _Model(instruments)
 
     def committed(self, moment: Moment) -> None:
+        """Never raises: what is committed goes on, measured or not."""
+        try:
+            self._count(moment)
+        except Exception:
+            log.exception("not measured", extra={"run_id": moment.entry.run_id, "entry": moment.entry.seq})
+
+    def _count(self, moment: Moment) -> None:
         self._entries.add(moment.entry.kind)
         match moment.event:
             case ToolReturned() | TimerFired():
-                self._tools.answered(moment)
+                self._answered(moment)
             case ModelReplied() as reply:
                 self._replied(moment, reply)
             case ModelUnavailable() as silence:
-                self._model.failed(self._provider, silence.error_class, self._took(moment))
+                self._failed(moment, silence)
             case CallReserved() as reserved:
-                self._made[moment.after.run_id] = reserved.at
+                self._made[moment.after.run_id] = reserved
             case RunStarted() as started:
                 self._runs.began(moment.after, started.at)
-        if moment.retry or moment.put_off:
-            self._tools.retried(moment)
-        self._note_question(moment)
-        if moment.ended or moment.paused:
-            self._runs.stopped(moment)
+        self._follow(moment)
+
+    def _answered(self, moment: Moment) -> None:
+        self._tools.answered(moment)
+        if moment.retry:
+            self._retries.add("tool", _error_of(moment))
+
+    def _failed(self, moment: Moment, silence: ModelUnavailable) -> None:
+        self._model.failed(self._provider, silence.error_class, *self._call(moment))
+        if moment.put_off:
+            self._retries.add("llm", silence.error_class)
 
     def _replied(self, moment: Moment, reply: ModelReplied) -> None:
         before = moment.before
         phase = before.asking.phase.value if before and before.asking else NONE
-        took, asked = self._took(moment), self._asked.pop(moment.after.run_id, None)
+        (_, took), asked = self._call(moment), self._asked.pop(moment.after.run_id, None)
         self._model.answered(self._provider, phase, reply, took)
         if asked:
             self._model.phases.record((reply.at - asked).total_seconds(), phase)
 
-    def _took(self, moment: Moment) -> float | None:
+    def _call(self, moment: Moment) -> tuple[str, float | None]:
+        """The model that was asked, as far as that is known, and how long it took."""
         run_id = moment.after.run_id
-        since = self._made.pop(run_id, None) or self._asked.get(run_id)
-        return (moment.entry.at - since).total_seconds() if since else None
+        made = self._made.pop(run_id, None)
+        since = made.at if made else self._asked.get(run_id)
+        return made.model if made else NONE, (moment.entry.at - since).total_seconds() if since else None
 
-    def _note_question(self, moment: Moment) -> None:
-        run_id = moment.after.run_id
-        if moment.ended or moment.paused:
+    def _follow(self, moment: Moment) -> None:
+        """What the run waits for now: a model, from here on, or nothing any more."""
+        run_id, waiting = moment.entry.run_id, moment.after.waiting
+        if isinstance(waiting, ForModel):
+            if run_id not in self._asked and not isinstance(moment.event, CallReserved):
+                self._asked[run_id] = moment.entry.at
+        elif moment.ended or moment.paused:
             self._asked.pop(run_id, None)
             self._made.pop(run_id, None)
-        elif moment.asked:
-            self._asked.setdefault(run_id, moment.entry.at)
+            self._runs.stopped(moment)
 
 
 class _Runs:
@@ -128,12 +150,6 @@ class _Tools:
             attributes=("gen_ai.tool.name", "agentic.tool.outcome", "error.type"),
             bounds=TOOL_SECONDS,
         )
-        self._retries = instruments.counter(
-            "agentic.retries",
-            "What is done again later: attempts of a step, model calls",
-            unit="{retry}",
-            attributes=("agentic.retry.scope", "error.type"),
-        )
 
     def answered(self, moment: Moment) -> None:
         """Where the moment is the answer to an attempt, or that none came in time."""
@@ -144,12 +160,6 @@ class _Tools:
         error = _error_of(moment)
         took = (moment.entry.at - waited.pending.requested_at).total_seconds()
         self._attempts.record(took, waited.pending.action.tool, outcome_of(error), error)
-
-    def retried(self, moment: Moment) -> None:
-        if moment.retry:
-            self._retries.add("tool", _error_of(moment))
-        elif isinstance(moment.event, ModelUnavailable):
-            self._retries.add("llm", moment.event.error_class)
 
 
 class _Model:
@@ -205,9 +215,9 @@ class _Model:
         if reply.usage.input_tokens:
             self._count_tokens(provider, reply)
 
-    def failed(self, provider: str, error_class: str, took: float | None) -> None:
+    def failed(self, provider: str, error_class: str, model: str, took: float | None) -> None:
         if took is not None:
-            self._calls.record(took, CHAT, provider, NONE, error_class)
+            self._calls.record(took, CHAT, provider, model, error_class)
 
     def _count_tokens(self, provider: str, reply: ModelReplied) -> None:
         usage, model = reply.usage, reply.model

@@ -90,6 +90,10 @@ class NatsLink:
         """Set once something was published that was not there before: what was under way has gone on."""
         self.id_was_taken: Callable[[], None] = lambda: None
         """Called whenever an id of ours is found on somebody else's message."""
+        self.was_there: Callable[[], None] = lambda: None
+        """Called whenever a message of ours was in its stream already."""
+        self.tries_again: Callable[[], None] = lambda: None
+        """Called whenever a message could not be stored at once and is sent again."""
         self.succeeds = False
         """Whether another process, which may only have been stopped, did before what is done by this link."""
 
@@ -157,6 +161,7 @@ class NatsLink:
                 self.spoken.set()
                 return published
             if await self._is_ours(published, subject, body):
+                self.was_there()
                 return published
             self.id_was_taken()
             log.warning("%s: message %s of %s has the id %s", subject, published.seq, published.stream, name)
@@ -268,6 +273,7 @@ class NatsLink:
         left = deadline - asyncio.get_running_loop().time()
         if left <= 0:
             raise self._not_stored(subject, error) from error
+        self.tries_again()
         if isinstance(error, NoStream) and attempt == 1:
             await self._check_that_a_stream_takes(subject)
         await asyncio.sleep(min(left, LONGEST_PAUSE, 0.05 * attempt))

@@ -73,8 +73,10 @@ class Counter:
 
     def add(self, *attributes: str, by: float = 1) -> None:
         """`by` more, which is not negative."""
-        series = _bounded(self.values, attributes)
-        self.values[series] = self.values.get(series, 0) + by
+        if attributes not in self.values:
+            attributes = _bounded(self.values, attributes)
+            self.values.setdefault(attributes, 0)
+        self.values[attributes] += by
 
 
 class Gauge:
@@ -101,6 +103,14 @@ class Buckets:
     least: float = math.inf
     most: float = 0.0
 
+    def take(self, value: float, bucket: int) -> None:
+        self.counts[bucket] += 1
+        self.total += value
+        if value < self.least:
+            self.least = value
+        if value > self.most:
+            self.most = value
+
 
 class Histogram:
     """How values are spread over buckets."""
@@ -112,14 +122,12 @@ class Histogram:
 
     def record(self, value: float, *attributes: str) -> None:
         """One value; below zero counts as zero, for clocks of two machines may differ."""
-        value = max(0.0, value)
-        series = _bounded(self.values, attributes)
-        buckets = self.values.get(series)
-        if buckets is None:
-            buckets = self.values[series] = Buckets([0] * (len(self.bounds) + 1))
-        buckets.counts[bisect_left(self.bounds, value)] += 1
-        buckets.total += value
-        buckets.least, buckets.most = min(buckets.least, value), max(buckets.most, value)
+        buckets = self.values.get(attributes) or self._begun(attributes)
+        buckets.take(max(0.0, value), bisect_left(self.bounds, value))
+
+    def _begun(self, attributes: Attributes) -> Buckets:
+        fresh = Buckets([0] * (len(self.bounds) + 1))
+        return self.values.setdefault(_bounded(self.values, attributes), fresh)
 
 
 Instrument = Counter | Gauge | Histogram
@@ -176,12 +184,17 @@ class Instruments:
         """Have `read` show `gauges` before anybody reads them. Where it fails or takes too long they show nothing."""
         self._observations.append(_Observation(gauges, read))
 
+    @property
+    def all(self) -> tuple[Instrument, ...]:
+        """Without anything being observed for it."""
+        return tuple(self._all.values())
+
     async def read(self) -> tuple[Instrument, ...]:
         """All instruments, with what is observed now, or was some seconds ago."""
         async with self._reading:
             now = time.monotonic()
             await asyncio.gather(*(_observe(one, now) for one in self._observations if now - one.read_at > FRESH_S))
-        return tuple(self._all.values())
+        return self.all
 
     def _added(self, instrument: AnyInstrument) -> AnyInstrument:
         name = instrument.described.name
@@ -237,6 +250,5 @@ async def _observe(one: _Observation, now: float) -> None:
 
 
 def _bounded(values: Mapping[Attributes, object], attributes: Attributes) -> Attributes:
-    if attributes in values or len(values) < MOST_SERIES:
-        return attributes
-    return (OTHER,) * len(attributes)
+    """The series that attributes without one are counted in."""
+    return attributes if len(values) < MOST_SERIES else (OTHER,) * len(attributes)

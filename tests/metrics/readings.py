@@ -1,0 +1,30 @@
+"""What is measured of a story, as Prometheus reads it."""
+
+from agent_service.metrics.agent import AgentMetrics
+from agent_service.moments import retell
+from groundwork.telemetry.exposition import exposed
+from groundwork.telemetry.metrics import Instruments
+from tests.core.script import Script
+from tests.projections.journals import entries_of
+
+
+def measured(*stories: Script) -> dict[str, float]:
+    """Each series that is not zero, by its text without empty labels and buckets."""
+    metrics = AgentMetrics("anthropic")
+    for story in stories:
+        for moment in retell(entries_of(story)):
+            metrics.runs.committed(moment)
+    return readings(metrics.instruments)
+
+
+def readings(instruments: Instruments) -> dict[str, float]:
+    text = exposed(instruments.all, {}).decode()
+    lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith(("#", "process_", "target_")))
+    found = {_short(series): float(value) for series, _, value in lines if "_bucket{" not in series}
+    return {series: value for series, value in found.items() if value}
+
+
+def _short(series: str) -> str:
+    name, _, labels = series.rstrip("}").partition("{")
+    told = [label for label in labels.split(",") if not label.endswith('=""')]
+    return f"{name}{{{','.join(told)}}}" if labels else name

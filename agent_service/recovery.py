@@ -25,6 +25,7 @@ from agent_service.ports import Archive, Clock, RunStore
 from agent_service.publisher import Publisher
 from agent_service.turn import Background, Turns
 from groundwork.service.errors import TryAgain
+from groundwork.service.outage import Outage
 from schemas import subjects
 
 DUE_EVERY_S = 0.5
@@ -180,6 +181,7 @@ class Starter:
         self._background = background
         self._slots = slots
         self._under_way: set[str] = set()
+        self._outage = Outage("what runs begin with", log)
 
     async def run(self) -> None:
         """Begin what is queued, for ever."""
@@ -207,8 +209,9 @@ class Starter:
         try:
             await self._intake.begin(run_id)
         except TryAgain as error:
-            log.info("cannot begin yet", extra={"run_id": run_id, "why": str(error)})
+            self._outage.goes_on(str(error))
         else:
+            self._outage.over()
             if was_last:
                 self._intake.accepted.set()  # others may wait for its place
         finally:

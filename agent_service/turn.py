@@ -57,6 +57,7 @@ class Turns:
         self._clock = clock
         self._on_commit = on_commit
         self._breaks: Counter[str] = Counter()
+        self._put_off_runs: set[str] = set()
         self._known: OrderedDict[str, Run] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.undone = Undone(store.told)
@@ -112,8 +113,7 @@ class Turns:
         try:
             answer = await self._perform(state, effects)
         except TryAgain as error:
-            log.warning("left in the outbox", extra={"run_id": state.run_id, "entry": max(seqs), "why": str(error)})
-            self.undone.leave(state.run_id, seqs)
+            self._put_off(state.run_id, seqs, error)
             return None
         except Fatal:
             raise
@@ -123,9 +123,20 @@ class Turns:
         self._done(state.run_id, seqs)
         return transition
 
+    def _put_off(self, run_id: str, seqs: Collection[int], error: TryAgain) -> None:
+        """Leave what the bus does not take. An outage meets every run: only the first is told of, and the last."""
+        level = logging.DEBUG if self._put_off_runs else logging.WARNING
+        log.log(level, "left in the outbox", extra={"run_id": run_id, "entry": max(seqs), "why": str(error)})
+        self._put_off_runs.add(run_id)
+        self.undone.leave(run_id, seqs)
+
     def _done(self, run_id: str, seqs: Collection[int]) -> None:
         self.undone.done(run_id, seqs)
         self._breaks.pop(run_id, None)
+        if run_id in self._put_off_runs:
+            self._put_off_runs.discard(run_id)
+            if not self._put_off_runs:
+                log.warning("nothing is left in the outbox any more")
 
     async def _broke(self, run_id: str, seqs: Collection[int], error: Exception) -> Transition | None:
         """Leave the entries for another try; after the last one end the run, with nothing of it left to be done."""

@@ -73,7 +73,7 @@ class Settling:
         try:
             await self.handler(delivery)
         except TryAgain as error:
-            log.info("%s: to be tried again: %s", self._name(delivery), _one_line(error))
+            log.debug("%s: to be tried again: %s", self._name(delivery), _one_line(error))
             return nak(min(LONGEST_DELAY, error.delay_s))
         except GiveUp as error:
             return await self._bury(delivery, _one_line(error))

@@ -96,6 +96,22 @@ async def test_what_the_bus_does_not_take_is_kept_and_said_later() -> None:
     assert (await world.state()).status is Status.DONE
 
 
+async def test_an_outage_of_the_bus_that_meets_many_runs_is_told_once_and_its_end_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.bus.away = True
+    for name in "abc":
+        _, accepted = await world.intake.wake(name, AgenticStart(goal="append"), known=False, by="test")
+        await world.intake.follow(accepted)
+    await world.try_again()
+    world.bus.away = False
+    await world.try_again()
+    told = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert [record.message for record in told] == ["left in the outbox", "nothing is left in the outbox any more"]
+    assert vars(told[0])["why"] == "the bus is away"
+
+
 async def test_a_start_that_cannot_begin_for_want_of_tools_is_accepted_and_holds_up_no_other_message() -> None:
     world = World()
     world.offer.away = True

@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -28,6 +29,7 @@ from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.discovery import look as look_at_ductile
 from ductile_gateway.ductile.health import DuctileHealth
 from ductile_gateway.ductile.runner import DuctileRunner, open_runner, tend
+from ductile_gateway.ductile.sent import ToldOfSent
 from ductile_gateway.foundations import Foundations, laid
 from ductile_gateway.outbound.destinations import flaw_of
 from ductile_gateway.outbound.service import serve_outbound
@@ -44,6 +46,8 @@ from ductile_gateway.store.deliveries import SqliteDeliveries
 from ductile_gateway.store.ledger import SqliteLedger
 from ductile_gateway.store.outbox import SqliteOutbox
 from ductile_gateway.store.receipts import SqliteOverdue, SqliteReceipts
+from ductile_gateway.telling.calls import CallsTold
+from ductile_gateway.telling.sending import Ended, sent
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, tools_at_last
 from groundwork.nats.artifact_bucket import ArtifactBucket
@@ -64,9 +68,10 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
     """
     offers = Offers(executor=settings.name)
     status = _status(settings, offers)
-    async with laid(settings, take_over=take_over) as stands_on:
+    async with laid(settings, take_over=take_over) as stands_on, _sent_spans(settings, stands_on) as ended:
         link, head_start = stands_on.ground.link, stands_on.ground.head_start
         readiness = _readiness(offers, stands_on)
+        calls = CallsTold(ended, ductile=settings.ductile.url if settings.ductile else "", clock=SystemClock())
         bus = NatsBus(link)
         async with serve_questions(link, status.tell) as questions, asyncio.TaskGroup() as group:
             await questions.answer_callbacks(partial(flaw_of, rules=settings.outbound.callbacks.network))
@@ -83,7 +88,7 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
                     settings.outbound, link, SqliteOutbox(stands_on.store), clock=SystemClock(), status=status
                 )
             )
-            told = _Told(status, readiness, questions)
+            told = _Told(status, readiness, questions, calls)
             group.create_task(_carry(settings, offers, stands_on, bus, told))
 
 
@@ -95,14 +100,15 @@ async def _carry(
     tools = await tools_at_last(settings)
     offers.replace(tools.catalog, tools.problems)
     ledger, ownership = SqliteLedger(stands_on.store), stands_on.ownership
-    async with _runner(settings, tools, stands_on.store) as runner:
-        answers = Answers(ledger, _artifacts(link), bus, ownership=ownership, clock=SystemClock())
+    async with _runner(settings, tools, stands_on.store, told=told.calls.sent) as runner:
+        answers = Answers(ledger, _artifacts(link), bus, ownership=ownership, observer=told.calls, clock=SystemClock())
         ports = {
             "ledger": ledger,
             "runner": runner,
             "artifacts": _artifacts(link),
             "runs": NatsRuns(link),
             "ownership": ownership,
+            "observer": told.calls,
         }
         relay = _relay(settings, offers, answers, **ports)
         requests = NatsRequests(
@@ -113,6 +119,7 @@ async def _carry(
             in_progress_s=await ack_wait(link) / 3,
             grace_s=settings.grace_s,
             heard=ownership.heard,
+            told=told.calls.handled,
         )
         await told.questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
         async with asyncio.TaskGroup() as group:
@@ -137,6 +144,11 @@ class _Told:
     status: Status
     readiness: Readiness
     questions: Questions
+    calls: CallsTold
+
+
+def _sent_spans(settings: GatewaySettings, stands_on: Foundations) -> AbstractAsyncContextManager[Ended | None]:
+    return sent(settings.telemetry, head_start=stands_on.ground.head_start)
 
 
 def _readiness(offers: Offers, stands_on: Foundations) -> Readiness:
@@ -198,7 +210,9 @@ def _relay(settings: GatewaySettings, offers: Offers, answers: Answers, **ports:
 
 
 @contextlib.asynccontextmanager
-async def _runner(settings: GatewaySettings, tools: Tools, store: SqliteFile) -> AsyncIterator[ToolRunner]:
+async def _runner(
+    settings: GatewaySettings, tools: Tools, store: SqliteFile, *, told: ToldOfSent
+) -> AsyncIterator[ToolRunner]:
     if settings.ductile and settings.runner == "ductile":
         async with (
             open_api(settings.ductile) as api,
@@ -209,6 +223,7 @@ async def _runner(settings: GatewaySettings, tools: Tools, store: SqliteFile) ->
                 receipts=SqliteReceipts(store),
                 overdue=SqliteOverdue(store),
                 clock=SystemClock(),
+                told=told,
             ) as runner,
         ):
             yield runner

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from ductile_gateway.calls.call import Answer, Asked, Intent, Past, Receipt, ToolCall, Verdict
+from ductile_gateway.calls.call import Answer, Asked, Intent, Past, Receipt, ToolCall, ToolOutcome, Verdict
 from schemas.catalog import ToolCommand, ToolOffer
 
 
@@ -135,6 +135,26 @@ class Bus(Protocol):
 
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         """Durably, under Msg-Id `key`; a duplicate is a success."""
+
+
+class Observer(Protocol):
+    """Hears what becomes of calls, for whoever looks on from outside. Returns at once, raises nothing, and changes
+    nothing; a crash may take along what it made of it."""
+
+    def begun(self, asked: Asked) -> None:
+        """The intent is written: its tool is started next, perhaps once more."""
+
+    def put_off(self, asked: Asked) -> None:
+        """Nothing is lost, and it is tried again later."""
+
+    def answered(self, asked: Asked, outcome: ToolOutcome) -> None:
+        """The answer is durable."""
+
+    def known(self, asked: Asked) -> None:
+        """It came again, and had been answered before."""
+
+    def published(self, answer: Answer, key: str) -> None:
+        """The result is on the bus under that key, perhaps once more."""
 
 
 class Offers(Protocol):

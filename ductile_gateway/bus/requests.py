@@ -4,7 +4,9 @@ A request for another executor is acknowledged and left alone. A message that ca
 letters; one that meets trouble of the gateway's own never does: that ends the process, which resumes after its restart.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ductile_gateway.calls.call import Asked, Unacceptable, read_request, route_of
@@ -26,6 +28,22 @@ Heard = Callable[[str, int, datetime], None]
 """Takes the key of a call, for the how-many-th time its request was delivered, and when it was stored."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handled:
+    """One delivery of a request, once it is not in hand any more. `error`: what came between, as a class of errors."""
+
+    asked: Asked
+    stream_seq: int
+    delivered: int
+    began_at: datetime
+    ended_at: datetime
+    error: str = ""
+
+
+ToldOfHandled = Callable[[Handled], None]
+"""Returns at once and raises nothing."""
+
+
 class NatsRequests:
     """Feeds the relay from the gateway's consumer."""
 
@@ -39,8 +57,11 @@ class NatsRequests:
         in_progress_s: float,
         grace_s: float,
         heard: Heard | None = None,
+        told: ToldOfHandled | None = None,
     ) -> None:
+        """`told` is told of each delivery that was for us."""
         self._relay = relay
+        self._told = told
         self._heard = heard
         self._offers = offers
         buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_of)
@@ -66,7 +87,31 @@ class NatsRequests:
         if self._offers.is_ours(asked):
             if self._heard:
                 self._heard(asked.key, delivery.delivered, delivery.at)
-            await self._take(asked, delivered=delivery.delivered)
+            with self._telling(asked, delivery):
+                await self._take(asked, delivered=delivery.delivered)
+
+    @contextlib.contextmanager
+    def _telling(self, asked: Asked, delivery: Delivery) -> Iterator[None]:
+        """Tells of the delivery afterwards; not where we are stopped while it is in hand, for it comes again."""
+        began_at = datetime.now(UTC)
+        try:
+            yield
+        except Exception as error:
+            self._tell(asked, delivery, began_at, "put_off" if isinstance(error, TryAgain) else type(error).__name__)
+            raise
+        self._tell(asked, delivery, began_at, "")
+
+    def _tell(self, asked: Asked, delivery: Delivery, began_at: datetime, error: str) -> None:
+        if self._told:
+            handled = Handled(
+                asked=asked,
+                stream_seq=delivery.stream_seq,
+                delivered=delivery.delivered,
+                began_at=began_at,
+                ended_at=datetime.now(UTC),
+                error=error,
+            )
+            self._told(handled)
 
     async def _take(self, asked: Asked, *, delivered: int) -> None:
         try:

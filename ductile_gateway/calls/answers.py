@@ -11,7 +11,7 @@ from ductile_gateway.calls import results
 from ductile_gateway.calls.artifacts import candidates
 from ductile_gateway.calls.call import Answer, Asked, Intent, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.results import Kept
-from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Clock, Ledger, Ownership
+from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Clock, Ledger, Observer, Ownership
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas import keys, subjects
 
@@ -21,8 +21,18 @@ log = logging.getLogger(__name__)
 class Answers:
     """Writes answers down and publishes them."""
 
-    def __init__(self, ledger: Ledger, artifacts: Artifacts, bus: Bus, *, ownership: Ownership, clock: Clock) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        artifacts: Artifacts,
+        bus: Bus,
+        *,
+        ownership: Ownership,
+        observer: Observer,
+        clock: Clock,
+    ) -> None:
         self._ledger = ledger
+        self._observer = observer
         self._ownership = ownership
         self._artifacts = artifacts
         self._bus = bus
@@ -46,8 +56,7 @@ class Answers:
         with contextlib.suppress(TryAgain):
             await self._ownership.held()
         await self._ledger.answer(answer)
-        told = {"status": outcome.status, "error_class": outcome.error_class, "job_id": outcome.job.job_id}
-        log.info("answered", extra=asked.facts() | told)
+        self._observer.answered(asked, outcome)
         return answer
 
     async def publish(self, answer: Answer) -> None:
@@ -71,6 +80,7 @@ class Answers:
     async def _say(self, answer: Answer, key: str) -> None:
         headers = results.headers_of(answer, key)
         await self._bus.publish(subjects.TOOL_RESULT, answer.body, key=key, headers=headers)
+        self._observer.published(answer, key)
 
     async def _keep(self, asked: Asked, outcome: ToolOutcome) -> tuple[Kept, ...]:
         if not outcome.artifacts:

@@ -10,7 +10,6 @@ means that the tool may have run. An answer is for ever: a request that comes ag
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,12 +19,12 @@ from typing import Literal
 from pydantic import JsonValue, ValidationError
 
 from groundwork.service.errors import GiveUp
+from groundwork.telemetry.span import Context, context_of
 from schemas import headers, keys, subjects
 from schemas.events import MAX_MESSAGE_BYTES, Envelope, ToolRequest
 from schemas.flaws import flaws_of
 
 _Message = Envelope[ToolRequest]
-_TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class Unacceptable(GiveUp):
@@ -36,14 +35,14 @@ class Unacceptable(GiveUp):
 class Asked:
     """One attempt of one step. `route` is the last token of the subject, `body` the message as it came.
 
-    `digest` tells what is asked for, `trace_id` (32 hex digits) is the trace of the run.
+    `digest` tells what is asked for. `trace`: where in which trace that was; without a span id where it is not known.
     """
 
     request: ToolRequest
     route: str
     body: bytes
     digest: str
-    trace_id: str
+    trace: Context
 
     @cached_property
     def key(self) -> str:
@@ -53,7 +52,8 @@ class Asked:
     def facts(self) -> dict[str, object]:
         """What a log line says of the call."""
         request = self.request
-        return {"run_id": request.run_id, "step": request.step, "tool": request.tool, "attempt": request.attempt}
+        named = {"run_id": request.run_id, "step": request.step, "tool": request.tool, "attempt": request.attempt}
+        return named | {"trace_id": self.trace.trace_id}
 
 
 def read_request(subject: str, body: bytes, message_headers: Mapping[str, str]) -> Asked:
@@ -63,8 +63,7 @@ def read_request(subject: str, body: bytes, message_headers: Mapping[str, str]) 
         raise Unacceptable(f"subject {subject[:80]} is not {subjects.TOOL_REQUEST} and the name of a route")
     if len(body) > MAX_MESSAGE_BYTES:
         raise Unacceptable(f"a message of {len(body)} bytes: at most {MAX_MESSAGE_BYTES} are taken")
-    found = _TRACEPARENT.fullmatch(message_headers.get(headers.TRACEPARENT, ""))
-    return read_again(route, body, trace_id=found[1] if found else None)
+    return read_again(route, body, trace=context_of(message_headers.get(headers.TRACEPARENT)))
 
 
 def route_of(subject: str) -> str:
@@ -72,8 +71,8 @@ def route_of(subject: str) -> str:
     return subject.removeprefix(f"{subjects.TOOL_REQUEST}.")
 
 
-def read_again(route: str, body: bytes, *, trace_id: str | None) -> Asked:
-    """The request in a body that was kept. Without a trace id it gets one of its run's. Raises Unacceptable."""
+def read_again(route: str, body: bytes, *, trace: Context | None) -> Asked:
+    """The request in a body that was kept. Without a trace it gets one of its run's. Raises Unacceptable."""
     subject = subjects.tool_request(route)
     try:
         # A newer agent may send fields that we do not know yet.
@@ -83,8 +82,8 @@ def read_again(route: str, body: bytes, *, trace_id: str | None) -> Asked:
     if envelope.type != subject:
         raise Unacceptable(f"a message of another type came on subject {subject}")
     request = envelope.payload
-    trace_id = trace_id or _digest(request.run_id)[:32]
-    return Asked(request=request, route=route, body=body, digest=_digest_of(request, route), trace_id=trace_id)
+    trace = trace or Context(_digest(request.run_id)[:32], span_id="")
+    return Asked(request=request, route=route, body=body, digest=_digest_of(request, route), trace=trace)
 
 
 def _digest_of(request: ToolRequest, route: str) -> str:
@@ -114,7 +113,7 @@ class ToolCall:
 
     `deadline_at`: how long the tool may take. `wanted_until`: how long its answer is waited for, which may be longer;
     None where that is not known. `complete`: the payload is what the tool is given; else the call can be looked for,
-    and must not be sent. `may_repeat`: it reads, or repeating it does no harm.
+    and must not be sent. `may_repeat`: it reads, or repeating it does no harm. `asked`: the request it carries out.
     """
 
     key: str
@@ -125,6 +124,7 @@ class ToolCall:
     wanted_until: datetime | None = None
     complete: bool = True
     may_repeat: bool = False
+    asked: Asked | None = None
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,12 @@ class ProducedArtifact:
 class JobFacts:
     """What is known of the execution beside its outcome. `attempts`: how often whoever ran it did so, where it says.
 
-    `stderr`: its end, `last_error`: why the last attempt failed where others follow; both without secrets."""
+    `stderr`: its end, `last_error`: why the last attempt failed where others follow; both without secrets. `began_at`,
+    `ended_at`: by the clock of whoever ran it, where it says."""
 
     job_id: str | None = None
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
     attempts: int | None = None
     exit_code: int | None = None
     stderr: str = ""
@@ -239,7 +242,7 @@ class Answer:
     run_id: str
     step: int
     attempt: int
-    trace_id: str
+    trace: Context
     body: bytes
     completed_at: datetime
 

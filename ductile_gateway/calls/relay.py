@@ -45,7 +45,7 @@ from ductile_gateway.calls.call import (
     failed,
 )
 from ductile_gateway.calls.waiting import WaitingCalls
-from ductile_gateway.ports import Artifacts, Clock, Ledger, Offers, Ownership, Runs, ToolRunner
+from ductile_gateway.ports import Artifacts, Clock, Ledger, Observer, Offers, Ownership, Runs, ToolRunner
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from schemas.catalog import ToolCommand
 
@@ -78,6 +78,7 @@ class Relay:
         runs: Runs,
         ownership: Ownership,
         lanes: Lanes,
+        observer: Observer,
         clock: Clock,
         escalated: Container[str] = (),
     ) -> None:
@@ -90,6 +91,7 @@ class Relay:
         self._runs = runs
         self._ownership = ownership
         self._lanes = lanes
+        self._observer = observer
         self._clock = clock
         self._escalated = escalated
         self.waiting = WaitingCalls(clock)
@@ -104,6 +106,7 @@ class Relay:
                 await self._publish(answer)
             except TryAgain as error:
                 self.waiting.note(asked, str(error))
+                self._observer.put_off(asked)
                 raise
             self.waiting.over(asked.key)
 
@@ -146,7 +149,7 @@ class Relay:
             return await self._answers.record(asked, await self._first(asked))
         match policy.recall(asked, past):
             case policy.AlreadyAnswered(answer):
-                log.info("already answered", extra=asked.facts())
+                self._observer.known(asked)
                 return answer
             case policy.Resume(intent):
                 return await self._answers.record(asked, await self._resume(intent))
@@ -211,6 +214,7 @@ class Relay:
             self._ledger.intend_soon(intent)
         else:
             await self._ledger.intend(intent, receipt)
+        self._observer.begun(intent.asked)
 
     def _of_reruns(self, outcome: ToolOutcome, intent: Intent) -> ToolOutcome:
         if outcome.job.was_rerun and not intent.may_repeat:
@@ -289,4 +293,5 @@ def _call(intent: Intent, payload: dict[str, JsonValue]) -> ToolCall:
         intent.deadline_at,
         wanted_until=asked.request.deadline_at,
         may_repeat=intent.may_repeat,
+        asked=asked,
     )

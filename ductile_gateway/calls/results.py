@@ -78,7 +78,7 @@ def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: d
         run_id=request.run_id,
         step=request.step,
         attempt=request.attempt,
-        trace_id=asked.trace_id,
+        trace=asked.trace,
         body=message.body(),
         completed_at=at,
     )
@@ -121,7 +121,8 @@ def headers_of(answer: Answer, dedupe_key: str) -> dict[str, str]:
         source=SOURCE,
         at=answer.completed_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
         run_id=answer.run_id,
-        trace_id=answer.trace_id,
+        trace_id=answer.trace.trace_id,
+        sampled=answer.trace.sampled,
     )
 
 

@@ -5,8 +5,10 @@ tried again already is not worth another attempt unless its plugin says so. `fai
 that what follows the tool went wrong, never that the tool did nothing.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
@@ -68,7 +70,20 @@ def facts_of(job_id: str, entries: Sequence[Document], *, is_error: bool, secret
     most = max((number for number in attempts if isinstance(number, int) and number <= MOST_ATTEMPTS), default=None)
     said = [entry.get("stderr") for entry in entries if entry.get("status") != "succeeded"] if is_error else []
     stderr = next((text for text in reversed(said) if isinstance(text, str) and text.strip()), "")
-    return JobFacts(job_id, attempts=most, stderr=end_of(masked(stderr, secrets), STDERR_BYTES))
+    return JobFacts(
+        job_id,
+        attempts=most,
+        stderr=end_of(masked(stderr, secrets), STDERR_BYTES),
+        began_at=min(_instants(entries, "created_at"), default=None),
+        ended_at=max(_instants(entries, "completed_at"), default=None),
+    )
+
+
+def _instants(entries: Sequence[Document], name: str) -> Iterator[datetime]:
+    for entry in entries:
+        with contextlib.suppress(ValueError):
+            said = datetime.fromisoformat(str(entry.get(name)))
+            yield said if said.tzinfo else said.replace(tzinfo=UTC)
 
 
 def last_error(jobs: Sequence[Document]) -> str:

@@ -98,6 +98,9 @@ class RelayStarts:
         self._timeout_s = timeout_s
         self._clock = clock
 
+    def path(self, _: ToolCall) -> str:
+        return self._settings.ingress_path
+
     async def start(self, call: ToolCall) -> str:
         event = of_call(self._types[call.plugin], call.key, payload_of(call, with_id=self._send_call_id))
         try:

@@ -25,6 +25,7 @@ from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.events import DuctileEvents
 from ductile_gateway.ductile.late import LateJobs, Tell
 from ductile_gateway.ductile.relay_client import open_relay_starts
+from ductile_gateway.ductile.sent import ToldOfSent, start_told, untold
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.starts import ApiStarts, Starts
 from ductile_gateway.ductile.watch import Job, JobWatch, Overdue, Pace
@@ -57,8 +58,10 @@ class DuctileRunner:
         late: LateJobs,
         settings: DuctileSettings,
         clock: Clock,
+        told: ToldOfSent = untold,
     ) -> None:
-        """`relayed`: how routes are called that are not called by `starts`."""
+        """`relayed`: how routes are called that are not called by `starts`. `told`: of each request to start a call."""
+        self._told = told
         self._receipts = receipts
         self._watch = watch
         self._starts = starts
@@ -126,7 +129,8 @@ class DuctileRunner:
         receipt = await self._before(call)
         await begin(receipt)
         try:
-            job_id = await self._relayed.get(call.plugin, self._starts).start(call)
+            starts = self._relayed.get(call.plugin, self._starts)
+            job_id = await start_told(starts, call, told=self._told, clock=self._clock)
         except NotSent as error:
             await self._receipts.drop(call.key)
             raise TryAgain(str(error), self._failed(call.plugin)) from error
@@ -218,6 +222,7 @@ async def open_runner(
     receipts: Receipts,
     overdue: Overdue,
     clock: Clock,
+    told: ToldOfSent = untold,
     pace: Pace | None = None,
     relay_transport: httpx2.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[DuctileRunner]:
@@ -241,6 +246,7 @@ async def open_runner(
             late=LateJobs(watch, overdue, every_s=pace.most_s, clock=clock),
             settings=settings,
             clock=clock,
+            told=told,
         )
 
 

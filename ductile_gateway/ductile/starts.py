@@ -86,6 +86,9 @@ class _Waiting:
 class Starts(Protocol):
     """A way of handing calls to a Ductile."""
 
+    def path(self, call: ToolCall) -> str:
+        """That of the URL which is asked to start it."""
+
     async def start(self, call: ToolCall) -> str:
         """The id of the job that was made of the call. Raises NotSent, DuctileRefused or Lost, of which only the last
         leaves open whether one was."""
@@ -143,6 +146,9 @@ class ApiStarts:
         except (Away, DuctileRefused, Unreadable):
             return None
         return str(jobs[0].get("job_id")) if jobs else ""
+
+    def path(self, call: ToolCall) -> str:
+        return f"/pipeline/{call.plugin}" if self.is_pipeline(call.plugin) else f"/plugin/{call.plugin}/{call.command}"
 
     async def start(self, call: ToolCall) -> str:
         payload = payload_of(call, with_id=self._names_itself(call))

@@ -16,6 +16,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
@@ -62,6 +63,14 @@ class CallFolder:
         """The plugin's exit code as the shell tells it, once it has ended."""
         return self._number("exit")
 
+    def began_at(self) -> datetime | None:
+        """When the plugin was about to be run."""
+        return self._written_at("began")
+
+    def ended_at(self) -> datetime | None:
+        """When it ended, where somebody saw it."""
+        return self._written_at("exit")
+
     def written(self) -> int:
         """Bytes in the larger of stdout and stderr."""
         return max(_size(self.path / "stdout"), _size(self.path / "stderr"))
@@ -93,6 +102,11 @@ class CallFolder:
         with contextlib.suppress(FileNotFoundError):
             self.path.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
+
+    def _written_at(self, name: str) -> datetime | None:
+        with contextlib.suppress(FileNotFoundError):
+            return datetime.fromtimestamp((self.path / name).stat().st_mtime, UTC)
+        return None
 
     def _number(self, name: str) -> int | None:
         with contextlib.suppress(FileNotFoundError):

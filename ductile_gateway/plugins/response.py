@@ -11,6 +11,7 @@ import json
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import (
@@ -46,7 +47,8 @@ class Remains:
     """The facts on disk after the process is gone.
 
     `began`: the plugin was about to be run. `same_boot`: the machine has not restarted since, so that what is missing
-    on disk did not happen. `stderr`: its end, for the message. `secrets`: texts that must not be quoted.
+    on disk did not happen. `stderr`: its end, for the message. `secrets`: texts that must not be quoted. `began_at`,
+    `ended_at`: when the plugin did, as far as that is written down.
     """
 
     ending: Ending
@@ -56,6 +58,8 @@ class Remains:
     stdout: bytes
     stderr: bytes = b""
     secrets: tuple[str, ...] = ()
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
 
 
 def _finite(output: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -136,10 +140,13 @@ def outcome_of(response: Mapping[str, JsonValue]) -> ToolOutcome:
 def judge(remains: Remains) -> Verdict:
     """The verdict on a call whose process is gone; an error with what the process said besides."""
     verdict = _judged(remains)
-    if not isinstance(verdict, ToolOutcome) or verdict.status == "ok":
+    if not isinstance(verdict, ToolOutcome):
         return verdict
+    job = JobFacts(exit_code=remains.exit_code, began_at=remains.began_at, ended_at=remains.ended_at)
+    if verdict.status == "ok":
+        return replace(verdict, job=job)
     said = end_of(masked(remains.stderr.decode(errors="replace"), remains.secrets), STDERR_BYTES)
-    return replace(verdict, job=JobFacts(exit_code=remains.exit_code, stderr=said))
+    return replace(verdict, job=replace(job, stderr=said))
 
 
 def _judged(remains: Remains) -> Verdict:

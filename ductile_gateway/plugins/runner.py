@@ -112,6 +112,8 @@ class LocalPlugins:
                 stdout=folder.stdout(self._limits.output_bytes),
                 stderr=folder.stderr(STDERR_BYTES),
                 secrets=_secrets(installed.config) if installed else (),
+                began_at=folder.began_at(),
+                ended_at=folder.ended_at(),
             )
         )
 

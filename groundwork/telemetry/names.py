@@ -26,6 +26,15 @@ WHY = "agentic.class"
 
 ERROR_TYPE = "error.type"
 
+EXIT_CODE = "process.exit.code"
+HTTP_METHOD = "http.request.method"
+HTTP_STATUS = "http.response.status_code"
+JOB_ATTEMPTS = "agentic.job_attempts"
+JOB_ID = "agentic.job_id"
+SERVER_ADDRESS = "server.address"
+SERVER_PORT = "server.port"
+URL_TEMPLATE = "url.template"
+
 AGENT_NAME = "gen_ai.agent.name"
 CACHE_CREATION_TOKENS = "gen_ai.usage.cache_creation.input_tokens"
 CACHE_READ_TOKENS = "gen_ai.usage.cache_read.input_tokens"

@@ -138,11 +138,12 @@ async def house(
     *,
     on_the_way_to_the_bus: Rules | None = None,
     on_the_way_to_ductile: Rules | None = None,
+    telemetry: str | None = None,
     **settings: Any,
 ) -> AsyncIterator[House]:
     """A bus, and a gateway that is not started yet. Where there are rules, it hangs on a wire that has them.
 
-    settings: those of the section `ductile` of the gateway that are not as below.
+    telemetry: the address of a receiver. settings: those of the section `ductile` of the gateway that are not as below.
     """
     async with AsyncExitStack() as held:
         nats = await held.enter_async_context(EmbeddedNats(folder / "nats", sync_interval="1s"))
@@ -159,6 +160,7 @@ async def house(
             ductile=talk | settings,
             tools={"probe": {"concurrency": AT_ONCE}},
             slots=2 * AT_ONCE,
+            telemetry={"endpoint": telemetry},
         )
         yield House(gateway, Disk(folder / "store"), link, ductile)
 

@@ -21,8 +21,9 @@ from ductile_gateway.calls.call import (
     read_request,
 )
 from ductile_gateway.calls.relay import Relay
-from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Ledger, ToolRunner, unrecorded
+from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Ledger, Observer, ToolRunner, unrecorded
 from ductile_gateway.store.ledger import SqliteLedger
+from ductile_gateway.telling.calls import CallsTold
 from ductile_gateway.tools.catalog import Offers
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile
@@ -253,6 +254,7 @@ class World:
         self.runs = MemoryRuns()
         self.ownership: Any = SoleOwner()
         self.clock = StoppedClock()
+        self.observer: Observer = CallsTold(None, ductile="", clock=self.clock)
 
     def relay(
         self, catalog: Catalog = CATALOG, *, offers: Offers | None = None, width: int = 4, room: int = 16
@@ -265,12 +267,20 @@ class World:
             answers=self.answers(),
             runs=self.runs,
             ownership=self.ownership,
+            observer=self.observer,
             lanes=Lanes({offer.name: width for offer in catalog.tools}, room=room),
             clock=self.clock,
         )
 
     def answers(self) -> Answers:
-        return Answers(self.ledger, self.artifacts, self.bus, ownership=self.ownership, clock=self.clock)
+        return Answers(
+            self.ledger,
+            self.artifacts,
+            self.bus,
+            ownership=self.ownership,
+            observer=self.observer,
+            clock=self.clock,
+        )
 
 
 def outcomes(world: World) -> list[str]:

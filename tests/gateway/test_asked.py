@@ -20,7 +20,7 @@ def changed(**payload: Any) -> bytes:
 
 def test_a_request_has_the_key_of_its_attempt_the_route_of_its_subject_and_the_trace_of_its_header() -> None:
     asked = read_request(SUBJECT, BODY, HEADERS)
-    assert (asked.key, asked.route, asked.trace_id) == (f"{RUN}:1:fetch:1", "jina-reader", TRACE)
+    assert (asked.key, asked.route, asked.trace.trace_id) == (f"{RUN}:1:fetch:1", "jina-reader", TRACE)
 
 
 @pytest.mark.parametrize("sample", sorted(SAMPLES.glob("agentic.tool_request.*.json")), ids=lambda path: path.stem)
@@ -36,7 +36,7 @@ def test_every_sample_of_a_tool_request_can_be_read(sample: Any) -> None:
 def test_without_a_usable_trace_header_all_requests_of_a_run_share_a_trace(traceparent: str) -> None:
     first, second = message_of(a_request()), message_of(a_request(step=2))
     traces = {
-        read_request(subject, body, {"traceparent": traceparent}).trace_id for subject, body, _ in (first, second)
+        read_request(subject, body, {"traceparent": traceparent}).trace.trace_id for subject, body, _ in (first, second)
     }
     assert len(traces) == 1
     assert traces != {TRACE}
@@ -114,4 +114,4 @@ def test_another_tool_command_or_argument_makes_another_request(other: Any) -> N
 
 def test_a_request_that_was_kept_reads_as_it_came() -> None:
     asked = asked_for()
-    assert read_again(asked.route, asked.body, trace_id=asked.trace_id) == asked
+    assert read_again(asked.route, asked.body, trace=asked.trace) == asked

@@ -1,0 +1,72 @@
+"""What is told of each call: a line of the log when it begins and when it is answered, and its spans.
+
+The fields of a line are those of the external sibling card (105). `latency_ms` is since the request was made.
+"""
+
+import logging
+from datetime import datetime
+
+from ductile_gateway.bus.requests import Handled
+from ductile_gateway.calls.call import Answer, Asked, ToolCall, ToolOutcome
+from ductile_gateway.ductile.sent import Sent
+from ductile_gateway.ports import Clock
+from ductile_gateway.telling import spans
+from ductile_gateway.telling.sending import Ended
+
+log = logging.getLogger(__name__)
+
+
+class CallsTold:
+    """Fills the port Observer, and hears of deliveries and of requests to a Ductile besides.
+
+    `ended` takes spans, None for nobody; `ductile`: the address of the Ductile."""
+
+    def __init__(self, ended: Ended | None, *, ductile: str, clock: Clock) -> None:
+        self._ended = ended
+        self._ductile = ductile
+        self._clock = clock
+        self._began: dict[str, datetime] = {}
+
+    def begun(self, asked: Asked) -> None:
+        self._began[asked.key] = self._clock.now()
+        log.info("call begun", extra=self._line(asked, "call_begun", "asked->begun"))
+
+    def put_off(self, asked: Asked) -> None:
+        log.debug("call put off", extra=self._line(asked, "call_put_off", "asked->asked"))
+
+    def answered(self, asked: Asked, outcome: ToolOutcome) -> None:
+        began_at = self._began.pop(asked.key, None)
+        transition = "begun->answered" if began_at or _was_run(outcome) else "asked->answered"
+        told = {"status": outcome.status, "error_class": outcome.error_class, "job_id": outcome.job.job_id}
+        log.info("call answered", extra=self._line(asked, "call_answered", transition) | told)
+        if self._ended and asked.trace.sampled and _was_run(outcome):
+            began_at = outcome.job.began_at or began_at or asked.request.requested_at
+            self._ended(spans.job_span(asked, outcome, began_at, outcome.job.ended_at or self._clock.now()))
+
+    def known(self, asked: Asked) -> None:
+        log.debug("call answered before", extra=self._line(asked, "call_answered", "answered->answered"))
+
+    def published(self, answer: Answer, key: str) -> None:
+        if self._ended and answer.trace.sampled:
+            self._ended(spans.published_span(answer, key))
+
+    def handled(self, handled: Handled) -> None:
+        """A request was in hand."""
+        if self._ended and handled.asked.trace.sampled:
+            self._ended(spans.handled_span(handled))
+
+    def sent(self, call: ToolCall, sent: Sent) -> None:
+        """A Ductile was asked to start the call."""
+        if self._ended and call.asked and call.asked.trace.sampled:
+            self._ended(spans.sent_span(call.asked, sent, url=self._ductile))
+
+    def _line(self, asked: Asked, event: str, transition: str) -> dict[str, object]:
+        took = (self._clock.now() - asked.request.requested_at).total_seconds()
+        facts = {"event": event, "state_transition": transition, "latency_ms": max(0, round(took * 1000))}
+        return asked.facts() | facts
+
+
+def _was_run(outcome: ToolOutcome) -> bool:
+    """Whether there was a job or process of its own."""
+    job = outcome.job
+    return bool(job.job_id or job.began_at)

@@ -1,0 +1,157 @@
+"""The gateway's spans of a call. Pure.
+
+All are children of the span that published the request, which the agent's journal can tell again: a gateway that is
+killed leaves no orphan. Their ids follow from what they are, and those of a result also from its dedupe key, so that
+what is told twice is the same span.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from ductile_gateway.bus.requests import Handled
+from ductile_gateway.calls.call import Answer, Asked, ToolOutcome
+from ductile_gateway.ductile.sent import Sent
+from groundwork.telemetry import names
+from groundwork.telemetry.span import Attributes, Context, Kind, Span, Value, span_id
+from schemas import keys, subjects
+
+LONGEST_ERROR = 100
+_REQUEST_TEMPLATE = f"{subjects.TOOL_REQUEST}.{{route}}"
+
+
+def handled_span(handled: Handled) -> Span:
+    """One delivery of a request, as long as it was in hand."""
+    asked = handled.asked
+    subject, key = subjects.tool_request(asked.route), _request_key(asked)
+    return _span(
+        asked.trace,
+        f"{key} process {handled.stream_seq} {handled.delivered}",
+        f"process {subject}",
+        handled.began_at,
+        handled.ended_at,
+        kind="consumer",
+        attributes=_of_request(asked)
+        | _messaging("process", subject, key, asked.request.run_id)
+        | {
+            names.DESTINATION_TEMPLATE: _REQUEST_TEMPLATE,
+            names.CONSUMER_GROUP: subjects.DURABLE_TOOLS,
+            names.STREAM: subjects.STREAM_REQUESTS,
+            names.STREAM_SEQUENCE: handled.stream_seq,
+            names.DELIVERY_COUNT: handled.delivered,
+        },
+        links=(asked.trace,) if asked.trace.span_id else (),
+        error=handled.error or None,
+    )
+
+
+def sent_span(asked: Asked, sent: Sent, *, url: str) -> Span:
+    """One request to the Ductile at `url` that was to start the call."""
+    address = urlsplit(url)
+    known: dict[str, Value | None] = {
+        names.HTTP_STATUS: sent.status,
+        names.JOB_ID: sent.job_id,
+        names.SERVER_PORT: address.port or {"https": 443}.get(address.scheme, 80),
+    }
+    return _span(
+        asked.trace,
+        f"{_request_key(asked)} sent {sent.began_at.isoformat()}",
+        f"POST {sent.path}",
+        sent.began_at,
+        sent.ended_at,
+        kind="client",
+        attributes=_of_request(asked)
+        | {names.HTTP_METHOD: "POST", names.URL_TEMPLATE: sent.path, names.SERVER_ADDRESS: address.hostname or ""}
+        | _present(known),
+        error=None if sent.fate == "accepted" else sent.fate,
+    )
+
+
+def job_span(asked: Asked, outcome: ToolOutcome, began_at: datetime, ended_at: datetime) -> Span:
+    """The tool's own work, however often whoever ran it tried."""
+    job, request = outcome.job, asked.request
+    known: dict[str, Value | None] = {
+        names.JOB_ID: job.job_id,
+        names.JOB_ATTEMPTS: job.attempts,
+        names.EXIT_CODE: job.exit_code,
+    }
+    return _span(
+        asked.trace,
+        f"{_request_key(asked)} job",
+        f"job {asked.route} {request.tool_command}",
+        began_at,
+        ended_at,
+        attributes=_of_request(asked) | _present(known),
+        error=(outcome.error_class or "tool_error")[:LONGEST_ERROR] if outcome.status == "error" else None,
+    )
+
+
+def published_span(answer: Answer, key: str) -> Span:
+    """The result on the bus. It has no length, so that one that is published again is the same."""
+    attributes: dict[str, Value] = {names.RUN_ID: answer.run_id, names.STEP: answer.step, names.ATTEMPT: answer.attempt}
+    return _span(
+        answer.trace,
+        key,
+        f"publish {subjects.TOOL_RESULT}",
+        answer.completed_at,
+        answer.completed_at,
+        kind="producer",
+        attributes=attributes | _messaging("publish", subjects.TOOL_RESULT, key, answer.run_id),
+    )
+
+
+def _request_key(asked: Asked) -> str:
+    request = asked.request
+    return keys.request(request.run_id, request.step, request.attempt)
+
+
+def _of_request(asked: Asked) -> dict[str, Value]:
+    request = asked.request
+    return {
+        names.RUN_ID: request.run_id,
+        names.STEP: request.step,
+        names.ATTEMPT: request.attempt,
+        names.TOOL_NAME: request.tool,
+        names.TOOL_CALL_ID: asked.key,
+    }
+
+
+def _messaging(operation: str, subject: str, key: str, run_id: str) -> dict[str, Value]:
+    return {
+        names.MESSAGING_SYSTEM: "nats",
+        names.MESSAGING_OPERATION: operation,
+        names.MESSAGING_OPERATION_TYPE: "send" if operation == "publish" else operation,
+        names.DESTINATION: subject,
+        names.MESSAGE_ID: key,
+        names.MESSAGE_CONVERSATION_ID: run_id,
+    }
+
+
+def _present(values: Mapping[str, Value | None]) -> dict[str, Value]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _span(
+    trace: Context,
+    id_of: str,
+    name: str,
+    began_at: datetime,
+    ended_at: datetime,
+    *,
+    kind: Kind = "internal",
+    attributes: Attributes,
+    links: tuple[Context, ...] = (),
+    error: str | None = None,
+) -> Span:
+    return Span(
+        trace_id=trace.trace_id,
+        span_id=span_id(id_of),
+        parent_id=trace.span_id or None,
+        name=name,
+        kind=kind,
+        started_at=began_at,
+        ended_at=ended_at,
+        attributes={**attributes, names.ERROR_TYPE: error} if error else attributes,
+        links=links,
+        error=error,
+    )

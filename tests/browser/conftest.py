@@ -1,0 +1,24 @@
+"""Fixtures of these tests, by name."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.cli.dev_stack import Dev
+from tests.cli.dev_stack import dev as dev
+from tests.kit.browser import Seen, browsing
+
+
+@pytest.fixture
+async def seen(dev: Dev) -> AsyncIterator[Seen]:
+    """The page of a stack that runs, in a browser: whoever asks for it holds that nothing was complained of."""
+    async with browsing(dev.url) as seen:
+        await seen.page.goto("/")
+        yield seen
+        assert (seen.complaints, seen.foreign) == ([], [])
+
+
+@pytest.fixture
+def page(seen: Seen) -> Any:
+    return seen.page

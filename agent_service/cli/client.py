@@ -22,6 +22,8 @@ SILENT_AT_MOST_S = 60.0
 AWAY_AT_MOST_S = 300.0
 LOOK_AGAIN_S = 0.5
 EVENTS = "text/event-stream"
+PASSING = (Exit.UNREACHABLE, Exit.TRY_AGAIN)
+"""What an agent that is away, or starts, is told by."""
 FINAL = frozenset({"done", "escalated", "failed", "cancelled"})
 
 Json = dict[str, Any]
@@ -65,6 +67,10 @@ class AgentClient:
         """Where the run stands."""
         return self.get(run_path(run_id))
 
+    def timeline(self, run_id: str) -> Json:
+        """What the run did."""
+        return self.get(run_path(run_id, "timeline"))
+
     def named(self, name: str) -> str:
         """The id of the run that `name` means. Raises NotDone for none, and for several."""
         if naming.is_whole(name):
@@ -74,7 +80,7 @@ class AgentClient:
         return naming.meant(name, newest)
 
     def run_in_time(self, run_id: str, away: Away) -> Json:
-        """The same, also when the agent has to be waited for."""
+        """Where the run stands, also when the agent has to be waited for."""
         absence = _Absence(away)
         while True:
             try:
@@ -163,6 +169,16 @@ def agent_and_run(url: str, token: str | None, name: str) -> Iterator[tuple[Agen
         yield agent, agent.named(name)
 
 
+@contextmanager
+def unless_away() -> Iterator[None]:
+    """What is asked in here is left out while the agent is away."""
+    try:
+        yield
+    except NotDone as error:
+        if error.exit_code not in PASSING:
+            raise
+
+
 def run_path(run_id: str, *parts: str) -> str:
     """The path of a run, or of something of it, in the API."""
     return "/".join(("/v1/runs", quote(run_id, safe=""), *map(quote, parts)))
@@ -198,7 +214,7 @@ class _Absence:
         self._since: float | None = None
 
     def bear(self, error: NotDone) -> None:
-        if error.exit_code not in (Exit.UNREACHABLE, Exit.TRY_AGAIN):
+        if error.exit_code not in PASSING:
             raise error
         now = time.monotonic()
         self._since = self._since or now

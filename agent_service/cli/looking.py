@@ -10,7 +10,7 @@ from agent_service.cli.client import AgentClient, Json, agent_and_run, run_path
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
 from agent_service.cli.options import PANEL_RUNS, URL, AsJson, Cursor, Run, Token, Url, Watch, examples
-from agent_service.cli.watching import ToldOnce, leaving, show_to_the_end
+from agent_service.cli.watching import ToldOnce, leaving, show_to_the_end, tell_to_the_end
 from agent_service.telling.plain import visible
 
 PAGE = 500
@@ -48,7 +48,7 @@ def show_run(run: Run, watch: Watch = False, as_json: AsJson = False, url: Url =
         view = agent.run(run_id)
         if watch:
             raise typer.Exit(show_to_the_end(agent, run_id, watch=True, as_json=as_json))
-        output.show(view, show.run, as_json=as_json)
+        output.show(view, lambda view: show.run(view, agent.timeline(run_id)), as_json=as_json)
 
 
 @commands.command(
@@ -61,14 +61,18 @@ def tail(
     url: Url = URL,
     token: Token = None,
 ) -> None:
-    """Print the entries of a run as they come, one a line, until it ends.
+    """Tell what a run does as it goes by, one line for each thing, until it ends, and what to do then.
 
-    An agent that goes away is waited for, up to five minutes; then it goes on after the last entry printed.
+    With --json the entries of its journal as they come. An agent that goes away is waited for, up to five minutes;
+    then it goes on where it was.
     """
     with agent_and_run(url, token, run) as (agent, run_id), leaving(run_id):
         agent.run(run_id)  # an agent that was not there to begin with is not waited for
-        for entry in agent.follow(run_id, after, away=ToldOnce()):
-            _print_entry(entry, as_json)
+        if as_json:
+            for entry in agent.follow(run_id, after, away=ToldOnce().away):
+                output.document(entry)
+        else:
+            tell_to_the_end(agent, run_id, after)
 
 
 @commands.command(

@@ -3,8 +3,8 @@
 Everything is drawn from the API's JSON, so that a run looks the same wherever the command runs.
 """
 
-from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -14,32 +14,17 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from agent_service.cli import story
 from agent_service.cli.client import Json
-from agent_service.telling.executions import Execution
-from agent_service.telling.plain import one_line, visible
-
-Took = dict[int, timedelta]
-"""How long each step took, or takes until now, by its number."""
+from agent_service.cli.marks import MARKS, UNKNOWN
+from agent_service.cli.story import Row
+from agent_service.telling.plain import duration, one_line, visible
 
 WIDEST = 110
 LONGEST_TEXT = 600
 LONGEST_RESULT = 160
-STYLES = {
-    "queued": ("…", "dim"),
-    "running": ("▶", "cyan"),
-    "paused": ("‖", "yellow"),
-    "done": ("✓", "green"),
-    "escalated": ("!", "yellow"),
-    "failed": ("✗", "red"),
-    "cancelled": ("∅", "magenta"),
-    "ok": ("✓", "green"),
-    "error": ("✗", "red"),
-    "pending": ("▶", "cyan"),
-    "waiting": ("…", "yellow"),
-    "unfinished": ("∅", "magenta"),
-}
-"""The mark and the colour of each state of a run or a step."""
-UNKNOWN = ("?", "")
+MOST_ROWS = 40
+"""Of what a run did; `agentic tail` tells all."""
 WAITS = {"queued": "waits for its turn", "paused": "waits for a person"}
 
 
@@ -52,10 +37,10 @@ def fit(value: Any) -> Any:
     return [fit(item) for item in value] if isinstance(value, list) else value
 
 
-def run(view: Json, took: Took | None = None) -> RenderableType:
-    """One run: where it stands, its definition of done, its steps, what it spent, what it left."""
-    view = fit(view)
-    return framed(view, head(view, waits_for(view)), done_items(view), steps(view, took or {}), spent(view), left(view))
+def run(view: Json, timeline: Json) -> RenderableType:
+    """One run: where it stands, its definition of done, what it did, what it spent, what it left."""
+    view, rows = fit(view), story.rows(fit(timeline), datetime.now(UTC))
+    return framed(view, head(view, waits_for(view)), done_items(view), history(view, rows), spent(view), left(view))
 
 
 def runs(lines: Iterable[Json], *, width: int) -> RenderableType:
@@ -104,7 +89,7 @@ def on_one_row(text: Text) -> Text:
 
 def status(name: str, *, said: str = "") -> Text:
     """A status with its mark, or what is `said` in its place."""
-    mark, colour = STYLES.get(name, UNKNOWN)
+    mark, colour = MARKS.get(name, UNKNOWN)
     return Text(f"{mark} {said or name}", style=colour)
 
 
@@ -113,7 +98,7 @@ def framed(view: Json, *parts: RenderableType | None) -> RenderableType:
     title = Text.assemble(view["run_id"], "  ", status(view["state"]))
     spaced = [line for part in parts if part is not None for line in ("", part)]
     frame = Panel(
-        Group(*spaced[1:]), title=title, title_align="left", border_style=STYLES.get(view["state"], UNKNOWN)[1]
+        Group(*spaced[1:]), title=title, title_align="left", border_style=MARKS.get(view["state"], UNKNOWN)[1]
     )
     return Constrain(frame, WIDEST)
 
@@ -126,10 +111,22 @@ def head(view: Json, now: RenderableType | None) -> Table:
         grid.add_row("now", now)
     for name, text in _came_of_it(view):
         grid.add_row(name, Text(one_line(text, LONGEST_TEXT)))
-    if view["remedy"]:
-        grid.add_row("next", Text(f"{view['remedy']['text']}:"))
-        grid.add_row("", Text(one_line(view["remedy"]["command"], LONGEST_TEXT), style="cyan"))
+    for name, text in _what_now(view):
+        grid.add_row(name, Text(text, style="" if name else "cyan"))
     return grid
+
+
+def stopped(view: Json) -> list[Text]:
+    """What comes after the story of a run that ended or pauses: what to do now, and what it spent."""
+    view = fit(view)
+    told = [*_what_now(view), ("spent", _totals(view))]
+    return [Text(f"{'':12}{name:<21}{text}", style="dim" if name == "spent" else "") for name, text in told]
+
+
+def _what_now(view: Json) -> Iterator[tuple[str, str]]:
+    if view["remedy"]:
+        yield "next", f"{view['remedy']['text']}:"
+        yield "", one_line(view["remedy"]["command"], LONGEST_TEXT)
 
 
 def _came_of_it(view: Json) -> Iterator[tuple[str, str]]:
@@ -138,7 +135,7 @@ def _came_of_it(view: Json) -> Iterator[tuple[str, str]]:
         yield "outcome", view["outcome"]
     if view["state"] == "running" and not view["pending"]:
         yield "so far", view["summary"]
-    if view["reason"] or view["state"] == "paused":
+    if view["state"] != "done" and (view["reason"] or view["state"] == "paused"):
         name = "" if view["class"] in (view["state"], "") else f"{view['class']}: "
         yield "why", f"{name}{view['reason'] or view['summary']}"
 
@@ -180,21 +177,26 @@ def done_items(view: Json) -> Table | None:
     return grid
 
 
-def steps(view: Json, took: Took) -> Table | None:
-    """The steps, with how long they took where that is known."""
-    if not view["steps"]:
-        return None
-    table = Table(box=None, pad_edge=False, header_style="bold dim")
-    table.add_column("step", justify="right")
-    table.add_column("tool", no_wrap=True, overflow="ellipsis")
-    table.add_column("tries", justify="right")
-    if took:
-        table.add_column("took", justify="right", no_wrap=True)
-    table.add_column("result", ratio=1)
-    for step in view["steps"]:
-        name, time = f"{step['tool']} {step['command']}", [seconds(took.get(step["step"]))] if took else []
-        table.add_row(str(step["step"]), Text(name), str(step["attempt"]), *time, _result(step))
-    return table
+def history(view: Json, rows: Sequence[Row], *, most: int = MOST_ROWS, whole: bool = True) -> Table:
+    """The newest of what a run did, each item when it began; where not `whole`, on one row each."""
+    grid = _grid("dim", "dim", "", "")
+    grid.columns[1].justify = "right"
+    for column in grid.columns[:3]:
+        column.no_wrap = True
+    if len(rows) > most:
+        grid.add_row("", "", "", Text(f"{len(rows) - most} earlier ones: agentic tail {view['run_id']}", style="dim"))
+    steps = {f"step {step['step']}": step for step in view["steps"]}
+    for row in rows[-most:]:
+        told = _with_stderr(row, steps.get(row.name)) if whole else on_one_row(row.told)
+        grid.add_row(row.time, row.took_words, row.title, told)
+    return grid
+
+
+def _with_stderr(row: Row, step: Json | None) -> Text:
+    """The words of a tool beneath the step that failed with them."""
+    stderr = ((step or {}).get("execution") or {}).get("stderr") if row.status == "error" else None
+    words = f"\nstderr: {one_line(stderr, LONGEST_TEXT)}" if stderr else ""
+    return Text.assemble(row.told, (words, "dim"))
 
 
 def spent(view: Json, now: datetime | None = None) -> Group:
@@ -202,6 +204,10 @@ def spent(view: Json, now: datetime | None = None) -> Group:
     grid = _grid("", "", "")
     for name, used, limit, words in _budgets(view, now):
         grid.add_row(name, _bar(used, limit), words)
+    return Group(grid, Text(_totals(view), style="dim"))
+
+
+def _totals(view: Json) -> str:
     usage = view["usage"]
     calls = f"{usage['calls']} model call{'' if usage['calls'] == 1 else 's'}"
     cost = "cost unknown" if usage["cost_usd"] is None else f"{usage['cost_usd']:.4f} USD"
@@ -209,7 +215,7 @@ def spent(view: Json, now: datetime | None = None) -> Group:
     tokens = f"{usage['tokens']:,} tokens"
     if usage.get("cache_read_tokens"):
         tokens += f" ({usage['cache_read_tokens']:,} cached)"
-    return Group(grid, Text(f"{_duration(view)}{calls}{by}, {tokens}, {cost}", style="dim"))
+    return f"{_duration(view)}{calls}{by}, {tokens}, {cost}"
 
 
 def left(view: Json) -> Table | None:
@@ -222,18 +228,6 @@ def left(view: Json) -> Table | None:
     for name, value in rows:
         grid.add_row(name, Text(value, overflow="fold"))
     return grid
-
-
-def seconds(time: timedelta | None) -> str:
-    """A duration for people; empty for none."""
-    if time is None:
-        return ""
-    whole = max(0.0, time.total_seconds())
-    if whole < 60:
-        return f"{whole:.1f} s"
-    minutes, rest = divmod(int(whole), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def _grid(*styles: str) -> Table:
@@ -259,26 +253,7 @@ def _budgets(view: Json, now: datetime | None) -> Iterator[tuple[str, float, flo
     if now is not None and not view["ended_at"]:
         accepted, deadline = datetime.fromisoformat(view["accepted_at"]), datetime.fromisoformat(budget["deadline_at"])
         used, limit = max(timedelta(), now - accepted), deadline - accepted
-        yield "time", used.total_seconds(), limit.total_seconds(), f"{seconds(used)} of {seconds(limit)}"
-
-
-def _result(step: Json) -> Text:
-    """What came of a step, and below it what its executor told besides: all of it where it did not go well."""
-    mark, colour = STYLES.get(step["status"], UNKNOWN)
-    lines = [Text.assemble((f"{mark} ", colour), one_line(_words(step), LONGEST_RESULT))]
-    execution = Execution.model_validate(step["execution"] or {})
-    told = (str(execution), f"stderr: {execution.stderr}" if execution.stderr and step["status"] != "ok" else "")
-    lines += [Text(one_line(line, LONGEST_TEXT), style="dim") for line in told if line]
-    return Text("\n").join(lines)
-
-
-def _words(step: Json) -> str:
-    """What came of a step; of one that failed, by the class of its error, which says what kind of trouble it is."""
-    said, error = step["summary"] or step["status"], step["error"]
-    if error is None or step["status"] == "ok":
-        return str(said)
-    message = "" if error["message"] in said else f" ({error['message']})"
-    return f"{error['class']}: {said}{message}"
+        yield "time", used.total_seconds(), limit.total_seconds(), f"{duration(used)} of {duration(limit)}"
 
 
 def _bar(used: float, limit: float) -> ProgressBar:
@@ -290,4 +265,4 @@ def _duration(view: Json) -> str:
     if not view["ended_at"]:
         return ""
     ended, accepted = (datetime.fromisoformat(view[name]) for name in ("ended_at", "accepted_at"))
-    return f"took {seconds(ended - accepted)}, "
+    return f"took {duration(ended - accepted)}, "

@@ -1,15 +1,15 @@
-"""Watching a run until it ends: silently, line by line, or on a live board, and how long its steps take.
+"""Watching a run until it ends: silently, line by line, or on a live board.
 
 The board is drawn several times a second in a terminal that is large enough. It shows the goal, what is being done now,
-the definition of done as it is ticked off, the steps with their times, the budgets and the newest entries. It is fed
-from one thread and drawn by another: what it holds is replaced, not changed.
+the definition of done as it is ticked off, the newest of what was done, and the budgets. It is fed from one thread and
+drawn by another: what it holds is replaced, not changed.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -18,33 +18,11 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from agent_service.cli import output, show
-from agent_service.cli.client import AgentClient, Json
+from agent_service.cli.client import AgentClient, Json, unless_away
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import OF_STATUS, Exit
+from agent_service.cli.story import Look, Row, Story, hanging, rows
 from agent_service.telling.plain import visible
-
-
-class Stopwatch:
-    """Is shown the entries in order, from the run's first on. May be read by another thread meanwhile."""
-
-    def __init__(self) -> None:
-        self._began: dict[int, datetime] = {}
-        self._ended: dict[int, datetime] = {}
-        self._pending: int | None = None
-
-    def saw(self, entry: dict[str, Any]) -> None:
-        at, pending = datetime.fromisoformat(entry["at"]), entry["pending_step"]
-        if self._pending is not None and self._pending != pending:
-            self._ended = {**self._ended, self._pending: at}
-        if pending is not None:
-            self._began = {pending: at, **self._began}
-        self._pending = pending
-
-    def took(self, now: datetime) -> dict[int, timedelta]:
-        """By step, all attempts together; the pending one until `now`."""
-        began, ended = self._began, self._ended
-        return {step: ended.get(step, now) - began[step] for step in sorted(began)}
-
 
 PAUSED = "paused"
 
@@ -59,18 +37,6 @@ class Watcher(Protocol):
         """The agent does not answer; with an empty text: it does again."""
 
 
-class ToldOnce:
-    """Says on standard error that the agent is waited for, and that it is back: each once. An `Away`."""
-
-    def __init__(self) -> None:
-        self._waiting = False
-
-    def __call__(self, why: str) -> None:
-        if bool(why) != self._waiting:
-            self._waiting = bool(why)
-            output.complain(f"waiting for the agent: {visible(why)}" if why else "the agent is back")
-
-
 class Silent:
     """Says nothing. Fills Watcher."""
 
@@ -79,50 +45,72 @@ class Silent:
     def away(self, why: str) -> None: ...
 
 
-class Lines:
-    """Prints a line for each entry: for files, pipes and small terminals. Fills Watcher."""
+class ToldOnce:
+    """Says on standard error that the agent is waited for, and that it is back: each once."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._absence = ToldOnce()
-
-    def saw(self, entry: Json) -> None:
-        self._console.print(show.entry(entry), soft_wrap=True)
+    def __init__(self) -> None:
+        self._waiting = False
 
     def away(self, why: str) -> None:
-        self._absence(why)
+        if bool(why) != self._waiting:
+            self._waiting = bool(why)
+            output.complain(f"waiting for the agent: {visible(why)}" if why else "the agent is back")
 
 
-@dataclass(frozen=True, slots=True)
-class Followed:
-    """A run that has ended, or pauses for a person: its view, and how long its steps took, by number."""
+class Lines(ToldOnce):
+    """Tells the story line by line, from after entry `after` on: for files, pipes, small terminals. Fills Watcher."""
 
-    view: Json
-    took: dict[int, timedelta]
+    def __init__(self, timeline: Look, write: Callable[[Row], None], *, after: int = 0) -> None:
+        super().__init__()
+        self._story = Story(timeline, after)
+        self._write = write
+
+    def saw(self, entry: Json) -> None:
+        with unless_away():  # then a later entry tells of this one too
+            for row in self._story.so_far(entry):
+                self._write(row)
 
 
-def to_the_end(client: AgentClient, run_id: str, watcher: Watcher) -> Followed:
-    """Follow the run from its first entry."""
-    stopwatch = Stopwatch()
+def to_the_end(client: AgentClient, run_id: str, watcher: Watcher) -> Json:
+    """Follow the run from its first entry. Its view, when it has ended or pauses for a person."""
     with closing(client.follow(run_id, away=watcher.away)) as entries:
         for entry in entries:
-            stopwatch.saw(entry)
             watcher.saw(entry)
             if entry["status"] == PAUSED and client.run_in_time(run_id, watcher.away)["state"] == PAUSED:
                 break  # what one entry says may be past
-    return Followed(client.run_in_time(run_id, watcher.away), stopwatch.took(datetime.now(UTC)))
+    return client.run_in_time(run_id, watcher.away)
 
 
 def show_to_the_end(client: AgentClient, run_id: str, *, watch: bool, as_json: bool) -> Exit:
     """Wait for the end of the run, print the run, and say with which code to exit."""
     with leaving(run_id):
         if watch and not as_json:
-            with watching(lambda: client.run(run_id), output.console(stderr=True)) as watcher:
-                followed = to_the_end(client, run_id, watcher)
+            with watching(client, run_id, output.console(stderr=True)) as watcher:
+                view = to_the_end(client, run_id, watcher)
         else:
-            followed = to_the_end(client, run_id, Silent())
-    output.show(followed.view, lambda view: show.run(view, followed.took), as_json=as_json)
-    return OF_STATUS.get(followed.view["state"], Exit.FAILED)
+            view = to_the_end(client, run_id, Silent())
+    output.show(view, lambda view: show.run(view, client.timeline(run_id)), as_json=as_json)
+    return OF_STATUS.get(view["state"], Exit.FAILED)
+
+
+def tell_to_the_end(client: AgentClient, run_id: str, after: int) -> None:
+    """Print a line for each thing that the run does, and where it stops what to do then."""
+    told = Lines(partial(client.timeline, run_id), lambda row: _draw(row.line), after=after)
+    for entry in client.follow(run_id, after, away=told.away):
+        told.saw(entry)
+        if entry["status"] in OF_STATUS:
+            view = client.run_in_time(run_id, told.away)
+            told.saw(entry)  # what could not be asked a moment ago
+            for line in show.stopped(view):
+                _draw(line)
+
+
+def _draw(line: Text) -> None:
+    """On a terminal as it can be read there, else as one line."""
+    if output.console().is_terminal:
+        output.draw(hanging(line))
+    else:
+        output.draw(line, wrap=False)
 
 
 @contextmanager
@@ -137,64 +125,61 @@ def leaving(run_id: str) -> Iterator[None]:
 
 NARROWEST, LOWEST = 60, 18
 """Columns and rows; in a smaller terminal there are lines instead."""
-MOST_ENTRIES = 8
 DRAWN_PER_S = 8
-
-Look = Callable[[], Json]
-"""Gives the newest view of the run; raises NotDone while the agent is away."""
 
 
 class Board:
     """What is known of one run. Fills Watcher."""
 
-    def __init__(self, look: Look, console: Console) -> None:
-        self._look_again = look
+    def __init__(self, view: Look, timeline: Look, console: Console) -> None:
+        self._looks = view, timeline
         self._console = console
-        self._view = show.fit(look())
-        self._entries: tuple[Text, ...] = ()
-        self._watch = Stopwatch()
         self._why_away = ""
+        self._seen = self._look()
 
-    def saw(self, entry: Json) -> None:
-        self._watch.saw(entry)
-        self._entries = (*self._entries, show.on_one_row(show.entry(entry)))[-MOST_ENTRIES:]
-        self._look()
+    def saw(self, entry: Json) -> None:  # noqa: ARG002 - all that is known is asked for
+        self._look_again()
 
     def away(self, why: str) -> None:
         self._why_away = why
         if not why:
-            self._look()
+            self._look_again()
 
     def picture(self) -> RenderableType:
         """The board as it is now, never higher than the terminal: what does not fit could not be wiped out again."""
-        rows = self._console.height - 1
-        lines = self._console.render_lines(self._whole(), pad=False)[:rows]
-        entries = self._entries[-(rows - len(lines)) :] if len(lines) < rows else ()
-        return Group(SegmentLines(lines, new_lines=True), *entries)
+        room = self._console.height - 1
+        bare = self._console.render_lines(self._drawn(0), pad=False)
+        lines = self._console.render_lines(self._drawn(room - len(bare) - 2), pad=False)
+        return Group(SegmentLines(lines[:room], new_lines=True))
 
-    def _look(self) -> None:
-        with suppress(NotDone):  # then the board stays as it is until the agent is back
-            self._view = show.fit(self._look_again())
+    def _look_again(self) -> None:
+        with unless_away():  # then the board stays as it is until the agent is back
+            self._seen = self._look()
 
-    def _whole(self) -> RenderableType:
-        view, now = self._view, datetime.now(UTC)
-        steps = show.steps(view, self._watch.took(now))
-        return show.framed(view, show.head(view, self._now()), show.done_items(view), steps, show.spent(view, now))
+    def _look(self) -> tuple[Json, Json]:
+        view, timeline = (look() for look in self._looks)
+        return show.fit(view), timeline
+
+    def _drawn(self, room: int) -> RenderableType:
+        (view, timeline), now = self._seen, datetime.now(UTC)
+        history = show.history(view, rows(timeline, now), most=room, whole=False) if room > 0 else None
+        return show.framed(view, show.head(view, self._now()), show.done_items(view), history, show.spent(view, now))
 
     def _now(self) -> RenderableType | None:
         if self._why_away:
             return Spinner("dots", Text("the agent is away, waiting…", style="yellow"), style="yellow")
-        waits_for = show.waits_for(self._view)
+        waits_for = show.waits_for(self._seen[0])
         return Spinner("dots", waits_for, style="cyan") if waits_for else None
 
 
 @contextmanager
-def watching(look: Look, console: Console, *, stays: bool = False) -> Iterator[Watcher]:
+def watching(client: AgentClient, run_id: str, console: Console, *, stays: bool = False) -> Iterator[Watcher]:
     """A watcher that shows the run on `console` in the best way it can; with `stays` the last picture is left there."""
+    view, timeline = partial(client.run, run_id), partial(client.timeline, run_id)
     if not console.is_interactive or console.is_dumb_terminal or console.width < NARROWEST or console.height < LOWEST:
-        yield Lines(console)
+        yield Lines(timeline, lambda row: console.print(row.line, soft_wrap=True))
         return
-    board = Board(look, console)
+    board = Board(view, timeline, console)
     with Live(
         get_renderable=board.picture,
         console=console,

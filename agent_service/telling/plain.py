@@ -5,7 +5,7 @@ under every version of Python.
 """
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e"
@@ -41,6 +41,16 @@ def one_line(text: str, limit: int = 300) -> str:
 def instant(at: datetime) -> str:
     """An instant for people: `2026-11-21 12:00:05Z`, with milliseconds where there are any."""
     return _utc(at, "milliseconds" if at.microsecond else "seconds").replace("T", " ")
+
+
+def duration(time: timedelta) -> str:
+    """A duration for people: `0.4 s`, `4:07` (minutes), `1:02:03` (hours)."""
+    whole = max(0.0, time.total_seconds())
+    if whole < 60:
+        return f"{whole:.1f} s"
+    minutes, rest = divmod(int(whole), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def rfc3339(at: datetime) -> str:

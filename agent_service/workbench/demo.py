@@ -19,13 +19,13 @@ from pathlib import Path
 from rich.rule import Rule
 from rich.text import Text
 
-from agent_service.cli import output, show
+from agent_service.cli import output
 from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.exits import OF_STATUS, Exit
 from agent_service.cli.options import invocation
 from agent_service.cli.run_folder import Verified, verify
 from agent_service.cli.watching import Watcher, to_the_end, watching
-from agent_service.telling.plain import visible
+from agent_service.telling.plain import duration, visible
 from agent_service.workbench.dev import DevOptions, DevStack, stack
 from groundwork.service import json_log
 from groundwork.service.signals import cancelled_by_signals
@@ -135,8 +135,8 @@ class _Demo:
     def _follow(self, client: AgentClient, url: str) -> Json:
         """In a thread."""
         run_id = client.post("/v1/wake", {"goal": f"fetch web {url} and produce a 2 para critique"})["run_id"]
-        with watching(lambda: client.run(run_id), self.told.console, stays=True) as watcher:
-            return to_the_end(client, run_id, _Noting(watcher, self.entries, self.over)).view
+        with watching(client, run_id, self.told.console, stays=True) as watcher:
+            return to_the_end(client, run_id, _Noting(watcher, self.entries, self.over))
 
     def _visited(self) -> None:
         """In a thread of the page's server. The tool waits for the page now: its result cannot be in."""
@@ -218,7 +218,7 @@ def _tell(made: DevStack, outcome: _Outcome, told: _Story) -> None:
 
 
 def _tell_of_the_crash(made: DevStack, crash: _Crash, visits: int, told: _Story) -> None:
-    back, before = show.seconds(datetime.fromisoformat(crash.after["at"]) - crash.at), crash.before
+    back, before = duration(datetime.fromisoformat(crash.after["at"]) - crash.at), crash.before
     told.chapter("what the crash changed: nothing")
     told.say(
         f"The agent was killed after entry {before['seq']}, with step {before['pending_step']} pending. Process "

@@ -223,15 +223,31 @@ def test_json_keeps_every_character_and_prints_none_that_steers(dev: Dev) -> Non
 def test_watching_lives_through_a_kill_of_the_agent(dev: Dev) -> None:
     with started("run", "--watch", "slowly", AGENTIC_URL=dev.url) as process:
         assert process.stderr
-        lines = read_until(process.stderr, lambda line: "step 1: echo ok" in line)
+        lines = read_until(process.stderr, lambda line: "✓ step 1" in line)
         kill_agent_of(dev)
-        out, err = process.communicate(timeout=40)
-    assert process.returncode == 0, err
+        err, out = process.stderr.read(), the_rest(process.stdout)
+        assert process.wait(10) == 0, err
     assert err.count("waiting for the agent: no agent answers") == 1
     assert err.count("the agent is back") == 1
-    seen = [int(line.split()[0]) for line in (*lines, *err.splitlines()) if line[:4].strip().isdigit()]
-    assert seen == list(range(1, 9))
+    told = [line[10:23].strip() for line in (*lines, *err.splitlines()) if line[:2].isdigit()]
+    assert [title for title in told if title.startswith("✓")] == [f"✓ {name}" for name in OF_A_SLOW_RUN]
     assert "2 of 10" in out
+
+
+OF_A_SLOW_RUN = ("accepted", "frame", "plan", "step 1", "reflect", "plan", "step 2", "reflect", "done")
+
+
+def test_tail_tells_what_show_tells_and_what_to_do_then(dev: Dev, done: dict[str, Any]) -> None:
+    told = [line[10:23].strip() for line in dev("tail", done["run_id"]).out.splitlines()]
+    assert told == ["✓ accepted", "✓ frame", "✓ plan", "✓ step 1", "✓ reflect", "✓ done", "spent"]
+    for title in told[:-1]:
+        assert title in dev("show", done["run_id"]).out
+    escalated = dev.run("escalate")["run_id"]
+    *_, ending, what_now, command, spent = dev("tail", escalated).out.splitlines()
+    assert "! escalated" in ending
+    assert what_now.split()[0] == "next"
+    assert command.split() == ["agentic", "run", "escalate"]
+    assert "3 model calls (script:cli-tests), 0 tokens" in spent
 
 
 def test_tail_lives_through_a_kill_of_the_agent_and_repeats_nothing(dev: Dev) -> None:
@@ -240,7 +256,7 @@ def test_tail_lives_through_a_kill_of_the_agent_and_repeats_nothing(dev: Dev) ->
         assert process.stdout
         lines = read_until(process.stdout, lambda line: '"pending_step": 1' in line)
         kill_agent_of(dev)
-        out, err = process.communicate(timeout=40)
+        out, err = process.stdout.read(), the_rest(process.stderr)
     assert [json.loads(line)["seq"] for line in (*lines, *out.splitlines())] == list(range(1, 9))
     assert [line.split(":")[0] for line in err.splitlines()] == ["waiting for the agent", "the agent is back"]
 
@@ -248,6 +264,11 @@ def test_tail_lives_through_a_kill_of_the_agent_and_repeats_nothing(dev: Dev) ->
 def test_an_agent_that_was_never_there_is_not_waited_for() -> None:
     for command in (("tail", SOME_RUN), ("show", "--watch", SOME_RUN)):
         assert agentic_here(*command, "--url", "http://127.0.0.1:1").code == 69
+
+
+def the_rest(stream: Any) -> str:
+    """What was not read of it yet; communicate() knows nothing of what a reader by lines has read ahead."""
+    return str(stream.read())
 
 
 def read_until(stream: Any, fits: Callable[[str], bool]) -> list[str]:

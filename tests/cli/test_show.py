@@ -1,24 +1,40 @@
 """How runs look, drawn from views as the API gives them."""
 
 import io
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
 
 from agent_service.cli import show
+from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
-from agent_service.cli.watching import Board, Lines, Stopwatch, watching
+from agent_service.cli.watching import Board, Lines, watching
+from agent_service.moments import retell
 from agent_service.telling.acts import Heard
 from agent_service.telling.entries import entry_views
+from agent_service.telling.plain import duration
+from agent_service.telling.timeline import Timeline
 from agent_service.telling.views import run_view
+from tests.core.cues import RUN_ID
 from tests.projections.journals import commits_of, worked_example
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt.exe\u2066\u200b\r\b [red]markup[/red] :skull:"
 STEERING = set("\x1b\x07\x9b\u202e\u2066\u200b\r\b")
 COMMITS = commits_of(worked_example())
+
+
+def timeline_after(entries: int = len(COMMITS)) -> dict[str, Any]:
+    timeline = Timeline()
+    timeline.hear(retell([commit.entry for commit in COMMITS[:entries]]))
+    return timeline.view(RUN_ID).model_dump(mode="json", by_alias=True)
+
+
+def picture(after: int = len(COMMITS), **changed: Any) -> RenderableType:
+    """Of the run after so many entries, with what of its view is `changed`."""
+    return show.run(view_after(after) | changed, timeline_after(after))
 
 
 def view_after(entries: int = len(COMMITS)) -> dict[str, Any]:
@@ -42,7 +58,7 @@ def drawn(*drawings: RenderableType, width: int = 100, height: int = 50) -> str:
 def poisoned(value: Any) -> Any:
     """The same with hostile texts, but for what is no free text."""
     if isinstance(value, dict):
-        kept = {"at", "state", "status", "kind", "phase", "run_id"}
+        kept = {"at", "state", "status", "kind", "phase", "run_id", "id", "parent"}
         return {k: v if k in kept or k.endswith("_at") else poisoned(v) for k, v in value.items()}
     if isinstance(value, list):
         return [poisoned(item) for item in value]
@@ -52,12 +68,12 @@ def poisoned(value: Any) -> Any:
 @pytest.mark.parametrize("after", range(1, len(COMMITS) + 1))
 @pytest.mark.parametrize("width", [20, 60, 100, 200])
 def test_a_run_can_be_drawn_at_every_moment_and_width(after: int, width: int) -> None:
-    text = drawn(show.run(view_after(after)), width=width)
+    text = drawn(picture(after), width=width)
     assert all(len(line) <= width for line in text.splitlines())
 
 
 def test_a_run_shows_goal_criteria_steps_budget_and_what_it_left() -> None:
-    text = drawn(show.run(view_after()))
+    text = drawn(picture())
     for part in (
         "✓ done",
         "fetch web http://mattjoyce.ai",
@@ -71,58 +87,55 @@ def test_a_run_shows_goal_criteria_steps_budget_and_what_it_left() -> None:
 
 
 def test_a_run_that_goes_on_says_what_it_waits_for() -> None:
-    assert "the model is to frame (call 1)" in drawn(show.run(view_after(2)))
-    assert "step 1, fetch handle" in drawn(show.run(view_after(4)))
+    assert "the model is to frame (call 1)" in drawn(picture(2))
+    assert "step 1, fetch handle" in drawn(picture(4))
 
 
 def test_a_run_that_waits_for_somebody_who_is_not_there_says_so() -> None:
-    view = view_after(4)
-    view["pending"] |= {"executor": "ductile-gateway", "present": False}
-    text = " ".join(drawn(show.run(view)).replace("│", " ").split())
+    pending = view_after(4)["pending"] | {"executor": "ductile-gateway", "present": False}
+    text = " ".join(drawn(picture(4, pending=pending)).replace("│", " ").split())
     asked = "asked of ductile-gateway (route jina-reader) at 12:00:04, given up at 12:04:44 UTC"
     assert f"step 1, fetch handle: {asked}" in text
     assert "ductile-gateway does not answer: is it running?" in text
 
 
 def test_what_is_done_now_is_not_said_a_second_time_and_what_it_came_to_is() -> None:
-    under_way, thinking = view_after(4), view_after(5)
-    assert "so far" not in drawn(show.run(under_way))
-    assert f"so far {thinking['summary']}" in drawn(show.run(thinking))
+    assert "so far" not in drawn(picture(4))
+    assert f"so far {view_after(5)['summary']}" in drawn(picture(5))
 
 
 def test_a_run_that_pauses_says_why_and_not_what_it_would_do() -> None:
-    asking = view_after(2) | {"state": "paused", "summary": "no credit is left", "class": "no_credit"}
-    text = drawn(show.run(asking))
+    text = drawn(picture(2, state="paused", summary="no credit is left", **{"class": "no_credit"}))
     assert "waits for a person" in text
     assert "no_credit: no credit is left" in text
     assert "the model is to" not in text
 
 
-def test_a_step_that_failed_or_was_left_says_with_which_error() -> None:
-    view = view_after()
-    view["steps"][0] |= {
-        "status": "error",
-        "summary": "it was full",
-        "error": {"class": "quota", "message": "it was full"},
-    }
-    view["steps"][1] |= {"status": "unfinished", "summary": "", "error": {"class": "away", "message": "nobody there"}}
-    text = drawn(show.run(view))
-    assert "quota: it was full " in text
-    assert "away: unfinished (nobody there)" in text
-
-
-def test_a_step_shows_the_job_that_it_was_and_a_failed_one_the_words_of_its_tool() -> None:
-    view = view_after()
+def test_a_step_that_failed_shows_the_words_of_its_tool() -> None:
+    view, timeline = view_after(), timeline_after()
     told = {"job_id": "8f3c", "exit_code": 78, "stderr": "SHED_KEY is not set"}
-    view["steps"][0] |= {"execution": told}
-    view["steps"][1] |= {"execution": told, "status": "error"}
-    text = drawn(show.run(view))
-    assert (text.count("job 8f3c, exit code 78"), text.count("stderr: SHED_KEY is not set")) == (2, 1)
+    for step in view["steps"]:
+        step |= {"execution": told}
+    first = next(item for item in timeline["items"] if item["kind"] == "step")
+    first |= {"status": "error", "error": {"class": "away", "message": "it broke", "retryable": False}}
+    text = drawn(show.run(view, timeline))
+    assert text.count("stderr: SHED_KEY is not set") == 1
+    assert "✗ step 1" in text
+    assert "away: " in text
+
+
+def test_of_a_long_run_the_newest_is_shown_and_the_way_to_the_rest() -> None:
+    timeline = timeline_after()
+    timeline["items"] = [timeline["items"][0] | {"id": f"{n}", "text": f"thing {n}"} for n in range(100)]
+    text = drawn(show.run(view_after(), timeline), height=200)
+    assert f"60 earlier ones: agentic tail {RUN_ID}" in text
+    assert "thing 59" not in text
+    assert "thing 60" in text
 
 
 @pytest.mark.parametrize("after", range(1, len(COMMITS) + 1))
 def test_nothing_hostile_in_a_run_steers_the_terminal(after: int) -> None:
-    text = drawn(show.run(poisoned(view_after(after))))
+    text = drawn(show.run(poisoned(view_after(after)), poisoned(timeline_after(after))))
     assert not set(text) & STEERING
     assert "[red]markup[/red] :skull:" in text
 
@@ -148,34 +161,23 @@ def test_an_entry_is_one_line_whatever_it_says() -> None:
     assert len(str(show.entry(entry)).splitlines()) == 1
 
 
-def test_the_stopwatch_takes_the_time_of_each_step_from_the_entries() -> None:
-    stopwatch, all_entries = Stopwatch(), entries()
-    for entry in all_entries[:4]:
-        stopwatch.saw(entry)
-    sent = datetime.fromisoformat(all_entries[3]["at"])
-    assert stopwatch.took(sent + timedelta(seconds=9)) == {1: timedelta(seconds=9)}
-    for entry in all_entries[4:]:
-        stopwatch.saw(entry)
-    assert stopwatch.took(datetime.now(UTC)) == {1: timedelta(seconds=1), 2: timedelta(seconds=1)}
-
-
 @pytest.mark.parametrize(
     ("time", "words"), [(0.04, "0.0 s"), (59.94, "59.9 s"), (60, "1:00"), (3661, "1:01:01"), (-1, "0.0 s")]
 )
 def test_durations_are_short(time: float, words: str) -> None:
-    assert show.seconds(timedelta(seconds=time)) == words
+    assert duration(timedelta(seconds=time)) == words
 
 
 def test_the_board_follows_the_run_and_never_outgrows_the_terminal() -> None:
     after = 1
     console = Console(file=io.StringIO(), width=100, height=24, color_system=None)
-    board = Board(lambda: view_after(after), console)
+    board = Board(lambda: view_after(after), lambda: timeline_after(after), console)
     for after, entry in enumerate(entries(), start=1):  # noqa: B007 - the board looks at it
         board.saw(entry)
         assert len(console.render_lines(board.picture())) <= console.height
     text = drawn(board.picture())
     assert "✓ it has two paragraphs" in text
-    assert "ModelReplied" in text
+    assert "✓ reflect" in text
 
 
 def test_the_board_says_that_the_agent_is_away_and_goes_on_when_it_is_back() -> None:
@@ -186,7 +188,7 @@ def test_the_board_says_that_the_agent_is_away_and_goes_on_when_it_is_back() -> 
             raise NotDone("nobody there", Exit.UNREACHABLE)
         return view_after(4)
 
-    board = Board(look, Console(file=io.StringIO(), width=100, height=40))
+    board = Board(look, timeline_after, Console(file=io.StringIO(), width=100, height=40))
     away = True
     board.away("nobody there")
     board.saw(entries()[3])
@@ -194,6 +196,15 @@ def test_the_board_says_that_the_agent_is_away_and_goes_on_when_it_is_back() -> 
     away = False
     board.away("")
     assert "step 1, fetch handle" in drawn(board.picture())
+
+
+class Told(AgentClient):
+    """Tells of the one run, without an agent."""
+
+    def __init__(self) -> None: ...
+
+    def get(self, path: str, **_: str | int | None) -> Json:
+        return timeline_after() if path.endswith("/timeline") else view_after()
 
 
 @pytest.mark.parametrize(
@@ -204,13 +215,14 @@ def test_a_small_terminal_or_a_file_gets_lines_instead(width: int, height: int, 
     console = Console(
         file=io.StringIO(), width=width, height=height, force_terminal=terminal, force_interactive=terminal
     )
-    with watching(view_after, console) as watcher:
+    with watching(Told(), RUN_ID, console) as watcher:
         watcher.saw(entries()[0])
     assert isinstance(watcher, kind)
 
 
 def test_nothing_hostile_on_the_board_steers_the_terminal() -> None:
-    board = Board(lambda: poisoned(view_after(5)), Console(file=io.StringIO(), width=100, height=50))
+    looks = (lambda: poisoned(view_after(5)), lambda: poisoned(timeline_after(5)))
+    board = Board(*looks, Console(file=io.StringIO(), width=100, height=50))
     for entry in entries():
         board.saw(poisoned(entry))
     assert not set(drawn(board.picture())) & STEERING

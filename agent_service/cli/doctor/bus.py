@@ -12,8 +12,8 @@ from agent_service.bus.topology import OPERATORS_CHOICE, ROLE, topology
 from agent_service.cli.doctor.check import ok, warning, wrong
 from agent_service.cli.doctor.gateway import gateway
 from agent_service.cli.doctor.places import SKEW
-from agent_service.cli.show import seconds
 from agent_service.settings import AgentSettings
+from agent_service.telling.plain import duration
 from groundwork.nats import link as nats_link
 from groundwork.nats.lease_record import Record, Role, look
 from groundwork.nats.link import NatsLink
@@ -154,9 +154,9 @@ def clock(server: dict[str, Any], now: datetime) -> Finding:
         return warning("clock", "the server does not tell its time", remedy="compare the clocks of both machines")
     if abs(ahead) > SKEW:
         where = "ahead of" if ahead > timedelta() else "behind"
-        text = f"this machine is {seconds(abs(ahead))} {where} the NATS server"
+        text = f"this machine is {duration(abs(ahead))} {where} the NATS server"
         return warning("clock", text, remedy="set both clocks by NTP: deadlines and timers follow them")
-    return ok("clock", f"within {seconds(SKEW)} of the NATS server's")
+    return ok("clock", f"within {duration(SKEW)} of the NATS server's")
 
 
 async def dead_letters(link: NatsLink) -> Finding:
@@ -201,7 +201,7 @@ def _is_strangers(record: Record | None, store: Path) -> bool:
 def _told(record: Record | None) -> str:
     if record is None:
         return "nobody has had it yet"
-    ago = seconds(timedelta(seconds=record.age_s))
+    ago = duration(timedelta(seconds=record.age_s))
     if record.free:
         how = "given back" if record.owner.released else "not renewed"
         return f"free: {how} {ago} ago by {record.owner}"

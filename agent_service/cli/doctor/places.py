@@ -11,11 +11,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from agent_service.cli.doctor.check import ok, warning, wrong
-from agent_service.cli.show import seconds
 from agent_service.errors import Damaged
 from agent_service.settings import AgentSettings
 from agent_service.store.sql.database import FILE, open_for_reading
 from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.plain import duration
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.sqlite.file import SqliteFile
 from schemas.gateway_status import Finding
@@ -74,7 +74,7 @@ async def _contents(opened: SqliteFile) -> Finding:
     text = f"{opened.path}, {sum(counts.values())} runs, {_size(opened.path.stat().st_size)}"
     if ahead > SKEW:
         remedy = "set the clock right: deadlines and timers follow it"
-        return warning("database", f"{text}; its newest entry is {seconds(ahead)} in the future", remedy=remedy)
+        return warning("database", f"{text}; its newest entry is {duration(ahead)} in the future", remedy=remedy)
     return ok("database", text)
 
 

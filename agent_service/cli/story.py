@@ -1,0 +1,199 @@
+"""The story of a run, told from its timeline: what it did, how long each took, what it cost and what came of it.
+
+`rows` gives all of it, for `agentic show`; `Story` gives what is new while it goes by, for `agentic tail` and
+`--watch`. Both say the same of the same item, in the timeline's words.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from agent_service.cli.client import Json
+from agent_service.cli.marks import MARKS, UNKNOWN
+from agent_service.telling.plain import duration, one_line
+
+LONGEST_TEXT = 500
+LONGEST_TITLE = 13
+INDENT = 33
+"""Columns of a line before its text."""
+NAMES = {"accepted": "accepted", "wait": "waits", "person": "person"}
+TIMELESS = frozenset({"person", "ending"})
+SAID_ONCE = frozenset({"accepted", "person", "wait", "ending"})
+"""Kinds of items that say all there is to say when they begin."""
+
+_STEP = re.compile(r"[Ss]tep \d+( attempt \d+)?: ")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One item. `took` is None for one that takes no time."""
+
+    at: datetime
+    took: timedelta | None
+    name: str
+    status: str
+    text: str
+    spent: str
+
+    @property
+    def took_words(self) -> str:
+        return "" if self.took is None else duration(self.took)
+
+    @property
+    def time(self) -> str:
+        return f"{self.at.astimezone(UTC):%H:%M:%S}"
+
+    @property
+    def title(self) -> Text:
+        mark, colour = MARKS.get(self.status, UNKNOWN)
+        return Text.assemble((f"{mark} ", colour), (self.name, "bold" if self.status in ("open", "error") else ""))
+
+    @property
+    def told(self) -> Text:
+        """What came of it, and what it cost."""
+        colour = MARKS["error"][1] if self.status == "error" else ""
+        return Text.assemble((self.text, colour), (f" ({self.spent})" if self.spent else "", "dim"))
+
+    @property
+    def line(self) -> Text:
+        """All of it, for a list that grows."""
+        title = self.title
+        title.pad_right(max(0, LONGEST_TITLE - title.cell_len))
+        return Text.assemble(
+            (f"{self.time}  ", "dim"),
+            title,
+            (f"{'' if self.status == 'open' else self.took_words:>8}  ", "dim"),
+            self.told,
+        )
+
+
+def hanging(line: Text) -> RenderableType:
+    """A line for a terminal: what does not fit goes on below, beneath what it is about."""
+    grid = Table.grid()
+    grid.add_column(width=INDENT, no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(*line.divide([INDENT]))
+    return grid
+
+
+def rows(timeline: Json, now: datetime) -> list[Row]:
+    """The whole timeline as it is `now`, by when each item began."""
+    state, repeated = timeline["state"], _repeated(timeline)
+    return [_row(item, state, now, item["started_at"]) for item in timeline["items"] if item["id"] not in repeated]
+
+
+def _repeated(timeline: Json) -> set[str]:
+    """The attempts of which their step says all there is to say: the first, and the one that it ended with."""
+    attempts = [item for item in timeline["items"] if item["kind"] == "attempt" and item["parent"] is not None]
+    newest: dict[str, str] = {item["parent"]: item["id"] for item in attempts}
+    over = {item["id"] for item in timeline["items"] if item["ended_at"]}
+    ended_with = {attempt for step, attempt in newest.items() if step in over}
+    return ended_with | {item["id"] for item in attempts if item["attempt"] == 1 and item["id"] not in over}
+
+
+def _row(item: Json, state: str, now: datetime, at: str) -> Row:
+    began = datetime.fromisoformat(item["started_at"])
+    ended = datetime.fromisoformat(item["ended_at"]) if item["ended_at"] else now
+    return Row(
+        at=datetime.fromisoformat(at),
+        took=None if item["kind"] in TIMELESS else max(timedelta(), ended - began),
+        name=_name(item, state),
+        status=_status(item, state),
+        text=one_line(_text(item), LONGEST_TEXT),
+        spent=_spent(item),
+    )
+
+
+def _status(item: Json, state: str) -> str:
+    if item["kind"] in ("accepted", "ending"):
+        return "ok" if item["kind"] == "accepted" else state
+    return "over" if item["kind"] == "wait" and item["ended_at"] else str(item["status"])
+
+
+def _name(item: Json, state: str) -> str:
+    match item["kind"]:
+        case "phase":
+            return str(item["phase"])
+        case "step":
+            return f"step {item['step']}"
+        case "attempt":
+            return f" attempt {item['attempt']}"
+        case "ending":
+            return state
+        case kind:
+            return NAMES.get(kind, str(kind))
+
+
+def _text(item: Json) -> str:
+    """Without the words that its name has already, and an error with its class."""
+    text = item["title"] if item["kind"] == "step" and item["status"] == "open" else item["text"]
+    if item["kind"] in ("step", "attempt"):
+        text = _STEP.sub("", text, count=1)
+    if item["kind"] == "wait":
+        text = f"{text or item['title']}" if item["until"] else f"for a person: {text}"
+    error = item["error"]
+    return f"{error['class']}: {text}" if error and error["class"] not in text else text
+
+
+def _spent(item: Json) -> str:
+    tokens, cost = item["tokens"], item["cost_usd"]
+    count = tokens["input"] + tokens["output"] if tokens else 0
+    told = [f"{count:,} tokens"] if count else []
+    return ", ".join(told + ([f"{cost:.4f} USD"] if cost else []))
+
+
+Look = Callable[[], Json]
+"""Gives the newest timeline; raises NotDone while the agent is away."""
+
+
+class Story:
+    """What is new of a run, each time that it has a new entry; after entry `after`, where that was seen before.
+
+    An item is told when it begins and again when it is over; one that is over already, once.
+    """
+
+    def __init__(self, look: Look, after: int = 0) -> None:
+        self._look = look
+        self._after = after
+        self._stages: dict[str, str] = {}
+        """How far each item was told."""
+        self._told = 0
+        """The last entry that the newest timeline is known to tell of."""
+
+    def so_far(self, entry: Json) -> list[Row]:
+        """What was not told yet, when there is this entry. Raises NotDone while the agent is away."""
+        if entry["seq"] <= self._told:
+            return []
+        timeline = self._look()
+        if not self._told:
+            self._stages = dict(_seen(timeline, self._after, datetime.fromisoformat(entry["at"])))
+        self._told = max((entry["seq"], *(item["entry"] for item in timeline["items"])))
+        return sorted(self._new(timeline), key=lambda row: row.at)
+
+    def _new(self, timeline: Json) -> Iterator[Row]:
+        now, repeated = datetime.now(UTC), _repeated(timeline)
+        for item in timeline["items"]:
+            stage = _stage(item)
+            if self._stages.get(item["id"]) != stage and item["id"] not in repeated:
+                yield _row(item, timeline["state"], now, item["ended_at" if stage == "over" else "started_at"])
+            self._stages[item["id"]] = stage
+
+
+def _seen(timeline: Json, after: int, at: datetime) -> Iterator[tuple[str, str]]:
+    """How far the items were that began by entry `after`, when the one of `at` came."""
+    for item in timeline["items"]:
+        if item["entry"] <= after:
+            going_on = item["ended_at"] is None or datetime.fromisoformat(item["ended_at"]) >= at
+            yield item["id"], "begun" if going_on and item["kind"] not in SAID_ONCE else _stage(item)
+
+
+def _stage(item: Json) -> str:
+    """How far an item is, as far as it is told."""
+    if item["kind"] in SAID_ONCE:
+        return "said"
+    return "over" if item["ended_at"] else "begun"

@@ -1,0 +1,126 @@
+"""The story of a run: all of it at once, and line by line as it goes by."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from agent_service.cli.story import Row, Story, rows
+from agent_service.journal import Entry
+from agent_service.moments import retell
+from agent_service.telling.timeline import Timeline
+from tests.core.cues import a_paused_run, a_retrying_run, due, resume, returns
+from tests.core.script import Script
+from tests.projections.journals import entries_of, priced_example, worked_example
+
+LATER = datetime(2026, 12, 1, tzinfo=UTC)
+
+
+def timeline_of(script: Script, entries: int | None = None) -> dict[str, Any]:
+    timeline = Timeline()
+    timeline.hear(retell(entries_of(script)[:entries]))
+    return timeline.view(script.state.run_id).model_dump(mode="json", by_alias=True)
+
+
+def told(script: Script) -> list[str]:
+    return [str(row.title) for row in rows(timeline_of(script), LATER)]
+
+
+def followed(script: Script, *, looks: range | None = None, after: int = 0) -> list[str]:
+    """The lines of a story that looked after each of these entries."""
+    entries, now = entries_of(script), 0
+    story = Story(lambda: timeline_of(script, now), after)
+    lines = []
+    for now in looks or range(after + 1, len(entries) + 1):
+        lines += [str(row.line) for row in story.so_far(as_sent(entries[now - 1]))]
+    return lines
+
+
+def as_sent(entry: Entry) -> dict[str, Any]:
+    return {"seq": entry.seq, "at": entry.at.isoformat()}
+
+
+def titles(lines: list[str]) -> list[str]:
+    return [line[10:23].strip() for line in lines]
+
+
+def test_a_run_is_told_by_phases_and_steps() -> None:
+    assert told(worked_example()) == [
+        "✓ accepted",
+        "✓ frame",
+        "✓ plan",
+        "✓ step 1",
+        "✓ reflect",
+        "✓ plan",
+        "✓ step 2",
+        "✓ reflect",
+        "✓ done",
+    ]
+
+
+def test_an_item_says_when_how_long_what_and_what_it_cost() -> None:
+    story = rows(timeline_of(priced_example()), LATER)
+    frame = next(row for row in story if row.name == "frame")
+    assert (frame.time, frame.took) == ("12:00:02", timedelta(seconds=2))
+    assert frame.spent == "920 tokens, 0.0042 USD"
+    assert str(frame.line) == f"12:00:02  ✓ frame         2.0 s  {frame.text} (920 tokens, 0.0042 USD)"
+
+
+def test_attempts_are_told_where_their_step_does_not_say_it_all() -> None:
+    assert told(a_retrying_run())[3:] == ["▶ step 1", "✗  attempt 1", "… waits"]
+    assert told(a_retrying_run() >> due)[3:] == ["▶ step 1", "✗  attempt 1", "· waits", "▶  attempt 2"]
+    assert told(a_retrying_run() >> due >> returns())[3:7] == ["✓ step 1", "✗  attempt 1", "· waits", "▶ reflect"]
+
+
+def test_an_error_is_told_by_its_class_and_its_words() -> None:
+    failed = next(row for row in rows(timeline_of(a_retrying_run()), LATER) if row.status == "error")
+    assert failed.text.split(":")[0] not in ("", "step 1")
+    assert "it broke" in failed.text
+
+
+def test_what_goes_on_is_told_when_it_begins_and_when_it_is_over() -> None:
+    steps = titles(followed(a_retrying_run() >> due >> returns()))[5:]
+    assert steps == ["▶ step 1", "✗  attempt 1", "… waits", "▶  attempt 2", "✓ step 1", "▶ reflect"]
+
+
+def test_nothing_is_told_twice_however_often_it_is_looked() -> None:
+    script = worked_example()
+    last = len(entries_of(script))
+    every, once = titles(followed(script)), titles(followed(script, looks=range(last, last + 1)))
+    assert [title for title in every if not title.startswith("▶")] == once
+
+
+def test_a_story_is_gone_on_with_after_an_entry() -> None:
+    script = worked_example()
+    whole = followed(script)
+    rest = followed(script, after=4)
+    assert rest == whole[-len(rest) :]
+    assert "✓ step 1" in rest[0]
+
+
+def test_an_entry_of_which_was_told_already_asks_for_nothing() -> None:
+    script, looked = worked_example(), 0
+
+    def look() -> dict[str, Any]:
+        nonlocal looked
+        looked += 1
+        return timeline_of(script)
+
+    story = Story(look)
+    for entry in entries_of(script):
+        story.so_far(as_sent(entry))
+    assert looked == 1
+
+
+def test_a_pause_waits_for_a_person_and_says_for_what() -> None:
+    paused = rows(timeline_of(a_paused_run()), LATER)[-1]
+    assert str(paused.title) == "… waits"
+    assert paused.text.startswith("for a person: ")
+    assert told(a_paused_run() >> resume())[-3:-1] == ["· waits", "✓ person"]
+
+
+@pytest.mark.parametrize("behind", [timedelta(), timedelta(days=-30)])
+def test_a_clock_that_is_behind_makes_no_time_negative(behind: timedelta) -> None:
+    for row in rows(timeline_of(a_retrying_run()), datetime(2026, 1, 1, tzinfo=UTC) + behind):
+        assert isinstance(row, Row)
+        assert row.took is None or row.took >= timedelta()

@@ -1,24 +1,39 @@
 """The dead letters of both services on the bus: read, sent again, dropped.
 
-A letter that is dropped is deleted only after the record of that was stored. So the newest message of the stream is
-never deleted: nats-server 2.15 would forget all message ids of the stream at its next crash.
+They are read on from where they were read before, as long as nothing was taken from their stream meanwhile. A letter
+that is dropped is deleted only after the record of that was stored. So the newest message of the stream is never
+deleted: nats-server 2.15 would forget all message ids of the stream at its next crash.
 """
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator, Awaitable
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import nats.errors
 from nats.aio.msg import Msg
+from nats.js.api import ConsumerConfig, DeliverPolicy
 from nats.js.errors import APIError, NotFoundError
 
-from agent_service.bus.letters import RETRY_OF, DeadLetter, Deed, Stored, fold, letter_in, record
+from agent_service.telling.letters import (
+    RETRY_OF,
+    DeadLetter,
+    Deed,
+    NoSuchLetter,
+    NotSentAgain,
+    Stored,
+    fold,
+    letter_in,
+    obstacle,
+    record,
+)
+from agent_service.telling.plain import instant
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Published
 from groundwork.nats.settling import own_headers
 from groundwork.nats.topology import asked
-from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.errors import GiveUp, Misconfigured, TryAgain
 from schemas import subjects
 from schemas.fields import MAX_COUNT
 from schemas.headers import RETRIED_BY
@@ -31,15 +46,37 @@ NO_STREAM = 10059
 T = TypeVar("T")
 
 
-class NatsDeadLetters:
-    """All methods raise Misconfigured, TryAgain and Unreachable, as the link does."""
+class Extent(NamedTuple):
+    """The number of the newest message of the stream, and how many it has."""
 
-    def __init__(self, link: NatsLink) -> None:
+    last: int = 0
+    messages: int = 0
+
+
+class NatsDeadLetters:
+    """All methods raise Misconfigured, TryAgain and Unreachable, as the link does.
+
+    `most`: of a stream that has more messages, only so many, the newest, are looked through.
+    """
+
+    def __init__(self, link: NatsLink, *, most: int = MAX_COUNT) -> None:
         self._link = link
+        self._most = most
+        self._read: list[Stored] = []
+        self._read_to = Extent()
+        self._reading = asyncio.Lock()
 
     async def all(self) -> list[DeadLetter]:
         """Every letter, oldest first, without bodies; dropped ones as their records tell them."""
-        return fold([message async for message in self._headers()])
+        async with self._reading:
+            now = await self._extent()
+            if now.last - self._read_to.last != now.messages - self._read_to.messages:  # some were taken away
+                self._read, self._read_to = [], Extent()
+            if now.last > self._read_to.last:
+                after = max(self._read_to.last, now.last - self._most)
+                self._read += [message async for message in self._headers(after)]
+                self._read_to = now
+            return fold(self._read)
 
     async def find(self, number: int) -> DeadLetter | None:
         """One letter; None for a number that names none, or one that was deleted and is not on record."""
@@ -66,18 +103,27 @@ class NatsDeadLetters:
         message = await self._message(stream, seq=sequence) if sequence else None
         return message if message and letter.is_of(message) else None
 
-    async def send_again(self, letter: DeadLetter, refused: Stored, by: str) -> Published:
-        """Publish the refused message again, under an id of its own, and record who did it. Raises Refused.
+    async def retry(self, number: int, by: str) -> tuple[DeadLetter, Published]:
+        """Publish the refused message again, under an id of its own, and record who did it.
 
-        Done twice, as after a crash in between, it is stored once.
+        Done twice, as after a crash in between, it is stored once. Raises NoSuchLetter and NotSentAgain.
         """
-        headers = own_headers(refused.headers) | {RETRY_OF: str(letter.id), RETRIED_BY: by}
-        sent = await self._link.publish(refused.subject, refused.body, msg_id=retry_id(letter), headers=headers)
-        await self._record(letter, "retried", by)
-        return sent
+        letter = await self.held(number)
+        refused = None if (why := obstacle(letter)) else await self.refused(letter)
+        if refused is None:
+            gone = f"it does not hold the whole message, and stream {letter.place[0]} has it no more"
+            raise _not_sent(letter, why or gone)
+        try:
+            return letter, await self._send_again(letter, refused, by)
+        except GiveUp as error:
+            raise _not_sent(letter, str(error)) from error
 
-    async def drop(self, letter: DeadLetter, by: str) -> bool:
-        """Record who drops it, then delete it. False where the stream lets nothing be deleted: it stays, recorded."""
+    async def drop(self, number: int, by: str) -> bool:
+        """Record who drops it, then delete it. False where the stream lets nothing be deleted: it stays, recorded.
+
+        Raises NoSuchLetter.
+        """
+        letter = await self.held(number)
         await self._record(letter, "dropped", by)
         deleting = self._link.jetstream.delete_msg(STREAM, letter.id)
         try:
@@ -89,14 +135,39 @@ class NatsDeadLetters:
                 return False
             raise
 
+    async def held(self, number: int) -> DeadLetter:
+        """The letter of that number. Raises NoSuchLetter for one that is not in the stream, or not any more."""
+        letter = await self.find(number)
+        if letter is None:
+            raise NoSuchLetter(f"there is no dead letter {number}: `agentic dlq ls` lists them")
+        if letter.settled and not letter.held:
+            done = letter.settled
+            raise NoSuchLetter(f"dead letter {number} was {done.deed} by {done.by} at {instant(done.at)}")
+        return letter
+
+    async def _send_again(self, letter: DeadLetter, refused: Stored, by: str) -> Published:
+        headers = own_headers(refused.headers) | {RETRY_OF: str(letter.id), RETRIED_BY: by}
+        sent = await self._link.publish(refused.subject, refused.body, msg_id=retry_id(letter), headers=headers)
+        await self._record(letter, "retried", by)
+        return sent
+
     async def _record(self, letter: DeadLetter, deed: Deed, by: str) -> None:
         subject, headers = record(letter, deed, by)
         await self._link.publish(subject, b"", msg_id=f"{deed}:{_name(letter)}", headers=headers)
 
-    async def _headers(self) -> AsyncIterator[Stored]:
-        """The messages that there are now, without bodies, in order."""
+    async def _extent(self) -> Extent:
+        state = (await self._asked(STREAM, self._link.jetstream.stream_info(STREAM))).state
+        return Extent(last=state.last_seq, messages=state.messages)
+
+    async def _headers(self, after: int) -> AsyncIterator[Stored]:
+        """The messages behind number `after` that there are now, without bodies, in order."""
         reading = self._link.jetstream.subscribe(
-            subjects.ALL_DEAD_LETTERS, stream=STREAM, ordered_consumer=True, headers_only=True
+            subjects.ALL_DEAD_LETTERS,
+            stream=STREAM,
+            ordered_consumer=True,
+            config=ConsumerConfig(
+                headers_only=True, deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=after + 1
+            ),
         )
         subscription = await self._asked(STREAM, reading)
         try:
@@ -139,6 +210,10 @@ class NatsDeadLetters:
 def retry_id(letter: DeadLetter) -> str:
     """The Nats-Msg-Id under which the refused message is sent again."""
     return f"retried:{_name(letter)}"
+
+
+def _not_sent(letter: DeadLetter, why: str) -> NotSentAgain:
+    return NotSentAgain(f"dead letter {letter.id} cannot be sent again: {why}")
 
 
 def _name(letter: DeadLetter) -> str:

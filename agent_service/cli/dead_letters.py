@@ -4,8 +4,8 @@ import base64
 import getpass
 import json
 import socket
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from rich.table import Table
@@ -13,14 +13,12 @@ from rich.text import Text
 
 from agent_service import settings
 from agent_service.bus.dead_letters import NatsDeadLetters
-from agent_service.bus.letters import DeadLetter, Stored, obstacle
 from agent_service.cli import configuration, output
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
+from agent_service.telling.letters import DeadLetter, NoSuchLetter, NotSentAgain, Stored
 from agent_service.telling.plain import instant, one_line
 from groundwork.nats import link as nats_link
-from groundwork.nats.publishing import Published
-from groundwork.service.errors import GiveUp
 
 CONNECT_WITHIN_S = 5.0
 LONGEST_CELL = 120
@@ -46,7 +44,8 @@ async def ls(config: Path | None, *, everything: bool, limit: int, as_json: bool
 async def show(config: Path | None, number: int, *, as_json: bool) -> None:
     """One letter: its headers, and the message that was refused."""
     async with _opened(config) as letters:
-        letter = await _found(letters, number)
+        with _refusals():
+            letter = await letters.held(number)
         refused = await letters.refused(letter)
     told = {"headers": dict(letter.headers), **_body(refused)}
     output.tell(letter.for_programs() | told, _page(letter, refused), as_json=as_json)
@@ -56,8 +55,8 @@ async def retry(config: Path | None, numbers: Sequence[int], *, as_json: bool) -
     """Send refused messages again, one after the other. Raises NotDone at the first that cannot be."""
     async with _opened(config) as letters:
         for number in numbers:
-            letter = await _found(letters, number)
-            sent = await _sent(letters, letter, await _refused(letters, letter))
+            with _refusals():
+                letter, sent = await letters.retry(number, who())
             told = {"id": number, "subject": letter.subject, "stream": sent.stream, "stream_seq": sent.seq}
             text = f"dead letter {number} was sent again to {letter.subject}: message {sent.seq} of {sent.stream}"
             output.tell(told | {"state": "retried", "by": who()}, text, as_json=as_json)
@@ -67,7 +66,8 @@ async def drop(config: Path | None, numbers: Sequence[int], *, as_json: bool) ->
     """Take letters away, one after the other. Raises NotDone at the first that is not there."""
     async with _opened(config) as letters:
         for number in numbers:
-            gone = await letters.drop(await _found(letters, number), who())
+            with _refusals():
+                gone = await letters.drop(number, who())
             kept = "" if gone else "; the stream lets nothing be deleted, so it stays there"
             output.tell(
                 {"id": number, "state": "dropped", "by": who()},
@@ -95,36 +95,15 @@ async def _opened(config: Path | None) -> AsyncIterator[NatsDeadLetters]:
         await link.close()
 
 
-async def _found(letters: NatsDeadLetters, number: int) -> DeadLetter:
-    letter = await letters.find(number)
-    if letter is None:
-        raise NotDone(f"there is no dead letter {number}: `agentic dlq ls` lists them", Exit.NOT_FOUND)
-    if letter.settled and not letter.held:
-        done = letter.settled
-        raise NotDone(f"dead letter {number} was {done.deed} by {done.by} at {instant(done.at)}", Exit.NOT_FOUND)
-    return letter
-
-
-async def _refused(letters: NatsDeadLetters, letter: DeadLetter) -> Stored:
-    """The message to send again."""
-    if why := obstacle(letter):
-        raise _not_sent(letter, why)
-    refused = await letters.refused(letter)
-    if refused is None:
-        stream, _ = letter.place
-        raise _not_sent(letter, f"it does not hold the whole message, and stream {stream} has it no more")
-    return refused
-
-
-async def _sent(letters: NatsDeadLetters, letter: DeadLetter, refused: Stored) -> Published:
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What cannot be done with a letter, as the command says it."""
     try:
-        return await letters.send_again(letter, refused, who())
-    except GiveUp as error:
-        raise _not_sent(letter, str(error)) from error
-
-
-def _not_sent(letter: DeadLetter, why: str) -> NotDone:
-    return NotDone(f"dead letter {letter.id} cannot be sent again: {why}", Exit.REFUSED)
+        yield
+    except NoSuchLetter as error:
+        raise NotDone(str(error), Exit.NOT_FOUND) from error
+    except NotSentAgain as error:
+        raise NotDone(str(error), Exit.REFUSED) from error
 
 
 def _table(letters: Sequence[DeadLetter], everything: bool) -> Table:

@@ -179,7 +179,7 @@ async def test_a_dead_letter_is_a_warning_until_somebody_has_dealt_with_it(
     check = (await found(config))["dead letters"]
     assert (check.mark, "the newest of them on agentic.start" in check.text) == ("warning", True)
     letters = NatsDeadLetters(link)
-    await letters.drop((await letters.all())[0], "somebody")
+    await letters.drop((await letters.all())[0].id, "somebody")
     assert (await found(config))["dead letters"].mark == "ok"
 
 

@@ -26,6 +26,14 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 Deed = Literal["retried", "dropped"]
 
 
+class NoSuchLetter(Exception):
+    """The number names no letter, or one that is gone."""
+
+
+class NotSentAgain(Exception):
+    """The refused message must not or cannot be published again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
     """A message of the stream of dead letters, or of the one that a letter came from. `size`: its body's bytes."""

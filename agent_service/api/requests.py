@@ -52,6 +52,10 @@ class WakeRequest(_Sent):
         )
 
 
+class Nothing(_Sent):
+    """The call says all: an empty object, or no body."""
+
+
 class CancelRequest(_Sent):
     reason: Annotated[Text, Field(max_length=1024)] | None = None
 

@@ -21,6 +21,7 @@ RETRY_OF = "Agentic-Retry-Of"
 
 _BURIED, _SETTLED, _BY = "Dead-Letter-Buried", "Dead-Letter-Settled", "Dead-Letter-By"
 _SAID = "Dead-Letter-"
+_SECRETS = re.compile(r'("(?:callback|capability)"\s*:\s*)"(?:[^"\\]|\\.)*(?:"|$)')
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 Deed = Literal["retried", "dropped"]
@@ -179,3 +180,8 @@ def _instant(text: str) -> datetime | None:
 def _same(one: datetime, other: datetime) -> bool:
     """The server tells instants in nanoseconds, and what is read from them may differ in the last digit."""
     return abs(one - other) < timedelta(milliseconds=1)
+
+
+def without_secrets(body: str) -> str:
+    """A message's text without what only its reader may know: where a run sends its ending, and its proof of a call."""
+    return _SECRETS.sub(r'\1"(hidden)"', body)

@@ -32,7 +32,7 @@ from agent_service.metrics.levels import observe_disk, observe_readiness, observ
 from agent_service.models.opening import open_model
 from agent_service.moments import Moment
 from agent_service.pace import Pace
-from agent_service.ports import Model, PromptText, Question
+from agent_service.ports import Model
 from agent_service.publisher import Publisher
 from agent_service.recovery import FORGETTABLE, Recovery, Starter
 from agent_service.settings import AgentSettings
@@ -206,13 +206,6 @@ async def readiness(agent: Agent) -> dict[str, str]:
     }
 
 
-def prompt_of(question: Question) -> PromptText:
-    """What a model is told with a question. Templates are loaded when first asked for: a script needs none."""
-    from agent_service.models.prompts.prompt import as_text
-
-    return as_text(question)
-
-
 def _observe(agent: Agent) -> Instruments:
     """What is asked for whenever somebody reads metrics."""
     instruments, undone = agent.metrics.instruments, agent.turns.undone
@@ -284,7 +277,7 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
     desk = agent.desk()
     await serve_on_bus(agent.ground.link, desk)
     from agent_service.api.calls import create_app
-    from agent_service.api.inspection import Inspection
+    from agent_service.operations import operations
     from groundwork.http.server import serve_http
 
     http = create_app(
@@ -292,7 +285,7 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
         agent.files,
         lambda: readiness(agent),
         agent.settings,
-        inspection=Inspection(agent.store, agent.store, prompt_of),
+        operations=operations(agent.store, agent.ground.link),
         metrics=partial(exposition, _observe(agent), subjects.SERVICE_AGENT),
     )
     group.create_task(serve_http(http, listener, finish=False), name="http")

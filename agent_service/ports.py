@@ -87,6 +87,35 @@ class Archive(Protocol):
         """How many runs there are of each status."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dismissal:
+    """Somebody has seen to a run that ended in their hands. It holds as long as `version` is the run's newest entry."""
+
+    run_id: str
+    version: int
+    by: str
+    at: datetime
+
+
+class Inbox(Protocol):
+    """What waits for a person."""
+
+    async def runs(self, limit: int) -> Sequence[tuple[str, datetime]]:
+        """Paused runs, and escalated ones that nobody has dismissed, with the instants of their newest entries.
+
+        Newest first.
+        """
+
+    async def count(self) -> int:
+        """How many such runs there are."""
+
+    async def dismiss(self, dismissal: Dismissal) -> Dismissal:
+        """Durably; returns the one in force, which is an earlier one of the same version where there is one."""
+
+    async def dismissal(self, run_id: str) -> Dismissal | None:
+        """The newest of a run."""
+
+
 class Bus(Protocol):
     """What leaves the agent."""
 

@@ -20,9 +20,9 @@ from agent_service.api.body import documented
 from agent_service.api.desk import Desk
 from agent_service.api.docs import page as docs_page
 from agent_service.api.door import Door
-from agent_service.api.inspection import Inspection
+from agent_service.api.operations import Operations
 from agent_service.api.page import ROOT, Page
-from agent_service.api.requests import CancelRequest, SignalRequest, WakeRequest
+from agent_service.api.requests import CancelRequest, Nothing, SignalRequest, WakeRequest
 from agent_service.api.run_calls import RunCalls
 from agent_service.api.whoami import Whoami
 from agent_service.settings import AgentSettings, Scope
@@ -36,6 +36,7 @@ ABOUT = "Durable, goal-directed runs: wake one, watch it, speak to it, cancel it
 VERSION = "1"
 
 RUN = "/v1/runs/{run_id}"
+LETTERS = "/v1/dead-letters"
 
 READY_WITHIN_S = 3.0
 OK = "ok"
@@ -126,7 +127,7 @@ def create_app(
     readiness: Readiness,
     settings: AgentSettings,
     *,
-    inspection: Inspection,
+    operations: Operations,
     metrics: MetricsText,
 ) -> FastAPI:
     """The API as an ASGI application. Raises Misconfigured for settings that would open it to the world."""
@@ -148,7 +149,7 @@ def create_app(
     service = ServiceCalls(app, readiness, store=known_id(settings.store), metrics=metrics)
     for call in (
         *_calls_on_runs(api),
-        *_calls_into_runs(inspection),
+        *_calls_for_operators(operations),
         *_calls_on_the_service(service, Whoami(settings)),
         *_calls_for_the_page(Page()),
     ):
@@ -198,11 +199,18 @@ def _calls_on_runs(api: RunCalls) -> tuple[Call, ...]:
     )
 
 
-def _calls_into_runs(inspection: Inspection) -> tuple[Call, ...]:
+def _calls_for_operators(operations: Operations) -> tuple[Call, ...]:
+    inspection, inbox, letters = operations.inspection, operations.inbox, operations.letters
+    act: dict[str, Any] = {"method": "POST", "scope": "control", "takes": Nothing, "errors": (404, 409)}
     return (
         Call(path=f"{RUN}/timeline", endpoint=inspection.show_timeline, scope="read", errors=(404,)),
         Call(path=f"{RUN}/steps/{{step}}", endpoint=inspection.show_step, scope="read", errors=(404, 422)),
         Call(path=f"{RUN}/calls/{{call}}", endpoint=inspection.show_call, scope="read", errors=(404, 422)),
+        Call(path="/v1/inbox", endpoint=inbox.show_inbox, scope="read", errors=(422,)),
+        Call(path=f"{RUN}/dismiss", endpoint=inbox.dismiss_run, **act),
+        Call(path=LETTERS, endpoint=letters.list_letters, scope="read", errors=(422, 503)),
+        Call(path=f"{LETTERS}/{{seq}}/retry", endpoint=letters.retry_letter, **act),
+        Call(path=f"{LETTERS}/{{seq}}/discard", endpoint=letters.discard_letter, **act),
     )
 
 

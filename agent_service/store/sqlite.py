@@ -20,6 +20,7 @@ from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
 from agent_service.lines import EVERY_RUN, RunLine, Wanted
 from agent_service.ports import Untold, Wake
+from agent_service.store.inbox import SqliteInbox
 from agent_service.store.listing import read_list
 from agent_service.store.sql.database import open_database
 from agent_service.store.sql.queries import load_queries
@@ -97,6 +98,7 @@ class SqliteStore:
         self._database = database
         self._held = held
         self._sql = load_queries()
+        self.inbox = SqliteInbox(database)
         self._quarantine = Quarantine()
         self._told: dict[str, int] = {}
         self._told_later: asyncio.TimerHandle | None = None

@@ -18,9 +18,12 @@ from pydantic import SecretStr
 from starlette.types import ASGIApp
 
 from agent_service.api.calls import create_app
+from agent_service.api.dead_letters import DeadLetterCalls
 from agent_service.api.desk import Desk
 from agent_service.api.feed import Feed
+from agent_service.api.inbox import InboxCalls
 from agent_service.api.inspection import Inspection
+from agent_service.api.operations import Operations
 from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState
@@ -43,6 +46,7 @@ from groundwork.service.errors import TryAgain
 from groundwork.telemetry.metrics import Instruments, exposition
 from schemas.catalog import Catalog
 from tests.kit.fakes import FakeClock
+from tests.kit.letterbox import Letterbox
 from tests.kit.runs import NOON, wake_of
 from tests.projections.fakes import Shelf
 
@@ -149,7 +153,8 @@ class House:
     shelf: Shelf
     files: RunFiles
     picky: Picky
-    inspection: Inspection
+    operations: Operations
+    letters: Letterbox
     wrong: dict[str, str] = field(default_factory=dict)
 
     def client(self, who: str | None = "admin", **more: Any) -> httpx2.AsyncClient:
@@ -235,10 +240,17 @@ async def open_house(
 
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
         settings = AgentSettings(http=HttpSettings(tokens=known), trace_url=trace_url)
-        inspection = Inspection(store, archive, as_text)
+        letters = Letterbox()
+        operations = Operations(
+            inspection=Inspection(store, archive, as_text),
+            inbox=InboxCalls(store, store.inbox, letters),
+            letters=DeadLetterCalls(letters),
+        )
         exposed = partial(exposition, instruments, "agentic-loop")
-        app = create_app(desk, files, readiness, settings, inspection=inspection, metrics=exposed)
-        yield House(app, desk, store, archive, feed, bus, clock, workspace, shelf, files, picky, inspection, wrong)
+        app = create_app(desk, files, readiness, settings, operations=operations, metrics=exposed)
+        yield House(
+            app, desk, store, archive, feed, bus, clock, workspace, shelf, files, picky, operations, letters, wrong
+        )
 
 
 @contextlib.asynccontextmanager

@@ -22,6 +22,11 @@ RULES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/v1/runs/{run_id}/entries"): "read",
     ("GET", "/v1/runs/{run_id}/events"): "read",
     ("GET", "/v1/runs/{run_id}/timeline"): "read",
+    ("GET", "/v1/inbox"): "read",
+    ("POST", "/v1/runs/{run_id}/dismiss"): "control",
+    ("GET", "/v1/dead-letters"): "read",
+    ("POST", "/v1/dead-letters/{seq}/retry"): "control",
+    ("POST", "/v1/dead-letters/{seq}/discard"): "control",
     ("GET", "/v1/runs/{run_id}/steps/{step}"): "read",
     ("GET", "/v1/runs/{run_id}/calls/{call}"): "read",
     ("GET", "/v1/runs/{run_id}/workspace"): "read",
@@ -46,7 +51,7 @@ def test_every_route_has_a_rule(house: House) -> None:
 
 async def call(client: httpx2.AsyncClient, method: str, path: str, run_id: str) -> httpx2.Response:
     url = path.replace("{run_id}", run_id).replace("{path:path}", "plan.md")
-    url = url.replace("{step}", "1").replace("{call}", "1")
+    url = url.replace("{step}", "1").replace("{call}", "1").replace("{seq}", "1")
     return await client.request(method, url, json=BODIES.get(path, {}) if method == "POST" else None)
 
 

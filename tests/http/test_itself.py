@@ -75,7 +75,7 @@ async def test_every_call_that_takes_a_body_describes_it(client: httpx2.AsyncCli
         if "post" in calls:
             body = calls["post"]["requestBody"]
             assert body["content"].keys() == {"application/json"}
-            assert body["required"] == (not path.endswith("/cancel"))
+            assert body["required"] == (not path.endswith(("/cancel", "/dismiss", "/retry", "/discard")))
             assert {"400", "401", "403", "413", "415", "422", "503"} <= calls["post"]["responses"].keys()
 
 
@@ -93,7 +93,7 @@ async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Pa
     async def broken() -> Mapping[str, str]:
         raise RuntimeError(f"secret at {tmp_path}")
 
-    app = create_app(house.desk, house.files, broken, AgentSettings(), inspection=house.inspection, metrics=no_metrics)
+    app = create_app(house.desk, house.files, broken, AgentSettings(), operations=house.operations, metrics=no_metrics)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         answer = await client.get("/readyz")

@@ -78,7 +78,7 @@ async def test_a_run_that_is_not_there_is_not_found(client: httpx2.AsyncClient, 
     assert (await client.get(f"/v1/runs/{run}{part}")).status_code == 404
 
 
-@pytest.mark.parametrize(("part", "body"), [("cancel", {}), ("signals", {"kind": "resume"})])
+@pytest.mark.parametrize(("part", "body"), [("cancel", {}), ("signals", {"kind": "resume"}), ("dismiss", {})])
 async def test_nothing_can_be_told_to_a_run_that_is_not_there(
     client: httpx2.AsyncClient, part: str, body: dict[str, Any]
 ) -> None:

@@ -90,3 +90,27 @@ WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?
 
 -- name: counts
 SELECT status, runs FROM tallies;
+
+-- name: for_people
+-- Newest first: paused runs, and escalated ones that nobody has dismissed since their newest entry. The statuses are
+-- word for word those of the index.
+SELECT run_id, touched_at FROM runs INDEXED BY runs_for_people
+WHERE status IN ('paused', 'escalated') AND NOT EXISTS (
+    SELECT 1 FROM dismissals WHERE dismissals.run_id = runs.run_id AND dismissals.version >= runs.version
+)
+ORDER BY touched_at DESC LIMIT ?;
+
+-- name: count_for_people
+SELECT count(*) FROM runs
+WHERE status IN ('paused', 'escalated') AND NOT EXISTS (
+    SELECT 1 FROM dismissals WHERE dismissals.run_id = runs.run_id AND dismissals.version >= runs.version
+);
+
+-- name: dismiss
+-- Who was first stays on record, until the run has a newer entry.
+INSERT INTO dismissals (run_id, version, by, at) VALUES (?, ?, ?, ?)
+ON CONFLICT (run_id) DO UPDATE SET version = excluded.version, by = excluded.by, at = excluded.at
+WHERE excluded.version > dismissals.version;
+
+-- name: dismissal
+SELECT version, by, at FROM dismissals WHERE run_id = ?;

@@ -1,0 +1,16 @@
+"""What operators ask beyond waking, watching and cancelling runs: who answers it."""
+
+from dataclasses import dataclass
+
+from agent_service.api.dead_letters import DeadLetterCalls
+from agent_service.api.inbox import InboxCalls
+from agent_service.api.inspection import Inspection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operations:
+    """The calls, by what they are about."""
+
+    inspection: Inspection
+    inbox: InboxCalls
+    letters: DeadLetterCalls

@@ -1,0 +1,106 @@
+"""What waits for a person, one card for each: runs that stopped, and dead letters. Pure.
+
+Texts of models, tools and callers are as they came.
+"""
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from agent_service.core.remedies import RAISED_BY, remedy
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Status
+from agent_service.errors import Damaged
+from agent_service.telling.letters import DeadLetter, obstacle
+from agent_service.telling.plain import clipped
+from agent_service.telling.views import RemedyView, View
+from schemas.fields import Instant
+from schemas.headers import RUN_ID
+
+MAX_TITLE = 200
+
+ItemKind = Literal["in_doubt", "escalated", "paused", "dead_letter"]
+Action = Literal["resume", "raise_budget", "reject", "cancel", "start_again", "dismiss", "retry", "discard"]
+"""What a person may do about an item: all that applies, the usual one first."""
+
+
+class InboxItem(View):
+    """One card. `run_id` names the run, `seq` the dead letter; `text` is the reason, `class` the word for it."""
+
+    id: str
+    kind: ItemKind
+    run_id: str | None
+    seq: int | None = None
+    since: Instant
+    title: str
+    text: str
+    item_class: str = Field(alias="class")
+    remedy: RemedyView | None
+    actions: tuple[Action, ...]
+
+
+class InboxView(View):
+    """Newest first. `total` counts all that waits; `trouble` says why dead letters are missing here, if they are."""
+
+    items: tuple[InboxItem, ...]
+    total: int
+    trouble: str = ""
+
+
+def of_run(run: RunState) -> InboxItem:
+    """The card of a run that is paused or escalated."""
+    in_doubt = run.ending_class == "in_doubt"
+    now = remedy(run)
+    return InboxItem(
+        id=f"run:{run.run_id}",
+        kind="paused" if run.status is Status.PAUSED else "in_doubt" if in_doubt else "escalated",
+        run_id=run.run_id,
+        since=run.ended_at or run.updated_at,
+        title=clipped(run.brief.goal, MAX_TITLE),
+        text=run.reason,
+        item_class=run.ending_class,
+        remedy=RemedyView(text=now.text, command=now.command) if now else None,
+        actions=actions_for(run),
+    )
+
+
+def of_damaged_run(damaged: Damaged, since: datetime) -> InboxItem:
+    """The card of a run of which no more can be read than that it stopped."""
+    return InboxItem(
+        id=f"run:{damaged.run_id}",
+        kind="escalated",
+        run_id=damaged.run_id,
+        since=since,
+        title=damaged.run_id,
+        text=str(damaged),
+        item_class="damaged",
+        remedy=None,
+        actions=(),
+    )
+
+
+def actions_for(run: RunState) -> tuple[Action, ...]:
+    """What a person may do about a run that stopped."""
+    if run.status is Status.PAUSED:
+        return ("raise_budget" if run.ending_class in RAISED_BY else "resume", "cancel")
+    return ("start_again", "dismiss") if run.status is Status.ESCALATED else ()
+
+
+def of_letter(letter: DeadLetter) -> InboxItem:
+    """The card of a dead letter that nobody has dealt with."""
+    why = obstacle(letter)
+    again = RemedyView(text="mend what it names, then send it again", command=f"agentic dlq retry {letter.id}")
+    gone = RemedyView(text=why, command=f"agentic dlq drop {letter.id}")
+    return InboxItem(
+        id=f"letter:{letter.id}",
+        kind="dead_letter",
+        run_id=letter.headers.get(RUN_ID),
+        seq=letter.id,
+        since=letter.buried,
+        title=clipped(f"A message on {letter.subject} could not be handled", MAX_TITLE),
+        text=letter.said("Reason"),
+        item_class="dead_letter",
+        remedy=gone if why else again,
+        actions=("discard",) if why else ("retry", "discard"),
+    )

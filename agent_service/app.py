@@ -43,7 +43,7 @@ from agent_service.telling.folder.projector import Projector
 from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.thinker import Thinker
-from agent_service.trail_process import TrailProcess
+from agent_service.trail_process import Telling, TrailProcess
 from agent_service.turn import Background, Turns
 from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
@@ -147,7 +147,7 @@ def build(
     link, clock, feed = ground.link, SystemClock(), Feed()
     publisher = Publisher(NatsBus(link), clock)
     workspace, artifacts = Workspace(settings.workspaces), NatsArtifacts(link)
-    trails = TrailProcess(settings.store, settings.workspaces)
+    trails = TrailProcess(settings.store, settings.workspaces, _telling(settings))
     projector = Projector(trails, workspace, artifacts, on_damage=store.quarantine)
 
     def committed(moment: Moment) -> None:
@@ -193,6 +193,17 @@ def build(
         workspace=workspace,
         files=RunFiles(workspace, store, artifacts),
         clock=clock,
+    )
+
+
+def _telling(settings: AgentSettings) -> Telling:
+    telemetry, logs = settings.telemetry, settings.log
+    return Telling(
+        receiver=telemetry.receiver("traces"),
+        content=telemetry.content,
+        log_level=logs.level,
+        log_format=logs.format,
+        redact=settings.secrets(),
     )
 
 

@@ -1,11 +1,13 @@
-"""The process that writes the paper trail: it reads the database and writes the workspace, and knows nothing else.
+"""The process that tells of runs: it reads the database, writes the workspace, and sends the traces.
 
-Rendering takes half as long as all that the agent does for a step; in a process of its own it takes nothing from the
-thread that carries the turns. Requests and answers are lines of JSON on its standard input and output. It ends when its
-input ends, so also when the agent is killed: what it was asked for is then caught up with at the next start.
+Rendering takes half as long as all that the agent does for a step, and spans as much again; in a process of its own it
+takes nothing from the thread that carries the turns. Its standard input brings its settings, then requests, one line of
+JSON each; its standard output takes the answers. It ends when its input ends, so also when the agent is killed: what it
+was asked for is then caught up with at the next start.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -13,22 +15,43 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Literal, cast
 
 from pydantic import TypeAdapter
 
+from agent_service.moments import Moment
 from agent_service.store.sql.database import open_for_reading
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.projector import Outcome
 from agent_service.telling.folder.workspace import Workspace
+from groundwork.service import json_log
+from groundwork.telemetry.settings import Receiver
+from schemas import subjects
 
 IDLE_S = 60.0
 """It starts in a third of a second, and holds some 40 MB."""
 YIELDING = 10
 """Where the processors do not suffice for all, the turns come first."""
+LONGEST_REQUEST = 1 << 24
+"""Bytes of a line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """Where traces are sent, and how the process logs. It comes by a pipe: others may read a command line."""
+
+    receiver: Receiver | None = None
+    content: bool = False
+    log_level: str = "warning"
+    log_format: Literal["json", "text"] = "json"
+    redact: tuple[str, ...] = ()
+
+
 _ANSWER = TypeAdapter(dict[str, Outcome])
+_TELLING = TypeAdapter(Telling)
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +59,10 @@ log = logging.getLogger(__name__)
 class TrailProcess:
     """Fills the port Writer. The process is started when it is needed, and ended when nothing was for `idle_s`."""
 
-    def __init__(self, store: Path, workspaces: Path, *, idle_s: float = IDLE_S) -> None:
+    def __init__(
+        self, store: Path, workspaces: Path, telling: Telling | None = None, *, idle_s: float = IDLE_S
+    ) -> None:
+        self._telling = telling or Telling()
         self._idle_s = idle_s
         self._ending: asyncio.TimerHandle | None = None
         self._command = (sys.executable, "-m", __name__, str(store), str(workspaces))
@@ -69,13 +95,15 @@ class TrailProcess:
         return {run_id: outcome for one in run_ids for run_id, outcome in self._write((one,)).items()}
 
     def _asked(self, run_ids: tuple[str, ...]) -> dict[str, Outcome]:
+        settings = b""
         if self._process is None:
+            settings = _TELLING.dump_json(self._telling) + b"\n"
             self._process = subprocess.Popen(  # noqa: S603 - our own module
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
             )
         asked, answered = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
         try:
-            asked.write(json.dumps(run_ids).encode() + b"\n")
+            asked.write(settings + json.dumps(run_ids).encode() + b"\n")
             asked.flush()
             return _ANSWER.validate_json(answered.readline())
         except (OSError, ValueError):
@@ -92,12 +120,49 @@ async def answer(store: Path, workspaces: Path) -> None:
     """Write what is asked for on standard input, until it ends. Only here is loaded what renders."""
     from agent_service.telling.folder.writer import TrailWriter
 
+    requests = await _lines()
+    telling = _TELLING.validate_json(await requests.readline())
+    json_log.set_up(telling.log_level.upper(), telling.log_format, redact=telling.redact)
     async with open_for_reading(store) as database:
-        writer = TrailWriter(SqliteStore(database), Workspace(workspaces))
-        for request in sys.stdin.buffer:
-            answered = await writer.write(json.loads(request))
-            sys.stdout.buffer.write(_ANSWER.dump_json(answered) + b"\n")
-            sys.stdout.buffer.flush()
+        archive, workspace = SqliteStore(database), Workspace(workspaces)
+        async with _traces(telling, archive, workspace, workspaces) as on_told:
+            writer = TrailWriter(archive, workspace, on_told)
+            async for request in requests:
+                answered = await writer.write(json.loads(request))
+                sys.stdout.buffer.write(_ANSWER.dump_json(answered) + b"\n")
+                sys.stdout.buffer.flush()
+
+
+@contextlib.asynccontextmanager
+async def _traces(
+    telling: Telling, archive: SqliteStore, workspace: Workspace, folder: Path
+) -> AsyncIterator[Callable[[Sequence[Moment]], None]]:
+    """Who takes what is told of runs, to send their traces. What sends is loaded only where somebody receives."""
+    if telling.receiver is None:
+        yield lambda _: None
+        return
+    from agent_service.telling.spans.attributes import Told
+    from agent_service.telling.spans.mark import Mark
+    from agent_service.telling.spans.sending import Traces
+    from groundwork.telemetry.resource import resource_of
+    from groundwork.telemetry.sampling import sampler
+    from groundwork.telemetry.traces import CLOSING_S, SpanSender
+
+    sender = SpanSender(telling.receiver, resource_of(subjects.SERVICE_AGENT))
+    mark = Mark(folder, workspace.caught_up_at)
+    told = Told.CONTENT if telling.content else Told.NAMES
+    traces = Traces(archive, sender.send, mark, keeps=sampler(), told=told)
+    sending = asyncio.create_task(traces.run())
+    yield traces.take
+    sending.cancel()
+    await traces.finish(CLOSING_S)
+
+
+async def _lines() -> asyncio.StreamReader:
+    """Standard input, line by line."""
+    reader = asyncio.StreamReader(limit=LONGEST_REQUEST)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return reader
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@ Each journal is read while the workspace is held, so that of two writers the lat
 blocks while it renders and writes: the agent has it in a process of its own.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 
 from agent_service.errors import Damaged
-from agent_service.moments import Journals, retell
+from agent_service.moments import Journals, Moment, retell
 from agent_service.ports import Artifacts
 from agent_service.telling.folder.copies import fetched, lawful, missing
 from agent_service.telling.folder.projector import Outcome
@@ -17,13 +17,17 @@ from agent_service.telling.pages.trail import pages_of
 
 WRITTEN = Outcome()
 
+OnTold = Callable[[Sequence[Moment]], None]
+"""Told of each run as it stands, from its first moment on."""
+
 
 class TrailWriter:
     """From journals into the workspace. One run that fails never stops the others."""
 
-    def __init__(self, journals: Journals, workspace: Workspace) -> None:
+    def __init__(self, journals: Journals, workspace: Workspace, on_told: OnTold = lambda _: None) -> None:
         self._journals = journals
         self._workspace = workspace
+        self._on_told = on_told
 
     async def write(self, run_ids: Collection[str]) -> dict[str, Outcome]:
         """Write the runs' pages; what became of each. A run without entries gets no folder."""
@@ -40,6 +44,7 @@ class TrailWriter:
             moments = tuple(retell(await self._journals.entries(run_id)))
             if not moments:
                 return WRITTEN
+            self._on_told(moments)
             batch.stage(run_id, {name: text.encode() for name, text in pages_of(moments)})
             return Outcome(missing=missing(self._workspace, moments))
         except Exception as error:  # noqa: BLE001 - whatever it is, the other runs are to be written

@@ -25,11 +25,11 @@ class Acting:
         self.step: Open | None = None
         self._attempt: Open | None = None
 
-    def sent(self, moment: Moment, turn: Open | None) -> None:
+    def sent(self, moment: Moment) -> None:
         """The attempt that leaves for its tool."""
         if pending := moment.sent:
             at = moment.entry.at
-            self.step = self.step or self._begun(moment.after, pending, at, turn)
+            self.step = self.step or self._begun(moment.after, pending, at)
             self._attempt = self._tried(moment.after, pending, at, self.step)
 
     def answered(self, moment: Moment) -> None:
@@ -43,8 +43,8 @@ class Acting:
             self._tree.close(self.step, moment.entry.at, error or moment.after.ending_class)
             self.step = None
 
-    def _begun(self, run: RunState, pending: Pending, at: datetime, turn: Open | None) -> Open:
-        step = self._tree.open(f"step:{pending.step}", f"execute_tool {pending.action.tool}", at, turn)
+    def _begun(self, run: RunState, pending: Pending, at: datetime) -> Open:
+        step = self._tree.open(f"step:{pending.step}", f"execute_tool {pending.action.tool}", at)
         step.attributes |= attributes.step(run, pending, self._told)
         return step
 

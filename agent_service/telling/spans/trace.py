@@ -6,12 +6,12 @@
       invoke_agent agentic-loop        a turn: from what came in until the run rests
         frame, plan, reflect, compact  a phase
           chat MODEL                   its call; one that a crash lost is there too
-        execute_tool TOOL              a step, with all of its attempts
-          attempt 1
-            publish agentic.tool_request.ROUTE
-          wait tool_retry
-          attempt 2 …
         publish agent.escalated        of a pause
+      execute_tool TOOL                a step, with all of its attempts
+        attempt 1
+          publish agentic.tool_request.ROUTE
+        wait tool_retry
+        attempt 2 …
       wait person, wait model_retry
       finish_run
         publish agent.completed …
@@ -79,9 +79,9 @@ class Trace:
         root, caller = self._tree.root, context_of(event.traceparent)
         root.attributes |= attributes.accepted(event, self._told)
         root.links = (caller,) if caller else ()
+        self._tree.close(root, event.at)
         if event.announce:
             self._tree.publish(subjects.START, keys.start(event.wake_id), event.at, root)
-        self._tree.close(root, event.at)
         self._waited(moment)
 
     def _went_on(self, moment: Moment) -> None:
@@ -91,7 +91,7 @@ class Trace:
         self._waited(moment)
         self._acting.answered(moment)
         self._thinking.asked(moment, self._turn)
-        self._acting.sent(moment, self._turn)
+        self._acting.sent(moment)
         self._stopped(moment)
         self._rest(moment)
 

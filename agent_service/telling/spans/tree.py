@@ -4,7 +4,7 @@ So what is out never lacks a parent. The id of a span follows from the run and f
 """
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from agent_service.identity import trace_id
 from agent_service.telling.spans import attributes
@@ -12,6 +12,9 @@ from groundwork.telemetry import names
 from groundwork.telemetry.span import Context, Event, Kind, Span, Value, span_id
 
 ROOT = "start"
+TICK = timedelta(microseconds=1)
+"""The length of the root. A span that is no longer than the one it belongs to, and lies outside of it, is taken for one
+of a wrong clock by Jaeger; one without a length for a faulty one. So the root is the shortest of all."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,14 +51,16 @@ class Tree:
         )
 
     def close(self, span: Open, at: datetime, error: str | None = None) -> None:
-        """The span is over. `error` is the class of what failed."""
+        """The span is over. `error` is the class of what failed; None or empty for nothing."""
         span.over = True
         if error:
             span.attributes[names.ERROR_TYPE] = error
         above = span.above
         while above and above.over:
             above = above.above
-        (above.kept if above else self._out).extend((self._closed(span, at, error), *span.kept))
+        shortest = span.at + (2 * TICK if span.above else TICK)
+        ended = max(at, shortest, *(below.ended_at for below in span.kept))
+        (above.kept if above else self._out).extend((self._closed(span, ended, error or None), *span.kept))
         span.kept.clear()
 
     def publish(self, subject: str, key: str, at: datetime, above: Open) -> None:
@@ -69,7 +74,7 @@ class Tree:
         out, self._out = self._out, []
         return out
 
-    def _closed(self, span: Open, at: datetime, error: str | None) -> Span:
+    def _closed(self, span: Open, ended: datetime, error: str | None) -> Span:
         return Span(
             trace_id=trace_id(self._run_id),
             span_id=span.id,
@@ -77,7 +82,7 @@ class Tree:
             name=span.name,
             kind=span.kind,
             started_at=span.at,
-            ended_at=at,
+            ended_at=ended,
             attributes=span.attributes,
             events=tuple(span.events),
             links=span.links,

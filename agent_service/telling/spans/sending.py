@@ -1,0 +1,176 @@
+"""Sends the traces of runs to a receiver, from their journals: what could not be sent is told again.
+
+The journal is the buffer. While the receiver is away, and where more comes than it takes, nothing is kept in memory:
+later all runs are told again that have moved since all was known to be sent (`Mark`), and so they are after a crash. A
+backend that has a span already drops it, for it is the same to the byte.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from typing import Protocol
+
+from agent_service.errors import Damaged
+from agent_service.identity import trace_id
+from agent_service.journal import Entry
+from agent_service.moments import Moment, retell
+from agent_service.telling.spans.attributes import Told
+from agent_service.telling.spans.trace import spans
+from groundwork.telemetry.sampling import Keeps
+from groundwork.telemetry.span import Span
+
+MOST_WAITING = 16_384
+"""Spans that may wait in memory."""
+AT_ONCE = 512
+"""Spans of one request, but for a run that brings more."""
+RUNS_AT_ONCE = 16
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+"""Between two tries while the receiver is away."""
+
+Send = Callable[[Sequence[Span]], bool]
+"""Whether the receiver took the spans; blocks until that is known."""
+
+
+class Archive(Protocol):
+    """The part of the port Archive that is enough to tell traces again."""
+
+    async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
+        """The run's entries with `seq` > `after`, in order."""
+
+    async def unsettled(self, since: datetime) -> Sequence[str]:
+        """Runs that have not ended, and those with an entry at or after `since`."""
+
+
+class Mark(Protocol):
+    """Until when all is known to be sent."""
+
+    def note(self) -> None:
+        """All that was taken is sent."""
+
+    def noted(self) -> datetime:
+        """From when on runs have to be told again."""
+
+
+class Traces:
+    """Takes what is told of runs, and sends it in the background."""
+
+    def __init__(self, archive: Archive, send: Send, mark: Mark, *, keeps: Keeps, told: Told = Told.NAMES) -> None:
+        self._archive = archive
+        self._send = send
+        self._mark = mark
+        self._keeps = keeps
+        self._how = told
+        self._told: dict[str, int] = {}
+        self._waiting: deque[Span] = deque()
+        self._away = False
+        self._missed = True
+        self._something = asyncio.Event()
+        self._something.set()
+
+    def take(self, moments: Sequence[Moment]) -> None:
+        """A run as it stands, from its first moment on. What was taken of it before is not taken again."""
+        self._something.set()
+        if self._away or len(self._waiting) > MOST_WAITING:
+            self._missed = True
+        else:
+            self._waiting.extend(self._new(moments))
+
+    def take_leaf(self, span: Span) -> None:
+        """A span that no journal tells, and that nothing belongs to: while the receiver is away it is lost."""
+        if not self._away and len(self._waiting) <= MOST_WAITING and self._keeps(span.trace_id):
+            self._waiting.append(span)
+            self._something.set()
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            await self._something.wait()
+            if await self._send_all():
+                pause_s = FIRST_PAUSE_S
+            else:
+                await asyncio.sleep(pause_s)
+                pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+
+    async def finish(self, within_s: float) -> None:
+        """Send what is left, for `within_s` seconds at most: the rest is told after the next start."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._send_all()
+
+    async def _send_all(self) -> bool:
+        """False once the receiver does not take it."""
+        while self._waiting or self._missed:
+            if not (await self._send_waiting() and await self._catch_up()):
+                return False
+        self._something.clear()
+        self._mark.note()
+        return True
+
+    async def _send_waiting(self) -> bool:
+        while self._waiting:
+            batch = [self._waiting.popleft() for _ in range(min(AT_ONCE, len(self._waiting)))]
+            if not await self._sent(batch):
+                return False
+        return True
+
+    async def _catch_up(self) -> bool:
+        """Tell all runs again that have moved since the mark, if any may have been missed."""
+        if not self._missed:
+            return True
+        self._missed = False
+        since = self._mark.noted()
+        run_ids = await self._archive.unsettled(since)
+        for some in (run_ids[i : i + RUNS_AT_ONCE] for i in range(0, len(run_ids), RUNS_AT_ONCE)):
+            told = [span for run_id in some for span in await self._again(run_id, since)]
+            if not (await self._sent(told) and await self._send_waiting()):
+                return False
+        return True
+
+    async def _again(self, run_id: str, since: datetime) -> Iterable[Span]:
+        """All of a run that has moved since then: one that rests all the while was sent."""
+        with suppress(Damaged, ValueError):  # whoever writes its pages tells of it
+            entries = await self._archive.entries(run_id)
+            return self._new(tuple(retell(entries))) if entries[-1].at >= since else ()
+        return ()
+
+    def _new(self, moments: Sequence[Moment]) -> list[Span]:
+        """What was not taken of a run so far."""
+        run = moments[-1].after
+        if not self._keeps(trace_id(run.run_id)):
+            return []
+        new = list(spans(moments, after=self._told.get(run.run_id, 0), told=self._how))
+        if run.final:
+            self._told.pop(run.run_id, None)
+        else:
+            self._told[run.run_id] = run.version
+        return new
+
+    async def _sent(self, batch: Sequence[Span]) -> bool:
+        """Whether the receiver took it; else what waits is forgotten, as it is all told again."""
+        taken = not batch or await _beside(partial(self._send, batch))
+        self._away = not taken
+        if not taken:
+            self._missed = True
+            self._waiting.clear()
+            self._told.clear()
+        return taken
+
+
+async def _beside(work: Callable[[], bool]) -> bool:
+    """What `work` returns, in a thread that holds up no end of the process."""
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+    found = [False]
+
+    def worked() -> None:
+        found[0] = work()
+        with suppress(RuntimeError):  # the loop is closed: nobody waits for it any more
+            loop.call_soon_threadsafe(done.set)
+
+    threading.Thread(target=worked, daemon=True).start()
+    await done.wait()
+    return found[0]

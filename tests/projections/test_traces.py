@@ -1,0 +1,185 @@
+"""Sending traces: each span reaches a receiver that is there, or is back, and nothing is kept meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from agent_service.journal import Entry
+from agent_service.moments import Moment, retell
+from agent_service.telling.spans import sending
+from agent_service.telling.spans.mark import MARGIN, Mark
+from agent_service.telling.spans.sending import Traces
+from agent_service.telling.spans.trace import spans
+from groundwork.telemetry.sampling import sampler
+from groundwork.telemetry.span import Span
+from tests.core.script import NOON
+from tests.kit.waiting import until
+from tests.projections.journals import entries_of, worked_example
+
+ENTRIES = entries_of(worked_example())
+ALL = list(spans(retell(ENTRIES)))
+PART = list(spans(retell(ENTRIES[:4])))
+RUN_ID = ENTRIES[0].run_id
+NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass
+class Journals:
+    """A journal per run, as the store has them."""
+
+    kept: dict[str, Sequence[Entry]] = field(default_factory=dict)
+
+    async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
+        return [entry for entry in self.kept[run_id] if entry.seq > after][:limit]
+
+    async def unsettled(self, since: datetime) -> Sequence[str]:
+        return [run_id for run_id, entries in self.kept.items() if entries[-1].at >= since]
+
+
+@dataclass
+class Receiver:
+    """Takes spans, or is away."""
+
+    away: bool = False
+    asked: int = 0
+    got: list[Span] = field(default_factory=list)
+
+    def take(self, batch: Sequence[Span]) -> bool:
+        self.asked += 1
+        if not self.away:
+            self.got.extend(batch)
+        return not self.away
+
+
+@dataclass
+class Noted:
+    """Says that all before `at` was sent."""
+
+    at: datetime = NEVER
+    times: int = 0
+
+    def note(self) -> None:
+        self.times += 1
+
+    def noted(self) -> datetime:
+        return self.at
+
+
+@asynccontextmanager
+async def sent(receiver: Receiver, journals: Journals, mark: Noted) -> AsyncIterator[Traces]:
+    """What sends, at work."""
+    traces = Traces(journals, receiver.take, mark, keeps=sampler({}))
+    task = asyncio.create_task(traces.run())
+    yield traces
+    task.cancel()
+
+
+def so_far(entries: Sequence[Entry]) -> tuple[Moment, ...]:
+    return tuple(retell(entries))
+
+
+async def test_a_run_is_sent_as_it_goes_on_and_nothing_of_it_twice() -> None:
+    receiver, mark = Receiver(), Noted()
+    async with sent(receiver, Journals(), mark) as traces:
+        traces.take(so_far(ENTRIES[:4]))
+        await until(lambda: receiver.got == PART)
+        traces.take(so_far(ENTRIES))
+        await until(lambda: receiver.got == ALL)
+        await until(lambda: mark.times)
+
+
+async def test_what_a_receiver_missed_while_it_was_away_is_told_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sending, "FIRST_PAUSE_S", 0.01)
+    receiver, mark, journals = Receiver(away=True), Noted(at=NOON), Journals()
+    async with sent(receiver, journals, mark) as traces:
+        journals.kept[RUN_ID] = ENTRIES
+        traces.take(so_far(ENTRIES))
+        await until(lambda: receiver.asked)
+        assert not mark.times
+        receiver.away = False
+        await until(lambda: receiver.got == ALL)
+        await until(lambda: mark.times)
+
+
+async def test_what_a_crash_left_unsent_is_told_at_the_next_start() -> None:
+    receiver = Receiver()
+    async with sent(receiver, Journals({RUN_ID: ENTRIES}), Noted(at=NOON)):
+        await until(lambda: receiver.got == ALL)
+
+
+async def test_a_run_that_has_not_moved_since_all_was_sent_is_not_told_again() -> None:
+    receiver, mark = Receiver(), Noted()
+    async with sent(receiver, Journals({RUN_ID: ENTRIES}), mark):
+        await until(lambda: mark.times)
+    assert not receiver.asked
+
+
+async def test_more_than_may_wait_is_told_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "MOST_WAITING", 0)
+    receiver, mark, journals = Receiver(), Noted(), Journals({RUN_ID: ENTRIES})
+    traces = Traces(journals, receiver.take, mark, keeps=sampler({}))
+    traces.take(so_far(ENTRIES[:4]))
+    mark.at = NOON
+    traces.take(so_far(ENTRIES))
+    await traces.finish(10)
+    assert receiver.got == ALL
+
+
+async def test_the_end_waits_no_longer_for_a_receiver_than_it_may() -> None:
+    hangs = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def send(_: Sequence[Span]) -> bool:
+        asyncio.run_coroutine_threadsafe(hangs.wait(), loop).result()
+        return False
+
+    traces = Traces(Journals(), send, Noted(), keeps=sampler({}))
+    traces.take(so_far(ENTRIES))
+    async with asyncio.timeout(5):
+        await traces.finish(0.05)
+    hangs.set()
+
+
+async def test_runs_that_are_not_sampled_are_not_sent() -> None:
+    receiver, mark = Receiver(), Noted()
+    traces = Traces(Journals(), receiver.take, mark, keeps=sampler({"OTEL_TRACES_SAMPLER": "always_off"}))
+    traces.take(so_far(ENTRIES))
+    await traces.finish(10)
+    assert not receiver.asked
+    assert mark.times
+
+
+def test_the_mark_is_the_instant_up_to_which_all_was_handed_over(tmp_path: Path) -> None:
+    told = datetime.now(UTC).replace(microsecond=0)
+    mark = Mark(tmp_path, lambda: told)
+    mark.note()
+    assert mark.noted() == told - MARGIN
+
+
+def test_without_a_mark_nothing_of_the_past_is_told_and_from_then_on_all(tmp_path: Path) -> None:
+    before = datetime.now(UTC)
+    first = Mark(tmp_path, lambda: None).noted()
+    assert before - MARGIN * 2 < first <= datetime.now(UTC)
+    assert Mark(tmp_path, lambda: None).noted() == first
+
+
+@pytest.mark.parametrize(
+    ("environ", "kept"),
+    [
+        ({}, 100),
+        ({"OTEL_TRACES_SAMPLER": "parentbased_always_on"}, 100),
+        ({"OTEL_TRACES_SAMPLER": "always_off"}, 0),
+        ({"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.25"}, 25),
+        ({"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "wrong"}, 100),
+    ],
+)
+def test_the_share_of_traces_that_is_kept_is_that_of_the_environment(environ: dict[str, str], kept: int) -> None:
+    ids = (f"{'0' * 16}{number * 2**64 // 100:016x}" for number in range(100))
+    assert sum(map(sampler(environ), ids)) == kept

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, Self
 from urllib.parse import quote
@@ -51,7 +51,7 @@ class AgentClient:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
-    def get(self, path: str, **params: str | int | None) -> Json:
+    def get(self, path: str, **params: str | int | Sequence[str] | None) -> Json:
         """The answer of a GET."""
         return self._asked("GET", path, params={k: v for k, v in params.items() if v is not None})
 

@@ -1,15 +1,16 @@
 """The commands that look at runs: clients of a running agent's HTTP API, wherever it is."""
 
 import sys
-from typing import Annotated, Literal
+from enum import StrEnum
+from typing import Annotated
 
 import typer
 
-from agent_service.cli import output, show
+from agent_service.cli import in_full, output, show
 from agent_service.cli.client import AgentClient, Json, agent_and_run, run_path
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
-from agent_service.cli.options import PANEL_RUNS, URL, AsJson, Cursor, Run, Token, Url, Watch, examples
+from agent_service.cli.options import PANEL_RUNS, URL, AsJson, Cursor, Run, Since, Token, Url, Watch, examples
 from agent_service.cli.watching import ToldOnce, leaving, show_to_the_end, tell_to_the_end
 from agent_service.telling.plain import visible
 
@@ -17,14 +18,24 @@ PAGE = 500
 
 commands = typer.Typer()
 
-State = Literal["queued", "running", "paused", "done", "escalated", "failed", "cancelled"]
+State = StrEnum("State", ["QUEUED", "RUNNING", "PAUSED", "DONE", "ESCALATED", "FAILED", "CANCELLED"])
 
 
 @commands.command(
-    rich_help_panel=PANEL_RUNS, epilog=examples("agentic runs --state running", "agentic runs --json | jq")
+    rich_help_panel=PANEL_RUNS,
+    epilog=examples(
+        "agentic runs --state running --state paused",
+        "agentic runs --since 2h --tool fetch --text invoice",
+        "agentic runs --json | jq",
+    ),
 )
 def runs(
-    state: Annotated[State | None, typer.Option(help="Only runs in this state.")] = None,
+    state: Annotated[list[State] | None, typer.Option(help="Only runs in this state; may be repeated.")] = None,
+    text: Annotated[
+        str | None, typer.Option(help="Only runs with this in goal, summary or id.", metavar="TEXT")
+    ] = None,
+    tool: Annotated[str | None, typer.Option(help="Only runs that use this tool.", metavar="NAME")] = None,
+    since: Since = None,
     limit: Annotated[int, typer.Option(min=1, max=200, help="How many.")] = 20,
     cursor: Cursor = None,
     as_json: AsJson = False,
@@ -33,22 +44,60 @@ def runs(
 ) -> None:
     """List runs, newest first."""
     with AgentClient(url, token) as agent:
-        page = agent.get("/v1/runs", state=state, limit=limit, cursor=cursor)
-    output.show(page, lambda p: show.runs(p["runs"], width=output.console().width), as_json=as_json)
+        page = agent.get("/v1/runs", state=state, text=text, tool=tool, since=since, limit=limit, cursor=cursor)
+    output.show(page, lambda p: show.runs(p, width=output.console().width), as_json=as_json)
 
 
 @commands.command(
     "show",
     rich_help_panel=PANEL_RUNS,
-    epilog=examples("agentic show RUN", "agentic show --watch last", "agentic show --json RUN"),
+    epilog=examples(
+        "agentic show RUN", "agentic show --watch last", "agentic show RUN --step 2", "agentic show --json RUN"
+    ),
 )
-def show_run(run: Run, watch: Watch = False, as_json: AsJson = False, url: Url = URL, token: Token = None) -> None:
+def show_run(
+    run: Run,
+    watch: Watch = False,
+    step: Annotated[int | None, typer.Option(min=1, help="Show this step in full instead.", metavar="N")] = None,
+    as_json: AsJson = False,
+    url: Url = URL,
+    token: Token = None,
+) -> None:
     """Show where one run stands. With --watch the exit code says how it ended, as of `agentic run`."""
     with agent_and_run(url, token, run) as (agent, run_id):
+        if step is not None:
+            detail = agent.get(run_path(run_id, "steps", str(step)))
+            output.tell(detail, in_full.step(detail), as_json=as_json)
+            return
         view = agent.run(run_id)
         if watch:
             raise typer.Exit(show_to_the_end(agent, run_id, watch=True, as_json=as_json))
         output.show(view, lambda view: show.run(view, agent.timeline(run_id)), as_json=as_json)
+
+
+@commands.command(
+    rich_help_panel=PANEL_RUNS, epilog=examples("agentic prompt last", "agentic prompt RUN --call 3 | less")
+)
+def prompt(
+    run: Run,
+    call: Annotated[
+        int | None, typer.Option(min=1, help="Which model call; without it the newest.", metavar="N")
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = URL,
+    token: Token = None,
+) -> None:
+    """Print one model call of a run in full: what the model was told, what it said, and what came of it."""
+    with agent_and_run(url, token, run) as (agent, run_id):
+        view = agent.get(run_path(run_id, "calls", str(call or _newest_call(agent, run_id))))
+    output.tell(view, in_full.call(view), as_json=as_json)
+
+
+def _newest_call(agent: AgentClient, run_id: str) -> int:
+    calls = [item["call"] for item in agent.timeline(run_id)["items"] if item["call"]]
+    if not calls:
+        raise NotDone(f"{run_id} has asked no model yet", Exit.NOT_FOUND, {"code": "unknown_call"})
+    return int(max(calls))
 
 
 @commands.command(

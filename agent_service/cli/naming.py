@@ -54,7 +54,7 @@ def meant(name: str, newest: Sequence[Candidate]) -> str:
 
 
 def _beginning(name: str) -> str:
-    return name if name.startswith(_PREFIX) else _PREFIX + name
+    return _PREFIX + name.removeprefix(_PREFIX).upper()
 
 
 def _several(name: str, fitting: Sequence[Candidate]) -> str:

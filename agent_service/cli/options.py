@@ -5,12 +5,14 @@ import re
 import shlex
 import shutil
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from agent_service.cli.naming import is_whole
+from agent_service.telling.plain import rfc3339
 
 NAME = "agentic"
 URL = "http://127.0.0.1:8700"
@@ -18,13 +20,15 @@ AN_ID = "run_01M808MS3MJ9K8CQKG3J135SFS"
 
 PANEL_RUNS = "Runs, by the API of an agent"
 
-_RUN_ID = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._:-]{1,128}")
+_NAME = re.compile(r"(run_)?[0-9A-Za-z]{1,26}")
+_AGO = re.compile(r"(\d{1,6})([smhdw])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGENT = "Which agent"
 _LIMITS = "What the run may spend"
 
 
 def _named(text: str) -> str:
-    if not _RUN_ID.fullmatch(text):
+    if not _NAME.fullmatch(text):
         raise typer.BadParameter(f"a run is named by its id, such as {AN_ID}, the beginning of it, or `last`")
     return text
 
@@ -47,6 +51,24 @@ Token = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs; errors too, on standard error.")]
 Run = Annotated[
     str, typer.Argument(help="The run's id, the beginning of it, or `last`.", callback=_named, metavar="RUN")
+]
+
+
+def _instant(text: str | None) -> str | None:
+    """An instant as it was given, or that of so long ago."""
+    ago = _AGO.fullmatch(text or "")
+    if text is None or ago is None:
+        return text
+    return rfc3339(datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])}))
+
+
+Since = Annotated[
+    str | None,
+    typer.Option(
+        help="Only runs accepted since then: so long ago (30m, 2h, 7d), or an instant such as 2026-12-24T18:00:00Z.",
+        callback=_instant,
+        metavar="WHEN",
+    ),
 ]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show the run live until it ends.")]
 Cursor = Annotated[

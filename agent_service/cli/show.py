@@ -3,7 +3,7 @@
 Everything is drawn from the API's JSON, so that a run looks the same wherever the command runs.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -43,22 +43,49 @@ def run(view: Json, timeline: Json) -> RenderableType:
     return framed(view, head(view, waits_for(view)), done_items(view), history(view, rows), spent(view), left(view))
 
 
-def runs(lines: Iterable[Json], *, width: int) -> RenderableType:
-    """A list of runs, for so many columns: what they came to is left out where it would not fit."""
-    if not lines:
+def runs(page: Json, *, width: int) -> RenderableType:
+    """A list of runs, for so many columns: what they do or came to is left out where it would not fit."""
+    if not page["runs"]:
         return "no runs"
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("run", "state", "accepted (UTC)"):
+    wide = width >= WIDEST
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+    for column in ("run", "state", "accepted UTC"):
         table.add_column(column, no_wrap=True)
-    texts = ("goal", "summary") if width >= WIDEST else ("goal",)
-    for column in texts:
-        table.add_column(column)
-    for line in map(fit, lines):
-        accepted = line["accepted_at"][:16].replace("T", " ")
-        cells = [on_one_row(Text(one_line(line[name], LONGEST_RESULT))) for name in texts]
-        state = Text("! damaged", style="red") if line.get("damaged") else status(line["state"])
-        table.add_row(line["run_id"], state, accepted, *cells)
+    for column in ("steps", "USD") if wide else ():
+        table.add_column(column, no_wrap=True, justify="right")
+    for column in ("goal", "now, or what it came to") if wide else ("goal",):
+        table.add_column(column, ratio=1)
+    for line in page["runs"]:
+        table.add_row(*_of_a_line(fit(line), wide=wide))
+    if page["next_cursor"]:
+        return Group(table, Text(f"older ones: --cursor {page['next_cursor']}", style="dim"))
     return table
+
+
+def _of_a_line(line: Json, *, wide: bool) -> Iterator[RenderableType]:
+    yield line["run_id"]
+    yield Text("! damaged", style="red") if line["damaged"] else status(line["state"])
+    yield f"{line['accepted_at'][5:10]} {line['accepted_at'][11:16]}"
+    if wide:
+        yield from (str(line["steps"]), "?" if line["cost_usd"] is None else f"{line['cost_usd']:.4f}")
+    yield on_one_row(Text(one_line(line["goal"], LONGEST_RESULT)))
+    if wide:
+        yield on_one_row(_or_came_to(line))
+
+
+def _or_came_to(line: Json) -> Text:
+    waits = line["waiting_for"]
+    if line["state"] == "running" and waits:
+        what = f"tool {line['tool']}" if waits["kind"].startswith("tool") else waits["kind"].replace("_", " ")
+        return Text(f"waits for the {what}, {_since(waits)}", style="cyan")
+    name = "" if line["class"] in ("", "completed", line["state"]) else f"{line['class']}: "
+    return Text(one_line(f"{name}{line['summary']}", LONGEST_RESULT))
+
+
+def _since(waits: Json) -> str:
+    """How long it is waited for, and until when at most."""
+    since = f"for {duration(datetime.now(UTC) - datetime.fromisoformat(waits['since']))}"
+    return f"{since}, until {waits['until'][11:19]} UTC" if waits["until"] else since
 
 
 def entry(line: Json) -> Text:
@@ -141,14 +168,15 @@ def _came_of_it(view: Json) -> Iterator[tuple[str, str]]:
 
 
 def waits_for(view: Json) -> Text | None:
-    """What a run that goes on waits for; None for one that ended."""
-    pending, asking = view["pending"], view["asking"]
+    """What a run that goes on waits for, and for how long; None for one that ended."""
+    pending, asking, waits = view["pending"], view["asking"], view["waiting_for"]
+    since = f", {_since(waits)}" if waits else ""
     if view["state"] in WAITS:
-        return Text(WAITS[view["state"]])
+        return Text(f"{WAITS[view['state']]}{since}")
     if pending:
         return _waits_for_a_tool(pending)
     if asking:
-        again = f", again at {asking['retry_at'][11:19]} UTC" if asking["retry_at"] else ""
+        again = f", again at {asking['retry_at'][11:19]} UTC" if asking["retry_at"] else since
         return Text(f"the model is to {asking['phase']} (call {asking['call']}){again}")
     return None
 

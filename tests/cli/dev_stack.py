@@ -11,7 +11,7 @@ import pytest
 from tests.cli.calling import Called, agentic, agentic_here, running_with, started
 
 SCRIPT = Path(__file__).parent / "script.yaml"
-CLIENTS = frozenset({"run", "wake", "runs", "show", "tail", "entries", "cancel", "signal"})
+CLIENTS = frozenset({"run", "wake", "runs", "show", "tail", "entries", "cancel", "signal", "prompt"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,6 +161,32 @@ def test_runs_are_listed_newest_first_by_state_and_page(dev: Dev, done: dict[str
     assert dev("runs").out.splitlines()[1].startswith(newest)
 
 
+def test_runs_are_found_by_several_states_text_tool_and_age(dev: Dev, done: dict[str, Any]) -> None:
+    failed = dev.run("fail")["run_id"]
+
+    def found(*asked: str) -> set[str]:
+        return {line["run_id"] for line in dev("runs", "--json", "--limit", "200", *asked).document["runs"]}
+
+    assert {failed, done["run_id"]} <= found("--state", "failed", "--state", "done", "--since", "2h")
+    assert failed not in found("--tool", "echo")
+    assert done["run_id"] in found("--tool", "echo")
+    assert found("--text", failed.lower()) == {failed}
+    assert found("--since", "2099-01-01T00:00:00Z") == set()
+    assert dev("runs", "--since", "yesterday").code == 6
+
+
+def test_a_step_and_a_model_call_are_shown_in_full(dev: Dev, done: dict[str, Any]) -> None:
+    step = dev("show", done["run_id"], "--step", "1")
+    assert step.out.startswith(f"step 1 of {done['run_id']}: echo handle\n")
+    assert "message: say it back\n" in step.out
+    assert dev("show", done["run_id"], "--step", "1", "--json").document["arguments"] == {"message": "say it back"}
+    assert dev("show", done["run_id"], "--step", "9", "--json").error["code"] == "unknown_step"
+    call = dev("prompt", done["run_id"])
+    assert call.out.startswith(f"call 3 of {done['run_id']}: reflect")
+    assert dev("prompt", done["run_id"], "--call", "1", "--json").document["phase"] == "frame"
+    assert dev("prompt", done["run_id"], "--call", "9", "--json").error["code"] == "unknown_call"
+
+
 def test_a_cancelled_run_ends_with_code_4(dev: Dev, staying: str) -> None:
     assert "is cancelled" in dev("cancel", "--reason", "enough", staying).out
     assert dev("cancel", "--json", staying).document == {"run_id": staying, "state": "cancelled"}

@@ -15,7 +15,7 @@ def test_last_is_the_newest_of_all() -> None:
     assert meant("last", NEWEST) == IDS[0]
 
 
-@pytest.mark.parametrize("name", [IDS[3][:-1], IDS[3][4:-1], IDS[3]])
+@pytest.mark.parametrize("name", [IDS[3][:-1], IDS[3][4:-1], IDS[3][4:-1].lower(), IDS[3]])
 def test_the_beginning_of_one_id_means_it_with_or_without_the_prefix(name: str) -> None:
     assert meant(name, [NEWEST[3]]) == IDS[3]
 

@@ -1,6 +1,7 @@
 """How runs look, drawn from views as the API gives them."""
 
 import io
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,12 +13,13 @@ from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
 from agent_service.cli.watching import Board, Lines, watching
+from agent_service.lines import line_of
 from agent_service.moments import retell
 from agent_service.telling.acts import Heard
 from agent_service.telling.entries import entry_views
 from agent_service.telling.plain import duration
 from agent_service.telling.timeline import Timeline
-from agent_service.telling.views import run_view
+from agent_service.telling.views import line_view, run_view
 from tests.core.cues import RUN_ID
 from tests.projections.journals import commits_of, worked_example
 
@@ -58,7 +60,7 @@ def drawn(*drawings: RenderableType, width: int = 100, height: int = 50) -> str:
 def poisoned(value: Any) -> Any:
     """The same with hostile texts, but for what is no free text."""
     if isinstance(value, dict):
-        kept = {"at", "state", "status", "kind", "phase", "run_id", "id", "parent"}
+        kept = {"at", "state", "status", "kind", "phase", "run_id", "id", "parent", "since", "until"}
         return {k: v if k in kept or k.endswith("_at") else poisoned(v) for k, v in value.items()}
     if isinstance(value, list):
         return [poisoned(item) for item in value]
@@ -140,18 +142,33 @@ def test_nothing_hostile_in_a_run_steers_the_terminal(after: int) -> None:
     assert "[red]markup[/red] :skull:" in text
 
 
+def a_list(**changed: Any) -> dict[str, Any]:
+    line = line_view(line_of(COMMITS[-1].state)).model_dump(mode="json", by_alias=True)
+    return {"runs": [line | changed], "next_cursor": None}
+
+
+def test_a_list_says_what_each_run_waits_for_or_came_to() -> None:
+    waits = {"kind": "tool", "since": "2026-11-21T12:00:00Z", "until": "2026-11-21T12:04:44Z"}
+    waiting = drawn(show.runs(a_list(state="running", tool="fetch", waiting_for=waits), width=140), width=140)
+    assert "waits for the tool fetch, for" in waiting
+    came_to = a_list(state="escalated", summary="it is too much", **{"class": "budget_steps"})
+    assert "budget_steps: it is too much" in drawn(show.runs(came_to, width=140), width=140)
+
+
+def test_a_list_that_goes_on_says_how_to_go_on_with_it() -> None:
+    assert f"--cursor {RUN_ID}" in drawn(show.runs(a_list() | {"next_cursor": RUN_ID}, width=80), width=80)
+
+
 def test_nothing_hostile_in_lists_and_entries_steers_the_terminal() -> None:
-    view = view_after()
-    line = {name: view[name] for name in ("run_id", "wake_id", "state", "goal", "summary", "accepted_at", "updated_at")}
-    text = drawn(show.runs([poisoned(line)], width=120), *(show.entry(poisoned(entry)) for entry in entries()))
+    text = drawn(show.runs(poisoned(a_list()), width=120), *(show.entry(poisoned(entry)) for entry in entries()))
     assert not set(text) & STEERING
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
 def test_a_list_shows_id_and_state_of_each_run_whole(width: int) -> None:
-    view = view_after() | {"summary": "so it ended " * 20, "goal": "what was asked " * 20}
-    row = drawn(show.runs([view], width=width), width=width).splitlines()[1]
-    assert row.startswith(f"{view['run_id']}  ✓ done")
+    told = a_list(summary="so it ended " * 20, goal="what was asked " * 20)
+    row = drawn(show.runs(told, width=width), width=width).splitlines()[1]
+    assert row.startswith(f"{RUN_ID}  ✓ done")
     assert "what was asked" in row
     assert ("so it ended" in row) == (width >= 110)
 
@@ -203,7 +220,7 @@ class Told(AgentClient):
 
     def __init__(self) -> None: ...
 
-    def get(self, path: str, **_: str | int | None) -> Json:
+    def get(self, path: str, **_: str | int | Sequence[str] | None) -> Json:
         return timeline_after() if path.endswith("/timeline") else view_after()
 
 

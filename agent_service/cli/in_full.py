@@ -1,0 +1,93 @@
+"""A step and a model call in full, as text: nothing is cut, and what others wrote steers no terminal."""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from agent_service.cli.client import Json
+from agent_service.cli.marks import MARKS, UNKNOWN
+from agent_service.telling.plain import duration, visible
+
+
+def step(detail: Json) -> str:
+    """One step: why it was planned, its arguments, and all that came back of each attempt."""
+    return "\n".join(map(visible, _step(detail)))
+
+
+def call(view: Json) -> str:
+    """One model call: what the model was told, what it said, and what came of it."""
+    return "\n".join(map(visible, _call(view)))
+
+
+def _step(detail: Json) -> Iterator[str]:
+    yield f"step {detail['step']} of {detail['run_id']}: {detail['tool']} {detail['command']}"
+    yield f"  asked of   {detail['executor'] or 'whoever takes them'} (route {detail['route']})"
+    for name, text in (("why", detail["rationale"]), ("expected", detail["expected"]), ("risk", detail["risk"])):
+        if text:
+            yield f"  {name:<10} {text}"
+    yield "\n── arguments"
+    yield from _values(detail["arguments"])
+    for attempt in detail["attempts"]:
+        yield f"\n── attempt {attempt['attempt']}: {_attempt(attempt)}"
+        if attempt["error"]:
+            again = "may be tried again" if attempt["error"]["retryable"] else "is not tried again"
+            yield f"{attempt['error']['class']}: {attempt['error']['message']} ({again})"
+        yield from _values(attempt["result"] or {})
+
+
+def _attempt(attempt: Json) -> str:
+    mark, _ = MARKS.get(attempt["status"], UNKNOWN)
+    asked, done = attempt["requested_at"], attempt["completed_at"]
+    told = [
+        f"{mark} {attempt['status']}",
+        f"asked {_at(asked)}" if asked else "not asked yet",
+        f"answered {_at(done)}{_after(asked, done)}" if done else "",
+        f"to be answered by {_at(attempt['deadline_at'])}" if asked and attempt["status"] == "open" else "",
+        attempt["execution"] or "",
+    ]
+    return ", ".join(filter(None, told))
+
+
+def _call(view: Json) -> Iterator[str]:
+    along = " with the next plan" if view["with_plan"] and view["phase"] != "plan" else ""
+    yield f"call {view['call']} of {view['run_id']}: {view['phase']}{along}"
+    yield f"  model      {view['model'] or 'not known'}"
+    replied = view["replied_at"]
+    answered = f", replied {_at(replied)}{_after(view['asked_at'], replied)}" if replied else ", no reply"
+    yield f"  asked      {_at(view['asked_at'])}{answered}"
+    if view["usage"]:
+        yield f"  spent      {_usage(view['usage'])}"
+    if view["prompt_note"]:
+        yield f"  note       {view['prompt_note']}"
+    for part in view["prompt"]:
+        yield f"\n── {part['role']}\n{part['text']}"
+    yield "\n── reply"
+    yield json.dumps(view["reply"], indent=2, ensure_ascii=False) if view["reply"] else "none"
+    yield f"\n── outcome\n{view['outcome']}"
+
+
+def _usage(usage: Json) -> str:
+    cost = "cost unknown" if usage["cost_usd"] is None else f"{usage['cost_usd']:.4f} USD"
+    cached = f" ({usage['cache_read_tokens']:,} from the cache)" if usage["cache_read_tokens"] else ""
+    return f"{usage['input_tokens']:,} tokens in{cached}, {usage['output_tokens']:,} out, {cost}"
+
+
+def _values(values: dict[str, Any]) -> Iterator[str]:
+    """Each value below its name where it has several lines, so that a text can be read."""
+    for name, value in values.items():
+        if isinstance(value, str) and "\n" in value:
+            yield f"{name}:"
+            yield from (f"    {line}" for line in value.splitlines())
+        else:
+            yield f"{name}: {value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)}"
+
+
+def _at(instant: str) -> str:
+    return f"{instant[:10]} {instant[11:19]} UTC"
+
+
+def _after(began: str | None, ended: str) -> str:
+    if began is None:
+        return ""
+    return f" (after {duration(datetime.fromisoformat(ended) - datetime.fromisoformat(began))})"

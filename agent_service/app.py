@@ -296,7 +296,7 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
         agent.files,
         lambda: readiness(agent),
         agent.settings,
-        operations=operations(agent.store, agent.ground.link),
+        operations=operations(agent.settings, agent.store, agent.ground.link, lambda: readiness(agent)),
         metrics=partial(exposition, _observe(agent), subjects.SERVICE_AGENT),
     )
     group.create_task(serve_http(http, listener, finish=False), name="http")

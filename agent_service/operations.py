@@ -3,26 +3,57 @@
 Loaded when callers are let in, for it takes time to load.
 """
 
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from agent_service.api.calls import Readiness
 from agent_service.api.dead_letters import DeadLetterCalls
+from agent_service.api.health import HealthCalls, Look, Part
 from agent_service.api.inbox import InboxCalls
 from agent_service.api.inspection import Inspection
 from agent_service.api.operations import Operations
+from agent_service.bus import findings
 from agent_service.bus.dead_letters import NatsDeadLetters
+from agent_service.bus.gateway import NatsTroubles
+from agent_service.core.waiting import Status
 from agent_service.ports import PromptText, Question
+from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.findings import ok
 from groundwork.nats.link import NatsLink
+from groundwork.service.installed import installed_version
+from schemas.gateway_status import Finding
 
+FRESH_S = 2.0
+"""How old what the gateway said of itself may be."""
+UNDER_WAY = (Status.QUEUED, Status.RUNNING, Status.PAUSED)
 MOST_LETTERS = 10_000
 """Messages of the stream of dead letters that are looked through, the newest."""
 
 
-def operations(store: SqliteStore, link: NatsLink) -> Operations:
-    letters = NatsDeadLetters(link, most=MOST_LETTERS)
+def operations(settings: AgentSettings, store: SqliteStore, link: NatsLink, readiness: Readiness) -> Operations:
+    letters, troubles = NatsDeadLetters(link, most=MOST_LETTERS), NatsTroubles(link, fresh_s=FRESH_S)
+
+    async def agent() -> Sequence[Finding]:
+        return [_of_the_agent(settings, await store.counts())]
+
+    async def nats() -> Sequence[Finding]:
+        return [findings.server(link), await findings.jetstream(link), await findings.dead_letters(letters)]
+
+    looks: dict[Part, Look] = {"agent": agent, "gateway": partial(findings.gateway, troubles), "nats": nats}
     return Operations(
         inspection=Inspection(store, store, prompt_of),
         inbox=InboxCalls(store, store.inbox, letters),
         letters=DeadLetterCalls(letters),
+        health=HealthCalls(readiness, looks),
     )
+
+
+def _of_the_agent(settings: AgentSettings, counts: Mapping[Status, int]) -> Finding:
+    model = settings.model
+    thinks = f"{model.provider}: {', '.join(model.names())}" if model.provider != "scripted" else "a script"
+    runs = ", ".join(f"{counts[status]} {status}" for status in UNDER_WAY)
+    return ok("agent", f"version {installed_version()}, {runs}; who thinks is {thinks}")
 
 
 def prompt_of(question: Question) -> PromptText:

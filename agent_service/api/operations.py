@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from agent_service.api.dead_letters import DeadLetterCalls
+from agent_service.api.health import HealthCalls
 from agent_service.api.inbox import InboxCalls
 from agent_service.api.inspection import Inspection
 
@@ -14,3 +15,4 @@ class Operations:
     inspection: Inspection
     inbox: InboxCalls
     letters: DeadLetterCalls
+    health: HealthCalls

@@ -47,16 +47,21 @@ class NatsTroubles:
         self._asking = asyncio.Lock()
 
     async def of(self, executor: str, *, run_id: str, step: int) -> str:
+        status = await self.status()
+        if status is None or status.executor != executor:
+            return ""
+        waits = [call.why for call in status.waiting if (call.run_id, call.step) == (run_id, step)]
+        return "; ".join(waits) or "; ".join(
+            f"{found.name}: {found.text}" for found in status.findings if found.mark == "wrong"
+        )
+
+    async def status(self) -> GatewayStatus | None:
+        """What the gateway says of itself; None where none answers."""
         async with self._asking:
             if time.monotonic() - self._asked_at > self._fresh_s:
                 self._told = await self._ask()
                 self._asked_at = time.monotonic()
-        if self._told is None or self._told.executor != executor:
-            return ""
-        waits = [call.why for call in self._told.waiting if (call.run_id, call.step) == (run_id, step)]
-        return "; ".join(waits) or "; ".join(
-            f"{found.name}: {found.text}" for found in self._told.findings if found.mark == "wrong"
-        )
+            return self._told
 
     async def _ask(self) -> GatewayStatus | None:
         try:

@@ -13,9 +13,9 @@ import pytest
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.topology import topology
 from agent_service.cli.doctor.bus import clock
-from agent_service.cli.doctor.check import ok
 from agent_service.cli.doctor.report import examine, settings_in_force
 from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.findings import ok
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing

@@ -21,6 +21,7 @@ from agent_service.api.calls import create_app
 from agent_service.api.dead_letters import DeadLetterCalls
 from agent_service.api.desk import Desk
 from agent_service.api.feed import Feed
+from agent_service.api.health import HealthCalls
 from agent_service.api.inbox import InboxCalls
 from agent_service.api.inspection import Inspection
 from agent_service.api.operations import Operations
@@ -245,6 +246,7 @@ async def open_house(
             inspection=Inspection(store, archive, as_text),
             inbox=InboxCalls(store, store.inbox, letters),
             letters=DeadLetterCalls(letters),
+            health=HealthCalls(readiness, {}),
         )
         exposed = partial(exposition, instruments, "agentic-loop")
         app = create_app(desk, files, readiness, settings, operations=operations, metrics=exposed)

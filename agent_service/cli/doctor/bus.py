@@ -7,12 +7,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from agent_service.bus import findings
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.topology import OPERATORS_CHOICE, ROLE, topology
-from agent_service.cli.doctor.check import ok, warning, wrong
 from agent_service.cli.doctor.gateway import gateway
 from agent_service.cli.doctor.places import SKEW
 from agent_service.settings import AgentSettings
+from agent_service.telling.findings import ok, warning, wrong
 from agent_service.telling.plain import duration
 from groundwork.nats import link as nats_link
 from groundwork.nats.lease_record import Record, Role, look
@@ -23,8 +24,6 @@ from groundwork.service.store_id import known_id
 from schemas import subjects
 from schemas.gateway_status import Finding
 
-OLDEST_SERVER = (2, 14, 0)
-SMALLEST_PAYLOAD = 1 << 20
 CONNECT_WITHIN_S = 2.0
 ANSWER_WITHIN_S = 2.0
 GATEWAY = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")
@@ -66,42 +65,21 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
         yield wrong("nats", str(error), remedy="correct the section nats: of the configuration")
         return
     try:
-        yield _server(link, settings.nats.servers)
-        jetstream = await _jetstream(link)
+        yield findings.server(link)
+        jetstream = await findings.jetstream(link)
         yield jetstream
         if jetstream.mark != "wrong":
             yield (streams := await _topology(link))
             if streams.mark != "wrong":
                 async for check in leases(link, settings.store):
                     yield check
-                yield await dead_letters(link)
+                yield await findings.dead_letters(NatsDeadLetters(link))
         async for check in _login(link):
             yield check
         async for check in gateway(link, settings.tools):
             yield check
     finally:
         await link.close()
-
-
-def _server(link: NatsLink, servers: str) -> Finding:
-    text = f"nats-server {link.server_version} at {servers}"
-    if tuple(map(int, link.server_version.split("."))) < OLDEST_SERVER:
-        return wrong("nats", text, remedy="install nats-server 2.14 or newer")
-    if link.max_payload < SMALLEST_PAYLOAD:
-        remedy = f"set max_payload to {SMALLEST_PAYLOAD} on the server: larger results would be refused"
-        return warning("nats", f"{text}, messages of at most {link.max_payload} bytes", remedy=remedy)
-    return ok("nats", text)
-
-
-async def _jetstream(link: NatsLink) -> Finding:
-    try:
-        await link.request("$JS.API.INFO", b"", timeout_s=ANSWER_WITHIN_S)
-    except Failure as error:
-        why = link.violation or str(error)
-        return wrong(
-            "jetstream", f"JetStream does not answer: {why}", remedy="enable it: `jetstream {}` in the server's file"
-        )
-    return ok("jetstream", "JetStream answers")
 
 
 async def _topology(link: NatsLink) -> Finding:
@@ -157,19 +135,6 @@ def clock(server: dict[str, Any], now: datetime) -> Finding:
         text = f"this machine is {duration(abs(ahead))} {where} the NATS server"
         return warning("clock", text, remedy="set both clocks by NTP: deadlines and timers follow them")
     return ok("clock", f"within {duration(SKEW)} of the NATS server's")
-
-
-async def dead_letters(link: NatsLink) -> Finding:
-    """Those of both services. They are somebody else's work that was not done, so they are a warning."""
-    try:
-        waiting = [letter for letter in await NatsDeadLetters(link).all() if not letter.settled]
-    except Failure as error:
-        return warning("dead letters", str(error), remedy="give this login the permission, or ask again later")
-    if waiting:
-        newest = waiting[-1].subject[:80]
-        text = f"{len(waiting)} messages could not be handled, the newest of them on {newest}"
-        return warning("dead letters", text, remedy="see `agentic dlq ls`, then retry or drop each")
-    return ok("dead letters", "there are none that wait for anybody")
 
 
 async def leases(link: NatsLink, store: Path) -> AsyncIterator[Finding]:

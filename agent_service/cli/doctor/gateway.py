@@ -10,7 +10,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from agent_service.bus.skills import NatsSkills
-from agent_service.cli.doctor.check import ok, warning, wrong
+from agent_service.telling.findings import ok, warning, wrong
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.strict_yaml import NotYaml, parse

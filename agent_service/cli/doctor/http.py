@@ -6,8 +6,8 @@ from pathlib import Path
 import httpx2
 
 from agent_service.api.access import Access
-from agent_service.cli.doctor.check import ok, warning, wrong
 from agent_service.settings import HttpSettings
+from agent_service.telling.findings import ok, warning, wrong
 from groundwork.service.errors import Misconfigured
 from groundwork.service.store_id import known_id
 from schemas.gateway_status import Finding

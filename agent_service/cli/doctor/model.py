@@ -2,11 +2,11 @@
 
 import asyncio
 
-from agent_service.cli.doctor.check import ok, warning, wrong
 from agent_service.errors import ModelError
 from agent_service.models.opening import open_model
 from agent_service.models.scripted_model import read_script
 from agent_service.models.settings import ModelSettings
+from agent_service.telling.findings import ok, warning, wrong
 from groundwork.service.errors import Misconfigured
 from schemas.gateway_status import Finding
 

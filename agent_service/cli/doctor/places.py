@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
 
-from agent_service.cli.doctor.check import ok, warning, wrong
 from agent_service.errors import Damaged
 from agent_service.settings import AgentSettings
 from agent_service.store.sql.database import FILE, open_for_reading
 from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.findings import ok, warning, wrong
 from agent_service.telling.plain import duration
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.sqlite.file import SqliteFile

@@ -11,11 +11,11 @@ from agent_service import settings
 from agent_service.cli import configuration, output
 from agent_service.cli.doctor import http, places
 from agent_service.cli.doctor.bus import bus
-from agent_service.cli.doctor.check import ok, wrong
 from agent_service.cli.doctor.gateway import of_the_gateway
 from agent_service.cli.doctor.model import model
 from agent_service.cli.exits import Exit
 from agent_service.settings import AgentSettings
+from agent_service.telling.findings import ok, wrong
 from agent_service.telling.plain import one_line
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.config_fields import WrongSettings

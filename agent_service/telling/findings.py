@@ -1,4 +1,4 @@
-"""The outcome of one check, in the words in which the gateway tells its own."""
+"""The outcome of one check, in the words in which the gateway tells its own. Pure."""
 
 from agent_service.telling.plain import visible
 from schemas.gateway_status import Finding

@@ -19,6 +19,9 @@ FAILED = "agent.failed"
 CANCELLED = "agent.cancelled"
 REJECTED = "agent.rejected"
 
+LOG = "log"
+"""The first token of what a stream says once more when it has stored it: `log.agentic.start`."""
+
 ALL_TOOL_REQUESTS = "agentic.tool_request.*"
 DEAD_LETTERS_LOOP = "agentic.dlq.loop"
 DEAD_LETTERS_CONTROL = "agentic.dlq.control"

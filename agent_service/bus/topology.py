@@ -9,6 +9,9 @@ soon as it is back.
 
 import logging
 
+from nats.js.api import RePublish
+
+from groundwork.nats.completing import complete
 from groundwork.nats.lease_record import Role
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
@@ -35,8 +38,11 @@ ENDINGS = (subjects.COMPLETED, subjects.ESCALATED, subjects.FAILED, subjects.CAN
 
 
 MAX_GIB = 10.0
-OPERATORS_CHOICE = frozenset({"max_bytes", "max_age", "num_replicas"})
+OPERATORS_CHOICE = frozenset({"max_bytes", "max_age", "num_replicas", "description"})
 """What a stream may have otherwise than we would create it."""
+TO_THE_LOG = RePublish(src=">", dest=f"{subjects.LOG}.>")
+"""What a stream has stored is said once more for onlookers: on the subject itself they hear also what it refused, or
+dropped as a repetition."""
 ROLE = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_AGENT, command="agentic serve")
 
 log = logging.getLogger(__name__)
@@ -65,29 +71,68 @@ def topology(*, replicas: int = 1, max_gib: float = MAX_GIB) -> Topology:
             _dead_letters(replicas, max_gib),
         ),
         consumers=(
-            _consumer(subjects.STREAM, subjects.DURABLE_LOOP, [subjects.START, subjects.TOOL_RESULT], 256),
-            _consumer(subjects.STREAM, subjects.DURABLE_CONTROL, [subjects.CANCEL, subjects.SIGNAL], 64),
-            _consumer(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, [subjects.ALL_TOOL_REQUESTS], 256),
-            _notices(subjects.STREAM, subjects.DURABLE_LIFECYCLE, list(ENDINGS)),
-            _notices(subjects.STREAM_PROGRESS, subjects.DURABLE_PROGRESS, [subjects.PROGRESS]),
+            _consumer(
+                subjects.STREAM,
+                subjects.DURABLE_LOOP,
+                "The agent takes starts and results: a turn each.",
+                [subjects.START, subjects.TOOL_RESULT],
+                256,
+            ),
+            _consumer(
+                subjects.STREAM,
+                subjects.DURABLE_CONTROL,
+                "The agent takes cancels and signals, past all turns.",
+                [subjects.CANCEL, subjects.SIGNAL],
+                64,
+            ),
+            _consumer(
+                subjects.STREAM_REQUESTS,
+                subjects.DURABLE_TOOLS,
+                "The gateway takes tool requests, and holds each until it has answered.",
+                [subjects.ALL_TOOL_REQUESTS],
+                256,
+            ),
+            _notices(
+                subjects.STREAM,
+                subjects.DURABLE_LIFECYCLE,
+                "The gateway tells endings to callbacks and to Ductile.",
+                list(ENDINGS),
+            ),
+            _notices(
+                subjects.STREAM_PROGRESS,
+                subjects.DURABLE_PROGRESS,
+                "The gateway tells progress to whoever asked for it.",
+                [subjects.PROGRESS],
+            ),
         ),
         buckets=(
             BucketSpec(
                 subjects.ARTIFACT_BUCKET,
-                {"storage": "file", "num_replicas": replicas, "max_bytes": int(max_gib * GIB)},
+                {
+                    "description": "Agentic Loop: what tools brought that is too large for a message.",
+                    "storage": "file",
+                    "num_replicas": replicas,
+                    "max_bytes": int(max_gib * GIB),
+                },
             ),
             KeyValueSpec(
                 subjects.LEASE_BUCKET,
-                {"storage": "file", "num_replicas": replicas, "max_bytes": GIB // 1024},
+                {
+                    "description": "Agentic Loop: which agent and which gateway have this bus.",
+                    "storage": "file",
+                    "num_replicas": replicas,
+                    "max_bytes": GIB // 1024,
+                },
             ),
         ),
     )
 
 
 async def set_up(link: NatsLink, wanted: Topology) -> list[Deviation]:
-    """Create what is missing, and move what earlier versions kept elsewhere. The findings tell all that was done, and
-    what differs, which is left as it is. Raises as `create_missing`."""
-    return [*await _requests_moved(link, wanted), *await create_missing(link, wanted)]
+    """Create what is missing, move what earlier versions kept elsewhere, and add what they did not set. The findings
+    tell all that was done, and what differs, which is left as it is. Raises as `create_missing`."""
+    moved = await _requests_moved(link, wanted)
+    return [*moved, *await complete(link, wanted), *await create_missing(link, wanted)]
 
 
 async def _requests_moved(link: NatsLink, wanted: Topology) -> list[Deviation]:
@@ -112,6 +157,7 @@ def _work(replicas: int, max_gib: float) -> StreamSpec:
         {
             "description": "Agentic Loop: goals, results, cancels, signals, endings. Durable.",
             "subjects": [subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL, *ENDINGS],
+            "republish": TO_THE_LOG,
             "retention": "limits",
             "storage": "file",
             "discard": "new",
@@ -132,6 +178,7 @@ def _requests(replicas: int, max_gib: float) -> StreamSpec:
         {
             "description": "Agentic Loop: tool requests. Can be published again from the journal.",
             "subjects": [subjects.ALL_TOOL_REQUESTS],
+            "republish": TO_THE_LOG,
             "retention": "limits",
             "storage": "file",
             **_without_fsync(replicas),
@@ -156,6 +203,7 @@ def _progress(replicas: int, max_gib: float) -> StreamSpec:
         {
             "description": "Agentic Loop: progress and accepted wakes. Can be published again from the journal.",
             "subjects": [subjects.PROGRESS, subjects.WAKE_ACCEPTED],
+            "republish": TO_THE_LOG,
             "retention": "limits",
             "storage": "file",
             **_without_fsync(replicas),
@@ -180,6 +228,7 @@ def _dead_letters(replicas: int, max_gib: float) -> StreamSpec:
                 *(f"{advisories}.MAX_DELIVERIES.{stream}.>" for stream in CONSUMED),
                 *(f"{advisories}.MSG_TERMINATED.{stream}.>" for stream in CONSUMED),
             ],
+            "republish": RePublish(src=subjects.REJECTED, dest=f"{subjects.LOG}.{subjects.REJECTED}"),
             "retention": "limits",
             "storage": "file",
             "discard": "old",
@@ -191,12 +240,13 @@ def _dead_letters(replicas: int, max_gib: float) -> StreamSpec:
     )
 
 
-def _consumer(stream: str, name: str, filters: list[str], max_ack_pending: int) -> ConsumerSpec:
+def _consumer(stream: str, name: str, description: str, filters: list[str], max_ack_pending: int) -> ConsumerSpec:
     """Redelivery has no backoff: it would replace ack_wait, and a handler asks for its own delay."""
     return ConsumerSpec(
         stream,
         name,
         {
+            "description": description,
             "filter_subjects": filters,
             "ack_policy": "explicit",
             "ack_wait": ACK_WAIT_S,
@@ -207,7 +257,7 @@ def _consumer(stream: str, name: str, filters: list[str], max_ack_pending: int) 
     )
 
 
-def _notices(stream: str, name: str, filters: list[str]) -> ConsumerSpec:
+def _notices(stream: str, name: str, description: str, filters: list[str]) -> ConsumerSpec:
     """A consumer of what is told to others: from now on, for what ended long before must not be told as news."""
-    spec = _consumer(stream, name, filters, 256)
+    spec = _consumer(stream, name, description, filters, 256)
     return ConsumerSpec(stream, name, {**spec.settings, "deliver_policy": "new"})

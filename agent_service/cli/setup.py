@@ -1,5 +1,5 @@
-"""`agentic setup`: creates what is missing on the NATS server, moves what earlier versions kept elsewhere, and tells
-what differs, which it leaves as it is."""
+"""`agentic setup`: creates what is missing on the NATS server, moves what earlier versions kept elsewhere, adds what
+they did not set, and tells what differs, which it leaves as it is."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -41,7 +41,7 @@ def _line(finding: Deviation) -> str:
     if finding.kind == "created":
         return f"created  {finding.what}"
     if finding.kind == "changed":
-        told = f"its {finding.field} are {finding.expected} now, and were {finding.actual}"
+        told = f"{finding.field} is {finding.expected} now, and was {finding.actual or 'not set'}"
         return one_line(f"changed  {finding.what}: {told}", 1000)
     found = f"{finding.field} is {finding.actual}, expected {finding.expected}"
     return one_line(f"differs  {finding.what}: {found}. Left as it is; {finding.remedy}", 1000)

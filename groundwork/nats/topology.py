@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import nats.errors
-from nats.js.api import ConsumerConfig, ConsumerInfo, StreamConfig, StreamInfo
+from nats.js.api import ConsumerConfig, ConsumerInfo, RePublish, StreamConfig, StreamInfo
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from groundwork.nats.link import NatsLink
@@ -21,6 +21,7 @@ from groundwork.service.errors import Misconfigured, NoRoom, TryAgain
 T = TypeVar("T")
 
 _OPTIONS = {
+    "description": "description",
     "subjects": "subjects",
     "discard": "discard",
     "max_age": "max-age",
@@ -35,6 +36,8 @@ _OPTIONS = {
     "max_deliver": "max-deliver",
 }
 """How the nats command line tool calls what it can change of a stream or a consumer."""
+ADDED = ("description", "republish")
+"""Settings of which something may have been made without: they came later, and change nothing for who uses it."""
 _SECONDS = frozenset({"max_age", "duplicate_window", "ack_wait"})
 
 
@@ -111,9 +114,12 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """One thing that is not as specified (`missing`, `differs`), or that was made so now (`created`, `changed`)."""
+    """One thing that is not as specified (`missing`, `unset`, `differs`), or was made so now (`created`, `changed`).
 
-    kind: Literal["missing", "differs", "created", "changed"]
+    `unset`: one of ADDED, of something that was made without it. `actual` is empty for what was not set.
+    """
+
+    kind: Literal["missing", "unset", "differs", "created", "changed"]
     what: str
     field: str = ""
     expected: str = ""
@@ -142,7 +148,7 @@ async def change_subjects(link: NatsLink, stream: StreamSpec) -> Deviation:
     config = (await asked(link, stream.what, link.jetstream.stream_info(stream.name))).config
     before, config.subjects = config.subjects, stream.settings["subjects"]
     await asked(link, stream.what, link.jetstream.update_stream(config))
-    return Deviation("changed", stream.what, "subjects", _shown(config.subjects), _shown(before))
+    return Deviation("changed", stream.what, "subjects", shown(config.subjects), shown(before))
 
 
 async def delete_consumer(link: NatsLink, stream: str, name: str) -> None:
@@ -228,28 +234,31 @@ def _missing(what: str) -> Deviation:
 def _differences(what: str, settings: Mapping[str, Any], config: object, remedy: str) -> list[Deviation]:
     found = [(field, value, getattr(config, field)) for field, value in settings.items()]
     return [
-        Deviation(
-            "differs",
-            what,
-            field,
-            _shown(expected),
-            _shown(actual),
-            f"either configure {field} likewise, or: {remedy}{_option(field, expected)}",
-        )
+        _difference(what, field, expected, actual, remedy)
         for field, expected, actual in found
         if _comparable(expected) != _comparable(actual)
     ]
 
 
+def _difference(what: str, field: str, expected: object, actual: object, remedy: str) -> Deviation:
+    if field in ADDED and not actual:
+        return Deviation("unset", what, field, shown(expected), remedy="run the setup, which adds it")
+    told = f"either configure {field} likewise, or: {remedy}{_option(field, expected)}"
+    return Deviation("differs", what, field, shown(expected), shown(actual), told)
+
+
 def _option(field: str, expected: object) -> str:
     """What to add to the command, for a shell; nothing for what it cannot change."""
+    if isinstance(expected, RePublish):
+        source, destination = shlex.quote(expected.src or ""), shlex.quote(expected.dest or "")
+        return f" --republish-source={source} --republish-destination={destination}"
     if field not in _OPTIONS:
         return ""
     if isinstance(expected, bool):
         return f" --{'' if expected else 'no-'}{_OPTIONS[field]}"
     values = expected if isinstance(expected, list | tuple) else [expected]
     unit = "s" if field in _SECONDS else ""
-    return "".join(f" --{_OPTIONS[field]}={shlex.quote(f'{_shown(value)}{unit}')}" for value in values)
+    return "".join(f" --{_OPTIONS[field]}={shlex.quote(f'{shown(value)}{unit}')}" for value in values)
 
 
 def _comparable(value: object) -> object:
@@ -259,5 +268,8 @@ def _comparable(value: object) -> object:
     return value or None
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A setting for people."""
+    if isinstance(value, RePublish):
+        return f"{value.src} to {value.dest}"
     return str(getattr(value, "value", value))

@@ -2,10 +2,13 @@
 
 import asyncio
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from nats.js.api import RePublish
 
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
@@ -67,6 +70,10 @@ NAMES = [
 ]
 
 
+def _with(stream: StreamSpec, more: Mapping[str, Any]) -> StreamSpec:
+    return replace(stream, settings={**stream.settings, **more})
+
+
 def kinds(findings: list[Deviation]) -> list[tuple[str, str]]:
     return [(finding.kind, finding.what) for finding in findings]
 
@@ -109,15 +116,18 @@ async def test_the_commands_that_are_told_of_what_differs_mend_it(
         "max_bytes": 2 << 20,
         "duplicate_window": 90.0,
         "allow_direct": False,
+        "description": "Somebody's work.",
+        "republish": RePublish(src="work.>", dest="log.work.>"),
     }
     consumer = {"ack_wait": 60.0, "max_ack_pending": 7, "filter_subjects": ["work.start", "work.end"]}
     wished = Topology(
         streams=(replace(WORK, settings={**WORK.settings, **stream}),),
         consumers=(replace(WORKERS, settings={**WORKERS.settings, **consumer}),),
     )
-    await create_missing(link, WHOLE)
+    set_otherwise = {"description": "Work.", "republish": RePublish(src="work.start", dest="copy")}
+    await create_missing(link, replace(WHOLE, streams=(_with(WORK, set_otherwise), EVENTS, DEAD)))
     findings = await check_topology(link, wished)
-    assert len(findings) == 9
+    assert len(findings) == 11
     for finding in findings:
         command = shlex.split(finding.remedy.partition(", or: ")[2])
         await nats_cli.said(*command, "--force", environ=nats_cli.environment(tmp_path, nats_server.url))

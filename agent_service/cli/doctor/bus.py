@@ -93,13 +93,19 @@ async def _topology(link: NatsLink) -> Finding:
         return wrong("streams", f"there is no {', no '.join(missing)}", remedy="run `agentic setup`")
     differing = [finding for finding in findings if finding.field not in OPERATORS_CHOICE]
     if differing:
-        remedy = "; ".join(dict.fromkeys(finding.remedy.rpartition("or: ")[2] for finding in differing))
+        remedy = "; ".join(dict.fromkeys(map(_remedy, differing)))
         return warning("streams", "; ".join(map(_difference, differing)), remedy=remedy)
     counts = f"{len(wanted.streams)} streams, {len(wanted.consumers)} consumers, {len(wanted.buckets)} buckets"
     return ok("streams", f"{counts}, as they should be")
 
 
+def _remedy(finding: Deviation) -> str:
+    return "run `agentic setup`" if finding.kind == "unset" else finding.remedy.rpartition("or: ")[2]
+
+
 def _difference(finding: Deviation) -> str:
+    if finding.kind == "unset":
+        return f"{finding.what}: {finding.field} is not set"
     return f"{finding.what}: {finding.field} is {finding.actual}, expected {finding.expected}"
 
 

@@ -1,0 +1,69 @@
+"""What exists on a server is given the settings that were added to its specification after it was made.
+
+Only what is not set is set, and nothing else of a stream or consumer is touched, also what this version does not know.
+What somebody has set otherwise is a finding of `topology`, and left as it is.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from nats.js.api import ConsumerConfig, StreamConfig
+from nats.js.errors import APIError
+
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import ADDED, ConsumerSpec, Deviation, StreamSpec, Topology, asked, shown
+
+NOT_THERE = frozenset({10014, 10059})
+"""JetStream's errors for a consumer and a stream that do not exist: those are for whoever creates them."""
+
+Json = dict[str, Any]
+
+
+async def complete(link: NatsLink, topology: Topology) -> list[Deviation]:
+    """Returns what was set. Raises Misconfigured and TryAgain as `check_topology` does."""
+    streams = [finding for spec in topology.all_streams() for finding in await _complete_stream(link, spec)]
+    return streams + [finding for spec in topology.consumers for finding in await _complete_consumer(link, spec)]
+
+
+async def _complete_stream(link: NatsLink, spec: StreamSpec) -> list[Deviation]:
+    config = await _config(link, spec.what, f"$JS.API.STREAM.INFO.{spec.name}")
+    added = _added(config, StreamConfig(**spec.settings).as_dict())
+    if not added:
+        return []
+    await asked(link, spec.what, _answer(link, f"$JS.API.STREAM.UPDATE.{spec.name}", config | added))
+    return _changed(spec, added)
+
+
+async def _complete_consumer(link: NatsLink, spec: ConsumerSpec) -> list[Deviation]:
+    config = await _config(link, spec.what, f"$JS.API.CONSUMER.INFO.{spec.stream}.{spec.name}")
+    added = _added(config, ConsumerConfig(**spec.settings).as_dict())
+    if not added:
+        return []
+    request = {"stream_name": spec.stream, "config": config | added, "action": "update"}
+    await asked(link, spec.what, _answer(link, f"$JS.API.CONSUMER.CREATE.{spec.stream}.{spec.name}", request))
+    return _changed(spec, added)
+
+
+async def _config(link: NatsLink, what: str, subject: str) -> Json:
+    """As the server tells it; empty where there is none."""
+    found: Json = (await asked(link, what, _answer(link, subject))).get("config", {})
+    return found
+
+
+async def _answer(link: NatsLink, subject: str, request: Json | None = None) -> Json:
+    """What JetStream says; nothing where there is no such thing. Raises APIError for any other refusal."""
+    answer: Json = json.loads(await link.request(subject, json.dumps(request).encode() if request else b""))
+    error = answer.get("error", {})
+    if error and error.get("err_code") not in NOT_THERE:
+        raise APIError(**error)
+    return {} if error else answer
+
+
+def _added(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
+    """What of `wanted` is to be set on something that exists."""
+    return {name: wanted[name] for name in ADDED if config and wanted.get(name) and not config.get(name)}
+
+
+def _changed(spec: StreamSpec | ConsumerSpec, added: Mapping[str, Any]) -> list[Deviation]:
+    return [Deviation("changed", spec.what, name, shown(spec.settings[name])) for name in added]

@@ -1,0 +1,116 @@
+"""What was made by an earlier version is given what this one adds, and nothing else of it is touched."""
+
+from dataclasses import replace
+from typing import Any
+
+from nats.js.api import RePublish
+
+from agent_service.bus.topology import set_up, topology
+from groundwork.nats.completing import complete
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import (
+    ADDED,
+    BucketSpec,
+    ConsumerSpec,
+    KeyValueSpec,
+    StreamSpec,
+    Topology,
+    check_topology,
+    create_missing,
+)
+from schemas import keys, subjects
+from tests.kit.bus import DAY
+
+STREAM = StreamSpec("WORK", {"subjects": ["work.>"], "max_age": DAY, "max_bytes": 1 << 26})
+CONSUMER = ConsumerSpec("WORK", "workers", {"ack_wait": 30.0, "max_ack_pending": 7})
+EARLIER = Topology(streams=(STREAM,), consumers=(CONSUMER,))
+NOW = Topology(
+    streams=(
+        replace(
+            STREAM, settings={**STREAM.settings, "description": "Work.", "republish": RePublish(src=">", dest="log.>")}
+        ),
+    ),
+    consumers=(replace(CONSUMER, settings={**CONSUMER.settings, "description": "Workers."}),),
+)
+
+
+async def configs(link: NatsLink) -> tuple[dict[str, Any], dict[str, Any]]:
+    stream, consumer = (
+        await link.jetstream.stream_info("WORK"),
+        await link.jetstream.consumer_info("WORK", "workers"),
+    )
+    return stream.config.as_dict(), consumer.config.as_dict()
+
+
+async def test_what_was_not_set_is_set_told_and_all_else_is_as_it_was(link: NatsLink) -> None:
+    await create_missing(link, EARLIER)
+    before = await configs(link)
+    assert [finding.kind for finding in await check_topology(link, NOW)] == ["unset"] * 3
+    told = [(one.kind, one.what, one.field, one.expected, one.actual) for one in await complete(link, NOW)]
+    assert told == [
+        ("changed", "stream WORK", "description", "Work.", ""),
+        ("changed", "stream WORK", "republish", "> to log.>", ""),
+        ("changed", "consumer workers of stream WORK", "description", "Workers.", ""),
+    ]
+    after = await configs(link)
+    assert [{**new, **dict.fromkeys(ADDED)} for new in after] == [{**old, **dict.fromkeys(ADDED)} for old in before]
+    assert await check_topology(link, NOW) == await complete(link, NOW) == []
+
+
+async def test_what_somebody_has_set_otherwise_is_left_as_it_is_and_found(link: NatsLink) -> None:
+    own = {"description": "Ours.", "republish": RePublish(src="work.a", dest="copy.a")}
+    await create_missing(link, Topology(streams=(replace(STREAM, settings={**STREAM.settings, **own}),)))
+    assert await complete(link, Topology(streams=NOW.streams)) == []
+    found = await check_topology(link, Topology(streams=NOW.streams))
+    assert [(one.kind, one.field, one.actual) for one in found] == [
+        ("differs", "description", "Ours."),
+        ("differs", "republish", "work.a to copy.a"),
+    ]
+
+
+async def test_what_is_missing_is_left_to_whoever_creates_it(link: NatsLink) -> None:
+    assert await complete(link, NOW) == []
+    await create_missing(link, Topology(streams=(STREAM,)))
+    assert {finding.what for finding in await complete(link, NOW)} == {"stream WORK"}
+
+
+async def test_onlookers_hear_of_what_the_streams_have_stored_and_of_nothing_else(link: NatsLink) -> None:
+    """A repetition is heard on its subject again, and is not stored again."""
+    await set_up(link, topology(max_gib=1))
+    onlooker = await link.client.subscribe("log.>")
+    bodies = {
+        subjects.START: b"1",
+        subjects.tool_request("echo"): b"2",
+        subjects.PROGRESS: b"3",
+        subjects.REJECTED: b"4",
+    }
+    for _ in range(2):
+        for subject, body in bodies.items():
+            await link.publish(subject, body, msg_id=keys.start(subject), headers={})
+    heard = [await onlooker.next_msg(timeout=5) for _ in bodies]
+    assert {message.subject: message.data for message in heard} == {
+        f"log.{name}": body for name, body in bodies.items()
+    }
+    await link.client.flush()
+    assert onlooker.pending_msgs == 0
+    assert [message.header["Nats-Sequence"] for message in heard if message.header] == ["1"] * 4
+
+
+async def test_an_installation_of_an_earlier_version_is_completed_by_the_setup(link: NatsLink) -> None:
+    wanted = topology(max_gib=1)
+    streams = tuple(replace(one, settings=_without(one.settings, "republish")) for one in wanted.streams)
+    consumers = tuple(replace(one, settings=_without(one.settings, "description")) for one in wanted.consumers)
+    buckets = tuple(_bare(one) for one in wanted.buckets)
+    await create_missing(link, Topology(streams=streams, consumers=consumers, buckets=buckets))
+    told = await set_up(link, wanted)
+    assert {one.kind for one in told} == {"changed"}
+    assert len(told) == len(streams) + len(consumers) + len(buckets)
+    assert await check_topology(link, wanted) == await set_up(link, wanted) == []
+
+
+def _without(settings: Any, name: str) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key != name}
+
+
+def _bare(bucket: BucketSpec | KeyValueSpec) -> BucketSpec | KeyValueSpec:
+    return replace(bucket, settings=_without(bucket.settings, "description"))

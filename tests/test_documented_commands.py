@@ -21,6 +21,7 @@ from tests.kit.bus import server_with
 from tests.kit.pages import PAGES, ROOT, Block, blocks, play
 
 BUS, README, SCRIPTS = ROOT / "docs" / "BUS.md", ROOT / "README.md", ROOT / "docs" / "SCRIPTS.md"
+TRACING = ROOT / "docs" / "TRACING.md"
 FIVE_MINUTES, OWN_SERVER = "The next five minutes", "With your own NATS server"
 WITH_A_DUCTILE = {ROOT / "docs" / "DUCTILE.md"}
 """Their commands are tried in tests/ductile."""
@@ -30,6 +31,9 @@ SOURCES = [
     path for package in ("agent_service", "ductile_gateway", "groundwork") for path in (ROOT / package).rglob("*.py")
 ]
 OURS = re.compile(r"(?:agentic|ductile-gateway|make) [a-z].*")
+_THE_NATS_TOOLS = re.search(r"^## With the nats tools$.*?(?=^## |\Z)", TRACING.read_text(), re.MULTILINE | re.DOTALL)
+assert _THE_NATS_TOOLS
+NATS_TOOLS = [block for block in BLOCKS if block.page == TRACING and block.text in _THE_NATS_TOOLS[0]]
 COMMANDS = typer.main.get_command(app)
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
@@ -71,6 +75,7 @@ def test_every_block_of_a_page_says_what_it_is() -> None:
 
 def test_every_command_in_a_page_is_played_or_needs_what_no_test_has() -> None:
     sections = {(block.page, block.heading) for block in SHELL if block.mark != "by-hand"}
+    sections -= {(block.page, block.heading) for block in NATS_TOOLS}
     assert {section for section in sections if section[0] != BUS} == {(README, FIVE_MINUTES), (README, OWN_SERVER)}
 
 
@@ -114,6 +119,24 @@ async def test_the_page_on_the_bus_holds_line_by_line(checkout: Path) -> None:
     for fact in ("Soup.", '"too late"', '"executor":"by-hand"', '"executor":"count-executor"', "agent.completed"):
         assert fact in said
     assert '"repeat_as":"agentic:start:order-18#2"' in said
+
+
+@pytest.mark.natscli
+@nats_cli.needs_nats_cli
+async def test_the_nats_tools_print_what_the_page_on_tracing_shows_of_them(checkout: Path) -> None:
+    async with stack(DevOptions(folder=checkout / ".agentic", sync_interval="1s")) as made:
+        commands = [block for block in NATS_TOOLS if block.language == "bash" and block.mark != "by-hand"]
+        said = await asyncio.to_thread(play, commands, checkout, a_shell(checkout, made.nats.url))
+    lines = {_skeleton(line) for line in said.splitlines()}
+    shown = [line for block in NATS_TOOLS if block.language == "text" for line in block.text.splitlines()]
+    assert [line for line in shown if _skeleton(line) not in lines] == []
+
+
+def _skeleton(line: str) -> str:
+    """A line without what is otherwise each time: numbers, ids, times, sizes, and the width of a table."""
+    for of_the_day in (r"run_\w{26}", r"\b[0-9a-f]{16,32}\b", r"\b\w{22}\b", r"\b[A-Z][a-z]{2} (?=\d)", r"\bnever\b"):
+        line = re.sub(of_the_day, "0", line)
+    return " ".join(re.sub(r"[\d.:-]*\d([µm]?s| [KM]?i?B)?", "0", line).split())
 
 
 def test_the_first_five_minutes_of_the_readme_hold_and_so_does_what_dev_shows(checkout: Path) -> None:

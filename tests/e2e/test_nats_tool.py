@@ -81,7 +81,7 @@ async def a_terminal(folder: Path) -> AsyncIterator[Tool]:
 
 
 async def test_it_starts_a_run_carries_out_its_step_and_hears_how_it_ends(tmp_path: Path) -> None:
-    async with a_terminal(tmp_path) as tool, tool.follows("agentic.>", "agent.>") as out:
+    async with a_terminal(tmp_path) as tool, tool.follows("agentic.>", "agent.>", "log.>") as out:
         await tool.publish(
             subjects.START, {"type": subjects.START, "payload": {"goal": "count"}}, keys.start("order-1")
         )
@@ -89,9 +89,13 @@ async def test_it_starts_a_run_carries_out_its_step_and_hears_how_it_ends(tmp_pa
         run_id = completed["payload"]["run_id"]
         await until(lambda: f"{run_id}:completed" in out.read_text())
         services = json.loads(await tool("micro", "ls", "--json"))
+        pages = await tool(
+            "-qec", f"nats stream view {subjects.STREAM} 25", "/dev/null", program="script"
+        )  # a terminal
         stands = json.loads(await tool("req", subjects.RUN_STATUS, json.dumps({"run_id": run_id}), "--raw"))
     assert [(step["tool"], step["summary"]) for step in stands["steps"]] == [(BASH.tool, BASH.summary)]
     assert {subjects.SERVICE_AGENT, subjects.SERVICE_GATEWAY} <= {service["name"] for service in services}
+    assert f"Subject: {subjects.COMPLETED} Received:" in pages
     heard_subjects = {line.split('"')[1] for line in out.read_text().splitlines() if "Received on" in line}
     assert heard_subjects >= {
         subjects.START,
@@ -99,6 +103,7 @@ async def test_it_starts_a_run_carries_out_its_step_and_hears_how_it_ends(tmp_pa
         subjects.TOOL_RESULT,
         subjects.PROGRESS,
         subjects.COMPLETED,
+        f"{subjects.LOG}.{subjects.COMPLETED}",
     }
 
 

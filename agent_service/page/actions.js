@@ -26,13 +26,13 @@ const ACTIONS = {
   discard: { label: "Discard", scope: "control", danger: true, run: (subject) => letter(subject, "discard") },
 };
 
-/** Buttons for the actions of these names; `done` is called after one that did something. */
-export function buttons(page, names, subject, done = () => {}) {
+/** Buttons for the actions of these names, `loud` if one of them is to be done; `done` is called after one that was. */
+export function buttons(page, names, subject, { done, loud = false }) {
   return names.filter((name) => name in ACTIONS).map((name, place) => {
     const { label, scope, danger, run } = ACTIONS[name];
     const press = async () => (await run(subject)) && done();
     const allowed = page.may(scope);
-    const style = danger ? "danger-quiet" : place === 0 ? "primary" : "plain";
+    const style = danger ? "danger-quiet" : place === 0 && loud ? "primary" : "plain";
     return h("button", { type: "button", class: style, disabled: !allowed, title: allowed ? null : `needs a token with the scope ${scope}`, on: { click: press } }, label);
   });
 }

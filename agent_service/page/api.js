@@ -31,8 +31,8 @@ export function forgetToken() {
 }
 
 /** The answer's JSON. `query` may have lists; a `body` is sent by POST. Raises Refused. */
-export async function call(path, { query, body, signal } = {}) {
-  const answer = await open(path, { query, body, signal });
+export async function call(path, how) {
+  const answer = await open(path, how);
   return answer.status === 204 ? null : answer.json();
 }
 
@@ -41,13 +41,16 @@ export async function bytes(path, { signal } = {}) {
   return new Uint8Array(await (await open(path, { signal })).arrayBuffer());
 }
 
+/** What the page asks for by itself: nobody is asked for a token because of it. Null where it was refused. */
+export const glance = (path, query) => call(path, { query, silent: true }).catch(() => null);
+
 /** The answer itself, once it is a good one. Raises Refused, and AbortError when `signal` says so. */
-export async function open(path, { query, body, headers, signal } = {}) {
+export async function open(path, { query, body, headers, signal, silent = false } = {}) {
   const sent = token;
   const answer = await request(address(path, query), body, headers, signal);
   if (answer.ok) return answer;
   const refused = await refusal(answer);
-  if (answer.status !== 401) throw refused;
+  if (answer.status !== 401 || silent) throw refused;
   if (sent === token && !(await newToken(sent ? "This token is not known here." : ""))) throw refused;
   return open(path, { query, body, headers, signal });
 }

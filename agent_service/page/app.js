@@ -1,6 +1,6 @@
 /** The page: its head, its views by the address, and what all views share. */
 
-import { Refused, askWith, call, forgetToken, hasToken } from "./api.js";
+import { Refused, askWith, forgetToken, glance, hasToken } from "./api.js";
 import { confirm, field, overlay, quietButton, say } from "./dialogs.js";
 import { fill, h } from "./dom.js";
 import { healthStrip } from "./health.js";
@@ -14,6 +14,7 @@ import { RunView } from "./views/run.js";
 import { RunsView } from "./views/runs.js";
 
 const TITLE = "Agentic Loop";
+const COUNTED_MS = 15_000;
 const LIVE = { live: "", away: "Reconnecting…", over: "" };
 const main = document.getElementById("main");
 const strip = healthStrip();
@@ -26,6 +27,8 @@ const person = h("span");
 const page = {
   waiting: null,
   scopes: null,
+  list: "#/runs",
+  run: "",
 
   /** What `act` gives; null when it was refused, which is then said in `word`. */
   async tried(word, act) {
@@ -49,6 +52,13 @@ const page = {
 
   /** Whether the caller's token allows `scope`; true as long as nobody knows. */
   may: (scope) => page.scopes === null || page.scopes.includes(scope),
+
+  /** Back from a run, its line has the focus again. */
+  back(lines) {
+    const line = page.run && [...lines.children].find((one) => one.dataset.key === page.run)?.querySelector("a");
+    page.run = "";
+    if (line && focusIsFree()) line.focus();
+  },
 
   title(text) {
     document.title = `${text} · ${TITLE}`;
@@ -84,12 +94,18 @@ async function show(afresh = false) {
     fill(main, current.view.node);
     window.scrollTo({ top: 0 });
   }
+  if (current.key === "runs") page.list = location.hash || page.list;
+  else if (current.name === "runs") page.run = route.path[1];
   drawPlaces();
-  if (isNew && focusIsFree()) main.querySelector("h1")?.focus({ preventScroll: true });
   await current.view.show(route);
+  if (isNew && focusIsFree()) main.querySelector("h1")?.focus({ preventScroll: true });
 }
 
-const focusIsFree = () => document.activeElement === document.body || document.activeElement?.closest("main, .places") !== null;
+/** Whether nothing on the page itself has the focus: it has not been moved since one came here. */
+function focusIsFree() {
+  const focused = document.activeElement;
+  return !focused || focused === document.body || focused === main || focused.closest(".places") !== null;
+}
 
 function drawPlaces() {
   const waiting = page.waiting ? h("span.badge", null, String(page.waiting), h("span.unseen", null, " wait for a person")) : null;
@@ -116,8 +132,13 @@ async function askForToken(why) {
   return given;
 }
 
+async function count() {
+  const counts = document.hidden ? null : await glance("v1/counts");
+  if (counts) page.needsPerson(counts.needs_person);
+}
+
 async function whoami() {
-  const found = await call("v1/whoami").catch(() => null);
+  const found = await glance("v1/whoami");
   page.scopes = found?.scopes ?? null;
   fill(person, hasToken() && h("button.who", { type: "button", on: { click: () => aboutCaller(found) } }, found?.caller ?? "token"));
 }
@@ -140,10 +161,11 @@ listen({
   i: () => go(["inbox"]),
   n: () => go(["new"]),
   t: changeTheme,
-  Escape: () => (current?.key === "runs" ? false : (go(["runs"]), true)),
+  Escape: () => current?.key !== "runs" && Boolean((location.hash = page.list)),
 });
 window.addEventListener("hashchange", () => show());
 await show().then(whoami);
 say("");
 strip.look();
-call("v1/counts").then((counts) => page.needsPerson(counts.needs_person), () => {});
+count();
+setInterval(count, COUNTED_MS);

@@ -14,8 +14,7 @@ const NAMES = { agent: "agent", gateway: "gateway", nats: "NATS", ductile: "Duct
 export function healthStrip() {
   const node = h("ul.health", { "aria-label": "Health" });
   const look = async () => {
-    if (document.hidden || document.querySelector("dialog.ask")) return;
-    show(node, await call("v1/health").catch(unreachable));
+    if (!document.hidden) show(node, await call("v1/health", { silent: true }).catch(unreachable));
   };
   setInterval(look, EVERY_MS);
   document.addEventListener("visibilitychange", look);

@@ -7,7 +7,7 @@
 import { h } from "./dom.js";
 
 const DEEPEST = 6;
-const LONGEST_LINE = 20_000;
+const LONGEST_LINE = 4_000;
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w-]*)/;
 const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*$/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;

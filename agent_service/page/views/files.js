@@ -12,6 +12,7 @@ import { text } from "./values.js";
 
 const LATER_MS = 1200;
 const MOST_SHOWN = 2_000_000;
+const GROUPS = [["Artifacts", (file) => file.path.startsWith("artifacts/")], ["Paper trail", (file) => !file.path.startsWith("artifacts/")]];
 const PICTURES = [
   ["image/png", [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]], ["image/jpeg", [0xff, 0xd8, 0xff]],
   ["image/gif", [0x47, 0x49, 0x46, 0x38]], ["image/webp", [0x52, 0x49, 0x46, 0x46, null, null, null, null, 0x57, 0x45, 0x42, 0x50]],
@@ -46,10 +47,10 @@ export class PagePart {
 export class FilesPart {
   constructor(run) {
     Object.assign(this, { run, urls: [] });
-    this.lines = h("ul.lines.files");
+    this.groups = GROUPS.map(([title, fits]) => ({ fits, lines: h("ul.lines", { "aria-label": title }), title: h("h3", null, title) }));
     this.word = h("div");
     this.preview = h("div.preview");
-    this.node = h("div.files-part", null, this.word, this.lines, this.preview);
+    this.node = h("div.files-part", null, this.groups.map(({ title, lines }) => [title, lines]), this.word, this.preview);
     this.moved = () => here().path[1] === run.id && this.showFile(here().query.get("file"));
     window.addEventListener("hashchange", this.moved);
   }
@@ -57,15 +58,19 @@ export class FilesPart {
   async refresh() {
     const found = await this.run.page.tried(this.word, () => call(this.run.path("/workspace")));
     if (!found) return;
-    this.files = [...found.files].sort((one, other) => other.path.startsWith("artifacts/") - one.path.startsWith("artifacts/") || one.path.localeCompare(other.path));
+    this.files = found.files;
     fill(this.word, this.files.length ? null : h("div.empty", null, h("p", null, "No files yet.")));
     this.draw();
     this.moved();
   }
 
   draw() {
-    const chosen = this.shownPath;
-    list(this.lines, (this.files ?? []).map((file) => ({ ...file, chosen: file.path === chosen, run_id: this.run.id })), (file) => file.path, fileLine);
+    const shown = (this.files ?? []).map((file) => ({ ...file, chosen: file.path === this.shownPath, run_id: this.run.id }));
+    for (const { fits, lines, title } of this.groups) {
+      const inside = shown.filter(fits);
+      title.hidden = !inside.length;
+      list(lines, inside, (file) => file.path, fileLine);
+    }
   }
 
   async showFile(path) {

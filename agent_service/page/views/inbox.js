@@ -10,7 +10,7 @@ import { follow } from "../stream.js";
 import { plural } from "../words.js";
 import { remedy } from "./run_head.js";
 
-const SOON_MS = 500;
+const SOON_MS = 1000;
 const KINDS = { in_doubt: ["doubt", "In doubt"], escalated: ["escalated", "Escalated"], paused: ["paused", "Paused"], dead_letter: ["letter", "Dead letter"] };
 
 export class InboxView {
@@ -44,7 +44,7 @@ export class InboxView {
       h("h2", null, title),
       h("p.told", null, item.text),
       item.remedy && remedy(item.remedy),
-      h("div.buttons", null, buttons(this.page, item.actions, item, () => this.load()), item.seq ? this.letter(item) : null));
+      h("div.buttons", null, buttons(this.page, item.actions, item, { done: () => this.load(), loud: true }), item.seq ? this.letter(item) : null));
   }
 
   /** What a dead letter says, on demand. */

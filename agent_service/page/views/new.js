@@ -1,7 +1,7 @@
 /** Start a run: a goal, what it should know, what it may spend. Sent twice, it is still one run. */
 
 import { limitFields, limitsOf } from "../actions.js";
-import { call } from "../api.js";
+import { call, glance } from "../api.js";
 import { field, say } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { go } from "../routes.js";
@@ -18,7 +18,8 @@ export class NewView {
     this.word = h("p.trouble", { role: "alert" });
     this.send = h("button.primary", { type: "submit" }, "Start the run");
     const limits = h("details.limits", null, h("summary", null, "Limits"), h("p.hint", null, "What is left empty is as the agent has it by default."), h("div.grid", null, this.limits.map((one) => one.node)));
-    this.form = h("form.stack.new-run", { novalidate: true, on: { submit: (event) => this.submit(event) } }, this.goal.node, this.context.node, limits, this.word, h("div.buttons", null, this.send));
+    this.found = h("div");
+    this.form = h("form.stack.new-run", { novalidate: true, on: { submit: (event) => this.submit(event) } }, this.goal.node, this.context.node, this.found, limits, this.word, h("div.buttons", null, this.send));
     this.node = h("div.new", null, h("header.view-head", null, h("h1", { tabindex: -1 }, "New run")), this.form);
   }
 
@@ -32,6 +33,17 @@ export class NewView {
     this.goal.input.value = accepted.event.goal ?? "";
     this.context.input.value = JSON.stringify({ ...accepted.event.context, after: again }, null, 2);
     this.goal.focus();
+    await this.askWhatWasFound(again);
+  }
+
+  /** A run that ended in doubt is not begun again before a person says whether its last step was done. */
+  async askWhatWasFound(again) {
+    const run = await glance(`v1/runs/${encodeURIComponent(again)}`);
+    if (run?.class !== "in_doubt") return;
+    const step = run.steps.at(-1);
+    const choices = [["", "Choose what you found"], ["was done", "It was done"], ["was not done", "It was not done"]];
+    this.doubt = field(`step_${step.step}`, `Was step ${step.step} (${step.tool} ${step.command}) done?`, { kind: "choice", choices, hint: "Nobody but you can find out. The new run is told." });
+    fill(this.found, this.doubt.node);
   }
 
   async submit(event) {
@@ -54,7 +66,13 @@ export class NewView {
     if (!goal) throw new Error("A run needs a goal.");
     if (new TextEncoder().encode(goal).length > LONGEST_GOAL) throw new Error("The goal is too long: put what it should know into the context.");
     const constraints = limitsOf(Object.fromEntries(this.limits.map((one) => [one.name, one.value()])));
-    return { wake_id: this.wakeId, goal, context: contextOf(this.context.value()), constraints };
+    return { wake_id: this.wakeId, goal, context: { ...contextOf(this.context.value()), ...this.whatWasFound() }, constraints };
+  }
+
+  whatWasFound() {
+    if (!this.doubt) return {};
+    if (!this.doubt.value()) throw new Error("Say what you found out about the step that is in doubt.");
+    return { [this.doubt.name]: this.doubt.value() };
   }
 }
 

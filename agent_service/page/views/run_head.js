@@ -8,12 +8,13 @@ import { icon } from "../icons.js";
 import { FINAL, capital, instant, stateMark, waitsFor } from "../words.js";
 
 const LONG_GOAL = 240;
+const STUCK = new Set(["paused", "escalated", "failed"]);
 
 /** `done` is called after an action. */
 export function runHead(page, run, done) {
   return h("header.run-head", null,
-    h("p.crumbs", null, h("a", { href: "#/runs" }, "Runs"), h("span", { "aria-hidden": "true" }, "/"), copied(run.run_id)),
-    h("div.run-title", null, goal(run.goal), h("div.buttons", null, buttons(page, acts(run), run, done))),
+    h("p.crumbs", null, h("a", { href: page.list }, "Runs"), h("span", { "aria-hidden": "true" }, "/"), copied(run.run_id)),
+    h("div.run-title", null, goal(run.goal), h("div.buttons", null, buttons(page, acts(run), run, { done, loud: STUCK.has(run.state) }))),
     h("p.facts", null, stateMark(run.state), facts(run)),
     callout(run));
 }

@@ -1,10 +1,10 @@
 /** Beside a run: its definition of done with the proof of each item, and what it has spent of what it may. */
 
-import { until } from "../clock.js";
+import { now, until } from "../clock.js";
 import { fill, h, list } from "../dom.js";
 import { icon } from "../icons.js";
 import { hashOf } from "../routes.js";
-import { FINAL, instant, tokens, usd } from "../words.js";
+import { FINAL, duration, tokens, usd } from "../words.js";
 
 const NEARLY = 0.8;
 
@@ -15,7 +15,7 @@ export function runSide(side, run, fresh) {
   const items = run.definition_of_done;
   fill(done.firstChild, "Definition of done", items.length ? h("span.number", null, `${items.filter((item) => item.done).length} of ${items.length}`) : null);
   list(done.lastChild, items.length ? items : [{ id: "none", text: "Not framed yet.", none: true }], (item) => item.id, (item) => check(run, item, fresh.has(item.id)));
-  list(budget, [{ run_id: run.run_id, budget: run.budget, usage: run.usage, final: FINAL.has(run.state) }], () => "budget", spent);
+  list(budget, [{ run, final: FINAL.has(run.state) }], () => "budget", spent);
 }
 
 function check(run, item, fresh) {
@@ -34,10 +34,12 @@ function evidence(run, proof) {
   return h("span", null, proof);
 }
 
-function spent({ budget, usage, final }) {
+function spent({ run, final }) {
+  const { budget, usage } = run;
   const price = usage.calls && usage.cost_usd === null ? "unknown" : usd(usage.cost_usd);
   return h("div", null,
     h("h2", null, "Budget"),
+    time(run),
     bar("Steps", budget.steps, budget.max_steps, String),
     bar("Tokens", budget.tokens, budget.max_tokens, tokens),
     bar("Cost", budget.cost_usd, budget.max_cost_usd, (amount) => (amount === null ? price : usd(amount))),
@@ -47,7 +49,13 @@ function spent({ budget, usage, final }) {
       term("In, out", `${tokens(usage.input_tokens)}, ${tokens(usage.output_tokens)}`),
       usage.cache_read_tokens ? term("From the cache", `${Math.round((100 * usage.cache_read_tokens) / usage.input_tokens)} %`) : null,
       usage.lost_calls ? term("Perhaps lost", `${usage.lost_calls} calls, ${tokens(usage.lost_tokens)} tokens`) : null,
-      term("Deadline", final ? instant(budget.deadline_at) : until(budget.deadline_at))));
+      final ? null : term("Deadline", until(budget.deadline_at))));
+}
+
+function time(run) {
+  const begun = Date.parse(run.accepted_at);
+  const used = (run.ended_at ? Date.parse(run.ended_at) : now()) - begun;
+  return bar("Time", used, Date.parse(run.budget.deadline_at) - begun, duration);
 }
 
 const term = (name, value) => [h("dt", null, name), h("dd.number", null, value)];

@@ -1,6 +1,6 @@
 /** The list of runs: filters that live in the address, pages, counts, and lines that change while one looks. */
 
-import { call } from "../api.js";
+import { call, glance } from "../api.js";
 import { since, took } from "../clock.js";
 import { fill, h, list } from "../dom.js";
 import { icon } from "../icons.js";
@@ -11,6 +11,7 @@ import { FINAL, STATES, capital, plural, stateMark, tokens, usd, waitsFor } from
 const PER_PAGE = 50;
 const TYPED_MS = 250;
 const COUNTED_MS = 1500;
+const NEWS_MS = 200;
 const SINCE = [["", "any time"], ["1h", "the last hour"], ["24h", "the last day"], ["168h", "the last week"]];
 
 export class RunsView {
@@ -18,13 +19,14 @@ export class RunsView {
     this.page = page;
     this.shown = [];
     this.before = new Map();
+    this.news = new Map();
     this.chips = h("div.chips", { role: "group", "aria-label": "States" });
     this.lines = h("ol.lines", { "aria-label": "Runs" });
     this.fresh = h("div.fresh", { "aria-live": "polite" });
     this.foot = h("nav.pager", { "aria-label": "Pages of the list" });
     this.word = h("div");
-    this.text = this.filter("text", "Find", { type: "search", placeholder: "goal, summary or run id", "data-filter": true });
-    this.tool = this.filter("tool", "Tool", { type: "search", placeholder: "any", spellcheck: "false" });
+    this.text = this.filter("text", { type: "search", placeholder: "goal, summary or run id", "data-filter": true });
+    this.tool = this.filter("tool", { type: "search", placeholder: "any", spellcheck: "false" });
     this.when = h("select", { id: "filter-since", on: { change: () => this.narrow({ since: this.when.value }) } }, SINCE.map(([value, name]) => h("option", { value }, name)));
     this.node = h("div.runs", null, this.head(), this.chips, this.fresh, this.lines, this.word, this.foot);
   }
@@ -37,7 +39,7 @@ export class RunsView {
     return h("header.view-head", null, h("h1", { tabindex: -1 }, "Runs"), filters);
   }
 
-  filter(name, label, attributes) {
+  filter(name, attributes) {
     let timer = 0;
     const typed = () => {
       clearTimeout(timer);
@@ -76,6 +78,7 @@ export class RunsView {
     this.waiting = new Set();
     this.draw();
     this.count();
+    this.page.back(this.lines);
   }
 
   draw() {
@@ -103,14 +106,25 @@ export class RunsView {
     return h("div.empty", null, h("p", null, "There are no runs yet."), h("p", null, h("a.button.primary", { href: "#/new" }, "Start a run")));
   }
 
-  /** Of any run something happened: its line changes in place; a new one comes in at the top, if that disturbs nobody. */
+  /** Of any run something happened. However much that is, it is drawn some times a second. */
   heard({ run }) {
-    this.countSoon();
+    this.news.set(run.run_id, run);
+    this.drawing ??= setTimeout(() => {
+      this.drawing = undefined;
+      const changed = [...this.news.values()].filter((one) => this.takeUp(one));
+      this.news.clear();
+      if (changed.length) this.draw();
+      this.countSoon();
+    }, NEWS_MS);
+  }
+
+  /** Its line changes in place; a new one comes in at the top, if that disturbs nobody. Says whether it is shown. */
+  takeUp(run) {
     const place = this.shown.findIndex((one) => one.run_id === run.run_id);
     if (place >= 0) this.shown = this.shown.map((one, at) => (at === place ? run : one));
-    else if (!this.query.has("cursor") && this.fits(run) && newest(this.shown, run)) this.arrived(run);
-    else return;
-    this.draw();
+    else if (this.query.has("cursor") || !this.fits(run) || !newest(this.shown, run)) return false;
+    else this.arrived(run);
+    return true;
   }
 
   arrived(run) {
@@ -134,7 +148,7 @@ export class RunsView {
   }
 
   async count() {
-    this.counts = await call("v1/counts").catch(() => null);
+    this.counts = await glance("v1/counts");
     if (this.counts) this.page.needsPerson(this.counts.needs_person);
     this.drawChips();
   }
@@ -159,6 +173,7 @@ export class RunsView {
   close() {
     this.stream?.close();
     clearTimeout(this.timer);
+    clearTimeout(this.drawing);
   }
 }
 

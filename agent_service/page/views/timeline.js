@@ -65,11 +65,11 @@ function line(item) {
     itemMark(item.status),
     h("span.cell.what", null,
       h("span.title", null, item.title, h("span.unseen", null, `, ${statusWord(item.status)}`)),
-      item.text && h("span.sub", null, item.text),
+      item.text && !(item.error && item.text.includes(item.error.message)) && h("span.sub", null, item.text),
       item.error && h("span.wrong", null, h("code", null, item.error.class), ` ${item.error.message}`),
       item.until && isOpen(item) ? h("span.sub", null, item.kind === "wait" ? "goes on " : "given up ", until(item.until)) : null),
     h("span.cell.when", { "aria-hidden": "true" }, h("span", { class: `when-bar is-${item.status}` })),
-    h("span.cell.number.time", null, item.ended_at || isOpen(item) ? took(item.started_at, item.ended_at) : null),
+    h("span.cell.number.time", null, (item.ended_at || isOpen(item)) && item.kind !== "ending" ? took(item.started_at, item.ended_at) : null),
     h("span.cell.number.spent", null, item.tokens ? h("span", null, tokens(item.tokens.input + item.tokens.output), h("span.unit", null, " tok")) : null, item.cost_usd ? h("span.sub", null, usd(item.cost_usd)) : null),
   ];
   const target = item.step && item.kind !== "wait" ? { step: item.step } : item.call ? { call: item.call } : null;

@@ -5,7 +5,7 @@
 
 const LINKS = /^(#|blob:|https?:\/\/)/i;
 const REFUSED = /^(on.*|style|srcdoc|formaction)$/i;
-const FOCUSABLE = "a[href], button, input, select, textarea, summary";
+const FOCUSABLE = "a[href], button, input, select, textarea, summary, [tabindex]";
 const SVG = "http://www.w3.org/2000/svg";
 const shown = new WeakMap();
 

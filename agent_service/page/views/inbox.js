@@ -43,7 +43,7 @@ export class InboxView {
       h("p.card-kind", null, h("span.mark", { class: `mark is-${item.kind}` }, icon(drawing), kind), item.class && item.class !== item.kind ? h("code", null, item.class) : null, h("span.quiet", null, since(item.since))),
       h("h2", null, title),
       h("p.told", null, item.text),
-      item.remedy && remedy(item.remedy),
+      item.remedy && remedy({ text: item.remedy.text }),
       h("div.buttons", null, buttons(this.page, item.actions, item, { done: () => this.load(), loud: true }), item.seq ? this.letter(item) : null));
   }
 

@@ -2,7 +2,7 @@
 
 import { call } from "../api.js";
 import { say } from "../dialogs.js";
-import { fill, h, list } from "../dom.js";
+import { fill, h } from "../dom.js";
 import { hashOf, here, replace } from "../routes.js";
 import { follow } from "../stream.js";
 import { FINAL, capital } from "../words.js";
@@ -25,7 +25,7 @@ const PARTS = {
 
 export class RunView {
   constructor(page, id) {
-    Object.assign(this, { page, id, told: null, heardUpTo: 0, met: null });
+    Object.assign(this, { page, id, told: null, met: null });
     this.head = h("div");
     this.side = h("aside.side", { "aria-label": "Goal and budget" });
     this.tabs = h("nav.tabs", { "aria-label": "Parts of the run" });
@@ -51,32 +51,28 @@ export class RunView {
     const found = await this.page.tried(this.word, () => call(this.path("")));
     if (!found) return false;
     fill(this.word);
+    const ended = this.told && !FINAL.has(this.told.state) && FINAL.has(found.state);
     this.told = found;
     this.body.hidden = false;
     this.page.title(`${capital(found.state)}: ${found.goal.slice(0, 60)}`);
-    const reload = () => this.heard();
-    list(this.head, [found], () => "head", (run) => runHead(this.page, run, reload));
-    runSide(this.side, found, this.newlyMet(found));
+    runHead(this.head, this.page, found, () => this.heard());
+    runSide(this.side, found, this.newlyMet(found, ended));
     return true;
   }
 
   /** Items of the definition of done that were met while one looked: they are ticked before one's eyes, and said. */
-  newlyMet(run) {
+  newlyMet(run, ended) {
     const met = new Set(run.definition_of_done.filter((item) => item.done).map((item) => item.id));
     const fresh = this.met ? run.definition_of_done.filter((item) => item.done && !this.met.has(item.id)) : [];
-    if (fresh.length) say(`${met.size} of ${run.definition_of_done.length} done: ${fresh.map((item) => item.text).join("; ")}`);
+    const done = fresh.length ? `${met.size} of ${run.definition_of_done.length} done: ${fresh.map((item) => item.text).join("; ")}. ` : "";
+    if (done || ended) say(done + (ended ? `The run is ${run.state}.` : ""));
     this.met = met;
     return new Set(fresh.map((item) => item.id));
   }
 
   follow() {
-    const told = ({ id, event, data }) => {
-      this.heardUpTo = Number(id);
-      this.heard();
-      if (FINAL.has(data.status)) say(`The run is ${data.status}.`);
-      if (event) this.part.entry?.(data);
-    };
-    this.stream = follow(this.path("/events"), { lastId: this.part.seen?.() ?? "", told, state: (state) => this.page.live(state) });
+    const lastId = this.part.seen?.() ?? "";
+    this.stream = follow(this.path("/events"), { lastId, told: () => this.heard(), state: (state) => this.page.live(state) });
   }
 
   /** Something happened: what is shown is asked for again, once for all that comes within SOON_MS. */

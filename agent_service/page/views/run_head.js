@@ -3,20 +3,29 @@
 import { buttons } from "../actions.js";
 import { since, took, until } from "../clock.js";
 import { say } from "../dialogs.js";
-import { h } from "../dom.js";
+import { h, list } from "../dom.js";
 import { icon } from "../icons.js";
-import { FINAL, capital, instant, stateMark, waitsFor } from "../words.js";
+import { FINAL, capital, stateMark, waitsFor } from "../words.js";
 
 const LONG_GOAL = 240;
 const STUCK = new Set(["paused", "escalated", "failed"]);
 
-/** `done` is called after an action. */
-export function runHead(page, run, done) {
-  return h("header.run-head", null,
+/** Show it in `head`, each part anew only when what it shows has changed. `done` is called after an action. */
+export function runHead(head, page, run, done) {
+  const { run_id, state, goal, accepted_at, ended_at, waiting_for, pending, models, trace_url, outcome, reason, remedy } = run;
+  const parts = [
+    { part: "title", run_id, goal, state, class: run.class },
+    { part: "facts", state, accepted_at, ended_at, waiting_for, pending, models, trace_url, deadline_at: run.budget.deadline_at },
+    { part: "callout", state, class: run.class, outcome, reason, remedy, summary: FINAL.has(state) ? run.summary : "" },
+  ];
+  const draw = { title: (one) => title(page, one, done), facts, callout };
+  list(head, parts, (one) => one.part, (one) => draw[one.part](one));
+}
+
+function title(page, run, done) {
+  return h("div", null,
     h("p.crumbs", null, h("a", { href: page.list }, "Runs"), h("span", { "aria-hidden": "true" }, "/"), copied(run.run_id)),
-    h("div.run-title", null, goal(run.goal), h("div.buttons", null, buttons(page, acts(run), run, { done, loud: STUCK.has(run.state) }))),
-    h("p.facts", null, stateMark(run.state), facts(run)),
-    callout(run));
+    h("div.run-title", null, goal(run.goal), h("div.buttons", null, buttons(page, acts(run), run, { done, loud: STUCK.has(run.state) }))));
 }
 
 function goal(text) {
@@ -33,17 +42,16 @@ function acts(run) {
 }
 
 function facts(run) {
-  const waits = FINAL.has(run.state) ? "" : waitsFor(run.waiting_for);
-  return [
-    waits && h("span", null, capital(waits), " ", since(run.waiting_for.since)),
-    run.waiting_for?.until && !FINAL.has(run.state) ? h("span", null, "until ", instant(run.waiting_for.until), " (", until(run.waiting_for.until), ")") : null,
+  const waits = FINAL.has(run.state) ? null : run.waiting_for;
+  return h("p.facts", null, stateMark(run.state),
+    waits && h("span", null, capital(waitsFor(waits)), " ", since(waits.since)),
+    waits?.until && waits.until !== run.deadline_at ? h("span", null, waits.kind.endsWith("retry") ? "goes on " : "at the latest ", until(waits.until)) : null,
     run.pending && run.pending.present === false ? h("span.warns", null, icon("escalated"), `nobody serves ${run.pending.tool} now`) : null,
     run.pending?.trouble ? h("span.warns", null, icon("escalated"), run.pending.trouble) : null,
     h("span", null, "accepted ", since(run.accepted_at)),
     h("span", null, run.ended_at ? "took " : "for ", took(run.accepted_at, run.ended_at)),
     run.models?.length ? h("span", null, run.models.join(", ")) : null,
-    traced(run),
-  ];
+    traced(run));
 }
 
 function traced(run) {
@@ -54,8 +62,8 @@ function traced(run) {
 /** How it ended or why it stands still, and what a person does now. */
 function callout(run) {
   const good = run.state === "done";
-  const text = good ? run.outcome || run.summary : run.reason || (FINAL.has(run.state) || run.state === "paused" ? run.summary : "");
-  if (!text) return null;
+  const text = good ? run.outcome || run.summary : run.reason || (run.summary);
+  if (!text) return h("div");
   const kind = good ? "good" : run.state === "cancelled" ? "plain" : run.state === "failed" ? "bad" : "warn";
   const title = good ? "Outcome" : run.state === "paused" ? "Paused" : capital(run.state);
   return h("section.callout", { class: `callout ${kind}` },

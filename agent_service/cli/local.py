@@ -13,7 +13,8 @@ import typer
 
 from agent_service.cli import output
 from agent_service.cli.exits import Exit
-from agent_service.cli.options import AsJson, Config, ConfigNearby, Run, examples
+from agent_service.cli.looking import tell_why
+from agent_service.cli.options import URL, AsJson, Config, ConfigNearby, Run, Token, Url, examples, named
 
 PANEL_FILES = "Records and prerequisites, on this machine"
 PANEL_SERVICES = "Services"
@@ -23,6 +24,10 @@ T = TypeVar("T")
 
 commands = typer.Typer()
 
+RunToLookAt = Annotated[
+    str | None,
+    typer.Option("--run", help="Ask the agent about this run instead.", callback=named, metavar="RUN"),
+]
 TakeOver = Annotated[
     bool, typer.Option("--take-over", help="Make the agent end that owns the bus, and go on in its place.")
 ]
@@ -61,18 +66,29 @@ def rebuild(run: Run, config: ConfigNearby = None, as_json: AsJson = False) -> N
 
 @commands.command(
     rich_help_panel=PANEL_FILES,
-    epilog=examples("agentic doctor", "agentic doctor --config agentic.yaml --deep", "agentic doctor --settings"),
+    epilog=examples(
+        "agentic doctor",
+        "agentic doctor --config agentic.yaml --deep",
+        "agentic doctor --settings",
+        "agentic doctor --run last",
+    ),
 )
 def doctor(
     config: ConfigNearby = None,
     deep: Annotated[bool, typer.Option("--deep", help="Read the whole database for damage.")] = False,
     settings: Annotated[bool, typer.Option("--settings", help="Print the settings in force, without secrets.")] = False,
+    run: RunToLookAt = None,
     as_json: AsJson = False,
+    url: Url = URL,
+    token: Token = None,
 ) -> None:
     """Check everything that the agent needs, one line each, with the remedy. Exit code 1 when something is wrong.
 
-    It changes nothing: no file, no stream, no message.
+    It changes nothing: no file, no stream, no message. With --run it looks at one run instead, as `agentic why` does.
     """
+    if run is not None:
+        tell_why(run, as_json=as_json, url=url, token=token)
+        return
     from agent_service.cli.doctor import report
 
     if settings:

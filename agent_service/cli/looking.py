@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from agent_service.cli import in_full, output, show
+from agent_service.cli import help_wanted, in_full, output, show
 from agent_service.cli.client import AgentClient, Json, agent_and_run, run_path
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
@@ -98,6 +98,30 @@ def _newest_call(agent: AgentClient, run_id: str) -> int:
     if not calls:
         raise NotDone(f"{run_id} has asked no model yet", Exit.NOT_FOUND, {"code": "unknown_call"})
     return int(max(calls))
+
+
+@commands.command(rich_help_panel=PANEL_RUNS, epilog=examples("agentic inbox", "agentic inbox --json | jq"))
+def inbox(
+    limit: Annotated[int, typer.Option(min=1, max=200, help="How many, the newest.")] = 20,
+    as_json: AsJson = False,
+    url: Url = URL,
+    token: Token = None,
+) -> None:
+    """List what waits for a person: paused and escalated runs and dead letters, with what can be done about each."""
+    with AgentClient(url, token) as agent:
+        output.show(agent.get("/v1/inbox", limit=limit), help_wanted.inbox, as_json=as_json)
+
+
+@commands.command(rich_help_panel=PANEL_RUNS, epilog=examples("agentic why RUN", "agentic why last"))
+def why(run: Run, as_json: AsJson = False, url: Url = URL, token: Token = None) -> None:
+    """Say what a run waits for, since and until when, what is on the bus for it, who holds it, and what to do."""
+    tell_why(run, as_json=as_json, url=url, token=token)
+
+
+def tell_why(run: str, *, as_json: bool, url: str, token: str | None) -> None:
+    """Print why a run waits, or stopped."""
+    with agent_and_run(url, token, run) as (agent, run_id):
+        output.show(agent.get(run_path(run_id, "why")), help_wanted.why, as_json=as_json)
 
 
 @commands.command(

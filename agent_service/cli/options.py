@@ -27,8 +27,9 @@ _AGENT = "Which agent"
 _LIMITS = "What the run may spend"
 
 
-def _named(text: str) -> str:
-    if not _NAME.fullmatch(text):
+def named(text: str | None) -> str | None:
+    """A name of a run. Raises BadParameter for what can be none."""
+    if text is not None and not _NAME.fullmatch(text):
         raise typer.BadParameter(f"a run is named by its id, such as {AN_ID}, the beginning of it, or `last`")
     return text
 
@@ -50,7 +51,7 @@ Token = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs; errors too, on standard error.")]
 Run = Annotated[
-    str, typer.Argument(help="The run's id, the beginning of it, or `last`.", callback=_named, metavar="RUN")
+    str, typer.Argument(help="The run's id, the beginning of it, or `last`.", callback=named, metavar="RUN")
 ]
 
 

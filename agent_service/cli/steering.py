@@ -134,6 +134,14 @@ def signal(
     output.tell(answer, f"{run_id} has heard it; it is {answer['state']}", as_json=as_json)
 
 
+@commands.command(rich_help_panel=PANEL_RUNS, epilog=examples("agentic dismiss RUN"))
+def dismiss(run: Run, as_json: AsJson = False, url: Url = URL, token: Token = None) -> None:
+    """Take an escalated run out of the inbox. It stays as it ended; what comes for it later brings it back."""
+    with agent_and_run(url, token, run) as (agent, run_id):
+        answer = agent.post(run_path(run_id, "dismiss"), {})
+    output.tell(answer, f"{run_id} is dismissed by {answer['by']}", as_json=as_json)
+
+
 def _wake(agent: AgentClient, goal: str, limits: Json, context: str | None, wake_id: str | None) -> Json:
     wake_id = wake_id or f"cli-{os.urandom(8).hex()}"
     body = _given(goal=goal, wake_id=wake_id, constraints=limits or None, context=_context(context))

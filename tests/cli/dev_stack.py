@@ -11,7 +11,9 @@ import pytest
 from tests.cli.calling import Called, agentic, agentic_here, running_with, started
 
 SCRIPT = Path(__file__).parent / "script.yaml"
-CLIENTS = frozenset({"run", "wake", "runs", "show", "tail", "entries", "cancel", "signal", "prompt"})
+CLIENTS = frozenset(
+    {"run", "wake", "runs", "show", "tail", "entries", "cancel", "signal", "prompt", "inbox", "dismiss", "why"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,14 @@ def test_a_step_and_a_model_call_are_shown_in_full(dev: Dev, done: dict[str, Any
     assert dev("prompt", done["run_id"], "--call", "9", "--json").error["code"] == "unknown_call"
 
 
+def test_what_escalated_is_in_the_inbox_until_it_is_dismissed(dev: Dev) -> None:
+    run_id = dev.run("escalate")["run_id"]
+    assert f"agentic dismiss {run_id}" in dev("inbox").out
+    assert dev("dismiss", "--json", run_id).document["run_id"] == run_id
+    assert run_id not in {item["run_id"] for item in dev("inbox", "--json").document["items"]}
+    assert dev("dismiss", dev.run("fail")["run_id"]).code == 6
+
+
 def test_a_cancelled_run_ends_with_code_4(dev: Dev, staying: str) -> None:
     assert "is cancelled" in dev("cancel", "--reason", "enough", staying).out
     assert dev("cancel", "--json", staying).document == {"run_id": staying, "state": "cancelled"}

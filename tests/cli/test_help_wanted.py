@@ -1,0 +1,106 @@
+"""What a person is told who is needed: the inbox, and why a run waits or stopped."""
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from agent_service.cli import help_wanted
+from agent_service.telling.inbox import InboxItem, of_run
+from tests.core.cues import RUN_ID, a_paused_run, a_waiting_run, errs
+from tests.core.script import Script
+
+STEERING = "\x1b]0;owned\x07\u202e"
+
+
+def drawn(drawing: RenderableType, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(drawing)
+    return captured.get()
+
+
+def an_inbox(*items: InboxItem | dict[str, Any], **changed: Any) -> dict[str, Any]:
+    cards = [item if isinstance(item, dict) else item.model_dump(mode="json", by_alias=True) for item in items]
+    return {"items": cards, "total": len(cards), "trouble": ""} | changed
+
+
+def card_of(script: Script) -> InboxItem:
+    return of_run(script.state)
+
+
+A_LETTER = {
+    "id": "letter:17",
+    "kind": "dead_letter",
+    "run_id": None,
+    "seq": 17,
+    "since": "2026-11-21T12:00:00Z",
+    "title": "A message on agentic.start could not be handled",
+    "text": "it is no JSON",
+    "class": "dead_letter",
+    "remedy": {"text": "mend what it names, then send it again", "command": "agentic dlq retry 17"},
+    "actions": ["retry", "discard"],
+}
+
+
+def test_a_run_that_pauses_says_why_and_with_which_command_it_goes_on_or_ends() -> None:
+    text = drawn(help_wanted.inbox(an_inbox(card_of(a_paused_run()))))
+    assert text.startswith("1 thing waits for a person")
+    assert f"‖ {RUN_ID}  paused since " in text
+    assert "raise_budget" in text or f"agentic signal {RUN_ID} resume" in text
+    assert f"or   agentic cancel {RUN_ID}" in text
+
+
+def test_a_dead_letter_says_how_to_send_it_again_or_drop_it() -> None:
+    text = drawn(help_wanted.inbox(an_inbox(A_LETTER)))
+    for part in ("✗ dead letter 17", "why  it is no JSON", "agentic dlq retry 17", "or   agentic dlq drop 17"):
+        assert part in text
+
+
+def test_an_escalated_run_can_be_dismissed() -> None:
+    text = drawn(help_wanted.inbox(an_inbox(card_of(a_waiting_run() >> errs(error_class="in_doubt", retryable=False)))))
+    assert f"or   agentic dismiss {RUN_ID}" in text
+
+
+def test_an_inbox_says_that_it_is_empty_that_there_is_more_and_what_it_could_not_read() -> None:
+    assert drawn(help_wanted.inbox(an_inbox())).strip() == "nothing waits for a person"
+    text = drawn(help_wanted.inbox(an_inbox(A_LETTER, total=7, trouble="the dead letters cannot be read")))
+    assert "7 things wait for a person" in text
+    assert "and 6 older ones: see --limit" in text
+    assert "! the dead letters cannot be read" in text
+
+
+def a_diagnosis(**changed: Any) -> dict[str, Any]:
+    waits = {"kind": "tool", "since": "2026-11-21T12:00:00Z", "until": "2026-11-21T12:04:00Z", "what": "fetch handle"}
+    facts = [{"what": "request", "text": "message 12 of AGENTIC_REQUESTS, delivered once"}]
+    told = {"run_id": RUN_ID, "state": "running", "waiting_for": waits, "facts": facts, "verdict": "the gateway has it"}
+    return told | {"remedy": {"text": "start the gateway", "command": "ductile-gateway serve"}} | changed
+
+
+def test_why_says_what_is_waited_for_what_is_known_and_what_to_do() -> None:
+    text = " ".join(drawn(help_wanted.why(a_diagnosis()), width=200).split())
+    for part in (
+        f"{RUN_ID} ▶ running",
+        "verdict the gateway has it",
+        "waits for fetch handle, since 2026-11-21 12:00:00 UTC (",
+        "until 2026-11-21 12:04:00 UTC",
+        "request message 12 of AGENTIC_REQUESTS, delivered once",
+        "next start the gateway: ductile-gateway serve",
+    ):
+        assert part in text
+
+
+def test_why_of_a_run_that_waits_for_nothing_says_no_more_than_there_is() -> None:
+    text = drawn(help_wanted.why(a_diagnosis(state="done", waiting_for=None, facts=[], remedy=None)))
+    assert "waits for" not in text
+    assert "next" not in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_nothing_hostile_steers_the_terminal_and_nothing_is_wider_than_it(width: int) -> None:
+    letter = A_LETTER | {"text": STEERING * 20, "title": STEERING}
+    text = drawn(help_wanted.inbox(an_inbox(letter)), width)
+    text += drawn(help_wanted.why(a_diagnosis(verdict=STEERING, facts=[{"what": STEERING, "text": STEERING}])), width)
+    assert not set(text) & {"\x1b", "\x07", "\u202e"}
+    assert all(len(line) <= width for line in text.splitlines())

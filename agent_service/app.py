@@ -52,6 +52,7 @@ from groundwork.service.foundations import Claim, Ground, laid
 from groundwork.service.hand_over import HAND_OVER_S
 from groundwork.service.signals import ended_by_signals
 from groundwork.telemetry.metrics import Instruments, exposition, push
+from groundwork.telemetry.sampling import sampler
 from schemas import subjects
 from schemas.argument_schemas import schema_flaw
 
@@ -145,9 +146,10 @@ def build(
 ) -> Agent:
     """Put the agent together. Nothing runs yet."""
     link, clock, feed = ground.link, SystemClock(), Feed()
-    publisher = Publisher(NatsBus(link), clock)
+    publisher = Publisher(NatsBus(link), clock, sampler())
     workspace, artifacts = Workspace(settings.workspaces), NatsArtifacts(link)
     trails = TrailProcess(settings.store, settings.workspaces, _telling(settings))
+    on_span = trails.leaf if trails.takes_leaves else None
     projector = Projector(trails, workspace, artifacts, on_damage=store.quarantine)
 
     def committed(moment: Moment) -> None:
@@ -180,7 +182,7 @@ def build(
         ground=ground,
         store=store,
         recovery=Recovery(turns, store, store, publisher, background, slots=settings.turns),
-        intake=NatsIntake(link, intake, background, incoming, slots=settings.turns),
+        intake=NatsIntake(link, intake, background, incoming, slots=settings.turns, on_span=on_span),
         missed=Missed(link, intake, settings.store, slots=settings.turns),
         projector=projector,
         trails=trails,

@@ -6,6 +6,8 @@ from functools import lru_cache
 
 from ulid import ULID
 
+from groundwork.telemetry.span import span_id
+
 
 class SystemClock:
     """Fills the port Clock."""
@@ -29,6 +31,11 @@ def trace_id(run_id: str) -> str:
         return ULID.from_str(run_id.removeprefix("run_")).hex
     except ValueError:
         return hashlib.sha256(run_id.encode()).hexdigest()[:32]
+
+
+def root_span_id(run_id: str) -> str:
+    """16 hex digits: the span to which all belongs that belongs to a run as a whole."""
+    return span_id(f"{run_id}:start")
 
 
 def trace_url(template: str | None, run_id: str) -> str | None:

@@ -28,6 +28,7 @@ from agent_service.identity import trace_url
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.ports import Clock, Skills, Wake
 from agent_service.turn import Turns
+from groundwork.telemetry.span import context_of
 from schemas import keys, subjects
 from schemas.envelope import Misshapen, enveloped, expected, object_in
 from schemas.events import (
@@ -43,7 +44,7 @@ from schemas.events import (
 )
 from schemas.fields import Id
 from schemas.flaws import flaws_of
-from schemas.headers import RETRIED_BY
+from schemas.headers import RETRIED_BY, TRACEPARENT
 
 BUS = "bus"
 """Who sent a message, where NATS does not tell."""
@@ -100,9 +101,11 @@ class Intake:
         self.accepted = asyncio.Event()
         """Set whenever a run was accepted, which is to begin."""
 
-    async def receive(self, arrival: Arrival) -> None:
-        """One message, with the whole turn that it causes. Raises TryAgain, or Unreadable (dead letter), of which
-        UnknownRun may pass by itself."""
+    async def receive(self, arrival: Arrival) -> str:
+        """One message, with the whole turn that it causes: the id of the run that it was about.
+
+        Raises TryAgain, or Unreadable (dead letter), of which UnknownRun may pass by itself.
+        """
         try:
             envelope = _read(arrival)
         except Unreadable as error:
@@ -112,21 +115,25 @@ class Intake:
             case ToolResult() as result:
                 await self._on_result(result, "" if result.attempt else arrival.place)
             case AgenticStart() as start:
-                await self._on_start(arrival, start, _wake_id(start, envelope.dedupe_key, arrival.place))
+                return await self._on_start(arrival, start, _wake_id(start, envelope.dedupe_key, arrival.place))
             case Cancel() as cancel:
                 await self.follow(_known(cancel.run_id, await self.cancel(cancel, by=_sender(arrival))))
             case Signal() as signal:
                 await self._on_signal(signal, by=_sender(arrival))
+        return str(envelope.payload.run_id)
 
-    async def wake(self, wake_id: str, start: AgenticStart, *, known: bool, by: str) -> tuple[str, Transition | None]:
+    async def wake(
+        self, wake_id: str, start: AgenticStart, *, known: bool, by: str, traceparent: str | None = None
+    ) -> tuple[str, Transition | None]:
         """A run for a caller's wake, durable: its id, and what is to be performed for it.
 
         `known`: the wake names a run already, whose limits were granted then (its deadline may have passed since).
         `by`: what is known of the caller, here as in `cancel` and `signal`; what it says itself is added.
+        `traceparent`: its place in a trace of its own.
         Raises LimitRefused, WakeConflict and TryAgain; nothing is stored then.
         """
         granted = self._policy.defaults if known else None
-        event = self._accepted(wake_id, start, announce=True, by=by, granted=granted)
+        event = self._accepted(wake_id, start, announce=True, by=by, granted=granted, traceparent=traceparent)
         return await self._accept(wake_id, start, event)
 
     async def cancel(self, cancel: Cancel, *, by: str) -> Transition:
@@ -175,19 +182,21 @@ class Intake:
             raise Unreadable(str(refusal)) from refusal
         await self.follow(_known(signal.run_id, heard))
 
-    async def _on_start(self, arrival: Arrival, start: AgenticStart, wake_id: str) -> None:
+    async def _on_start(self, arrival: Arrival, start: AgenticStart, wake_id: str) -> str:
         if start.run_id is not None:  # an agent has announced it, whose store begins it
             if not await self._turns.knows(start.run_id):
                 raise UnknownRun(start.run_id)
-            return
+            return start.run_id
         try:
             with self._incoming.wake("stream") as waking:
-                event = self._accepted(wake_id, start, announce=False, by=_sender(arrival))
-                _, accepted = await self._accept(wake_id, start, event)
+                caller = arrival.headers.get(TRACEPARENT)
+                event = self._accepted(wake_id, start, announce=False, by=_sender(arrival), traceparent=caller)
+                run_id, accepted = await self._accept(wake_id, start, event)
                 waking.duplicate = accepted is None
         except (LimitRefused, WakeConflict) as refusal:
             raise Unreadable(str(refusal)) from refusal
         await self.follow(accepted)
+        return run_id
 
     async def _accept(self, wake_id: str, start: AgenticStart, event: WakeAccepted) -> tuple[str, Transition | None]:
         accepted = await self._turns.accept(_wake(wake_id, start), event)
@@ -195,7 +204,14 @@ class Intake:
         return accepted
 
     def _accepted(
-        self, wake_id: str, start: AgenticStart, *, announce: bool, by: str, granted: Limits | None = None
+        self,
+        wake_id: str,
+        start: AgenticStart,
+        *,
+        announce: bool,
+        by: str,
+        granted: Limits | None = None,
+        traceparent: str | None = None,
     ) -> WakeAccepted:
         at, run_id = self._clock.now(), self._clock.new_run_id()
         limits = granted or grant(self._policy, start.constraints, context=start.context, at=at)
@@ -213,6 +229,7 @@ class Intake:
             callback=start.callback,
             trace_url=trace_url(self._trace_url, run_id),
             by=audit.by(by, says=start.by),
+            traceparent=traceparent if context_of(traceparent) else None,
         )
 
 

@@ -7,29 +7,37 @@ that and its newest entry follows from its journal and its state.
 from collections.abc import Callable, Iterable
 
 from agent_service.core.effects import Publish
-from agent_service.identity import trace_id
+from agent_service.identity import root_span_id, trace_id
 from agent_service.ports import Bus, Clock
+from groundwork.telemetry.sampling import Keeps
 from schemas import headers
 
 SOURCE = "/agentic-loop/agent"
 
 
 class Publisher:
-    """Publishes effects under their keys; doing it twice is harmless."""
+    """Publishes effects under their keys; doing it twice is harmless. `keeps` says which traces are recorded."""
 
-    def __init__(self, bus: Bus, clock: Clock) -> None:
+    def __init__(self, bus: Bus, clock: Clock, keeps: Keeps = lambda _: True) -> None:
         self._bus = bus
         self._clock = clock
+        self._keeps = keeps
 
     async def publish(self, run_id: str, effect: Publish) -> None:
-        """Put `effect` on the bus. Raises TryAgain when the bus did not take it within its retry budget."""
+        """Put `effect` on the bus. Raises TryAgain when the bus did not take it within its retry budget.
+
+        What only tells of a run belongs to its root: such messages have no spans of their own.
+        """
+        trace = trace_id(run_id)
         described = headers.of_event(
             effect.subject,
             dedupe_key=effect.key,
             source=SOURCE,
             at=f"{self._clock.now().replace(tzinfo=None).isoformat()}Z",
             run_id=run_id,
-            trace_id=trace_id(run_id),
+            trace_id=trace,
+            span_id=root_span_id(run_id) if effect.rebuildable else "",
+            sampled=self._keeps(trace),
         )
         put = self._bus.tell if effect.rebuildable else self._bus.publish
         await put(effect.subject, effect.body, key=effect.key, headers=described)

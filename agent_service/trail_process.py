@@ -8,33 +8,37 @@ was asked for is then caught up with at the next start.
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import IO, TYPE_CHECKING, Literal, cast
 
 from pydantic import TypeAdapter
 
-from agent_service.moments import Moment
 from agent_service.store.sql.database import open_for_reading
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.projector import Outcome
 from agent_service.telling.folder.workspace import Workspace
 from groundwork.service import json_log
 from groundwork.telemetry.settings import Receiver
+from groundwork.telemetry.span import Span
 from schemas import subjects
+
+if TYPE_CHECKING:
+    from agent_service.telling.spans.sending import Traces
 
 IDLE_S = 60.0
 """It starts in a third of a second, and holds some 40 MB."""
 YIELDING = 10
 """Where the processors do not suffice for all, the turns come first."""
+MOST_LEAVES = 4096
 LONGEST_REQUEST = 1 << 24
 """Bytes of a line."""
 
@@ -50,7 +54,16 @@ class Telling:
     redact: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """The runs that are to be told of, and spans that no journal tells."""
+
+    runs: tuple[str, ...]
+    leaves: tuple[Span, ...] = ()
+
+
 _ANSWER = TypeAdapter(dict[str, Outcome])
+_REQUEST = TypeAdapter(_Request)
 _TELLING = TypeAdapter(Telling)
 
 log = logging.getLogger(__name__)
@@ -68,6 +81,12 @@ class TrailProcess:
         self._command = (sys.executable, "-m", __name__, str(store), str(workspaces))
         self._process: subprocess.Popen[bytes] | None = None
         self._turn = threading.Lock()
+        self._leaves: deque[Span] = deque(maxlen=MOST_LEAVES)
+        self.takes_leaves = self._telling.receiver is not None
+
+    def leaf(self, span: Span) -> None:
+        """A span that no journal tells, and that nothing belongs to: it is sent along with what is written next."""
+        self._leaves.append(span)
 
     async def write(self, run_ids: Collection[str]) -> Mapping[str, Outcome]:
         loop = asyncio.get_running_loop()
@@ -103,12 +122,15 @@ class TrailProcess:
             )
         asked, answered = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
         try:
-            asked.write(settings + json.dumps(run_ids).encode() + b"\n")
+            asked.write(settings + _REQUEST.dump_json(self._request(run_ids)) + b"\n")
             asked.flush()
             return _ANSWER.validate_json(answered.readline())
         except (OSError, ValueError):
             self._end()
             raise
+
+    def _request(self, run_ids: tuple[str, ...]) -> _Request:
+        return _Request(runs=run_ids, leaves=tuple(self._leaves.popleft() for _ in range(len(self._leaves))))
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -125,10 +147,13 @@ async def answer(store: Path, workspaces: Path) -> None:
     json_log.set_up(telling.log_level.upper(), telling.log_format, redact=telling.redact)
     async with open_for_reading(store) as database:
         archive, workspace = SqliteStore(database), Workspace(workspaces)
-        async with _traces(telling, archive, workspace, workspaces) as on_told:
-            writer = TrailWriter(archive, workspace, on_told)
-            async for request in requests:
-                answered = await writer.write(json.loads(request))
+        async with _traces(telling, archive, workspace, workspaces) as traces:
+            writer = TrailWriter(archive, workspace, traces.take) if traces else TrailWriter(archive, workspace)
+            async for line in requests:
+                request = _REQUEST.validate_json(line)
+                if traces:
+                    traces.take_leaves(request.leaves)
+                answered = await writer.write(request.runs)
                 sys.stdout.buffer.write(_ANSWER.dump_json(answered) + b"\n")
                 sys.stdout.buffer.flush()
 
@@ -136,10 +161,10 @@ async def answer(store: Path, workspaces: Path) -> None:
 @contextlib.asynccontextmanager
 async def _traces(
     telling: Telling, archive: SqliteStore, workspace: Workspace, folder: Path
-) -> AsyncIterator[Callable[[Sequence[Moment]], None]]:
-    """Who takes what is told of runs, to send their traces. What sends is loaded only where somebody receives."""
+) -> "AsyncIterator[Traces | None]":
+    """What sends the traces; it is loaded only where somebody receives."""
     if telling.receiver is None:
-        yield lambda _: None
+        yield None
         return
     from agent_service.telling.spans.attributes import Told
     from agent_service.telling.spans.mark import Mark
@@ -153,7 +178,7 @@ async def _traces(
     told = Told.CONTENT if telling.content else Told.NAMES
     traces = Traces(archive, sender.send, mark, keeps=sampler(), told=told)
     sending = asyncio.create_task(traces.run())
-    yield traces.take
+    yield traces
     sending.cancel()
     await traces.finish(CLOSING_S)
 

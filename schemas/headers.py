@@ -10,14 +10,23 @@ RETRIED_BY = "Agentic-Retried-By"
 
 
 def of_event(
-    event_type: str, *, dedupe_key: str, source: str, at: str, run_id: str, trace_id: str, sampled: bool = True
+    event_type: str,
+    *,
+    dedupe_key: str,
+    source: str,
+    at: str,
+    run_id: str,
+    trace_id: str,
+    span_id: str = "",
+    sampled: bool = True,
 ) -> dict[str, str]:
     """Headers for one event. `at` is RFC 3339; `trace_id` 32 hex digits (the W3C trace of the run), which is recorded
     if it is `sampled`.
 
-    The span id is derived from the dedupe key, so that a message published again carries the same context.
+    The span id (16 hex digits) is derived from the dedupe key unless it is given, so that a message published again
+    carries the same context.
     """
-    span_id = hashlib.sha256(dedupe_key.encode()).hexdigest()[:16]
+    span_id = span_id or hashlib.sha256(dedupe_key.encode()).hexdigest()[:16]
     correlation = {TRACEPARENT: f"00-{trace_id}-{span_id}-{sampled:02d}", RUN_ID: run_id}
     return correlation | of_cloud_event(event_type, dedupe_key=dedupe_key, source=source, at=at)
 

@@ -106,16 +106,18 @@ class Desk:
         self._trace_url = trace_url
         self._reader = JournalReader(archive)
 
-    async def wake(self, request: WakeRequest, *, by: str, transport: Transport) -> WakeAnswer:
+    async def wake(
+        self, request: WakeRequest, *, by: str, transport: Transport, traceparent: str | None = None
+    ) -> WakeAnswer:
         """Answers only once the run is durable: a new one, or the one that the wake id names already.
 
         `by`: what is known of the caller, here as in `cancel` and `signal`.
         Raises LimitRefused, WakeConflict, and TryAgain with nothing stored when too many runs wait.
         """
         with self._incoming.wake(transport) as waking:
-            return await self._wake(request, waking, by=by)
+            return await self._wake(request, waking, by=by, traceparent=traceparent)
 
-    async def _wake(self, request: WakeRequest, waking: Waking, *, by: str) -> WakeAnswer:
+    async def _wake(self, request: WakeRequest, waking: Waking, *, by: str, traceparent: str | None) -> WakeAnswer:
         wake_id = request.wake_id or f"wake-{uuid4()}"
         known = await self._archive.run_of(wake_id) is not None
         flaw = await self._callbacks.flaw(request.callback) if request.callback and not known else ""
@@ -125,7 +127,9 @@ class Desk:
             raise Refusal(422, waking.refused_as, text, field="callback")
         if not known and (await self._archive.counts()).get(Status.QUEUED, 0) >= self._max_queued:
             raise TryAgain(f"{self._max_queued} runs wait to begin already", delay_s=5.0)
-        run_id, accepted = await self._intake.wake(wake_id, request.start(), known=known, by=by)
+        run_id, accepted = await self._intake.wake(
+            wake_id, request.start(), known=known, by=by, traceparent=traceparent
+        )
         waking.duplicate = accepted is None
         self._background.start(self._intake.follow(accepted))
         return WakeAnswer(run_id=run_id, wake_id=wake_id, status_url=f"/v1/runs/{run_id}")

@@ -25,6 +25,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.micro_service import micro_service
 from schemas import subjects
 from schemas.fields import Id
+from schemas.headers import TRACEPARENT
 
 log = logging.getLogger(__name__)
 
@@ -74,18 +75,19 @@ async def serve_on_bus(link: NatsLink, desk: Desk) -> Service:
 
 
 def _endpoints(desk: Desk) -> tuple[_Endpoint, ...]:
-    async def wake(body: bytes, by: str) -> BaseModel:
-        return await desk.wake(requests.read(WakeRequest, body), by=by, transport="nats")
+    async def wake(request: Request) -> BaseModel:
+        asked, traceparent = requests.read(WakeRequest, request.data), (request.headers or {}).get(TRACEPARENT)
+        return await desk.wake(asked, by=asker(request), transport="nats", traceparent=traceparent)
 
-    async def status(body: bytes, _: str) -> BaseModel:
-        return await desk.status(requests.read(StatusCall, body).run_id)
+    async def status(request: Request) -> BaseModel:
+        return await desk.status(requests.read(StatusCall, request.data).run_id)
 
-    async def callback(body: bytes, _: str) -> BaseModel:
-        return await desk.callback(requests.read(CallbackCall, body).run_id)
+    async def callback(request: Request) -> BaseModel:
+        return await desk.callback(requests.read(CallbackCall, request.data).run_id)
 
-    async def cancel(body: bytes, by: str) -> BaseModel:
-        call = requests.read(CancelCall, body)
-        return await desk.cancel(call.run_id, call, by=by)
+    async def cancel(request: Request) -> BaseModel:
+        call = requests.read(CancelCall, request.data)
+        return await desk.cancel(call.run_id, call, by=asker(request))
 
     return (
         _Endpoint(name="wake", asked=WakeRequest, answered=WakeAnswer, handler=_answering(wake)),
@@ -95,15 +97,12 @@ def _endpoints(desk: Desk) -> tuple[_Endpoint, ...]:
     )
 
 
-def _answering(ask: Callable[[bytes, str], Awaitable[BaseModel]]) -> Handler:
-    """`ask` takes the body, and who asks.
-
-    Raises ServiceError for what is not served: only what is raised counts as an error in the statistics.
-    """
+def _answering(ask: Callable[[Request], Awaitable[BaseModel]]) -> Handler:
+    """Raises ServiceError for what is not served: only what is raised counts as an error in the statistics."""
 
     async def handler(request: Request) -> None:
         try:
-            answer = await ask(request.data, asker(request))
+            answer = await ask(request)
         except REFUSED as error:
             raise _error(request, refusal_of(error)) from error
         except Exception as error:

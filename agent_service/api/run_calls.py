@@ -140,9 +140,14 @@ class RunCalls:
         self._desk = desk
         self._files = files
 
-    async def wake(self, caller: Caller, request: Annotated[WakeRequest, Depends(body_of(WakeRequest))]) -> WakeAnswer:
+    async def wake(
+        self,
+        caller: Caller,
+        request: Annotated[WakeRequest, Depends(body_of(WakeRequest))],
+        traceparent: Annotated[str | None, Header(description="A trace of the caller's, to be linked.")] = None,
+    ) -> WakeAnswer:
         """Ask for a run. The answer comes once the run is durable; it may be asked again under the same `wake_id`."""
-        return await self._desk.wake(request, by=caller, transport="http")
+        return await self._desk.wake(request, by=caller, transport="http", traceparent=traceparent)
 
     async def list_runs(self, query: Annotated[PageQuery, Query()]) -> RunPage:
         """List runs, newest first."""

@@ -7,9 +7,12 @@ import asyncio
 import hashlib
 import logging
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 from agent_service.bus.overheard import Overheard
+from agent_service.bus.processed import processed
 from agent_service.errors import Damaged
 from agent_service.intake import Arrival, Intake, UnknownRun, Unreadable
 from agent_service.metrics.incoming import IncomingMetrics
@@ -20,6 +23,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Notice, Settling
 from groundwork.service.errors import Failure, GiveUp, TryAgain
+from groundwork.telemetry.span import Span
 from schemas import subjects
 from schemas.headers import RUN_ID
 from schemas.rejection import rejection
@@ -56,14 +60,23 @@ class NatsIntake:
     """Feeds the intake from the agent's two consumers."""
 
     def __init__(
-        self, link: NatsLink, intake: Intake, background: Background, incoming: IncomingMetrics, *, slots: int
+        self,
+        link: NatsLink,
+        intake: Intake,
+        background: Background,
+        incoming: IncomingMetrics,
+        *,
+        slots: int,
+        on_span: Callable[[Span], None] | None = None,
     ) -> None:
+        """`on_span` is told of each message that was dealt with; None where nobody wants to know."""
         self._link = link
         self._intake = intake
         self._background = background
         self._overheard = Overheard(self._take_dropped)
         self._patience = _Patience()
         self._incoming = incoming
+        self._on_span = on_span
         self._loops = (
             self._loop(link, subjects.DURABLE_LOOP, subjects.DEAD_LETTERS_LOOP, slots=slots),
             self._loop(link, subjects.DURABLE_CONTROL, subjects.DEAD_LETTERS_CONTROL, slots=CONTROL_SLOTS),
@@ -83,18 +96,21 @@ class NatsIntake:
 
     def _loop(self, link: NatsLink, durable: str, dead_letters: str, *, slots: int) -> PullLoop:
         buried = DeadLetters(dead_letters, max_deliveries=MAX_DELIVERIES, notify=self._reject)
-        settling = Settling(link, subjects.STREAM, durable, self._handle, buried)
+        settling = Settling(link, subjects.STREAM, durable, partial(self._handle, durable), buried)
         return PullLoop(settling, slots=slots, in_progress_s=IN_PROGRESS_S)
 
-    async def _handle(self, delivery: Delivery) -> None:
+    async def _handle(self, durable: str, delivery: Delivery) -> None:
+        began = datetime.now(UTC)
         if delivery.subject == subjects.TOOL_RESULT:
             self._overheard.delivered(delivery)
         try:
-            await self._intake.receive(arrival_of(delivery))
+            run_id = await self._intake.receive(arrival_of(delivery))
         except UnknownRun as error:
             raise self._later_or_never(delivery, error) from error
         except (Unreadable, Damaged) as error:
             raise GiveUp(str(error)) from error
+        if self._on_span:
+            self._on_span(processed(delivery, run_id, consumer=durable, began=began, ended=datetime.now(UTC)))
 
     def _take_dropped(self, msg_id: str, body: bytes) -> None:
         log.warning("a result was not stored: another message has its id", extra={"msg_id": msg_id})

@@ -67,9 +67,11 @@ class Missed:
         with contextlib.suppress(Unreadable):  # whoever had the bus has told its publisher
             while True:
                 try:
-                    return await self._intake.receive(arrival)
+                    await self._intake.receive(arrival)
                 except TryAgain as error:
                     await asyncio.sleep(error.delay_s)
+                else:
+                    return
 
 
 async def _arrivals(link: NatsLink, since: datetime) -> AsyncIterator[Arrival]:

@@ -7,9 +7,11 @@ from typing import Any
 import httpx2
 import pytest
 
+from agent_service.core.events import WakeAccepted
 from tests.http.house import House, open_house
 
 GOAL = {"goal": "Find the answer."}
+PLACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 async def wake(client: httpx2.AsyncClient, **body: Any) -> httpx2.Response:
@@ -129,3 +131,14 @@ async def test_a_callback_that_would_never_be_called_is_refused_and_nothing_is_s
     assert (await wake(client, wake_id="w-2", callback=public, **GOAL)).status_code == 202
     assert (await wake(client, wake_id="w-1", callback=private, **GOAL)).json() == accepted.json()
     assert await house.how_many() == 2
+
+
+@pytest.mark.parametrize(("sent", "kept"), [(PLACE, PLACE), ("00-none-of-ours-01", None)])
+async def test_a_callers_place_in_a_trace_of_its_own_is_kept_if_it_is_one(
+    client: httpx2.AsyncClient, house: House, sent: str, kept: str | None
+) -> None:
+    answer = await client.post("/v1/wake", json=GOAL, headers={"traceparent": sent})
+    (first, *_) = await house.store.entries(answer.json()["run_id"])
+    event = first.decoded()
+    assert isinstance(event, WakeAccepted)
+    assert event.traceparent == kept

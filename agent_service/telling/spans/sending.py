@@ -79,10 +79,10 @@ class Traces:
         else:
             self._waiting.extend(self._new(moments))
 
-    def take_leaf(self, span: Span) -> None:
-        """A span that no journal tells, and that nothing belongs to: while the receiver is away it is lost."""
-        if not self._away and len(self._waiting) <= MOST_WAITING and self._keeps(span.trace_id):
-            self._waiting.append(span)
+    def take_leaves(self, leaves: Iterable[Span]) -> None:
+        """Spans that no journal tells, and that nothing belongs to: while the receiver is away they are lost."""
+        if not self._away and len(self._waiting) <= MOST_WAITING:
+            self._waiting.extend(span for span in leaves if self._keeps(span.trace_id))
             self._something.set()
 
     async def run(self) -> None:

@@ -6,12 +6,11 @@ So what is out never lacks a parent. The id of a span follows from the run and f
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from agent_service.identity import trace_id
+from agent_service.identity import root_span_id, trace_id
 from agent_service.telling.spans import attributes
 from groundwork.telemetry import names
 from groundwork.telemetry.span import Context, Event, Kind, Span, Value, span_id
 
-ROOT = "start"
 TICK = timedelta(microseconds=1)
 """The length of the root. A span that is no longer than the one it belongs to, and lies outside of it, is taken for one
 of a wrong clock by Jaeger; one without a length for a faulty one. So the root is the shortest of all."""
@@ -41,11 +40,11 @@ class Tree:
         self._run_id = run_id
         self._everywhere = everywhere
         self._out: list[Span] = []
-        self.root = Open(id=id_of(run_id, ROOT), name="start_run", at=at, above=None, attributes=dict(everywhere))
+        self.root = Open(id=root_span_id(run_id), name="start_run", at=at, above=None, attributes=dict(everywhere))
 
     def open(self, what: str, name: str, at: datetime, above: Open | None = None, kind: Kind = "internal") -> Open:
         """Begin a span; `what` it is, is said once in a run. Without `above` it belongs to the root."""
-        identity = id_of(self._run_id, what)
+        identity = span_id(f"{self._run_id}:{what}")
         return Open(
             id=identity, name=name, at=at, above=above or self.root, kind=kind, attributes=dict(self._everywhere)
         )
@@ -88,8 +87,3 @@ class Tree:
             links=span.links,
             error=error,
         )
-
-
-def id_of(run_id: str, what: str) -> str:
-    """The id of a span of a run."""
-    return span_id(f"{run_id}:{what}")

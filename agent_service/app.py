@@ -28,7 +28,7 @@ from agent_service.core.waiting import Status
 from agent_service.identity import SystemClock
 from agent_service.intake import Intake
 from agent_service.metrics.agent import AgentMetrics
-from agent_service.metrics.levels import observe_disk, observe_readiness, observe_runs
+from agent_service.metrics.levels import observe_disk, observe_inbox, observe_readiness, observe_runs
 from agent_service.models.opening import open_model
 from agent_service.moments import Moment
 from agent_service.pace import Pace
@@ -223,6 +223,7 @@ def _observe(agent: Agent) -> Instruments:
     """What is asked for whenever somebody reads metrics."""
     instruments, undone = agent.metrics.instruments, agent.turns.undone
     observe_runs(instruments, agent.store, agent.clock, lambda: len(undone.left))
+    observe_inbox(instruments, agent.store.inbox)
     observe_disk(instruments, agent.settings.store / FILE)
     observe_readiness(instruments, lambda: readiness(agent))
     BusLevels(instruments, agent.ground.link)

@@ -19,11 +19,6 @@ class SystemClock:
         return f"run_{ULID()}"
 
 
-def made_at(run_id: str) -> datetime:
-    """When the id of a run was made, to the millisecond. Raises ValueError for an id that holds no ULID."""
-    return ULID.from_str(run_id.removeprefix("run_")).datetime
-
-
 @lru_cache(maxsize=4096)
 def trace_id(run_id: str) -> str:
     """32 hex digits: the 128 bits of the run's ULID; for an id that holds none, a hash of it."""

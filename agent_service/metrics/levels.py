@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agent_service.core.waiting import Status
-from agent_service.identity import made_at
+from agent_service.journal import Run
 from agent_service.ports import Clock
 from groundwork.telemetry.metrics import Instruments
 
@@ -20,6 +20,25 @@ class Standing(Protocol):
 
     async def queued(self, limit: int) -> Sequence[str]: ...
 
+    async def load(self, run_id: str) -> Run | None: ...
+
+
+class People(Protocol):
+    """The part of the port Inbox that is enough."""
+
+    async def count(self) -> int: ...
+
+
+def observe_inbox(instruments: Instruments, inbox: People) -> None:
+    waiting = instruments.gauge(
+        "agentic.inbox.runs", "Runs that wait for a person: paused, or escalated and not dismissed", unit="{run}"
+    )
+
+    async def read() -> None:
+        waiting.show({(): await inbox.count()})
+
+    instruments.observe(read, waiting)
+
 
 def observe_runs(instruments: Instruments, store: Standing, clock: Clock, untold: Callable[[], int]) -> None:
     """`untold`: of how many runs something is left to be told to the bus."""
@@ -32,9 +51,10 @@ def observe_runs(instruments: Instruments, store: Standing, clock: Clock, untold
     )
 
     async def read() -> None:
-        runs, oldest = await store.counts(), await store.queued(1)
+        runs, queued = await store.counts(), await store.queued(1)
+        oldest = await store.load(queued[0]) if queued else None
         active.show({(status.value,): runs[status] for status in LIVE})
-        age.show({(): (clock.now() - made_at(oldest[0])).total_seconds() if oldest else 0.0})
+        age.show({(): (clock.now() - oldest.state.accepted_at).total_seconds() if oldest else 0.0})
         outbox.show({(): untold()})
 
     instruments.observe(read, active, age, outbox)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from groundwork.service.errors import Broken, TryAgain
-from groundwork.sqlite.group_commit import GroupCommit
+from groundwork.sqlite.group_commit import Group, GroupCommit
 from tests.kit.waiting import until
 
 PROJECT = Path(__file__).parents[2]
@@ -141,6 +141,16 @@ async def test_writes_that_wait_together_share_one_commit(store: GroupCommit, pa
     assert await as_one_group(store, *(insert(number) for number in range(200))) == list(range(200))
     assert commits(path) - before == 1
     assert len(stored(path)) == 200
+
+
+async def test_each_commit_is_told_with_how_many_writes_it_had_and_how_long_it_took(path: Path) -> None:
+    told: list[Group] = []
+    store = GroupCommit(path, on_commit=told.append)
+    with contextlib.suppress(VersionMovedError):
+        await asyncio.gather(*(store.write(insert(number)) for number in range(5)), store.write(refuse))
+    await store.close()
+    assert [group.writes for group in told] == [6]
+    assert 0 < told[0].sync_seconds < told[0].seconds
 
 
 async def test_concurrent_writers_need_far_fewer_commits_than_writes(store: GroupCommit, path: Path) -> None:
@@ -321,7 +331,7 @@ async def test_closing_finishes_all_that_was_asked_before_and_refuses_what_comes
 WRITE_AND_SAY = """
 import asyncio, os, sys
 from pathlib import Path
-from groundwork.sqlite.group_commit import GroupCommit
+from groundwork.sqlite.group_commit import Group, GroupCommit
 
 async def writer(store, number):
     while True:

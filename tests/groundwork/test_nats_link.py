@@ -314,8 +314,11 @@ async def test_a_message_that_is_published_again_is_found_under_the_id_it_went_o
     await a_stream(link)
     await link.publish("work.theirs", b"theirs", msg_id="one", headers={})
     first = await link.publish("work.ours", b"ours", msg_id="one", headers={})
+    there: list[None] = []
+    link.was_there = lambda: there.append(None)
     again = await link.publish("work.ours", b"ours", msg_id="one", headers={})
     assert (again.seq, again.duplicate) == (first.seq, True)
+    assert len(there) == 1
 
 
 async def test_a_message_that_was_purged_is_stored_again_though_its_id_is_known(link: NatsLink) -> None:

@@ -6,7 +6,7 @@ from typing import cast
 
 from agent_service.bus.levels import BusLevels
 from agent_service.metrics.agent import AgentMetrics
-from agent_service.metrics.levels import Standing, observe_disk, observe_readiness, observe_runs
+from agent_service.metrics.levels import People, Standing, observe_disk, observe_inbox, observe_readiness, observe_runs
 from groundwork.nats.link import NatsLink
 from groundwork.telemetry.metrics import Counter, Instrument, Instruments, prometheus_label, prometheus_name
 from tests.kit.fakes import FakeClock
@@ -25,6 +25,7 @@ def of_the_agent() -> Instruments:
     """All of the agent's instruments, without an agent to be asked."""
     instruments = AgentMetrics("scripted").instruments
     observe_runs(instruments, cast("Standing", None), FakeClock(), lambda: 0)
+    observe_inbox(instruments, cast("People", None))
     observe_disk(instruments, Path("runs.db"))
     observe_readiness(instruments, _ready)
     BusLevels(instruments, cast("NatsLink", None))

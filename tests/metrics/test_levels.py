@@ -1,0 +1,144 @@
+"""How things stand is asked of the bus and the store themselves, when somebody reads."""
+
+from pathlib import Path
+
+import pytest
+
+from agent_service.bus.levels import BusLevels
+from agent_service.bus.topology import topology
+from agent_service.core.waiting import Status
+from agent_service.journal import Run
+from agent_service.metrics.levels import observe_disk, observe_inbox, observe_readiness, observe_runs
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import create_missing
+from groundwork.telemetry.metrics import Instruments
+from schemas import subjects
+from tests.kit.fakes import FakeClock
+from tests.kit.runs import accepted
+from tests.metrics.readings import readings
+
+MIB = 1 << 20
+
+
+async def read(instruments: Instruments) -> dict[str, float]:
+    await instruments.read()
+    return readings(instruments)
+
+
+async def put(link: NatsLink, subject: str, *, times: int = 1, body: bytes = b"{}") -> None:
+    for number in range(times):
+        await link.publish(subject, body, msg_id=f"{subject}-{number}", headers={})
+
+
+@pytest.fixture
+async def bus(link: NatsLink) -> NatsLink:
+    await create_missing(link, topology(max_gib=1))
+    return link
+
+
+async def test_what_nobody_has_taken_waits_at_its_consumer(bus: NatsLink) -> None:
+    instruments = Instruments()
+    BusLevels(instruments, bus)
+    await put(bus, subjects.TOOL_RESULT, times=3)
+    await put(bus, subjects.tool_request("fetch"), times=2)
+    seen = await read(instruments)
+    assert seen['agentic_consumer_pending{agentic_consumer="loop"}'] == 3
+    assert seen['agentic_consumer_pending{agentic_consumer="tools"}'] == 2
+    assert 'agentic_consumer_pending{agentic_consumer="control"}' not in seen
+
+
+async def test_how_full_a_stream_is_goes_by_the_most_that_it_may_have(bus: NatsLink) -> None:
+    instruments = Instruments()
+    BusLevels(instruments, bus)
+    await put(bus, subjects.TOOL_RESULT, body=b"x" * (MIB // 2))
+    seen = await read(instruments)
+    size = seen['agentic_stream_size_bytes{agentic_stream="AGENTIC"}']
+    assert seen['agentic_stream_messages{agentic_stream="AGENTIC"}'] == 1
+    assert MIB // 2 < size < MIB
+    assert seen['agentic_stream_fill_ratio{agentic_stream="AGENTIC"}'] == pytest.approx(size / (1 << 30))
+
+
+async def test_a_dead_letter_counts_until_somebody_has_settled_it(bus: NatsLink) -> None:
+    await put(bus, subjects.DEAD_LETTERS_LOOP, times=2)
+    await put(bus, subjects.DEAD_LETTERS_OUTBOUND)
+    await put(bus, subjects.REJECTED, times=3)  # tells of the letters, and is none
+    await put(bus, f"{subjects.SETTLED}.1")
+    instruments = Instruments()
+    BusLevels(instruments, bus)
+    assert (await read(instruments))["agentic_dead_letters"] == 2
+
+
+async def test_a_bus_without_streams_shows_none_and_one_that_is_away_nothing_at_all(
+    link: NatsLink, nats_server: EmbeddedNats
+) -> None:
+    instruments = Instruments()
+    BusLevels(instruments, link)
+    assert await read(instruments) == {}
+    nats_server.kill()
+    others = Instruments()
+    BusLevels(others, link)
+    assert await read(others) == {}
+    await nats_server.start()
+
+
+class Runs:
+    """A store with runs of each status, some of which are queued."""
+
+    def __init__(self, *queue: Run) -> None:
+        self._queue = queue
+
+    async def counts(self) -> dict[Status, int]:
+        return dict.fromkeys(Status, 0) | {Status.QUEUED: 1, Status.PAUSED: 2, Status.DONE: 500}
+
+    async def queued(self, limit: int) -> list[str]:
+        return [run.state.run_id for run in self._queue][:limit]
+
+    async def load(self, run_id: str) -> Run:
+        return next(run for run in self._queue if run.state.run_id == run_id)
+
+
+async def test_runs_that_have_not_ended_are_shown_and_how_long_the_oldest_waits() -> None:
+    instruments, clock, first = Instruments(), FakeClock(), accepted()
+    observe_runs(instruments, Runs(Run(state=first.state, head=first.entry.hash)), clock, lambda: 3)
+    clock.advance((first.entry.at - clock.now()).total_seconds() + 90)
+    seen = await read(instruments)
+    assert seen['agentic_run_active{agentic_run_state="paused"}'] == 2
+    assert seen["agentic_outbox_runs"] == 3
+    assert not [series for series in seen if "done" in series]
+    assert seen["agentic_run_queue_age_seconds"] == 90
+
+
+async def test_nothing_is_old_where_nothing_is_queued() -> None:
+    instruments = Instruments()
+    observe_runs(instruments, Runs(), FakeClock(), lambda: 0)
+    assert "agentic_run_queue_age_seconds" not in await read(instruments)
+
+
+async def test_what_waits_for_a_person_is_what_the_inbox_counts() -> None:
+    class Inbox:
+        async def count(self) -> int:
+            return 4
+
+    instruments = Instruments()
+    observe_inbox(instruments, Inbox())
+    assert await read(instruments) == {"agentic_inbox_runs": 4}
+
+
+async def test_the_store_is_as_large_as_its_file_and_the_log_of_writes(tmp_path: Path) -> None:
+    (tmp_path / "runs.db").write_bytes(b"x" * 1000)
+    (tmp_path / "runs.db-wal").write_bytes(b"x" * 24)
+    instruments = Instruments()
+    observe_disk(instruments, tmp_path / "runs.db")
+    seen = await read(instruments)
+    assert seen["agentic_store_size_bytes"] == 1024
+    assert seen["agentic_store_free_bytes"] > 0
+
+
+async def test_what_is_ready_is_1() -> None:
+    async def readiness() -> dict[str, str]:
+        return {"bus": "", "model": "the key is not known"}
+
+    instruments = Instruments()
+    observe_readiness(instruments, readiness)
+    assert await read(instruments) == {'agentic_ready{agentic_check="bus"}': 1}

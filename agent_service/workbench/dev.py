@@ -63,8 +63,8 @@ class Service:
         self.starts = 0
         self.started_at = 0.0
         """By the wall clock, in seconds: when the newest process was asked for."""
+        self.log_file = log_file
         self._command = command
-        self._log_file = log_file
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -86,7 +86,7 @@ class Service:
             await self._stop()
 
     async def _once(self) -> None:
-        with self._log_file.open("ab") as output:
+        with self.log_file.open("ab") as output:
             self.started_at = time.time()
             self._process = await asyncio.create_subprocess_exec(
                 *tied_to_us(list(self._command)),
@@ -97,7 +97,7 @@ class Service:
             )
         self.starts += 1
         code = await self._process.wait()
-        log.warning("%s ended (%d) and is started again; its log is %s", self.name, code, self._log_file)
+        log.warning("%s ended (%d) and is started again; its log is %s", self.name, code, self.log_file)
 
     async def _stop(self) -> None:
         process = self._process

@@ -5,6 +5,7 @@ import os
 import shlex
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from agent_service.core.phases import Phase
 from agent_service.models.scripted_model import read_script
 from agent_service.settings import KEYS
 from agent_service.workbench.dev import DevOptions, DevStack, stack
+from agent_service.workbench.dev_lines import tell_lines
 from groundwork.service import json_log
 from groundwork.service.errors import Misconfigured
 from groundwork.service.signals import cancelled_by_signals
@@ -39,12 +41,20 @@ async def run_dev(options: DevOptions, *, as_json: bool) -> Exit:
                 async with stack(options) as made:
                     starting.stop()
                     _announce(made, as_json)
-                    await asyncio.Event().wait()
+                    await _until_stopped(made, as_json)
             finally:
                 starting.stop()
     except asyncio.CancelledError:
         return Exit.OK
     return Exit.OK
+
+
+async def _until_stopped(made: DevStack, as_json: bool) -> None:
+    """Tell what goes by, for as long as somebody reads it."""
+    if not as_json:
+        with suppress(output.ClosedPipe):
+            await tell_lines((made.agent.log_file, made.gateway.log_file), lambda line: output.draw(line, wrap=False))
+    await asyncio.Event().wait()
 
 
 def model_here(script: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:

@@ -9,9 +9,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -26,37 +24,30 @@ from ductile_gateway.calls.answers import Answers
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.api import open_api
-from ductile_gateway.ductile.discovery import look as look_at_ductile
-from ductile_gateway.ductile.health import DuctileHealth
 from ductile_gateway.ductile.runner import DuctileRunner, open_runner, tend
 from ductile_gateway.ductile.sent import ToldOfSent
-from ductile_gateway.foundations import Foundations, laid
+from ductile_gateway.foundations import laid
 from ductile_gateway.outbound.destinations import flaw_of
 from ductile_gateway.outbound.service import serve_outbound
 from ductile_gateway.plugins.in_process import InProcessTools
 from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import Artifacts, ToolRunner
-from ductile_gateway.probes.readiness import Readiness
-from ductile_gateway.probes.server import serve_probes
+from ductile_gateway.seen import Seen, seen
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.status import Look, Status, look_at_offers, look_at_store
 from ductile_gateway.store import keep_tidy
 from ductile_gateway.store.deliveries import SqliteDeliveries
 from ductile_gateway.store.ledger import SqliteLedger
 from ductile_gateway.store.outbox import SqliteOutbox
 from ductile_gateway.store.receipts import SqliteOverdue, SqliteReceipts
-from ductile_gateway.telling.calls import CallsTold
-from ductile_gateway.telling.sending import Ended, sent
+from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, tools_at_last
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.nats.link import NatsLink
-from groundwork.service.installed import installed_version
 from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
-from schemas.gateway_status import Finding
 
 log = logging.getLogger(__name__)
 
@@ -66,51 +57,31 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
 
     `take_over` makes the gateway end that owns the bus now, and waits for what that one leaves.
     """
-    offers = Offers(executor=settings.name)
-    status = _status(settings, offers)
-    async with laid(settings, take_over=take_over) as stands_on, _sent_spans(settings, stands_on) as ended:
-        link, head_start = stands_on.ground.link, stands_on.ground.head_start
-        readiness = _readiness(offers, stands_on)
-        calls = CallsTold(ended, ductile=settings.ductile.url if settings.ductile else "", clock=SystemClock())
-        bus = NatsBus(link)
-        async with serve_questions(link, status.tell) as questions, asyncio.TaskGroup() as group:
+    offers, metrics = Offers(executor=settings.name), GatewayMetrics()
+    laying = laid(settings, take_over=take_over, on_commit=metrics.store.committed)
+    async with laying as stands_on, seen(settings, offers, stands_on, metrics) as told:
+        link = stands_on.ground.link
+        async with serve_questions(link, told.status.tell) as questions, asyncio.TaskGroup() as group:
             await questions.answer_callbacks(partial(flaw_of, rules=settings.outbound.callbacks.network))
             group.create_task(link.until_lost())
-            group.create_task(serve_probes(settings.http, readiness, head_start=head_start))
-            if settings.ductile and settings.runner == "ductile":
-                health = DuctileHealth(settings.ductile)
-                readiness.needs("ductile", lambda: health.trouble)
-                group.create_task(health.follow(head_start=head_start))
-            group.create_task(_listen(settings, stands_on, bus))
-            # Also with nobody to tell: who is configured first must not be told of weeks of old endings as news.
-            group.create_task(
-                serve_outbound(
-                    settings.outbound, link, SqliteOutbox(stands_on.store), clock=SystemClock(), status=status
-                )
-            )
-            told = _Told(status, readiness, questions, calls)
-            group.create_task(_carry(settings, offers, stands_on, bus, told))
+            group.create_task(told.serve(settings))
+            group.create_task(_listen(settings, told))
+            group.create_task(_tell_others(settings, told))
+            group.create_task(_carry(settings, offers, questions, told))
 
 
-async def _carry(
-    settings: GatewaySettings, offers: Offers, stands_on: Foundations, bus: NatsBus, told: "_Told"
-) -> None:
+async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions, told: Seen) -> None:
     """Carry out calls, once it is known by which tools."""
+    stands_on = told.stands_on
     link, lease = stands_on.ground.link, stands_on.ground.lease
     tools = await tools_at_last(settings)
     offers.replace(tools.catalog, tools.problems)
     ledger, ownership = SqliteLedger(stands_on.store), stands_on.ownership
     async with _runner(settings, tools, stands_on.store, told=told.calls.sent) as runner:
-        answers = Answers(ledger, _artifacts(link), bus, ownership=ownership, observer=told.calls, clock=SystemClock())
-        ports = {
-            "ledger": ledger,
-            "runner": runner,
-            "artifacts": _artifacts(link),
-            "runs": NatsRuns(link),
-            "ownership": ownership,
-            "observer": told.calls,
-        }
-        relay = _relay(settings, offers, answers, **ports)
+        shared: dict[str, Any] = {"ownership": ownership, "observer": told.calls, "clock": SystemClock()}
+        answers = Answers(ledger, _artifacts(link), NatsBus(link), **shared)
+        own = {"ledger": ledger, "runner": runner, "artifacts": _artifacts(link), "runs": NatsRuns(link)}
+        relay = _relay(settings, offers, answers, **own, **shared)
         requests = NatsRequests(
             link,
             relay,
@@ -121,15 +92,13 @@ async def _carry(
             heard=ownership.heard,
             told=told.calls.handled,
         )
-        await told.questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
+        await questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
         async with asyncio.TaskGroup() as group:
             group.create_task(keep_tidy(ledger, SystemClock(), timedelta(days=settings.ledger_days), what="answers"))
             group.create_task(relay.recover())
             group.create_task(keep_informed(link, (subjects.STREAM,), relay.say_again))
             group.create_task(requests.run())
-            told.status.also("gateway store", partial(_look_at, stands_on.store))
-            told.status.also_waiting(relay.waiting.told)
-            told.readiness.needs("requests", lambda: requests.trouble)
+            told.carrying(requests, ledger, relay.waiting)
             if isinstance(runner, DuctileRunner):
                 told.status.also("ductile calls", runner.findings)
                 group.create_task(tend(settings, runner, offers, tell_late=answers.tell_late))
@@ -137,38 +106,24 @@ async def _carry(
             log.info("ready", extra={"tools": names, "nats": link.server_version, "epoch": lease.epoch})
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """Through which others are told of the gateway."""
-
-    status: Status
-    readiness: Readiness
-    questions: Questions
-    calls: CallsTold
-
-
-def _sent_spans(settings: GatewaySettings, stands_on: Foundations) -> AbstractAsyncContextManager[Ended | None]:
-    return sent(settings.telemetry, head_start=stands_on.ground.head_start)
+async def _tell_others(settings: GatewaySettings, told: Seen) -> None:
+    """Also with nobody to tell: who is configured first must not be told of weeks of old endings as news."""
+    await serve_outbound(
+        settings.outbound,
+        told.stands_on.ground.link,
+        SqliteOutbox(told.stands_on.store),
+        clock=SystemClock(),
+        status=told.status,
+        told=told.metrics.delivered,
+    )
 
 
-def _readiness(offers: Offers, stands_on: Foundations) -> Readiness:
-    link, store = stands_on.ground.link, stands_on.store
-    readiness = Readiness()
-    readiness.needs("nats", lambda: "" if link.connected else "not connected")
-    readiness.needs("store", lambda: store.trouble)
-    readiness.needs("tools", lambda: "" if offers.catalog.tools else "it waits until it is told its tools")
-    readiness.needs("requests", lambda: "none is taken yet")
-    return readiness
-
-
-async def _look_at(store: SqliteFile) -> Sequence[Finding]:
-    return look_at_store(store.trouble)
-
-
-async def _listen(settings: GatewaySettings, stands_on: Foundations, bus: NatsBus) -> None:
+async def _listen(settings: GatewaySettings, told: Seen) -> None:
     """Take events from outside: also while it is not known by which tools calls are carried out."""
     if not settings.ingress.listens():
         return
+    stands_on = told.stands_on
+    link = stands_on.ground.link
     await stands_on.ground.head_start()
     # FastAPI takes a quarter of a second to load, which calls that a crash interrupted must not wait for.
     from ductile_gateway.ingress.server import serve_ingress
@@ -176,27 +131,16 @@ async def _listen(settings: GatewaySettings, stands_on: Foundations, bus: NatsBu
     await serve_ingress(
         settings.ingress,
         deliveries=SqliteDeliveries(stands_on.store),
-        bus=bus,
-        artifacts=_artifacts(stands_on.ground.link),
+        bus=NatsBus(link),
+        artifacts=_artifacts(link),
         clock=SystemClock(),
-        connected=lambda: stands_on.ground.link.connected,
+        connected=lambda: link.connected,
+        told=told.metrics.received,
     )
 
 
 def _artifacts(link: NatsLink) -> Artifacts:
     return NatsArtifacts(ArtifactBucket(link, subjects.ARTIFACT_BUCKET))
-
-
-def _status(settings: GatewaySettings, offers: Offers) -> Status:
-    version = installed_version()
-
-    async def look_at_tools() -> Sequence[Finding]:
-        return look_at_offers(offers, version=version, runner=settings.runner)
-
-    looks: dict[str, Look] = {"gateway": look_at_tools}
-    if settings.runner == "ductile":
-        looks["ductile"] = partial(look_at_ductile, settings.ductile, offers)
-    return Status(looks, version=version, executor=settings.name)
 
 
 def _relay(settings: GatewaySettings, offers: Offers, answers: Answers, **ports: Any) -> Relay:
@@ -206,7 +150,7 @@ def _relay(settings: GatewaySettings, offers: Offers, answers: Answers, **ports:
     widths = {name: chosen.get(name) or settings.concurrency for name in names}
     lanes = Lanes(widths, room=settings.slots // 2)
     escalated = {name for name, choice in (settings.choices() or {}).items() if choice.on_rerun == "escalate"}
-    return Relay(offers, answers=answers, lanes=lanes, clock=SystemClock(), escalated=escalated, **ports)
+    return Relay(offers, answers=answers, lanes=lanes, escalated=escalated, **ports)
 
 
 @contextlib.asynccontextmanager

@@ -12,6 +12,7 @@ from groundwork.service import foundations
 from groundwork.service.foundations import Claim, Ground
 from groundwork.service.hand_over import HAND_OVER_S
 from groundwork.sqlite.file import SqliteFile
+from groundwork.sqlite.group_commit import OnCommit
 from schemas import subjects
 
 
@@ -25,8 +26,8 @@ class Foundations:
 
 
 @asynccontextmanager
-async def laid(settings: GatewaySettings, *, take_over: bool) -> AsyncIterator[Foundations]:
-    """All of them, left again in the reverse order. Raises Failure."""
+async def laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnCommit) -> AsyncIterator[Foundations]:
+    """All of them, left again in the reverse order. `on_commit` hears of each transaction. Raises Failure."""
     claim = Claim(
         name=subjects.SERVICE_GATEWAY,
         role=ROLE,
@@ -37,5 +38,5 @@ async def laid(settings: GatewaySettings, *, take_over: bool) -> AsyncIterator[F
         take_over=take_over,
         hand_over_s=HAND_OVER_S + settings.grace_s,
     )
-    async with foundations.laid(claim) as ground, open_store(settings.store) as store:
+    async with foundations.laid(claim) as ground, open_store(settings.store, on_commit) as store:
         yield Foundations(ground=ground, ownership=BusOwnership(ground.lease, ground.predecessor), store=store)

@@ -45,12 +45,14 @@ class LogSettings(_Section):
 
 
 class HttpSettings(_Section):
-    """Where probes are answered: `/healthz` and `/readyz`, without a token."""
+    """Where probes are answered: `/healthz`, `/readyz` and `/metrics`, without a token."""
 
     host: str = "127.0.0.1"
     """The address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8711
     """The port to listen on; 0 takes a free one. Where nobody has set it and it is taken, probes are not answered."""
+    allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
+    """Host headers by which `/metrics` is answered; the others are answered by any."""
 
     def is_chosen(self) -> bool:
         """Whether somebody has set the address, and relies on it."""

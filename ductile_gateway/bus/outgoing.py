@@ -4,12 +4,14 @@ Each class fills a port.
 """
 
 import json
+import logging
 
 from ductile_gateway.ports import CannotKeep
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.errors import NoSuchStream, Refused
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
+from groundwork.service.outage import Outage
 from schemas import subjects
 
 NO_STREAM_S = 2.0
@@ -17,20 +19,25 @@ ANSWER_WITHIN_S = 1.0
 ENDED = frozenset({"done", "escalated", "failed", "cancelled"})
 """States in which a run has ended, as the agent tells them."""
 
+log = logging.getLogger(__name__)
+
 
 class NatsBus:
     """Publishes through one link. Fills the port Bus."""
 
     def __init__(self, link: NatsLink) -> None:
         self._link = link
+        self._outage = Outage("a stream of the bus", log)
 
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         try:
             await self._link.publish(subject, body, msg_id=key, headers=headers)
         except NoSuchStream as error:  # it was there at the start: what was answered waits for it
+            self._outage.goes_on(str(error))
             raise TryAgain(str(error), NO_STREAM_S) from error
         except GiveUp as error:  # a result that the bus will never take: no other may be lost like it
             raise Misconfigured(str(error)) from error
+        self._outage.over()
 
 
 class NatsArtifacts:

@@ -69,6 +69,11 @@ class NatsRequests:
         self._loop = PullLoop(settling, slots=slots, in_progress_s=in_progress_s, grace_s=grace_s)
 
     @property
+    def in_hand(self) -> int:
+        """How many requests are."""
+        return self._loop.in_hand
+
+    @property
     def trouble(self) -> str:
         """Why no request can come at present; empty if they can."""
         return self._loop.trouble

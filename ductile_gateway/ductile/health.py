@@ -26,6 +26,8 @@ class DuctileHealth:
         self._settings = settings
         self._outage = Outage("Ductile", log)
         self._seen = False
+        self.queue: int | None = None
+        """Jobs waiting or running there; None while that is not known."""
 
     @property
     def trouble(self) -> str:
@@ -42,12 +44,15 @@ class DuctileHealth:
                 await asyncio.sleep(LOOK_S)
 
     async def _look(self, api: DuctileApi) -> None:
+        self.queue = None
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
-                await api.health()
+                found = await api.health()
         except TimeoutError:
             self._outage.goes_on(f"the Ductile at {self._settings.url} did not answer within {ANSWER_WITHIN_S:g} s")
         except Away as error:
             self._outage.goes_on(str(error))
         else:
             self._outage.over()
+            depth = found.get("queue_depth")
+            self.queue = depth if isinstance(depth, int) else None

@@ -4,8 +4,9 @@
 relayed event that was known before is answered with 202 too, because Ductile takes anything else for a failure.
 """
 
+import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -21,19 +22,35 @@ from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.ingress.webhooks import Webhooks
 from ductile_gateway.ports import Clock
 from groundwork.http.incoming import BodyRefused, read_body
-from groundwork.service.errors import Broken, Misconfigured, TryAgain
+from groundwork.service.errors import Broken, Failure, Misconfigured, TryAgain
 
 log = logging.getLogger(__name__)
 
 
-def create_app(settings: IngressSettings, intake: Intake, *, clock: Clock, connected: Callable[[], bool]) -> FastAPI:
-    """The ingress as an ASGI application. `connected` says whether the bus is there."""
+Told = Callable[[str, str], None]
+"""Takes how an event came, `relay` or `webhook`, and what came of it."""
+
+
+def untold(ingress: str, outcome: str) -> None:
+    """Nobody looks on."""
+
+
+def create_app(
+    settings: IngressSettings,
+    intake: Intake,
+    *,
+    clock: Clock,
+    connected: Callable[[], bool],
+    told: Told = untold,
+) -> FastAPI:
+    """The ingress as an ASGI application. `connected` says whether the bus is there; `told` is told of each event."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_middleware(Door, allowed_hosts=settings.allowed_hosts, max_in_hand=settings.max_in_hand)
     routes = _Routes(
         Peers(settings, intake, clock=clock),
         Webhooks(settings, intake, clock=clock),
         connected=connected,
+        told=told,
         max_body_bytes=settings.max_body_bytes,
     )
     app.add_api_route("/healthz", routes.healthz)
@@ -52,7 +69,10 @@ def create_app(settings: IngressSettings, intake: Intake, *, clock: Clock, conne
 
 
 class _Routes:
-    def __init__(self, peers: Peers, webhooks: Webhooks, *, connected: Callable[[], bool], max_body_bytes: int) -> None:
+    def __init__(
+        self, peers: Peers, webhooks: Webhooks, *, connected: Callable[[], bool], told: Told, max_body_bytes: int
+    ) -> None:
+        self._told = told
         self._peers = peers
         self._webhooks = webhooks
         self._connected = connected
@@ -68,15 +88,31 @@ class _Routes:
         )
 
     async def ingest(self, request: Request) -> JSONResponse:
-        peer, acceptance = await self._peers.relay(self._incoming(request))
+        with self._telling("relay"):
+            peer, acceptance = await self._peers.relay(self._incoming(request))
+        self._told("relay", "duplicate" if acceptance.duplicate else "accepted")
         return JSONResponse({"status": "accepted", "peer": peer} | _told(acceptance), 202)
 
     async def webhook(self, name: str, request: Request) -> JSONResponse:
-        acceptance = await self._webhooks.take(name, self._incoming(request))
+        with self._telling("webhook"):
+            acceptance = await self._webhooks.take(name, self._incoming(request))
+        status = "ignored" if acceptance is None else "duplicate" if acceptance.duplicate else "accepted"
+        self._told("webhook", status)
         if acceptance is None:
-            return JSONResponse({"status": "ignored"}, 200)
-        status = "duplicate" if acceptance.duplicate else "accepted"
+            return JSONResponse({"status": status}, 200)
         return JSONResponse({"status": status} | _told(acceptance), 200 if acceptance.duplicate else 202)
+
+    @contextlib.contextmanager
+    def _telling(self, ingress: str) -> Iterator[None]:
+        """Tells of what is not taken."""
+        try:
+            yield
+        except RequestRefused:
+            self._told(ingress, "refused")
+            raise
+        except Failure:
+            self._told(ingress, "put_off")
+            raise
 
     def _incoming(self, request: Request) -> Incoming:
         return Incoming(

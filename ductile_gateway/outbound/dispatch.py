@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal, Protocol
@@ -41,9 +41,15 @@ WIDTH = 4
 BURY_AGAIN = timedelta(seconds=30)
 
 Outcome = Literal["arrived", "gone", "dead"]
+Told = Callable[[str, str], None]
+"""Takes the target of a try to deliver, and what came of it: an outcome, `unheard` or `put_off`."""
 _UnderWay = dict[tuple[str, str], asyncio.Task[None]]
 
 log = logging.getLogger(__name__)
+
+
+def untold(target: str, outcome: str) -> None:
+    """Nobody looks on."""
 
 
 class Outbox(Protocol):
@@ -96,10 +102,10 @@ class Outbound:
         addresses: Callbacks,
         dead_letters: DeadLetters,
         clock: Clock,
+        told: Told = untold,
         look_s: float = LOOK_S,
     ) -> None:
-        self.outcomes: Counter[tuple[str, str]] = Counter()
-        """How many deliveries ended how: by target, and `arrived`, `gone` or `dead`."""
+        self._told = told
         self.unheard: Counter[str] = Counter()
         """How many relayed events nobody listened to in Ductile, by type."""
         self._settings = settings
@@ -187,7 +193,7 @@ class Outbound:
                 self._count(tried, heard=result.heard)
             case Gone():
                 await self._outbox.settle(tried, "gone", at=self._clock.now())
-                self.outcomes[tried.target, "gone"] += 1
+                self._told(tried.target, "gone")
                 log.warning("the receiver wants nothing more of this run (410)", extra=_named(tried))
             case NotYet():
                 await self._put_off(tried, result)
@@ -195,7 +201,7 @@ class Outbound:
                 await self._bury(tried, result.why)
 
     def _count(self, notification: Notification, *, heard: bool) -> None:
-        self.outcomes[notification.target, "arrived"] += 1
+        self._told(notification.target, "arrived" if heard else "unheard")
         if not heard:
             if not self.unheard[notification.type]:
                 log.warning("nobody in Ductile listens to %s: add a pipeline `on:` it", notification.type)
@@ -207,6 +213,7 @@ class Outbound:
             await self._bury(tried, f"given up after {tried.tries} tries: {result.why}")
             return
         await self._outbox.postpone(tried, due_at, why=result.why)
+        self._told(tried.target, "put_off")
         log.info("to be delivered later", extra=_named(tried) | {"why": result.why, "due_at": due_at.isoformat()})
 
     async def _bury(self, tried: Notification, why: str) -> None:
@@ -216,7 +223,7 @@ class Outbound:
             await self._outbox.postpone(tried, self._clock.now() + BURY_AGAIN, why=f"{why}; {error}")
             return
         await self._outbox.settle(tried, "dead", at=self._clock.now())
-        self.outcomes[tried.target, "dead"] += 1
+        self._told(tried.target, "dead")
         log.error("not delivered, and in the dead letters now", extra=_named(tried) | {"why": why})
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 
 from ductile_gateway.outbound.bus import NatsCallbacks, NatsDeadLetters, NatsLifecycle
-from ductile_gateway.outbound.dispatch import Outbound
+from ductile_gateway.outbound.dispatch import Outbound, Told
 from ductile_gateway.outbound.senders import RelaySender, open_callback_sender, open_relay_sender
 from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
 from ductile_gateway.ports import Clock
@@ -25,9 +25,9 @@ LONG = timedelta(minutes=5)
 
 
 async def serve_outbound(
-    settings: OutboundSettings, link: NatsLink, outbox: SqliteOutbox, *, clock: Clock, status: Status
+    settings: OutboundSettings, link: NatsLink, outbox: SqliteOutbox, *, clock: Clock, status: Status, told: Told
 ) -> None:
-    """Tell others until cancelled. Raises Misconfigured or Broken."""
+    """Tell others until cancelled. `told` of each try. Raises Misconfigured or Broken."""
     async with (
         _relay(settings.relay, clock) as relay,
         open_callback_sender(settings, clock=clock) as callbacks,
@@ -41,6 +41,7 @@ async def serve_outbound(
             addresses=NatsCallbacks(link),
             dead_letters=NatsDeadLetters(link),
             clock=clock,
+            told=told,
         )
         status.also("outbound", partial(_look, outbox, outbound, clock))
         endings = NatsLifecycle(link, subjects.STREAM, subjects.DURABLE_LIFECYCLE, take=outbound.take)

@@ -1,10 +1,12 @@
-"""The gateway's own small HTTP listener: whether it lives, and whether it is ready.
+"""The gateway's own small HTTP listener: whether it lives, whether it is ready, and what it has counted.
 
-Probes are answered by any name, because those who send them often know only an address.
+Probes are answered by any name, because those who send them often know only an address. What was counted is told under
+the names of the settings alone: a browser that was tricked into another name for this address is turned away.
 """
 
 import logging
 import socket
+from collections.abc import Awaitable, Callable, Collection
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -12,22 +14,32 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ductile_gateway.probes.readiness import Readiness
+from groundwork.http.incoming import host
 from groundwork.http.listener import address
 from groundwork.http.server import serve_http
+from groundwork.telemetry.metrics import CONTENT_TYPE
 
 OK = "ok"
+NOT_THIS_HOST = "this service does not answer to this Host: add it to `gateway.http.allowed_hosts`"
 
 log = logging.getLogger(__name__)
 
 
-async def answer_probes(listener: socket.socket, readiness: Readiness) -> None:
+Metrics = Callable[[], Awaitable[bytes]]
+"""What was counted, in the Prometheus text format."""
+
+
+async def answer_probes(
+    listener: socket.socket, readiness: Readiness, metrics: Metrics, *, allowed_hosts: Collection[str]
+) -> None:
     """Answer on a socket that listens, until cancelled."""
     log.info("probes are answered", extra={"http": address(listener)})
-    await serve_http(create_app(readiness), listener)
+    await serve_http(create_app(readiness, metrics, allowed_hosts), listener)
 
 
-def create_app(readiness: Readiness) -> Starlette:
+def create_app(readiness: Readiness, metrics: Metrics, allowed_hosts: Collection[str]) -> Starlette:
     """The probes as an ASGI application."""
+    allowed = frozenset(name.lower() for name in allowed_hosts)
 
     async def healthz(_: Request) -> Response:
         return JSONResponse({"alive": True})
@@ -38,7 +50,12 @@ def create_app(readiness: Readiness) -> Starlette:
         checks = {name: why or OK for name, why in wrong.items()}
         return JSONResponse({"ready": ready, "checks": checks}, 200 if ready else 503)
 
-    routes = [Route("/healthz", healthz), Route("/readyz", readyz)]
+    async def counted(request: Request) -> Response:
+        if host(request.scope) not in allowed:
+            return JSONResponse({"error": NOT_THIS_HOST}, 421)
+        return Response(await metrics(), headers={"Content-Type": CONTENT_TYPE})
+
+    routes = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", counted)]
     app = Starlette(routes=routes)
     app.router.redirect_slashes = False
     return app

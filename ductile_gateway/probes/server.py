@@ -14,7 +14,11 @@ log = logging.getLogger(__name__)
 
 
 async def serve_probes(
-    settings: HttpSettings, readiness: Readiness, *, head_start: Callable[[], Awaitable[None]]
+    settings: HttpSettings,
+    readiness: Readiness,
+    *,
+    metrics: Callable[[], Awaitable[bytes]],
+    head_start: Callable[[], Awaitable[None]],
 ) -> None:
     """Answer until cancelled; at once done where the address is taken that nobody has set. Raises Misconfigured."""
     async with _listener(settings) as listener:
@@ -23,7 +27,7 @@ async def serve_probes(
         await head_start()
         from ductile_gateway.probes.http import answer_probes  # takes a tenth of a second to load
 
-        await answer_probes(listener, readiness)
+        await answer_probes(listener, readiness, metrics, allowed_hosts=settings.allowed_hosts)
 
 
 @contextlib.asynccontextmanager

@@ -13,6 +13,7 @@ from ductile_gateway.ports import Clock
 from ductile_gateway.store.carrying_over import carry_over
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile, open_file
+from groundwork.sqlite.group_commit import OnCommit, nobody
 
 FILE = "ledger.db"
 """It is called so since it held the calls alone: an earlier version that finds it refuses it as too new, instead of
@@ -27,10 +28,10 @@ class Forgetful(Protocol):
 
 
 @asynccontextmanager
-async def open_store(folder: Path) -> AsyncIterator[SqliteFile]:
+async def open_store(folder: Path, on_commit: OnCommit = nobody) -> AsyncIterator[SqliteFile]:
     """The file in an existing folder, with what earlier versions have left there. Raises Misconfigured when it cannot
     be used."""
-    async with open_file(folder / FILE, files(__package__) / "sql") as file:
+    async with open_file(folder / FILE, files(__package__) / "sql", on_commit) as file:
         await carry_over(file)
         yield file
 

@@ -18,6 +18,7 @@ FROM calls
 """
 _FIND = f"{_SELECT} WHERE key = ?"
 OPEN_INTENTS = f"{_SELECT} WHERE published = 0 AND answer IS NULL ORDER BY position"
+_NUMBER_OPEN = "SELECT count(*) FROM calls WHERE published = 0 AND answer IS NULL"
 _UNPUBLISHED_OR_RECENT = """
 SELECT position FROM calls WHERE published = 0 UNION SELECT position FROM calls WHERE completed_at >= ?
 """
@@ -90,6 +91,11 @@ class SqliteLedger:
     async def open_intents(self) -> Sequence[Intent]:
         found = map(_past, self._file.look_up(OPEN_INTENTS, ()))
         return [past for past in found if isinstance(past, Intent)]
+
+    def number_open(self) -> int:
+        """How many intents have no answer. Raises TryAgain or Broken."""
+        ((number,),) = self._file.look_up(_NUMBER_OPEN)
+        return int(number)
 
     async def answers_to_publish(self, since: datetime) -> Sequence[Answer]:
         found = map(_past, self._file.look_up(ANSWERS_TO_PUBLISH, (microseconds(since),)))

@@ -1,4 +1,4 @@
-"""What is told of each call: a line of the log when it begins and when it is answered, and its spans.
+"""What is told of each call: a line of the log when it begins and when it is answered, its spans, and what is counted.
 
 The fields of a line are those of the external sibling card (105). `latency_ms` is since the request was made.
 """
@@ -11,6 +11,7 @@ from ductile_gateway.calls.call import Answer, Asked, ToolCall, ToolOutcome
 from ductile_gateway.ductile.sent import Sent
 from ductile_gateway.ports import Clock
 from ductile_gateway.telling import spans
+from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.telling.sending import Ended
 
 log = logging.getLogger(__name__)
@@ -21,29 +22,34 @@ class CallsTold:
 
     `ended` takes spans, None for nobody; `ductile`: the address of the Ductile."""
 
-    def __init__(self, ended: Ended | None, *, ductile: str, clock: Clock) -> None:
+    def __init__(self, metrics: GatewayMetrics, ended: Ended | None, *, ductile: str, clock: Clock) -> None:
+        self._metrics = metrics
         self._ended = ended
         self._ductile = ductile
         self._clock = clock
         self._began: dict[str, datetime] = {}
 
     def begun(self, asked: Asked) -> None:
-        self._began[asked.key] = self._clock.now()
+        now = self._began[asked.key] = self._clock.now()
+        self._metrics.begun(asked, (now - asked.request.requested_at).total_seconds())
         log.info("call begun", extra=self._line(asked, "call_begun", "asked->begun"))
 
     def put_off(self, asked: Asked) -> None:
+        self._metrics.put_off()
         log.debug("call put off", extra=self._line(asked, "call_put_off", "asked->asked"))
 
     def answered(self, asked: Asked, outcome: ToolOutcome) -> None:
-        began_at = self._began.pop(asked.key, None)
+        now, began_at = self._clock.now(), self._began.pop(asked.key, None)
+        since = began_at or outcome.job.began_at or now
+        self._metrics.answered(asked, outcome, (now - since).total_seconds())
         transition = "begun->answered" if began_at or _was_run(outcome) else "asked->answered"
         told = {"status": outcome.status, "error_class": outcome.error_class, "job_id": outcome.job.job_id}
         log.info("call answered", extra=self._line(asked, "call_answered", transition) | told)
         if self._ended and asked.trace.sampled and _was_run(outcome):
-            began_at = outcome.job.began_at or began_at or asked.request.requested_at
-            self._ended(spans.job_span(asked, outcome, began_at, outcome.job.ended_at or self._clock.now()))
+            self._ended(spans.job_span(asked, outcome, outcome.job.began_at or since, outcome.job.ended_at or now))
 
     def known(self, asked: Asked) -> None:
+        self._metrics.known()
         log.debug("call answered before", extra=self._line(asked, "call_answered", "answered->answered"))
 
     def published(self, answer: Answer, key: str) -> None:
@@ -57,6 +63,7 @@ class CallsTold:
 
     def sent(self, call: ToolCall, sent: Sent) -> None:
         """A Ductile was asked to start the call."""
+        self._metrics.sent(sent)
         if self._ended and call.asked and call.asked.trace.sampled:
             self._ended(spans.sent_span(call.asked, sent, url=self._ductile))
 

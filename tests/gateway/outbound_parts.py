@@ -5,6 +5,7 @@ import base64
 import contextlib
 import json
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -103,6 +104,8 @@ class Town:
         self.sender = FakeSender()
         self.grave = Grave()
         self.clock = StoppedClock()
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        """How many deliveries ended how, by their target."""
         self.addresses: dict[str, str] = {}
         self.agent_away = False
         self.outbox: Outbox
@@ -118,7 +121,12 @@ class Town:
             raise TryAgain("no agent answers")
         return self.addresses.get(run_id)
 
+    def _note(self, target: str, outcome: str) -> None:
+        if outcome != "put_off":
+            self.outcomes[target, outcome] += 1
+
     def _outbound(self, outbox: Outbox, *, relay: bool) -> Outbound:
+        self.outcomes.clear()
         return Outbound(
             self.settings,
             outbox,
@@ -127,6 +135,7 @@ class Town:
             addresses=self,
             dead_letters=self.grave,
             clock=self.clock,
+            told=self._note,
             look_s=0.01,
         )
 

@@ -24,6 +24,7 @@ from ductile_gateway.calls.relay import Relay
 from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Ledger, Observer, ToolRunner, unrecorded
 from ductile_gateway.store.ledger import SqliteLedger
 from ductile_gateway.telling.calls import CallsTold
+from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tools.catalog import Offers
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile
@@ -254,7 +255,7 @@ class World:
         self.runs = MemoryRuns()
         self.ownership: Any = SoleOwner()
         self.clock = StoppedClock()
-        self.observer: Observer = CallsTold(None, ductile="", clock=self.clock)
+        self.observer: Observer = CallsTold(GatewayMetrics(), None, ductile="", clock=self.clock)
 
     def relay(
         self, catalog: Catalog = CATALOG, *, offers: Offers | None = None, width: int = 4, room: int = 16

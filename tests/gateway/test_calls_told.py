@@ -8,6 +8,7 @@ import pytest
 
 from ductile_gateway.calls.call import Asked, JobFacts, ToolOutcome, failed, read_request
 from ductile_gateway.telling.calls import CallsTold
+from ductile_gateway.telling.metrics import GatewayMetrics
 from groundwork.telemetry.span import Context, Span, context_of, span_id
 from schemas import keys
 from tests.gateway.parts import NOON, RUN, TRACE, FakeRunner, World, a_request, asked_for, message_of
@@ -23,7 +24,8 @@ class Watched(World):
     def __init__(self, outcome: ToolOutcome = DONE) -> None:
         super().__init__(runner=FakeRunner(outcome))
         self.spans: list[Span] = []
-        self.observer = CallsTold(self.spans.append, ductile="", clock=self.clock)
+        self.metrics = GatewayMetrics()
+        self.observer = CallsTold(self.metrics, self.spans.append, ductile="", clock=self.clock)
 
 
 def asked_with(traceparent: str | None) -> Asked:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ductile_gateway.ingress.http import untold
 from ductile_gateway.ingress.server import serve_ingress
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.store.deliveries import SqliteDeliveries
@@ -190,7 +191,13 @@ async def serve(settings: IngressSettings, store: Path) -> None:
     clock = StoppedClock()
     async with opened(store, SqliteDeliveries) as record:
         await serve_ingress(
-            settings, deliveries=record, bus=bus, artifacts=artifacts, clock=clock, connected=lambda: True
+            settings,
+            deliveries=record,
+            bus=bus,
+            artifacts=artifacts,
+            clock=clock,
+            connected=lambda: True,
+            told=untold,
         )
 
 

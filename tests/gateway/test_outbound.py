@@ -41,7 +41,7 @@ async def test_while_no_agent_says_where_a_callback_goes_the_others_are_told_and
         for _ in range(2):
             with pytest.raises(TryAgain):
                 await outbound.take(event)
-        await until(lambda: outbound.outcomes["subscription:a", "arrived"] == 1)
+        await until(lambda: town.outcomes["subscription:a", "arrived"] == 1)
         town.agent_away = False
         await outbound.take(event)
         await town.settled()
@@ -70,8 +70,8 @@ async def test_a_receiver_that_never_answers_delays_no_other(tmp_path: Path) -> 
     async with town.telling() as outbound:
         for number in range(40):
             await outbound.take(read(an_event(run_id=f"run_{number}")))
-        await until(lambda: outbound.outcomes["subscription:alive", "arrived"] == 40)
-        await until(lambda: outbound.outcomes["relay", "arrived"] == 40)
+        await until(lambda: town.outcomes["subscription:alive", "arrived"] == 40)
+        await until(lambda: town.outcomes["relay", "arrived"] == 40)
     assert len(town.sender.keys("subscription:dead")) == 4
 
 
@@ -82,7 +82,7 @@ async def test_callbacks_to_one_server_do_not_delay_those_to_another(tmp_path: P
         for number in range(10):
             await outbound.take(read(an_event(run_id=f"run_s{number}", callback="https://slow.example/")))
         await outbound.take(read(an_event(run_id="run_q", callback="https://quick.example/")))
-        await until(lambda: outbound.outcomes["callback", "arrived"] == 1)
+        await until(lambda: town.outcomes["callback", "arrived"] == 1)
 
 
 async def test_events_of_a_run_arrive_in_their_order_and_one_at_a_time(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ async def test_a_callback_is_given_up_after_most_of_a_day_and_is_a_dead_letter_t
     async with town.telling() as outbound:
         await outbound.take(read(an_event(callback=HOOK)))
         await town.pass_by(DAY_S, step_s=600)
-        await until(lambda: outbound.outcomes == Counter({("callback", "dead"): 1}))
+        await until(lambda: town.outcomes == Counter({("callback", "dead"): 1}))
     assert len(town.sender.tries) == 7
     [(buried, why)] = town.grave.buried
     assert (buried.target, buried.tries) == ("callback", 7)
@@ -117,7 +117,7 @@ async def test_what_can_never_arrive_is_a_dead_letter_at_once(tmp_path: Path) ->
     town.sender.answers["callback"] = lambda _: Never("not a public address")
     async with town.telling() as outbound:
         await outbound.take(read(an_event(callback=HOOK)))
-        await until(lambda: outbound.outcomes["callback", "dead"] == 1)
+        await until(lambda: town.outcomes["callback", "dead"] == 1)
     assert len(town.sender.tries) == 1
 
 
@@ -197,10 +197,10 @@ async def test_a_surprise_in_one_delivery_stops_no_other(tmp_path: Path, caplog:
         async with town.telling() as outbound:
             await outbound.take(read(an_event()))
             await town.settled()
-            await until(lambda: outbound.outcomes == Counter({("subscription:b", "arrived"): 1}))
+            await until(lambda: town.outcomes == Counter({("subscription:b", "arrived"): 1}))
             del town.sender.answers["subscription:a"]
             await town.pass_by(6)
-            await until(lambda: outbound.outcomes["subscription:a", "arrived"] == 1)
+            await until(lambda: town.outcomes["subscription:a", "arrived"] == 1)
 
 
 async def test_a_relay_that_was_taken_out_of_the_configuration_leaves_dead_letters(tmp_path: Path) -> None:
@@ -208,8 +208,8 @@ async def test_a_relay_that_was_taken_out_of_the_configuration_leaves_dead_lette
     town.sender.answers["relay"] = down
     await town.tells(an_event())
     town.clock.pass_by(60)
-    async with town.telling(relay=False) as outbound:
-        await until(lambda: outbound.outcomes["relay", "dead"] == 1)
+    async with town.telling(relay=False):
+        await until(lambda: town.outcomes["relay", "dead"] == 1)
 
 
 async def test_the_log_shows_nothing_of_a_callbacks_path(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

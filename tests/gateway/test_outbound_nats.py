@@ -14,6 +14,7 @@ from nats.js.errors import NotFoundError
 
 from agent_service.bus.topology import topology
 from ductile_gateway.clock import SystemClock
+from ductile_gateway.outbound.dispatch import untold
 from ductile_gateway.outbound.service import serve_outbound
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.status import Status
@@ -55,7 +56,8 @@ async def telling(link: NatsLink, folder: Path, chosen: OutboundSettings) -> Asy
     """A gateway at work, until the end of the block; and how it says it is."""
     status = Status({"test": fine}, version="1")
     async with opened(folder, SqliteOutbox) as outbox:
-        running = asyncio.create_task(serve_outbound(chosen, link, outbox, clock=SystemClock(), status=status))
+        serving = serve_outbound(chosen, link, outbox, clock=SystemClock(), status=status, told=untold)
+        running = asyncio.create_task(serving)
         try:
             yield status
         finally:

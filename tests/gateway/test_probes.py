@@ -22,7 +22,12 @@ from tests.kit.waiting import until
 
 
 def asked(readiness: Readiness) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(transport=httpx2.ASGITransport(create_app(readiness)), base_url="http://10.1.2.3:9")
+    app = create_app(readiness, counted, ["localhost"])
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://10.1.2.3:9")
+
+
+async def counted() -> bytes:
+    return b"agentic_x_total 1\n"
 
 
 async def no_head_start() -> None:
@@ -44,6 +49,15 @@ async def test_what_is_wrong_is_named_and_all_else_is_ok() -> None:
         assert (await client.get("/healthz")).json() == {"alive": True}
 
 
+async def test_what_was_counted_is_told_under_the_names_of_the_settings_alone() -> None:
+    async with asked(Readiness()) as client:
+        told = await client.get("/metrics", headers={"Host": "LOCALHOST:8711"})
+        assert (told.status_code, told.text) == (200, "agentic_x_total 1\n")
+        assert told.headers["content-type"].startswith("text/plain")
+        assert (await client.get("/metrics", headers={"Host": "evil.example"})).status_code == 421
+        assert (await client.get("/readyz", headers={"Host": "evil.example"})).status_code == 200
+
+
 @pytest.mark.parametrize(("method", "path"), [("POST", "/readyz"), ("GET", "/readyz/"), ("GET", "/"), ("GET", "/docs")])
 async def test_there_is_nothing_else(method: str, path: str) -> None:
     async with asked(Readiness()) as client:
@@ -56,11 +70,11 @@ async def test_a_gateway_whose_probe_port_is_taken_goes_on_without_unless_somebo
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         by_default = HttpSettings.model_construct(_fields_set=set(), port=port)
-        await serve_probes(by_default, Readiness(), head_start=no_head_start)
+        await serve_probes(by_default, Readiness(), metrics=counted, head_start=no_head_start)
         assert "no probes are answered" in caplog.text
         assert "gateway.http.port" in caplog.text
         with pytest.raises(Misconfigured, match="another gateway"):
-            await serve_probes(HttpSettings(port=port), Readiness(), head_start=no_head_start)
+            await serve_probes(HttpSettings(port=port), Readiness(), metrics=counted, head_start=no_head_start)
 
 
 async def ready(gateway: Gateway) -> dict[str, Any]:

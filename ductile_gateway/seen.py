@@ -1,0 +1,118 @@
+"""All by which the gateway is seen from outside, put together: findings, probes, metrics, lines of the log, spans."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ductile_gateway.bus.requests import NatsRequests
+from ductile_gateway.calls.waiting import WaitingCalls
+from ductile_gateway.clock import SystemClock
+from ductile_gateway.ductile.discovery import look as look_at_ductile
+from ductile_gateway.ductile.health import DuctileHealth
+from ductile_gateway.foundations import Foundations
+from ductile_gateway.probes.readiness import Readiness
+from ductile_gateway.probes.server import serve_probes
+from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.status import Look, Status, look_at_offers, look_at_store
+from ductile_gateway.store.ledger import SqliteLedger
+from ductile_gateway.store.outbox import SqliteOutbox
+from ductile_gateway.telling.calls import CallsTold
+from ductile_gateway.telling.metrics import (
+    GatewayMetrics,
+    observe_calls,
+    observe_ductile,
+    observe_outbox,
+    observe_readiness,
+)
+from ductile_gateway.telling.sending import sent
+from ductile_gateway.tools.catalog import Offers
+from groundwork.service.installed import installed_version
+from groundwork.telemetry.metrics import exposition, push
+from schemas import subjects
+from schemas.gateway_status import Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """Who takes part is given the piece that it tells."""
+
+    stands_on: Foundations
+    status: Status
+    readiness: Readiness
+    metrics: GatewayMetrics
+    calls: CallsTold
+
+    async def serve(self, settings: GatewaySettings) -> None:
+        """Answer whoever asks by HTTP, and push metrics where somebody is to have them, until cancelled."""
+        instruments, head_start = self.metrics.instruments, self.stands_on.ground.head_start
+        observe_readiness(instruments, self.readiness.wrong)
+        observe_outbox(instruments, lambda: SqliteOutbox(self.stands_on.store).backlog().waiting)
+        metrics = partial(exposition, instruments, subjects.SERVICE_GATEWAY)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(serve_probes(settings.http, self.readiness, metrics=metrics, head_start=head_start))
+            if settings.ductile and settings.runner == "ductile":
+                health = DuctileHealth(settings.ductile)
+                self.readiness.needs("ductile", lambda: health.trouble)
+                observe_ductile(instruments, health)
+                group.create_task(health.follow(head_start=head_start))
+            if receiver := settings.telemetry.receiver("metrics"):
+                await head_start()
+                group.create_task(push(instruments, receiver, subjects.SERVICE_GATEWAY))
+
+    def carrying(self, requests: NatsRequests, ledger: SqliteLedger, waiting: WaitingCalls) -> None:
+        """Calls are carried out from now on."""
+        store = self.stands_on.store
+
+        async def look_at() -> Sequence[Finding]:
+            return look_at_store(store.trouble)
+
+        self.status.also("gateway store", look_at)
+        self.status.also_waiting(waiting.told)
+        self.readiness.needs("requests", lambda: requests.trouble)
+        observe_calls(
+            self.metrics.instruments,
+            in_hand=lambda: requests.in_hand,
+            waiting=waiting.told,
+            open_intents=ledger.number_open,
+        )
+
+
+@contextlib.asynccontextmanager
+async def seen(
+    settings: GatewaySettings, offers: Offers, stands_on: Foundations, metrics: GatewayMetrics
+) -> AsyncIterator[Seen]:
+    """What is told inside the context; on leaving, the spans that are left are sent."""
+    metrics.listen_to(stands_on.ground.link)
+    ductile = settings.ductile.url if settings.ductile else ""
+    async with sent(settings.telemetry, head_start=stands_on.ground.head_start) as ended:
+        yield Seen(
+            stands_on=stands_on,
+            status=_status(settings, offers),
+            readiness=_readiness(offers, stands_on),
+            metrics=metrics,
+            calls=CallsTold(metrics, ended, ductile=ductile, clock=SystemClock()),
+        )
+
+
+def _readiness(offers: Offers, stands_on: Foundations) -> Readiness:
+    link, store = stands_on.ground.link, stands_on.store
+    readiness = Readiness()
+    readiness.needs("nats", lambda: "" if link.connected else "not connected")
+    readiness.needs("store", lambda: store.trouble)
+    readiness.needs("tools", lambda: "" if offers.catalog.tools else "it waits until it is told its tools")
+    readiness.needs("requests", lambda: "none is taken yet")
+    return readiness
+
+
+def _status(settings: GatewaySettings, offers: Offers) -> Status:
+    version = installed_version()
+
+    async def look_at_tools() -> Sequence[Finding]:
+        return look_at_offers(offers, version=version, runner=settings.runner)
+
+    looks: dict[str, Look] = {"gateway": look_at_tools}
+    if settings.runner == "ductile":
+        looks["ductile"] = partial(look_at_ductile, settings.ductile, offers)
+    return Status(looks, version=version, executor=settings.name)

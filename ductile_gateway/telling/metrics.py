@@ -1,0 +1,173 @@
+"""What the gateway counts and measures. Few series: none is named by a run, a call or a text. See docs/METRICS.md.
+
+What the agent counts too has the same name there: the service tells them apart.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from ductile_gateway.calls.call import Asked, ToolOutcome
+from ductile_gateway.ductile.sent import Sent
+from groundwork.nats.link import NatsLink
+from groundwork.sqlite.metrics import StoreMetrics
+from groundwork.telemetry.metrics import Instruments
+
+CALL_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
+TOOL, OUTCOME, ERROR = "gen_ai.tool.name", "agentic.outcome", "error.type"
+NONE = ""
+"""No error: Prometheus takes a label without text for one that is not there."""
+_OUTCOMES = {NONE: "ok", "not_allowed": "denied", "timeout": "timeout", "expired": "timeout"}
+
+
+class GatewayMetrics:
+    """All of them."""
+
+    def __init__(self) -> None:
+        made = self.instruments = Instruments()
+        self.store = StoreMetrics(made)
+        self._retries = made.counter(
+            "agentic.retries",
+            "What is done again: calls put off, requests to Ductile that were not sent or lost, publishing",
+            unit="{retry}",
+            attributes=("agentic.retry.scope", ERROR),
+            known=[("call", "try_again"), ("ductile", "not_sent"), ("ductile", "lost"), ("publish", "try_again")],
+        )
+        self._dedupe = made.counter(
+            "agentic.dedupe.hits",
+            "What came again and changed nothing",
+            unit="{hit}",
+            attributes=("agentic.dedupe.kind",),
+            known=[("request",), ("publish",)],
+        )
+        self._taken = made.counter(
+            "agentic.ids.taken_by_others", "Message ids of ours that somebody else's message had"
+        )
+        self._calls = made.histogram(
+            "agentic.gateway.call.duration",
+            "A call, from the start of its tool to its durable answer; 0 of one whose tool was not started",
+            attributes=(TOOL, OUTCOME, ERROR),
+            bounds=CALL_SECONDS,
+        )
+        self._waits = made.histogram(
+            "agentic.gateway.call.wait",
+            "From the agent's request to the start of the tool: on the bus, for a place, for a Ductile that is away",
+            attributes=(TOOL,),
+            bounds=CALL_SECONDS,
+        )
+        self._sent = made.histogram(
+            "agentic.ductile.request.duration", "A request to Ductile that was to start a call", attributes=(OUTCOME,)
+        )
+        self._reruns = made.counter(
+            "agentic.ductile.job.reruns", "How often Ductile itself ran a job again", unit="{run}"
+        )
+        self._deliveries = made.counter(
+            "agentic.outbound.deliveries",
+            "Tries to tell others of runs: arrived, unheard (nobody in Ductile listens), put_off, gone, dead",
+            unit="{try}",
+            attributes=("agentic.target", OUTCOME),
+        )
+        self._received = made.counter(
+            "agentic.ingress.events",
+            "Events from outside: accepted, duplicate, ignored, refused, put_off",
+            unit="{event}",
+            attributes=("agentic.ingress", OUTCOME),
+        )
+
+    def begun(self, asked: Asked, waited_s: float) -> None:
+        """Its tool is started, so long after it was asked for."""
+        self._waits.record(waited_s, asked.request.tool)
+
+    def answered(self, asked: Asked, outcome: ToolOutcome, took_s: float) -> None:
+        error = outcome.error_class or "tool_error" if outcome.status == "error" else NONE
+        self._calls.record(took_s, asked.request.tool, _OUTCOMES.get(error, "error"), error)
+        if outcome.job.job_id and outcome.job.attempts:
+            self._reruns.add(by=outcome.job.attempts - 1)
+
+    def put_off(self) -> None:
+        self._retries.add("call", "try_again")
+
+    def known(self) -> None:
+        """A request came again that had been answered."""
+        self._dedupe.add("request")
+
+    def sent(self, sent: Sent) -> None:
+        self._sent.record((sent.ended_at - sent.began_at).total_seconds(), sent.fate)
+        if sent.fate in ("not_sent", "lost"):
+            self._retries.add("ductile", sent.fate)
+
+    def delivered(self, target: str, outcome: str) -> None:
+        """One try to tell `target`: `relay`, `callback`, or a subscription of the settings."""
+        self._deliveries.add(target, outcome)
+
+    def received(self, ingress: str, outcome: str) -> None:
+        """One event, by `relay` or `webhook`."""
+        self._received.add(ingress, outcome)
+
+    def listen_to(self, link: NatsLink) -> None:
+        link.id_was_taken = self._taken.add
+        link.was_there = lambda: self._dedupe.add("publish")
+        link.tries_again = lambda: self._retries.add("publish", "try_again")
+
+
+class Health(Protocol):
+    """What is known of a Ductile. `queue`: its jobs that wait or run."""
+
+    @property
+    def trouble(self) -> str: ...
+
+    @property
+    def queue(self) -> int | None: ...
+
+
+def observe_readiness(instruments: Instruments, wrong: Callable[[], Mapping[str, str]]) -> None:
+    """What the gateway needs, by its name: 1 where nothing is wrong with it, as /readyz says it."""
+    ready = instruments.gauge(
+        "agentic.ready", "1 for each thing that is needed and works, else 0", attributes=("agentic.check",)
+    )
+
+    async def read() -> None:
+        ready.show({(name,): float(not why) for name, why in wrong().items()})
+
+    instruments.observe(read, ready)
+
+
+def observe_ductile(instruments: Instruments, health: Health) -> None:
+    up = instruments.gauge("agentic.ductile.up", "1 while Ductile answers, else 0")
+    queue = instruments.gauge(
+        "agentic.ductile.queue", "Jobs waiting or running in Ductile, whoever made them", unit="{job}"
+    )
+
+    async def read() -> None:
+        up.show({(): float(not health.trouble)})
+        queue.show({} if health.queue is None else {(): health.queue})
+
+    instruments.observe(read, up, queue)
+
+
+def observe_calls(
+    instruments: Instruments,
+    *,
+    in_hand: Callable[[], int],
+    waiting: Callable[[], Sequence[object]],
+    open_intents: Callable[[], int],
+) -> None:
+    """`open_intents`: calls that the ledger has begun and not answered."""
+    hand = instruments.gauge("agentic.gateway.calls.in_hand", "Requests in hand", unit="{call}")
+    put_off = instruments.gauge("agentic.gateway.calls.waiting", "Calls that are put off for some time", unit="{call}")
+    ledger = instruments.gauge("agentic.ledger.open", "Calls that were begun and are not answered", unit="{call}")
+
+    async def read() -> None:
+        hand.show({(): in_hand()})
+        put_off.show({(): len(waiting())})
+        ledger.show({(): open_intents()})
+
+    instruments.observe(read, hand, put_off, ledger)
+
+
+def observe_outbox(instruments: Instruments, waiting: Callable[[], int]) -> None:
+    left = instruments.gauge("agentic.outbound.waiting", "Deliveries to others that wait", unit="{event}")
+
+    async def read() -> None:
+        left.show({(): waiting()})
+
+    instruments.observe(read, left)

@@ -93,7 +93,7 @@ def test_what_is_set_aside_is_said_with_its_model_and_its_bounds() -> None:
 
 def test_what_is_set_aside_has_an_entry_in_the_diary_and_no_line_in_the_trace() -> None:
     entry = diary(priced_example())[2]
-    assert entry.startswith("3. Set aside · 2026-11-21 12:00:03Z\n\nAt most 9000 tokens (")
+    assert entry.startswith("3. Set aside · 2026-11-21 12:00:03Z (1.0 s)\n\nAt most 9000 tokens (")
     assert 3 not in [line["entry"] for line in traced(priced_example())]
 
 

@@ -163,14 +163,14 @@ def test_a_step_under_way_when_the_run_was_cancelled_is_told_as_not_finished() -
 def test_decisions_has_one_section_per_entry_in_order() -> None:
     headings = re.findall(r"^## (.*)$", page(worked_example(), "decisions.md"), re.MULTILINE)
     assert headings == [
-        "1. Accepted · 2026-11-21 12:00:00Z",
-        "2. Started · 2026-11-21 12:00:02Z",
-        "3. Frame · 2026-11-21 12:00:03Z",
-        "4. Plan · 2026-11-21 12:00:04Z",
-        "5. Result of step 1, attempt 1 · 2026-11-21 12:00:05Z",
-        "6. Reflect and plan · 2026-11-21 12:00:06Z",
-        "7. Result of step 2, attempt 1 · 2026-11-21 12:00:07Z",
-        "8. Reflect · 2026-11-21 12:00:08Z",
+        "1. Accepted · 2026-11-21 12:00:00Z (0.0 s)",
+        "2. Started · 2026-11-21 12:00:02Z (2.0 s)",
+        "3. Frame · 2026-11-21 12:00:03Z (1.0 s)",
+        "4. Plan · 2026-11-21 12:00:04Z (1.0 s)",
+        "5. Result of step 1, attempt 1 · 2026-11-21 12:00:05Z (1.0 s)",
+        "6. Reflect and plan · 2026-11-21 12:00:06Z (1.0 s)",
+        "7. Result of step 2, attempt 1 · 2026-11-21 12:00:07Z (1.0 s)",
+        "8. Reflect · 2026-11-21 12:00:08Z (1.0 s)",
     ]
 
 
@@ -240,6 +240,13 @@ def test_a_write_in_doubt_is_told_with_its_end() -> None:
     assert "the run ended: escalated (in_doubt)" in told
     assert "*What to do now:* find out whether step 1 (post handle) was done" in told
     assert "agentic run --context" in told
+
+
+def test_the_diary_of_a_run_that_stopped_begins_with_why_and_what_to_do_now() -> None:
+    opening = page(a_paused_run(), "decisions.md").split("## 1.")[0]
+    assert "**Paused** (`overloaded`), waiting for a person: 529" in opening
+    assert "agentic signal" in opening
+    assert "Outcome: " in page(worked_example(), "decisions.md").split("## 1.")[0]
 
 
 def test_a_spent_budget_ends_the_diary_with_its_reason() -> None:

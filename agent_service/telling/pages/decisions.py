@@ -1,6 +1,7 @@
 """decisions.md: the run's diary, entry by entry: what was thought, decided, done, refused and ended, by whom. Pure."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 from agent_service.core.events import (
     CallReserved,
@@ -32,28 +33,36 @@ from agent_service.telling.pages.markdown import (
     section,
     tick,
 )
-from agent_service.telling.pages.progress import reasons
-from agent_service.telling.plain import instant
+from agent_service.telling.pages.progress import reasons, standing
+from agent_service.telling.plain import duration, instant
 from agent_service.telling.rulings import Ruling, rulings
 from agent_service.telling.sayings import OUTCOMES, call_of, consequences, reserved, speaker
 
 
 def decisions_page(moments: Sequence[Moment]) -> str:
-    run_id = code(moments[0].entry.run_id)
-    told = f"Run {run_id}, told from its journal. The number in a heading is the journal's entry."
-    return page("Decisions", told, *map(_entry, moments))
+    run = moments[-1].after
+    told = (
+        f"Run {code(run.run_id)}, told from its journal. The number in a heading is the journal's entry, the time in "
+        f"brackets how long after the entry before. `agentic prompt {run.run_id} --call N` shows what a call was told."
+    )
+    outcome = f"Outcome: {inline(run.outcome)}" if run.outcome else ""
+    before = (moments[0], *moments)
+    diary = (_entry(moment, earlier.entry.at) for moment, earlier in zip(moments, before, strict=False))
+    return page("Decisions", standing(run), outcome, *_remedy(run), told, *diary)
 
 
-def _entry(moment: Moment) -> str:
+def _entry(moment: Moment, before: datetime) -> str:
     title, blocks = _told(moment)
     followed = "; ".join(map(inline, consequences(moment)))
-    heading = f"{moment.entry.seq}. {title} · {instant(moment.entry.at)}"
-    return section(heading, *blocks, f"*Then:* {followed}." if followed else "", *_remedy(moment))
+    at = moment.entry.at
+    heading = f"{moment.entry.seq}. {title} · {instant(at)} ({duration(at - before)})"
+    remedies = _remedy(moment.after) if moment.ended or moment.paused else ()
+    return section(heading, *blocks, f"*Then:* {followed}." if followed else "", *remedies)
 
 
-def _remedy(moment: Moment) -> Iterator[str]:
-    """What a person does about the run, where it has just stopped."""
-    now = remedy(moment.after) if moment.ended or moment.paused else None
+def _remedy(run: RunState) -> Iterator[str]:
+    """What a person does about a run that stopped."""
+    now = remedy(run)
     if now:
         yield f"*What to do now:* {inline(now.text)}:"
         yield fenced(now.command)

@@ -24,11 +24,11 @@ def memory_page(moments: Sequence[Moment]) -> str:
     return page(
         "Memory",
         thought_by(moments, Phase.FRAME, Phase.REFLECT),
+        _status(moments[-1]),
         *_framing(run),
         section("Learned facts", bullets(map(inline, run.facts)) or "None yet."),
         *_heard(run),
         *_artifacts(named_artifacts(moments)),
-        _status(moments[-1]),
     )
 
 
@@ -111,7 +111,7 @@ def reasons(run: RunState, plan: Plan) -> str:
     command = run.brief.command(plan.action)
     return bullets(
         (
-            f"Rationale: {inline(plan.rationale or 'not said')}",
+            *((f"Rationale: {inline(plan.rationale)}",) if plan.rationale else ()),
             f"Expected outcome: {inline(plan.expected_outcome or 'not said')}",
             f"Risk: {inline(plan.risk or 'none named')}",
             f"Tier: {tier_of(command) if command else 'not on offer'}",

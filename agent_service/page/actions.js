@@ -3,10 +3,11 @@
  * the inbox and the page of a run.
  */
 
-import { call } from "./api.js";
+import { call, glance } from "./api.js";
 import { confirm, field, say } from "./dialogs.js";
 import { h } from "./dom.js";
 import { go } from "./routes.js";
+import { instant } from "./words.js";
 
 const LIMITS = [
   ["max_steps", "Steps", "1", "budget_steps"], ["max_tokens", "Tokens", "1", "budget_tokens"],
@@ -55,10 +56,11 @@ function resume({ run_id }) {
   return confirm({ title: "Resume this run", text: "It goes on where it stopped: an open model call is made again, and may cost again. No finished step is repeated.", action: "Resume", act });
 }
 
-function raise({ run_id, class: reached }) {
+async function raise({ run_id, class: reached }) {
+  const budget = (await glance(`v1/runs/${encodeURIComponent(run_id)}`))?.budget ?? {};
   const sorted = [...LIMITS].sort((one, other) => (other[3] === reached) - (one[3] === reached));
-  const fields = sorted.map(([name, label, step]) => field(name, `${label}, in all`, { kind: "number", min: "0", step, inputmode: "decimal" }));
-  const deadline = field("deadline_at", "Until", { kind: "datetime-local" });
+  const fields = sorted.map(([name, label, step]) => field(name, `${label}, in all`, { kind: "number", min: "0", step, inputmode: "decimal", hint: soFar(budget, name) }));
+  const deadline = field("deadline_at", "Until", { kind: "datetime-local", hint: budget.deadline_at && `Now until ${instant(budget.deadline_at)}.` });
   if (reached === "budget_time") fields.unshift(deadline);
   else fields.push(deadline);
   const act = (values) => {
@@ -67,6 +69,12 @@ function raise({ run_id, class: reached }) {
     return signal(run_id, { kind: "raise_budget", constraints });
   };
   return confirm({ title: "Raise the budget", text: "A paused run goes on at once and may spend up to the new limits. What is left empty stays as it is.", fields, action: "Raise", act });
+}
+
+function soFar(budget, name) {
+  const used = budget[name.replace("max_", "")];
+  if (used === undefined) return "";
+  return budget[name] ? `${used} of ${budget[name]} are used.` : `${used ?? 0} so far, without a limit.`;
 }
 
 /** Filled-in limits as the API takes them; empty ones are left out. */

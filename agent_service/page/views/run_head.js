@@ -44,7 +44,7 @@ function acts(run) {
 function facts(run) {
   const waits = FINAL.has(run.state) ? null : run.waiting_for;
   return h("p.facts", null, stateMark(run.state),
-    waits && h("span", null, capital(waitsFor(waits)), " ", since(waits.since)),
+    waits && h("span", null, run.state === "paused" ? "Waits for a person" : capital(waitsFor(waits)), " for ", took(waits.since)),
     waits?.until && waits.until !== run.deadline_at ? h("span", null, waits.kind.endsWith("retry") ? "goes on " : "at the latest ", until(waits.until)) : null,
     run.pending && run.pending.present === false ? h("span.warns", null, icon("escalated"), `nobody serves ${run.pending.tool} now`) : null,
     run.pending?.trouble ? h("span.warns", null, icon("escalated"), run.pending.trouble) : null,

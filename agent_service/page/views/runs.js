@@ -22,7 +22,7 @@ export class RunsView {
     this.news = new Map();
     this.chips = h("div.chips", { role: "group", "aria-label": "States" });
     this.lines = h("ol.lines", { "aria-label": "Runs" });
-    this.fresh = h("div.fresh", { "aria-live": "polite" });
+    this.fresh = h("div.newer", { "aria-live": "polite" });
     this.foot = h("nav.pager", { "aria-label": "Pages of the list" });
     this.word = h("div");
     this.text = this.filter("text", { type: "search", placeholder: "goal, summary or run id", "data-filter": true });

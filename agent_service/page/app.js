@@ -7,7 +7,7 @@ import { healthStrip } from "./health.js";
 import { help, listen } from "./keys.js";
 import { go, hashOf, here } from "./routes.js";
 import { change as changeTheme, themeSwitch } from "./theme.js";
-import { plural } from "./words.js";
+import { capital, plural } from "./words.js";
 import { InboxView } from "./views/inbox.js";
 import { NewView } from "./views/new.js";
 import { RunView } from "./views/run.js";
@@ -69,7 +69,7 @@ function trouble(error) {
   const known = error instanceof Refused;
   const title = { 0: "No answer", 401: "A token is needed", 403: "Not allowed", 404: "Not found" }[error.status] ?? "This did not work";
   const retry = h("button", { type: "button", on: { click: () => show(true) } }, "Try again");
-  return h("div.empty", { role: "alert" }, h("h2", null, title), h("p", null, known ? error.message : String(error)), h("p", null, retry));
+  return h("div.empty", { role: "alert" }, h("h2", null, title), h("p", null, known ? capital(error.message) : String(error)), h("p", null, retry));
 }
 
 function viewOf([place = "runs", id]) {

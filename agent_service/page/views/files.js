@@ -50,7 +50,8 @@ export class FilesPart {
     this.groups = GROUPS.map(([title, fits]) => ({ fits, lines: h("ul.lines", { "aria-label": title }), title: h("h3", null, title) }));
     this.word = h("div");
     this.preview = h("div.preview");
-    this.node = h("div.files-part", null, this.groups.map(({ title, lines }) => [title, lines]), this.word, this.preview);
+    const [artifacts, trail] = this.groups.map(({ title, lines }) => [title, lines]);
+    this.node = h("div.files-part", null, artifacts, this.preview, trail, this.word);
     this.moved = () => here().path[1] === run.id && this.showFile(here().query.get("file"));
     window.addEventListener("hashchange", this.moved);
   }
@@ -83,6 +84,7 @@ export class FilesPart {
     const head = h("header.preview-head", null, h("h3", null, path), download(this.run, path));
     const body = h("div", null, h("p.quiet", null, "Loading…"));
     fill(this.preview, head, body);
+    this.preview.scrollIntoView({ block: "nearest" });
     if (file.size > MOST_SHOWN) fill(body, h("p.quiet", null, `${size(file.size)} are too much to be shown here: download it.`));
     else await this.run.page.tried(body, async () => fill(body, this.drawn(path, await fileOf(this.run, path))));
   }

@@ -83,6 +83,7 @@ class Agent:
     metrics: AgentMetrics
     desk: "Callable[[], Desk]"
     """Made when callers are let in: what it shows takes time to load."""
+    feed: Feed
     skills: NatsSkills
     thinker: Thinker
     workspace: Workspace
@@ -145,7 +146,7 @@ def build(
     background: Background,
 ) -> Agent:
     """Put the agent together. Nothing runs yet."""
-    link, clock, feed = ground.link, SystemClock(), Feed()
+    link, clock, feed = ground.link, SystemClock(), Feed(store)
     publisher = Publisher(NatsBus(link), clock, sampler())
     workspace, artifacts = Workspace(settings.workspaces), NatsArtifacts(link)
     trails = TrailProcess(settings.store, settings.workspaces, _telling(settings))
@@ -155,7 +156,7 @@ def build(
     def committed(moment: Moment) -> None:
         run = moment.after
         log_lines.write(moment)
-        feed.tell(run.run_id)
+        feed.tell(moment)
         projector.moved(run.run_id, ended=run.final)
         metrics.runs.committed(moment)
 
@@ -174,7 +175,7 @@ def build(
         from agent_service.api.desk import Desk
 
         troubles, callbacks, most = NatsTroubles(link), NatsCallbacks(link), settings.http.max_queued
-        reading = store, store, intake, skills, troubles, callbacks, feed, background
+        reading = store, store, intake, skills, troubles, callbacks, background
         return Desk(*reading, incoming=incoming, max_queued=most, trace_url=trace_url)
 
     return Agent(
@@ -190,6 +191,7 @@ def build(
         turns=turns,
         metrics=metrics,
         desk=desk,
+        feed=feed,
         skills=skills,
         thinker=thinker,
         workspace=workspace,
@@ -291,6 +293,7 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
     desk = agent.desk()
     await serve_on_bus(agent.ground.link, desk)
     from agent_service.api.calls import create_app
+    from agent_service.api.event_streams import EventStreams
     from agent_service.operations import operations
     from groundwork.http.server import serve_http
 
@@ -300,6 +303,7 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
         lambda: readiness(agent),
         agent.settings,
         operations=operations(agent.settings, agent.store, agent.ground.link, lambda: readiness(agent)),
+        streams=EventStreams(agent.feed, agent.store, agent.store),
         metrics=partial(exposition, _observe(agent), subjects.SERVICE_AGENT),
     )
     group.create_task(serve_http(http, listener, finish=False), name="http")

@@ -35,6 +35,15 @@ class Untold:
     version: int
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an entry stands in the journal of all runs, whose positions grow in the order of storing."""
+
+    position: int
+    run_id: str
+    seq: int
+
+
 class RunStore(Protocol):
     """The truth. Entry and state are written in one atomic commit, guarded by the run's version."""
 
@@ -73,6 +82,15 @@ class Archive(Protocol):
 
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         """The run's entries with `seq` > `after`, in order."""
+
+    def version(self, run_id: str) -> int:
+        """The `seq` of the run's newest entry, right now; 0 where there is no such run. Raises TryAgain."""
+
+    def newest(self) -> int:
+        """The position of the newest entry of all runs, right now; 0 where there is none. Raises TryAgain."""
+
+    def places(self, after: int, limit: int) -> Sequence[Place]:
+        """Where the entries stand that follow on position `after`, in order, right now. Raises TryAgain."""
 
     async def runs(self, wanted: Wanted = EVERY_RUN, *, limit: int, before: str | None = None) -> Sequence[RunLine]:
         """Runs, newest first, from after run `before` on."""

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from fastapi import Depends, FastAPI, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
-from fastapi.sse import EventSourceResponse
 from pydantic import BaseModel
 
 from agent_service.api import errors as http_errors
@@ -20,6 +19,7 @@ from agent_service.api.body import documented
 from agent_service.api.desk import Desk
 from agent_service.api.docs import page as docs_page
 from agent_service.api.door import Door
+from agent_service.api.event_streams import EventStream, EventStreams
 from agent_service.api.operations import Operations
 from agent_service.api.page import ROOT, Page
 from agent_service.api.requests import CancelRequest, Nothing, SignalRequest, WakeRequest
@@ -128,6 +128,7 @@ def create_app(
     settings: AgentSettings,
     *,
     operations: Operations,
+    streams: EventStreams,
     metrics: MetricsText,
 ) -> FastAPI:
     """The API as an ASGI application. Raises Misconfigured for settings that would open it to the world."""
@@ -150,6 +151,7 @@ def create_app(
     for call in (
         *_calls_on_runs(api),
         *_calls_for_operators(operations),
+        *_event_streams(streams),
         *_calls_on_the_service(service, Whoami(settings)),
         *_calls_for_the_page(Page()),
     ):
@@ -164,14 +166,6 @@ def _calls_on_runs(api: RunCalls) -> tuple[Call, ...]:
         Call(path="/v1/counts", endpoint=api.count_runs, scope="read"),
         Call(path=RUN, endpoint=api.show_run, scope="read", errors=(404,)),
         Call(path=f"{RUN}/entries", endpoint=api.list_entries, scope="read", errors=(404, 422)),
-        Call(
-            path=f"{RUN}/events",
-            endpoint=api.follow_run,
-            scope="read",
-            errors=(404, 422, 429),
-            answers=EventSourceResponse,
-            before=(api.slots.take, api.can_follow),
-        ),
         Call(path=f"{RUN}/workspace", endpoint=api.list_files, scope="read", errors=(404,)),
         Call(
             path=f"{RUN}/workspace/{{path:path}}",
@@ -195,6 +189,27 @@ def _calls_on_runs(api: RunCalls) -> tuple[Call, ...]:
             scope="control",
             takes=SignalRequest,
             errors=(404, 409),
+        ),
+    )
+
+
+def _event_streams(streams: EventStreams) -> tuple[Call, ...]:
+    return (
+        Call(
+            path=f"{RUN}/events",
+            endpoint=streams.follow_run,
+            scope="read",
+            errors=(404, 422, 429),
+            answers=EventStream,
+            before=(streams.slots.take, streams.can_follow_run),
+        ),
+        Call(
+            path="/v1/events",
+            endpoint=streams.follow_all,
+            scope="read",
+            errors=(422, 429),
+            answers=EventStream,
+            before=(streams.slots.take, streams.can_follow_all),
         ),
     )
 

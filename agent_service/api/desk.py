@@ -4,15 +4,12 @@ HTTP and bus give the same answers, made here. What cannot be served is a Refusa
 is for the intake, and through it for the core.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from pydantic import BaseModel
 
-from agent_service.api.feed import Feed
 from agent_service.api.refusals import Refusal
 from agent_service.api.requests import (
     CallbackAnswer,
@@ -28,10 +25,8 @@ from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.intake import Intake
-from agent_service.journal import Entry
 from agent_service.lines import Wanted
 from agent_service.metrics.incoming import IncomingMetrics, Transport, Waking
-from agent_service.moments import tell
 from agent_service.ports import Archive, Callbacks, RunStore, Skills, Troubles
 from agent_service.telling.acts import executor_of
 from agent_service.telling.entries import EntryView, JournalReader, entry_view
@@ -41,9 +36,6 @@ from groundwork.service.errors import TryAgain
 from schemas.fields import Instant
 
 SOON = timedelta(seconds=2)
-LOOK_AGAIN_S = 1.0
-"""How often a follower looks by itself, for entries that another process wrote."""
-ENTRIES_AT_ONCE = 200
 NEED_A_PERSON = (Status.PAUSED, Status.ESCALATED)
 
 
@@ -86,7 +78,6 @@ class Desk:
         skills: Skills,
         troubles: Troubles,
         callbacks: Callbacks,
-        feed: Feed,
         background: Background,
         *,
         incoming: IncomingMetrics,
@@ -99,7 +90,6 @@ class Desk:
         self._skills = skills
         self._troubles = troubles
         self._callbacks = callbacks
-        self._feed = feed
         self._background = background
         self._incoming = incoming
         self._max_queued = max_queued
@@ -171,22 +161,6 @@ class Desk:
         shown = tuple(map(entry_view, moments[:limit]))
         return EntryPage(entries=shown, next_after=shown[-1].seq if len(moments) > limit else None)
 
-    async def seen_to_the_end(self, run_id: str, seen: int) -> bool:
-        """Whether a reader who saw entry `seen` has seen the run to its end. Refuses (422) the number of no entry."""
-        state = await self._state(run_id)
-        if seen > state.version:
-            message = f"the run has only {state.version} entries"
-            raise Refusal(422, "invalid", f"Last-Event-ID: {message}", field="Last-Event-ID")
-        return state.final and seen == state.version
-
-    async def follow(self, run_id: str, after: int) -> AsyncGenerator[EntryView, None]:
-        """Every entry after number `after`, each once and in order, as they come; ends with the run."""
-        before = await self._reader.state_after(after, await self._state(run_id))
-        async for entry in self._entries_as_they_come(run_id, after):
-            moment = tell(before, entry)
-            before = moment.after
-            yield entry_view(moment)
-
     async def check(self, run_id: str) -> None:
         """Refuses (404) an id that no run has."""
         await self._state(run_id)
@@ -230,23 +204,6 @@ class Desk:
         if datetime.now(UTC) - state.pending.requested_at < SOON:
             return ""
         return await self._troubles.of(executor, run_id=state.run_id, step=state.pending.step)
-
-    async def _entries_as_they_come(self, run_id: str, after: int) -> AsyncGenerator[Entry, None]:
-        """Every entry after `after`, each once and in order; ends after the one that ends the run."""
-        with self._feed.follow(run_id) as news:
-            while True:
-                news.clear()
-                run = await self._store.load(run_id)
-                entries = await self._archive.entries(run_id, after, ENTRIES_AT_ONCE)
-                for entry in entries:
-                    yield entry
-                    after = entry.seq
-                if not entries and (run is None or run.state.final):
-                    return
-                if not entries:
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(LOOK_AGAIN_S):
-                            await news.wait()
 
     def _go_on(self, transition: Transition) -> str | None:
         """Let what is committed lead to the rest of its turn. Returns why it changed nothing, or None."""

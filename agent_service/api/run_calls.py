@@ -6,21 +6,18 @@ are few: each costs a look at the journal every second. No browser shows a file 
 """
 
 import logging
-import re
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable
 from pathlib import PurePosixPath
 from typing import Annotated, TypeVar
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import Depends, Header, Query
 from fastapi.responses import Response
-from fastapi.sse import ServerSentEvent
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent_service.api.access import Caller
 from agent_service.api.body import body_of
 from agent_service.api.desk import Desk, EntryPage, RunCounts, RunPage
-from agent_service.api.refusals import Refusal, SeenToTheEnd
+from agent_service.api.refusals import Refusal
 from agent_service.api.requests import CancelAnswer, CancelRequest, SignalAnswer, SignalRequest, WakeAnswer, WakeRequest
 from agent_service.core.waiting import Status
 from agent_service.lines import Wanted
@@ -28,9 +25,7 @@ from agent_service.telling.folder.disk import TooLarge, Unsafe
 from agent_service.telling.folder.run_files import ArtifactChanged, RunFiles
 from agent_service.telling.folder.staging import IllegalName
 from agent_service.telling.folder.workspace import Listing
-from agent_service.telling.plain import json_visible
 from agent_service.telling.views import RunView
-from groundwork.service.errors import TryAgain
 from schemas.fields import Instant
 
 BYTES = "application/octet-stream"
@@ -42,13 +37,7 @@ TYPES = {
 }
 """By suffix; everything else is bytes, whatever it calls itself."""
 
-MOST_STREAMS = 256
-MOST_STREAMS_OF_A_CALLER = 64
-RETRY_AFTER_S = 5.0
-
 CURSOR = r"^run_[0-9A-Z]{26}$"
-
-_NUMBER = re.compile(r"[0-9]{1,15}")
 
 T = TypeVar("T")
 
@@ -100,43 +89,10 @@ class FileList(BaseModel):
     foreign: tuple[str, ...]
 
 
-class Slots:
-    """How many streams are open, in all and by caller."""
-
-    def __init__(self, most: int = MOST_STREAMS, of_a_caller: int = MOST_STREAMS_OF_A_CALLER) -> None:
-        self._most = most
-        self._of_a_caller = of_a_caller
-        self._open: Counter[str] = Counter()
-
-    async def take(self, request: Request) -> AsyncIterator[None]:
-        """A dependency that holds one slot while the response lasts. Refuses with 429."""
-        caller = request.state.caller
-        if self._open.total() >= self._most or self._open[caller] >= self._of_a_caller:
-            message = f"{self._open[caller]} event streams are open for this token: close one, or come back later"
-            raise Refusal(429, "too_many_streams", message, retry_after_s=RETRY_AFTER_S)
-        self._open[caller] += 1
-        try:
-            yield
-        finally:
-            self._open[caller] -= 1
-
-
-def last_event_id(
-    sent: Annotated[str | None, Header(alias="Last-Event-ID", description="The `id` of the last event seen.")] = None,
-) -> int:
-    """The number of the last entry that the reader has seen; 0 for none. Refuses (422) what is no such number."""
-    if not sent:
-        return 0
-    if not _NUMBER.fullmatch(sent):
-        raise Refusal(422, "invalid", "Last-Event-ID: must be the id of an event of this run", field="Last-Event-ID")
-    return int(sent)
-
-
 class RunCalls:
     """Their docstrings are the API's documentation."""
 
     def __init__(self, desk: Desk, files: RunFiles) -> None:
-        self.slots = Slots()
         self._desk = desk
         self._files = files
 
@@ -164,27 +120,6 @@ class RunCalls:
     async def list_entries(self, run_id: str, query: Annotated[StretchQuery, Query()]) -> EntryPage:
         """The journal of a run, for audit and replay."""
         return await self._desk.entries(run_id, after=query.after, limit=query.limit)
-
-    async def can_follow(self, run_id: str, after: Annotated[int, Depends(last_event_id)]) -> None:
-        """Refuse what cannot be followed, while there still is a status to say it with."""
-        if await self._desk.seen_to_the_end(run_id, after):
-            raise SeenToTheEnd
-
-    async def follow_run(
-        self, run_id: str, after: Annotated[int, Depends(last_event_id)]
-    ) -> AsyncIterator[ServerSentEvent]:
-        """Follow a run: its entries as they come, one event each, until it ends.
-
-        `id` is the entry's number, `event` its kind, `data` the entry as in `/entries`. `Last-Event-ID` goes on after
-        that entry. Whoever has seen the end already is answered with 204.
-        """
-        try:
-            async for view in self._desk.follow(run_id, after):
-                # many readers split lines where only Unicode would, so such characters go as JSON's own escapes
-                data = json_visible(view.model_dump_json())
-                yield ServerSentEvent(raw_data=data, event=view.kind, id=str(view.seq))
-        except TryAgain as error:
-            log.warning("an event stream is cut off", extra={"run_id": run_id, "why": str(error)})
 
     async def list_files(self, run_id: str) -> FileList:
         """The files of a run's workspace, with sizes and hashes."""

@@ -19,7 +19,7 @@ from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
 from agent_service.lines import EVERY_RUN, RunLine, Wanted
-from agent_service.ports import Untold, Wake
+from agent_service.ports import Place, Untold, Wake
 from agent_service.store.inbox import SqliteInbox
 from agent_service.store.listing import read_list
 from agent_service.store.sql.database import open_database
@@ -163,6 +163,16 @@ class SqliteStore:
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         rows = await self._database.read(self._sql["entries"], (run_id, after, NO_LIMIT if limit is None else limit))
         return [_entry(run_id, row) for row in rows]
+
+    def version(self, run_id: str) -> int:
+        return sum(version for (version,) in self._database.look_up(self._sql["version"], (run_id,)))
+
+    def newest(self) -> int:
+        ((position,),) = self._database.look_up(self._sql["newest"])
+        return int(position)
+
+    def places(self, after: int, limit: int) -> Sequence[Place]:
+        return [Place(*row) for row in self._database.look_up(self._sql["places"], (after, limit))]
 
     async def runs(self, wanted: Wanted = EVERY_RUN, *, limit: int, before: str | None = None) -> Sequence[RunLine]:
         lines = await read_list(self._database, self._sql, wanted, limit=limit, before=before)

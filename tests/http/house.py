@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from agent_service.api.calls import create_app
 from agent_service.api.dead_letters import DeadLetterCalls
 from agent_service.api.desk import Desk
+from agent_service.api.event_streams import EventStreams
 from agent_service.api.feed import Feed
 from agent_service.api.health import HealthCalls
 from agent_service.api.inbox import InboxCalls
@@ -34,7 +35,8 @@ from agent_service.journal import Commit, Entry
 from agent_service.lines import EVERY_RUN, RunLine, Wanted
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.models.prompts.prompt import as_text
-from agent_service.ports import Archive, ModelCall, Question
+from agent_service.moments import tell
+from agent_service.ports import Archive, ModelCall, Place, Question
 from agent_service.publisher import Publisher
 from agent_service.settings import AgentSettings, HttpSettings, Scope, TokenSettings
 from agent_service.store.sqlite import SqliteStore
@@ -129,6 +131,15 @@ class MoodyArchive:
     async def runs(self, wanted: Wanted = EVERY_RUN, *, limit: int, before: str | None = None) -> Sequence[RunLine]:
         return await self._there.runs(wanted, limit=limit, before=before)
 
+    def version(self, run_id: str) -> int:
+        return self._there.version(run_id)
+
+    def newest(self) -> int:
+        return self._there.newest()
+
+    def places(self, after: int, limit: int) -> Sequence[Place]:
+        return self._there.places(after, limit)
+
     async def run_of(self, wake_id: str) -> str | None:
         return await self._there.run_of(wake_id)
 
@@ -156,6 +167,7 @@ class House:
     picky: Picky
     operations: Operations
     letters: Letterbox
+    streams: EventStreams
     wrong: dict[str, str] = field(default_factory=dict)
 
     def client(self, who: str | None = "admin", **more: Any) -> httpx2.AsyncClient:
@@ -170,13 +182,20 @@ class House:
         return {(method, route.path): route for route in routes for method in route.methods or ()}
 
     async def play(self, commits: Sequence[Commit]) -> str:
-        """Let a run happen; returns its id."""
+        """Let a run happen here; returns its id."""
+        for commit in commits:
+            before = await self.store.load(commit.entry.run_id)
+            await self.elsewhere([commit])
+            self.feed.tell(tell(before.state if before else None, commit.entry))
+        return commits[0].entry.run_id
+
+    async def elsewhere(self, commits: Sequence[Commit]) -> str:
+        """Let it happen in another process."""
         for commit in commits:
             if commit.entry.seq == 1:
                 await self.store.accept(wake_of(commit), commit)
             else:
                 await self.store.commit(commit)
-            self.feed.tell(commit.entry.run_id)
         return commits[0].entry.run_id
 
     async def state(self, run_id: str) -> RunState:
@@ -210,14 +229,14 @@ async def open_house(
 ) -> AsyncIterator[House]:
     """Everything; without `tokens`, those of TOKENS are known."""
     async with SqliteStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
-        clock, feed, bus = FakeClock(), Feed(), SilentBus()
+        clock, bus, archive = FakeClock(), SilentBus(), MoodyArchive(store)
+        feed = Feed(archive)
         thinker = Thinker(_NoModel(), _NoSchemas(), clock, slots=4)
-        turns = Turns(store, Publisher(bus, clock), thinker, clock, lambda moment: feed.tell(moment.entry.run_id))
+        turns = Turns(store, Publisher(bus, clock), thinker, clock, feed.tell)
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         instruments, trace_url = Instruments(), "http://traces/{trace_id}"
         incoming = IncomingMetrics(instruments)
         intake = Intake(turns, _NoSkills(), clock, policy=policy, fused=True, incoming=incoming, trace_url=trace_url)
-        archive = MoodyArchive(store)
         picky = Picky()
         desk = Desk(
             store,
@@ -226,7 +245,6 @@ async def open_house(
             _NoSkills(),
             _NoTroubles(),
             picky,
-            feed,
             Background(group),
             incoming=incoming,
             max_queued=max_queued,
@@ -249,10 +267,10 @@ async def open_house(
             health=HealthCalls(readiness, {}),
         )
         exposed = partial(exposition, instruments, "agentic-loop")
-        app = create_app(desk, files, readiness, settings, operations=operations, metrics=exposed)
-        yield House(
-            app, desk, store, archive, feed, bus, clock, workspace, shelf, files, picky, operations, letters, wrong
-        )
+        streams = EventStreams(feed, store, archive)
+        app = create_app(desk, files, readiness, settings, operations=operations, streams=streams, metrics=exposed)
+        inside = clock, workspace, shelf, files, picky, operations, letters, streams
+        yield House(app, desk, store, archive, feed, bus, *inside, wrong)
 
 
 @contextlib.asynccontextmanager

@@ -93,7 +93,8 @@ async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Pa
     async def broken() -> Mapping[str, str]:
         raise RuntimeError(f"secret at {tmp_path}")
 
-    app = create_app(house.desk, house.files, broken, AgentSettings(), operations=house.operations, metrics=no_metrics)
+    looking: dict[str, Any] = {"operations": house.operations, "streams": house.streams, "metrics": no_metrics}
+    app = create_app(house.desk, house.files, broken, AgentSettings(), **looking)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         answer = await client.get("/readyz")

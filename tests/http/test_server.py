@@ -200,14 +200,14 @@ async def test_readers_of_many_runs_do_not_keep_wakes_out(over_http: httpx2.Asyn
         base_url=over_http.base_url, headers=bearer("reader"), limits=httpx2.Limits(max_connections=None)
     ) as client:
         readers = [asyncio.create_task(_follow(client, run)) for run in runs]
-        await until(lambda: len(house.feed._followers) == len(runs))
+        await until(lambda: house.feed.followers == len(runs))
         async with asyncio.timeout(10):
             for _ in range(20):
                 assert (await over_http.post("/v1/wake", json={"goal": "x"})).status_code == 202
         for reader in readers:
             reader.cancel()
         await asyncio.wait(readers)
-    await until(lambda: not house.feed._followers)
+    await until(lambda: not house.feed.followers)
 
 
 async def _follow(client: httpx2.AsyncClient, run: str) -> None:

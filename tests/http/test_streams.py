@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import httpx2
 import pytest
 
-from agent_service.api.run_calls import MOST_STREAMS_OF_A_CALLER
+from agent_service.api.event_streams import MOST_STREAMS_OF_A_CALLER
 from tests.http.house import House, bearer
 from tests.http.sse import Event, events
 from tests.kit.runs import accepted, run_id, whole_run
@@ -156,10 +156,23 @@ async def test_nothing_is_left_of_a_reader_who_hangs_up(over_http: httpx2.AsyncC
     run = await house.play([accepted()])
     for _ in range(5):
         assert len(await some(over_http, run, most=1)) == 1
-    await until(lambda: not house.feed._followers)
+    await until(lambda: not house.feed.followers)
 
 
-async def test_a_stream_is_cut_off_while_the_store_is_away_and_can_be_taken_up_again(
+async def test_entries_of_another_process_are_told_too(over_http: httpx2.AsyncClient, house: House) -> None:
+    commits = whole_run()
+    run = await house.play(commits[:2])
+    async with asyncio.timeout(WITHIN_S), over_http.stream("GET", f"/v1/runs/{run}/events") as answer:
+        stream = events(answer)
+        assert [(await anext(stream)).id for _ in range(2)] == [1, 2]
+        await house.elsewhere(commits[2:4])
+        assert [(await anext(stream)).id for _ in range(2)] == [3, 4]
+        await house.play(commits[4:5])
+        await house.elsewhere(commits[5:])
+        assert [event.id async for event in stream] == [5, 6]
+
+
+async def test_an_entry_whose_commit_nobody_waited_for_is_told_in_its_place(
     over_http: httpx2.AsyncClient, house: House
 ) -> None:
     commits = whole_run()
@@ -167,8 +180,22 @@ async def test_a_stream_is_cut_off_while_the_store_is_away_and_can_be_taken_up_a
     async with asyncio.timeout(WITHIN_S), over_http.stream("GET", f"/v1/runs/{run}/events") as answer:
         stream = events(answer)
         assert [(await anext(stream)).id for _ in range(2)] == [1, 2]
+        await house.elsewhere(commits[2:3])
+        await house.play(commits[3:])
+        assert [event.id async for event in stream] == [3, 4, 5, 6]
+
+
+async def test_a_stream_is_cut_off_where_the_journal_cannot_be_read_and_can_be_taken_up_again(
+    over_http: httpx2.AsyncClient, house: House
+) -> None:
+    commits = whole_run()
+    run = await house.play(commits[:2])
+    async with asyncio.timeout(WITHIN_S), over_http.stream("GET", f"/v1/runs/{run}/events") as answer:
+        stream = events(answer)
+        assert [(await anext(stream)).id for _ in range(2)] == [1, 2]
+        await house.elsewhere(commits[2:3])
         house.archive.away = True
-        await house.play(commits[2:])
+        await house.play(commits[3:])
         assert await anext(stream, None) is None
     house.archive.away = False
     assert [event.id for event in await some(over_http, run, after=2)] == [3, 4, 5, 6]

@@ -9,7 +9,7 @@ from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.journal import Commit, Entry, Run
 from agent_service.lines import EVERY_RUN, RunLine, Wanted, line_of
-from agent_service.ports import Untold, Wake
+from agent_service.ports import Place, Untold, Wake
 from tests.kit.runs import NOON, run_id
 
 
@@ -38,6 +38,7 @@ class MemoryStore:
         self._commits: dict[str, list[Commit]] = {}
         self._wakes: dict[str, tuple[str, str]] = {}
         self._told: dict[str, int] = {}
+        self._stored: list[Entry] = []
 
     async def accept(self, wake: Wake, commit: Commit) -> str:
         known = self._wakes.get(wake.wake_id)
@@ -78,6 +79,16 @@ class MemoryStore:
         entries = [commit.entry for commit in self._commits.get(run_id, []) if commit.entry.seq > after]
         return entries[:limit]
 
+    def version(self, run_id: str) -> int:
+        return len(self._commits.get(run_id, ()))
+
+    def newest(self) -> int:
+        return len(self._stored)
+
+    def places(self, after: int, limit: int) -> Sequence[Place]:
+        stored = enumerate(self._stored[after : after + limit], start=after + 1)
+        return [Place(position, entry.run_id, entry.seq) for position, entry in stored]
+
     async def runs(self, wanted: Wanted = EVERY_RUN, *, limit: int, before: str | None = None) -> Sequence[RunLine]:
         newest = [self._commits[run] for run in sorted(self._commits, reverse=True) if before is None or run < before]
         return [_line(commits) for commits in newest if _is(wanted, commits[-1].state)][:limit]
@@ -104,6 +115,7 @@ class MemoryStore:
         if entry.seq != len(commits) + 1:
             raise VersionMoved(entry.run_id)
         commits.append(commit)
+        self._stored.append(entry)
 
 
 def _line(commits: Sequence[Commit]) -> RunLine:

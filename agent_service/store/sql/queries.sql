@@ -52,6 +52,15 @@ SELECT run_id FROM runs WHERE due_at <= ? ORDER BY due_at LIMIT ?;
 SELECT seq, at, kind, event, effects_digest, previous, hash
 FROM journal WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?;
 
+-- name: version
+SELECT version FROM runs WHERE run_id = ?;
+
+-- name: newest
+SELECT coalesce(max(position), 0) FROM journal;
+
+-- name: places
+SELECT position, run_id, seq FROM journal WHERE position > ? ORDER BY position LIMIT ?;
+
 -- name: runs
 -- Newest first: of statuses ?1, below ?2 and from ?3 on, accepted at ?4 or later, with a text like ?5 or ?6, with tool ?7.
 -- What a list does not show of a state is left out, for it may be long.

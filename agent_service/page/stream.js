@@ -37,22 +37,22 @@ class Stream {
 
   async run() {
     while (!this.closed) {
-      const over = await this.once().catch((error) => GIVES_UP.has(error.status));
-      if (over && !this.closed) {
+      const ended = await this.once().catch((error) => (GIVES_UP.has(error.status) ? "over" : "cut"));
+      if (ended === "over" && !this.closed) {
         this.state("over");
         this.close();
       }
-      if (!this.closed) await this.wait();
+      if (!this.closed) await this.wait(ended);
     }
   }
 
-  /** One connection; says whether nothing more is to come. */
+  /** One connection, as long as it lasts: `over` when nothing more is to come, `closed` when the agent closed it. */
   async once() {
     const begun = performance.now();
     this.aborted = new AbortController();
     const headers = { Accept: "text/event-stream", ...(this.resume && this.lastId && { "Last-Event-ID": String(this.lastId) }) };
     const answer = await open(this.path, { headers, signal: this.aborted.signal });
-    if (answer.status === 204) return true;
+    if (answer.status === 204) return "over";
     this.state("live");
     this.opened();
     try {
@@ -60,7 +60,7 @@ class Stream {
     } finally {
       if (performance.now() - begun > STEADY_MS) this.pause = FIRST_PAUSE_MS;
     }
-    return false;
+    return "closed";
   }
 
   async read(reader) {
@@ -87,10 +87,10 @@ class Stream {
     if (fields.data.length && !this.closed) this.told({ id: fields.id, event: fields.event, data: JSON.parse(fields.data.join("\n")) });
   }
 
-  async wait() {
+  async wait(ended) {
     if (document.hidden) await this.until(document, "visibilitychange");
     else {
-      this.state("away");
+      if (ended === "cut") this.state("away");
       await this.until(null, null, this.pause * (0.5 + Math.random() / 2));
       this.pause = Math.min(this.pause * 2, LONGEST_PAUSE_MS);
     }

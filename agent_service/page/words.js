@@ -22,7 +22,7 @@ export function stateMark(state) {
 
 /** What became of an item of the timeline, as a shape with a word for those who cannot see it. */
 export function itemMark(status) {
-  return h("span.mark", { class: `mark is-${status}` }, icon(ITEM_ICONS[status] ?? "none"), h("span.unseen", null, ITEM_WORDS[status] ?? status));
+  return h("span.mark", { class: `mark is-${status}` }, icon(ITEM_ICONS[status] ?? status), h("span.unseen", null, ITEM_WORDS[status] ?? status));
 }
 
 export const statusWord = (status) => ITEM_WORDS[status] ?? status;

@@ -81,9 +81,15 @@ export class RunView {
       this.timer = undefined;
       if (this.closed || !(await this.load())) return;
       await this.part.refresh();
-      if (FINAL.has(this.told.state)) this.stream?.close();
+      if (FINAL.has(this.told.state)) this.rest();
       else if (!this.stream) this.follow();
     }, SOON_MS);
+  }
+
+  /** Nothing more is to come. */
+  rest() {
+    this.stream?.close();
+    this.page.live("over");
   }
 
   showPart() {

@@ -74,8 +74,11 @@ function callout(run) {
 
 /** What to do now, with the command that does it. */
 export function remedy({ text, command }) {
-  return h("div.remedy", null, h("p", null, h("strong", null, "What to do now: "), text), command && h("p.command", null, h("code", null, command), copyButton(command, "Copy the command")));
+  return h("div.remedy", null, h("p", null, h("strong", null, "What to do now: "), ticked(text)), command && h("p.command", null, h("code", null, command), copyButton(command, "Copy the command")));
 }
+
+/** Our own words, with what stands in backticks as code. */
+const ticked = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", null, part) : part));
 
 function copied(run_id) {
   return h("span.id", null, h("code", null, run_id), copyButton(run_id, "Copy the run id"));

@@ -26,7 +26,7 @@ export class TimelinePart {
   async refresh() {
     const found = await this.run.page.tried(this.word, () => call(this.run.path("/timeline")));
     if (!found) return;
-    this.items = withoutSingleAttempts(found.items);
+    this.items = told(found.items, found.state);
     list(this.lines, this.items.map((item) => ({ ...item, run_id: this.run.id })), (item) => item.id, line);
     this.scale();
   }
@@ -53,26 +53,31 @@ export class TimelinePart {
 const share = (part, whole) => Math.min(1, Math.max(0, part / whole)).toFixed(4);
 const isOpen = (item) => item.status === "open" || item.status === "waiting";
 
-/** A step that needed one attempt is told as that. */
-function withoutSingleAttempts(items) {
+/** A step that took one attempt is told as that; one that took more leaves its errors to them. */
+function told(items, state) {
   const attempts = new Map();
   for (const item of items) if (item.kind === "attempt") attempts.set(item.parent, (attempts.get(item.parent) ?? 0) + 1);
-  return items.filter((item) => item.kind !== "attempt" || attempts.get(item.parent) > 1);
+  return items.filter((item) => item.kind !== "attempt" || attempts.get(item.parent) > 1).map((item) => {
+    if (item.kind === "ending") return { ...item, mark: state };
+    if (item.kind === "wait") return { ...item, mark: "waiting", inside: Boolean(item.step) };
+    if (attempts.get(item.id) > 1) return { ...item, text: `${attempts.get(item.id)} attempts`, error: null };
+    return { ...item, mark: item.status, inside: item.kind === "attempt" };
+  });
 }
 
 function line(item) {
   const content = [
-    itemMark(item.status),
+    itemMark(item.mark ?? item.status),
     h("span.cell.what", null,
       h("span.title", null, item.title, h("span.unseen", null, `, ${statusWord(item.status)}`)),
       item.text && !(item.error && item.text.includes(item.error.message)) && h("span.sub", null, item.text),
       item.error && h("span.wrong", null, h("code", null, item.error.class), ` ${item.error.message}`),
       item.until && isOpen(item) ? h("span.sub", null, item.kind === "wait" ? "goes on " : "given up ", until(item.until)) : null),
-    h("span.cell.when", { "aria-hidden": "true" }, h("span", { class: `when-bar is-${item.status}` })),
+    h("span.cell.when", { "aria-hidden": "true" }, h("span", { class: `when-bar is-${item.mark ?? item.status}` })),
     h("span.cell.number.time", null, (item.ended_at || isOpen(item)) && item.kind !== "ending" ? took(item.started_at, item.ended_at) : null),
     h("span.cell.number.spent", null, item.tokens ? h("span", null, tokens(item.tokens.input + item.tokens.output), h("span.unit", null, " tok")) : null, item.cost_usd ? h("span.sub", null, usd(item.cost_usd)) : null),
   ];
   const target = item.step && item.kind !== "wait" ? { step: item.step } : item.call ? { call: item.call } : null;
   const inside = target ? h("a.line.item", { href: hashOf(["runs", item.run_id], target), "data-line": true }, content) : h("div.line.item", null, content);
-  return h("li", { class: `item-${item.kind} is-${item.status}` }, inside);
+  return h("li", { class: `item-${item.kind}${item.inside ? " inside" : ""}` }, inside);
 }

@@ -22,6 +22,7 @@ SILENT_AT_MOST_S = 60.0
 AWAY_AT_MOST_S = 300.0
 LOOK_AGAIN_S = 0.5
 EVENTS = "text/event-stream"
+START_ONE = ": start one with `agentic dev`, or name another with --url"
 PASSING = (Exit.UNREACHABLE, Exit.TRY_AGAIN)
 """What an agent that is away, or starts, is told by."""
 FINAL = frozenset({"done", "escalated", "failed", "cancelled"})
@@ -158,8 +159,9 @@ class AgentClient:
 
     def _unreachable(self, error: Exception) -> NoReturn:
         why = str(error) or type(error).__name__
-        hint = "start one with `agentic dev`, or name another with --url"
-        raise NotDone(f"no agent answers at {self._url} ({why}): {hint}", Exit.UNREACHABLE) from error
+        if isinstance(error, httpx2.RemoteProtocolError):  # whose words are about chunks of bodies
+            why = "the connection was closed"
+        raise NotDone(f"no agent answers at {self._url} ({why}){START_ONE}", Exit.UNREACHABLE) from error
 
 
 @contextmanager
@@ -220,7 +222,7 @@ class _Absence:
         self._since = self._since or now
         if now - self._since > AWAY_AT_MOST_S:
             raise error
-        self._away(str(error))
+        self._away(str(error).removesuffix(START_ONE))
         time.sleep(LOOK_AGAIN_S)
 
     def over(self) -> None:

@@ -21,6 +21,7 @@ from ductile_gateway.ingress.refusals import RequestRefused
 from ductile_gateway.ports import Artifacts, Bus, CannotKeep
 from groundwork.service import strict_json
 from groundwork.service.errors import TryAgain
+from groundwork.telemetry.span import context_of
 from schemas import headers
 
 SOURCE = "/agentic-loop/ductile-gateway/ingress"
@@ -121,12 +122,13 @@ def digest(body: bytes) -> str:
 
 
 def _headers(event: Outgoing, origin: Origin) -> dict[str, str]:
-    named = headers.of_event(
+    """The sender's own place in a trace, if it said one: what comes of the event is linked to it."""
+    named = headers.of_cloud_event(
         event.subject,
         dedupe_key=event.key,
         source=f"{SOURCE}/{origin.source}",
         at=origin.at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
-        run_id=event.run_id or "",
-        trace_id=digest((event.run_id or event.key).encode())[:32],
     )
-    return named if event.run_id else {name: value for name, value in named.items() if name != headers.RUN_ID}
+    about = {headers.RUN_ID: event.run_id} if event.run_id else {}
+    traced = {headers.TRACEPARENT: origin.traceparent} if context_of(origin.traceparent) and origin.traceparent else {}
+    return named | about | traced

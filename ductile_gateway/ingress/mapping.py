@@ -39,12 +39,14 @@ class Origin:
     """Where an event came from: the peer or webhook, what it calls the event, and when it came.
 
     `keeps_names`: a start that it calls `agentic:start:<id>` (RFC-103) is known by that id, and not below its source.
+    `traceparent`: the sender's place in a trace, as it said it.
     """
 
     source: str
     event_id: str
     at: datetime
     keeps_names: bool = False
+    traceparent: str | None = None
 
     @property
     def wake_id(self) -> str:

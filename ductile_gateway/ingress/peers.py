@@ -11,6 +11,7 @@ from ductile_gateway.ingress.mapping import Origin, of_relayed
 from ductile_gateway.ingress.refusals import RequestRefused
 from ductile_gateway.ingress.settings import IngressSettings, PeerSettings
 from ductile_gateway.ports import Clock
+from schemas.headers import TRACEPARENT
 
 
 class Peers:
@@ -36,7 +37,13 @@ class Peers:
             raise RequestRefused(403, "origin instance mismatch")
         if event.type not in peer.accept:
             raise RequestRefused(422, "event type not allowed for peer")
-        origin = Origin(source=name, event_id=event.event_id or digest(body), at=now, keeps_names=True)
+        origin = Origin(
+            source=name,
+            event_id=event.event_id or digest(body),
+            at=now,
+            keeps_names=True,
+            traceparent=_traceparent(event, incoming),
+        )
         outgoing = of_relayed(event, peer.events.get(event.type), origin)
         identity = f"{event.type}:{origin.event_id}"
         return name, await self._intake.take(event.type, outgoing, origin=origin, identity=identity)
@@ -68,6 +75,12 @@ async def _signed_body(incoming: Incoming, sent: Mapping[str, str], secrets: lis
     if found is None or not signatures.signed_by_any(secrets, message, [found]):
         raise RequestRefused(403, "forbidden")
     return body
+
+
+def _traceparent(event: relay_wire.ReceivedEvent, incoming: Incoming) -> str | None:
+    """Ductile carries it as baggage, where a pipeline claims it, and drops headers that it does not know."""
+    carried = event.baggage.get(TRACEPARENT)
+    return carried if isinstance(carried, str) else incoming.headers.get(TRACEPARENT)
 
 
 def _read(body: bytes) -> relay_wire.ReceivedEvent:

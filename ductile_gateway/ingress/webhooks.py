@@ -17,6 +17,7 @@ from ductile_gateway.ingress.mapping import Origin, find, of_document
 from ductile_gateway.ingress.refusals import RequestRefused
 from ductile_gateway.ingress.settings import EventMapping, IngressSettings, WebhookSettings
 from ductile_gateway.ports import Clock
+from schemas.headers import TRACEPARENT
 
 ANY_TYPE = "*"
 
@@ -66,7 +67,8 @@ class Webhooks:
         if mapping is None:
             return None
         delivery_id, identity = _ids(hook, claim, body=body, document=document)
-        origin = Origin(source=name, event_id=delivery_id, at=now)
+        traceparent = incoming.headers.get(TRACEPARENT)
+        origin = Origin(source=name, event_id=delivery_id, at=now, traceparent=traceparent)
         event = of_document(mapping, document, origin)
         return await self._intake.take(event_type, event, origin=origin, identity=identity)
 

@@ -11,6 +11,8 @@ from tests.plugins.waking import ORDER, TOKEN, a_request, raw, wake
 from tests.plugins.waking import api as api
 from tests.plugins.waking import served as served
 
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
 # What is sent, and what an acceptance becomes
 
 
@@ -53,6 +55,27 @@ def test_fields_without_a_value_are_fields_that_were_not_given(api: WakeApi) -> 
 def test_of_an_event_only_the_order_is_taken(api: WakeApi) -> None:
     wake(api.url, {"goal": "look", "ductile_plugin": "feed", "result": "x", "run_id": "r"}, command="handle")
     assert api.received[0].order == {"goal": "look", "wake_id": "ductile:job-1"}
+
+
+@pytest.mark.parametrize(
+    ("payload", "context", "sent"),
+    [
+        ({"traceparent": TRACEPARENT}, {}, TRACEPARENT),
+        ({}, {"traceparent": TRACEPARENT}, TRACEPARENT),
+        ({"traceparent": TRACEPARENT}, {"traceparent": "of the pipeline"}, TRACEPARENT),
+        ({"traceparent": "\r\nX-Evil: 1"}, {"traceparent": ["no text"]}, None),
+        ({}, None, None),
+    ],
+)
+def test_a_place_in_a_trace_is_handed_on_beside_the_order(
+    api: WakeApi, payload: dict[str, Any], context: Any, sent: str | None
+) -> None:
+    config = {"url": api.url, "token": TOKEN}
+    response = raw(a_request(config=config, payload={"goal": "look"} | payload, context=context))
+    assert response["status"] == "ok", response
+    (received,) = api.received
+    assert received.headers.get("traceparent") == sent
+    assert received.order == {"goal": "look", "wake_id": "ductile:job-1"}
 
 
 @pytest.mark.parametrize("ending", ["", "/", "/v1/wake", "/v1/wake/"])

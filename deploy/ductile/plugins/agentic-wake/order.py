@@ -11,6 +11,8 @@ MAX_GOAL_BYTES, MAX_BODY_BYTES = 32 * 1024, 256 * 1024
 LONGEST_SAYING = 300
 FIELDS = {"goal": str, "context": dict, "constraints": dict, "callback": str, "wake_id": str}
 KINDS = {str: "text", dict: "an object"}
+TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
+"""The W3C form, of any version."""
 ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -32,7 +34,7 @@ def order_of(request: dict[str, Any]) -> dict[str, Any]:
     payload = (event or request).get("payload") or {}
     if not isinstance(payload, dict):
         raise Failure("invalid_arguments", "the payload must be an object with a goal")
-    unknown = sorted(payload.keys() - FIELDS.keys())
+    unknown = sorted(payload.keys() - FIELDS.keys() - {"traceparent"})
     if unknown and request["command"] == "wake":
         raise Failure("invalid_arguments", f"{one_line(unknown[0])} is not known here: give {', '.join(FIELDS)}")
     order = {name: payload[name] for name in FIELDS if payload.get(name) is not None}
@@ -44,6 +46,14 @@ def order_of(request: dict[str, Any]) -> dict[str, Any]:
     if not ID.fullmatch(order["wake_id"]):
         raise Failure("invalid_arguments", "wake_id must be 1 to 128 of the characters A-Z a-z 0-9 . _ : -")
     return order
+
+
+def traceparent_of(request: dict[str, Any]) -> str:
+    """The place in a trace that the order comes from, which its run is linked to: from the payload, or from the context
+    (baggage) of the pipeline; empty where there is none."""
+    payload = (request.get("event") or request).get("payload") or {}
+    places = (place.get("traceparent") for place in (payload, request.get("context")) if isinstance(place, dict))
+    return next((said for said in places if isinstance(said, str) and TRACEPARENT.fullmatch(said)), "")
 
 
 def _check_goal(goal: str) -> None:

@@ -18,7 +18,7 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from order import ID, Failure, body_of, one_line, order_of
+from order import ID, Failure, body_of, one_line, order_of, traceparent_of
 
 WAKE_PATH, RUNS_PATH = "/v1/wake", "/v1/runs/"
 MAX_ANSWER_BYTES = 64 * 1024
@@ -73,7 +73,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     signal.signal(signal.SIGALRM, _out_of_time)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        answered = _post(agent, body_of(order))
+        answered = _post(agent, body_of(order), traceparent=traceparent_of(request))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return _accepted(answered, agent, order["wake_id"])
@@ -131,7 +131,7 @@ def _out_of_time(*_: object) -> None:
     raise TimeoutError
 
 
-def _post(agent: Agent, body: bytes) -> Answer:
+def _post(agent: Agent, body: bytes, *, traceparent: str) -> Answer:
     connection = (
         http.client.HTTPSConnection(agent.host, agent.port, context=ssl.create_default_context())
         if agent.scheme == "https"
@@ -140,6 +140,8 @@ def _post(agent: Agent, body: bytes) -> Answer:
     headers = {"Content-Type": "application/json", "User-Agent": "agentic-wake/0.1"}
     if agent.token:
         headers["Authorization"] = f"Bearer {agent.token}"
+    if traceparent:
+        headers["traceparent"] = traceparent
     try:
         connection.request("POST", agent.path + WAKE_PATH, body, headers)
         response = connection.getresponse()

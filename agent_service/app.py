@@ -150,7 +150,7 @@ def build(
     publisher = Publisher(NatsBus(link), clock, sampler())
     workspace, artifacts = Workspace(settings.workspaces), NatsArtifacts(link)
     trails = TrailProcess(settings.store, settings.workspaces, _telling(settings))
-    on_span = trails.leaf if trails.takes_leaves else None
+    on_span = trails.leaf if trails.sends else None
     projector = Projector(trails, workspace, artifacts, on_damage=store.quarantine)
 
     def committed(moment: Moment) -> None:
@@ -258,6 +258,8 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
         await agent.ground.head_start()
     await _let_callers_in(agent, group, listener)
     behind_since = agent.workspace.caught_up_at() or agent.clock.now()
+    if agent.trails.sends:
+        group.create_task(agent.trails.write(()))  # it catches up with the traces by itself
     agent.projector.catch_up(await agent.store.unsettled(behind_since - FORGETTABLE))
     inform = keep_informed(agent.ground.link, INFORMED, lambda: _inform_bus(agent, next(moments)))
     for work in (agent.projector.run(), inform, _push(agent)):

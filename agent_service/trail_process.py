@@ -82,7 +82,7 @@ class TrailProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._turn = threading.Lock()
         self._leaves: deque[Span] = deque(maxlen=MOST_LEAVES)
-        self.takes_leaves = self._telling.receiver is not None
+        self.sends = self._telling.receiver is not None
 
     def leaf(self, span: Span) -> None:
         """A span that no journal tells, and that nothing belongs to: it is sent along with what is written next."""
@@ -95,7 +95,8 @@ class TrailProcess:
         try:
             return await asyncio.to_thread(self._write, tuple(run_ids))
         finally:
-            self._ending = loop.call_later(self._idle_s, loop.run_in_executor, None, self.close)
+            if not self.sends:  # else a receiver that is away is waited for
+                self._ending = loop.call_later(self._idle_s, loop.run_in_executor, None, self.close)
 
     def close(self) -> None:
         """End the process, once it has answered. The next request starts another."""

@@ -42,8 +42,9 @@ _KINDS = {
 _FINE = Status(StatusCode.UNSET)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-SHORTEST = _MICROSECOND
-"""A span without a length is taken for a faulty one by Jaeger, which then mends it, and cannot tell it from another."""
+MOMENT = 3 * _MICROSECOND
+"""The length of a span that was told without one. Jaeger takes one without a length for faulty, and one that lies
+outside of the span it belongs to for one of a wrong clock, unless it is the longer of the two."""
 
 
 class SpanSender:
@@ -114,7 +115,7 @@ def made(span: Span, resource: Resource) -> ReadableSpan:
         kind=_KINDS[span.kind],
         status=_FINE if span.error is None else Status(StatusCode.ERROR, span.error),
         start_time=_nanoseconds(span.started_at),
-        end_time=_nanoseconds(max(span.started_at + SHORTEST, span.ended_at)),
+        end_time=_nanoseconds(span.ended_at if span.ended_at > span.started_at else span.started_at + MOMENT),
         instrumentation_scope=_SCOPE,
     )
 

@@ -1,0 +1,225 @@
+"""Traces of real runs: whole, whoever is killed meanwhile, and wherever the receiver was."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_service.identity import trace_id
+from agent_service.workbench.dev import DevStack
+from groundwork.nats import link as nats_link
+from groundwork.nats.settings import NatsSettings
+from schemas import keys, subjects
+from schemas.events import AgenticStart, Envelope
+from tests.e2e.bodies import lines, recording, running, to_the_end, touch, wake
+from tests.kit.jaeger import needs_jaeger, otlp_url, trace_in_jaeger
+from tests.kit.otlp import Otlp, Trace, receiving
+from tests.kit.waiting import until
+
+CALLER = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
+RUNS = 1000
+STUMBLING = {"action": {"tool": "probe", "command": "misbehave", "arguments": {"how": "stumble"}}}
+ECHO = {"action": {"tool": "echo", "command": "handle", "arguments": {"message": "hello"}}}
+THROUGH_EVERYTHING = """
+start_run
+  publish agentic.start
+  wait queued
+  invoke_agent agentic-loop
+    frame
+      chat script:recording
+    plan
+      chat script:recording
+  execute_tool probe
+    attempt 1
+      publish agentic.tool_request.probe
+        process agentic.tool_request.probe
+        job probe record
+        publish agentic.tool_result
+  process agentic.tool_result
+  invoke_agent agentic-loop
+    reflect
+      chat script:recording
+    plan
+  execute_tool probe !
+    attempt 1 !
+      publish agentic.tool_request.probe
+        process agentic.tool_request.probe
+        job probe misbehave !
+        publish agentic.tool_result
+    wait tool_retry
+    attempt 2 !
+      publish agentic.tool_request.probe
+        process agentic.tool_request.probe
+        job probe misbehave !
+        publish agentic.tool_result
+  process agentic.tool_result
+  invoke_agent agentic-loop
+  invoke_agent agentic-loop
+  process agentic.tool_result
+  invoke_agent agentic-loop !
+  finish_run !
+    publish agent.escalated
+"""
+"""Siblings in the order of their beginnings, but for those that begin at nearly the same instant."""
+
+
+@pytest.fixture
+def otlp() -> Iterator[Otlp]:
+    with receiving() as otlp:
+        yield otlp
+
+
+@asynccontextmanager
+async def tracing(folder: Path, url: str, script: dict[str, Any], **more: Any) -> AsyncIterator[DevStack]:
+    """The whole stack, sending its traces to `url`; `more` are settings of the gateway and limits of the agent."""
+    told = {"telemetry": {"endpoint": url}, "log": {"level": "info"}}
+    agent, gateway = told | {"limits": more.pop("limits", {})}, told | more
+    async with running(folder, script, agent=agent, gateway=gateway) as made:
+        yield made
+
+
+def stumbling_at_last(file: Path, go: Path) -> dict[str, Any]:
+    """A script whose first step waits for `go`, and whose second fails as often as it is tried."""
+    script = recording(file, go=go, steps=2)
+    for rule in script["rules"]:
+        if rule.get("when") == {"steps": 1}:
+            rule["plan"] = STUMBLING
+    return script
+
+
+def one_step() -> dict[str, Any]:
+    frame = {"goal_statement": "Echo.", "definition_of_done": ["one", "two", "three"]}
+    met = [{"item": f"d{number}", "evidence": "step:1"} for number in (1, 2, 3)]
+    return {
+        "name": "echo",
+        "rules": [
+            {"phase": "frame", "frame": frame},
+            {"phase": "plan", "plan": ECHO},
+            {"phase": "reflect", "reflect": {"verdict": "done", "summary": "echoed", "met": met}},
+        ],
+    }
+
+
+def paths(tree: Sequence[str]) -> list[str]:
+    """Each line of an indented tree with all above it, sorted: the order of siblings does not count."""
+    found: list[str] = []
+    above: list[str] = []
+    for line in tree:
+        name = line.strip()
+        above[(len(line) - len(name)) // 2 :] = [name]
+        found.append(" > ".join(above))
+    return sorted(found)
+
+
+Found = Callable[[str], Awaitable[Trace]]
+
+
+async def a_run_through_everything(folder: Path, url: str, found: Found) -> Trace:
+    """A run with an agent killed while a tool works, a restart, and a tool that fails and is tried again."""
+    file, go = folder / "lines", folder / "go"
+    limits = {"max_attempts": 2, "retry_base_s": 0.2}
+    async with tracing(folder / "stack", url, stumbling_at_last(file, go), limits=limits) as made:
+        run_id = await wake(made)
+        await until(lambda: lines(file) == 1, within_s=30)
+        made.agent.kill()
+        made.gateway.kill()
+        touch(go, 1)
+        ended = await to_the_end(made, run_id)
+        assert (ended["state"], ended["class"]) == ("escalated", "tool_exhausted"), ended
+    trace = Trace(())
+
+    async def whole() -> bool:
+        nonlocal trace
+        trace = await found(trace_id(run_id))
+        return bool(trace.named("finish_run")) and not trace.orphans
+
+    await until(whole, within_s=30, otherwise=lambda: str(trace))
+    return trace
+
+
+async def test_a_run_with_a_crash_a_restart_and_a_retry_is_one_whole_tree(tmp_path: Path, otlp: Otlp) -> None:
+    async def found(trace_id: str) -> Trace:
+        return otlp.traces().get(trace_id, Trace(()))
+
+    trace = await a_run_through_everything(tmp_path, otlp.url, found)
+    assert paths(trace.tree()) == paths(THROUGH_EVERYTHING.split("\n")[1:-1])
+    again = trace.named("process agentic.tool_request.probe")[0]
+    assert again.attributes["messaging.nats.delivery_count"] == 2
+    results = {span.span_id for span in trace.named("publish agentic.tool_result")}
+    assert {link for span in trace.named("process agentic.tool_result") for _, link in span.links} == results
+    assert {span.service for span in trace.spans} == {"agentic-loop", "ductile-gateway"}
+    assert {span.attributes["agentic.run_id"] for span in trace.spans} == {trace.roots[0].attributes["agentic.run_id"]}
+
+
+@needs_jaeger
+async def test_a_real_jaeger_shows_that_tree(tmp_path: Path) -> None:
+    trace = await a_run_through_everything(tmp_path, otlp_url(), trace_in_jaeger)
+    assert paths(trace.tree()) == paths(THROUGH_EVERYTHING.split("\n")[1:-1])
+    assert not [span.attributes for span in trace.spans if "@jaeger@warnings" in span.attributes]
+
+
+async def test_what_asked_for_a_run_is_linked_from_its_root(tmp_path: Path, otlp: Otlp) -> None:
+    async with tracing(tmp_path / "stack", otlp.url, one_step()) as made:
+        link = await nats_link.connect(NatsSettings(urls=(made.nats.url,)))
+        start = Envelope[AgenticStart](
+            type=subjects.START, payload=AgenticStart(goal="echo"), dedupe_key=keys.start("linked")
+        )
+        header = {"traceparent": f"00-{'-'.join(CALLER)}-01"}
+        await link.publish(subjects.START, start.body(), msg_id="linked", headers=header)
+        await link.close()
+        await until(lambda: any(span.name == "process agentic.start" for span in otlp.spans), within_s=30)
+    (trace,) = otlp.traces().values()
+    assert trace.one("start_run").links == (CALLER,)
+    assert trace.one("process agentic.start").links == (CALLER,)
+    assert not trace.orphans
+
+
+async def test_a_receiver_that_comes_back_is_told_all_that_it_missed(tmp_path: Path) -> None:
+    with receiving() as gone:
+        port = int(gone.url.rpartition(":")[2])
+    async with tracing(tmp_path / "stack", gone.url, one_step()) as made:
+        run_id = await wake(made)
+        await to_the_end(made, run_id)
+        await until(lambda: "telemetry is not taken" in log_of(made), within_s=30)
+        with receiving(port) as back:
+            await until(lambda: trace_id(run_id) in back.traces(), within_s=60)
+            trace = back.traces()[trace_id(run_id)]
+            await until(lambda: "telemetry is taken again" in log_of(made), within_s=30)
+    assert trace.one("finish_run")
+    assert log_of(made).count("telemetry is not taken") <= 2  # traces and metrics
+
+
+@pytest.mark.timeout(300)
+async def test_a_thousand_runs_leave_no_orphan_though_all_are_killed_in_the_middle(tmp_path: Path, otlp: Otlp) -> None:
+    async with tracing(tmp_path / "stack", otlp.url, one_step(), runner="in_process", slots=64) as made:
+        link = await nats_link.connect(NatsSettings(urls=(made.nats.url,)))
+        for number in range(RUNS):
+            start = Envelope[AgenticStart](
+                type=subjects.START, payload=AgenticStart(goal="echo"), dedupe_key=keys.start(f"{number}")
+            )
+            await link.publish(subjects.START, start.body(), msg_id=f"start-{number}", headers={})
+        await link.close()
+        await until(lambda: len(finished(otlp)) > RUNS / 10, within_s=60)
+        made.agent.kill()
+        made.gateway.kill()
+        await until(lambda: len(finished(otlp)) == RUNS, within_s=200, otherwise=lambda: f"{len(finished(otlp))} ended")
+    traces = otlp.traces()
+    assert len(traces) == RUNS
+    assert not [str(trace) for trace in traces.values() if trace.orphans or len(trace.roots) != 1]
+
+
+def start(name: str) -> bytes:
+    """What asks for a run over the bus."""
+    key, goal = keys.start(name), AgenticStart(goal="echo")
+    return Envelope[AgenticStart](type=subjects.START, payload=goal, dedupe_key=key).body()
+
+
+def finished(otlp: Otlp) -> set[str]:
+    """The traces that tell the end of their runs."""
+    return {span.trace_id for span in tuple(otlp.spans) if span.name == "finish_run"}
+
+
+def log_of(made: DevStack) -> str:
+    return (made.options.folder / "logs" / "agent.log").read_text()

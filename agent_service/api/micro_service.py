@@ -104,7 +104,10 @@ def _answering(ask: Callable[[Request], Awaitable[BaseModel]]) -> Handler:
         try:
             answer = await ask(request)
         except REFUSED as error:
-            raise _error(request, refusal_of(error)) from error
+            refusal = refusal_of(error)
+            facts = {"status": refusal.status, "code": refusal.code, "field": refusal.field, "call": request.subject}
+            log.info("refused", extra=facts | {"caller": asker(request)})
+            raise _error(request, refusal) from error
         except Exception as error:
             log.exception("a request on the bus failed", extra={"subject": request.subject})
             raise _error(request, broken()) from error

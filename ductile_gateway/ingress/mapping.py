@@ -209,6 +209,8 @@ def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin) -> 
     content, artifacts = message.payload, tuple[Kept, ...]()
     if isinstance(content, ToolResult):
         content, artifacts = made_small(content)
+    else:
+        content = content.model_copy(update={"by": origin.source})
     key, about, run_id = _names(content, origin)
     body = message.model_copy(update={"dedupe_key": key, "payload": content}).body()
     if len(body) > MAX_EVENT_BYTES:

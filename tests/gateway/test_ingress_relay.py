@@ -205,8 +205,8 @@ FAILED = {"run_id": RUN, "step": 1, "tool": "fetch", "status": "error", "complet
     [
         (
             # A start from outside names neither its run nor whom to call back.
-            an_event("agentic.start", SAID | RESERVED),
-            {"goal": "Find it.", "context": {"tone": "dry"}, "constraints": {"max_steps": 3}},
+            an_event("agentic.start", SAID | RESERVED | {"by": "root"}),
+            {"goal": "Find it.", "context": {"tone": "dry"}, "constraints": {"max_steps": 3}, "by": "ductile-test"},
         ),
         (
             # What answers a step is named by the baggage, and never by the payload.
@@ -218,7 +218,7 @@ FAILED = {"run_id": RUN, "step": 1, "tool": "fetch", "status": "error", "complet
         ),
         (
             an_event("alarm.raised", {"what": "the pump"}),
-            {"goal": "Look into the pump.", "context": {}, "constraints": {}},
+            {"goal": "Look into the pump.", "context": {}, "constraints": {}, "by": "ductile-test"},
         ),
         *(
             (an_event(payload=RESULT | {"result": brought}), RESULT | {"result": put})

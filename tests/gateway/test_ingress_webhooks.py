@@ -78,6 +78,7 @@ async def test_an_issue_of_github_starts_a_run_with_what_was_chosen_of_it() -> N
                 "goal": "Triage issue 7: It leaks",
                 "context": {"label": "bug", "issue": OPENED["issue"]},
                 "constraints": {},
+                "by": "github",
             },
             "dedupe_key": "agentic:start:github:d-1",
         }
@@ -183,6 +184,7 @@ async def test_a_webhook_of_ductile_speaks_to_a_run(prefix: str) -> None:
                 "signal_id": "chat:m-1",
                 "kind": "message",
                 "message": "Ann says look again",
+                "by": "chat",
             },
             "dedupe_key": keys.signal(RUN, "chat:m-1"),
         }
@@ -210,7 +212,8 @@ async def test_a_webhook_can_stop_a_run() -> None:
     house = a_house()
     await chat(house, {"type": "stop", "id": "m-1", "run": RUN, "who": "Ann"})
     event = house.events()[0]
-    assert (event["type"], event["payload"]) == ("agentic.cancel", {"run_id": RUN, "reason": "told to by Ann"})
+    told = {"run_id": RUN, "reason": "told to by Ann", "by": "chat"}
+    assert (event["type"], event["payload"]) == ("agentic.cancel", told)
 
 
 async def test_without_any_id_the_body_is_the_name_of_the_delivery() -> None:

@@ -13,7 +13,7 @@ import pytest
 from agent_service.api.micro_service import serve_on_bus
 from agent_service.core.events import CancelRequested, SignalReceived, WakeAccepted
 from groundwork.nats.asker import INFO
-from groundwork.nats.link import connect
+from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from schemas import subjects
 from tests.http.house import House, bearer, open_house, serving
@@ -79,6 +79,18 @@ async def test_a_refusal_is_logged_with_the_token_that_was_refused(
             await client.post("/v1/wake", json={"goal": "x"})
     refused = [(vars(record)["status"], vars(record)["caller"]) for record in caplog.records]
     assert refused == [(403, "reader"), (401, None)]
+
+
+async def test_a_refusal_over_the_bus_is_logged_like_one_over_http(
+    link: NatsLink, house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="agent_service")
+    service = await serve_on_bus(link, house.desk)
+    await link.client.request(WAKE, b'{"goal": ""}', timeout=5)
+    await service.stop()
+    (refused,) = (vars(record) for record in caplog.records)
+    told = {name: refused[name] for name in ("message", "status", "code", "field", "call", "caller")}
+    assert list(told.values()) == ["refused", 422, "invalid", "goal", WAKE, "bus"]
 
 
 async def test_over_the_bus_it_is_whom_nats_names_and_no_header_of_the_callers(

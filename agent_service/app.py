@@ -34,6 +34,7 @@ from agent_service.moments import Moment
 from agent_service.pace import Pace
 from agent_service.ports import Model
 from agent_service.publisher import Publisher
+from agent_service.readiness import readiness, wrong_with
 from agent_service.recovery import FORGETTABLE, Recovery, Starter
 from agent_service.settings import AgentSettings
 from agent_service.store.sql.database import FILE
@@ -47,7 +48,6 @@ from agent_service.trail_process import Telling, TrailProcess
 from agent_service.turn import Background, Turns
 from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
-from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.foundations import Claim, Ground, laid
 from groundwork.service.hand_over import HAND_OVER_S
 from groundwork.service.signals import ended_by_signals
@@ -89,6 +89,11 @@ class Agent:
     workspace: Workspace
     files: RunFiles
     clock: SystemClock
+
+    @property
+    def ready(self) -> Callable[[], Awaitable[dict[str, str]]]:
+        """What is wrong with each thing it needs."""
+        return partial(readiness, self.intake, self.ground.lease, self.store, self.skills, self.thinker)
 
 
 async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
@@ -211,33 +216,15 @@ def _telling(settings: AgentSettings) -> Telling:
     )
 
 
-async def readiness(agent: Agent) -> dict[str, str]:
-    """What is wrong with each thing the agent needs; empty texts when all is well."""
-    return {
-        "bus": agent.intake.trouble or agent.ground.lease.trouble,
-        "store": await _wrong_with(agent.store.counts()),
-        "skills": await _wrong_with(agent.skills.catalog()),
-        "model": agent.thinker.trouble,
-    }
-
-
 def _observe(agent: Agent) -> Instruments:
     """What is asked for whenever somebody reads metrics."""
     instruments, undone = agent.metrics.instruments, agent.turns.undone
     observe_runs(instruments, agent.store, agent.clock, lambda: len(undone.left))
     observe_inbox(instruments, agent.store.inbox)
     observe_disk(instruments, agent.settings.store / FILE)
-    observe_readiness(instruments, lambda: readiness(agent))
+    observe_readiness(instruments, agent.ready)
     BusLevels(instruments, agent.ground.link)
     return instruments
-
-
-async def _wrong_with(question: Awaitable[object]) -> str:
-    try:
-        await question
-    except (TryAgain, Fatal) as error:
-        return str(error)
-    return ""
 
 
 async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket) -> None:
@@ -245,7 +232,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     moments = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
     left = await agent.recovery.resume_all()
     for work in (
-        _wrong_with(agent.skills.catalog()),  # asked for at once: runs that are to begin wait for it
+        wrong_with(agent.skills.catalog()),  # asked for at once: runs that are to begin wait for it
         agent.intake.run(),
         agent.starter.run(),
         _keep_time(agent),
@@ -299,13 +286,8 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
     from agent_service.operations import operations
     from groundwork.http.server import serve_http
 
-    http = create_app(
-        desk,
-        agent.files,
-        lambda: readiness(agent),
-        agent.settings,
-        operations=operations(agent.settings, agent.store, agent.ground.link, lambda: readiness(agent)),
-        streams=EventStreams(agent.feed, agent.store, agent.store),
-        metrics=partial(exposition, _observe(agent), subjects.SERVICE_AGENT),
-    )
+    ready, metrics = agent.ready, partial(exposition, _observe(agent), subjects.SERVICE_AGENT)
+    asked = operations(agent.settings, agent.store, agent.ground.link, agent.skills, ready)
+    streams = EventStreams(agent.feed, agent.store, agent.store)
+    http = create_app(desk, agent.files, ready, agent.settings, operations=asked, streams=streams, metrics=metrics)
     group.create_task(serve_http(http, listener, finish=False), name="http")

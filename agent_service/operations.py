@@ -12,11 +12,13 @@ from agent_service.api.health import HealthCalls, Look, Part
 from agent_service.api.inbox import InboxCalls
 from agent_service.api.inspection import Inspection
 from agent_service.api.operations import Operations
+from agent_service.api.why import WhyCalls
 from agent_service.bus import findings
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.gateway import NatsTroubles
+from agent_service.bus.whereabouts import NatsWhereabouts
 from agent_service.core.waiting import Status
-from agent_service.ports import PromptText, Question
+from agent_service.ports import PromptText, Question, Skills
 from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.findings import ok
@@ -31,7 +33,9 @@ MOST_LETTERS = 10_000
 """Messages of the stream of dead letters that are looked through, the newest."""
 
 
-def operations(settings: AgentSettings, store: SqliteStore, link: NatsLink, readiness: Readiness) -> Operations:
+def operations(
+    settings: AgentSettings, store: SqliteStore, link: NatsLink, skills: Skills, readiness: Readiness
+) -> Operations:
     letters, troubles = NatsDeadLetters(link, most=MOST_LETTERS), NatsTroubles(link, fresh_s=FRESH_S)
 
     async def agent() -> Sequence[Finding]:
@@ -46,6 +50,7 @@ def operations(settings: AgentSettings, store: SqliteStore, link: NatsLink, read
         inbox=InboxCalls(store, store.inbox, letters),
         letters=DeadLetterCalls(letters),
         health=HealthCalls(readiness, looks),
+        why=WhyCalls(store, store.inbox, NatsWhereabouts(link), letters, skills, troubles.status, readiness),
     )
 
 

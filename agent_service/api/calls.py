@@ -221,6 +221,7 @@ def _calls_for_operators(operations: Operations) -> tuple[Call, ...]:
         Call(path=f"{RUN}/timeline", endpoint=inspection.show_timeline, scope="read", errors=(404,)),
         Call(path=f"{RUN}/steps/{{step}}", endpoint=inspection.show_step, scope="read", errors=(404, 422)),
         Call(path=f"{RUN}/calls/{{call}}", endpoint=inspection.show_call, scope="read", errors=(404, 422)),
+        Call(path=f"{RUN}/why", endpoint=operations.why.show_why, scope="read", errors=(404,)),
         Call(path="/v1/health", endpoint=operations.health.show_health, scope="read"),
         Call(path="/v1/inbox", endpoint=inbox.show_inbox, scope="read", errors=(422,)),
         Call(path=f"{RUN}/dismiss", endpoint=inbox.dismiss_run, **act),

@@ -6,6 +6,7 @@ from agent_service.api.dead_letters import DeadLetterCalls
 from agent_service.api.health import HealthCalls
 from agent_service.api.inbox import InboxCalls
 from agent_service.api.inspection import Inspection
+from agent_service.api.why import WhyCalls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,3 +17,4 @@ class Operations:
     inbox: InboxCalls
     letters: DeadLetterCalls
     health: HealthCalls
+    why: WhyCalls

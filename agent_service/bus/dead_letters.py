@@ -7,15 +7,13 @@ deleted: nats-server 2.15 would forget all message ids of the stream at its next
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Awaitable
 from datetime import UTC, datetime
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-import nats.errors
-from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig, DeliverPolicy
 from nats.js.errors import APIError, NotFoundError
 
+from agent_service.bus.reading import headers_of, of_stream
 from agent_service.telling.letters import (
     RETRY_OF,
     DeadLetter,
@@ -32,18 +30,12 @@ from agent_service.telling.plain import instant
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Published
 from groundwork.nats.settling import own_headers
-from groundwork.nats.topology import asked
-from groundwork.service.errors import GiveUp, Misconfigured, TryAgain
+from groundwork.service.errors import GiveUp, Misconfigured
 from schemas import subjects
 from schemas.fields import MAX_COUNT
 from schemas.headers import RETRIED_BY
 
 STREAM = subjects.STREAM_DEAD_LETTERS
-NEXT_WITHIN_S = 5.0
-NO_STREAM = 10059
-"""JetStream's error code."""
-
-T = TypeVar("T")
 
 
 class Extent(NamedTuple):
@@ -74,7 +66,9 @@ class NatsDeadLetters:
                 self._read, self._read_to = [], Extent()
             if now.last > self._read_to.last:
                 after = max(self._read_to.last, now.last - self._most)
-                self._read += [message async for message in self._headers(after)]
+                start = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=after + 1)
+                reading = headers_of(self._link, STREAM, subjects.ALL_DEAD_LETTERS, start)
+                self._read += [message async for message in reading]
                 self._read_to = now
             return fold(self._read)
 
@@ -127,7 +121,7 @@ class NatsDeadLetters:
         await self._record(letter, "dropped", by)
         deleting = self._link.jetstream.delete_msg(STREAM, letter.id)
         try:
-            return await self._asked(STREAM, deleting)
+            return await of_stream(self._link, STREAM, deleting)
         except NotFoundError:
             return True
         except Misconfigured as error:
@@ -156,36 +150,13 @@ class NatsDeadLetters:
         await self._link.publish(subject, b"", msg_id=f"{deed}:{_name(letter)}", headers=headers)
 
     async def _extent(self) -> Extent:
-        state = (await self._asked(STREAM, self._link.jetstream.stream_info(STREAM))).state
+        state = (await of_stream(self._link, STREAM, self._link.jetstream.stream_info(STREAM))).state
         return Extent(last=state.last_seq, messages=state.messages)
-
-    async def _headers(self, after: int) -> AsyncIterator[Stored]:
-        """The messages behind number `after` that there are now, without bodies, in order."""
-        reading = self._link.jetstream.subscribe(
-            subjects.ALL_DEAD_LETTERS,
-            stream=STREAM,
-            ordered_consumer=True,
-            config=ConsumerConfig(
-                headers_only=True, deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=after + 1
-            ),
-        )
-        subscription = await self._asked(STREAM, reading)
-        try:
-            info = await subscription.consumer_info()
-            left = (info.num_pending or 0) + (info.delivered.consumer_seq if info.delivered else 0)
-            while left:
-                message = await subscription.next_msg(timeout=NEXT_WITHIN_S)
-                left = message.metadata.num_pending
-                yield _delivered(message)
-        except nats.errors.TimeoutError as error:
-            raise TryAgain(f"stream {STREAM} stopped in the middle: ask again") from error
-        finally:
-            await subscription.unsubscribe()
 
     async def _message(self, stream: str, *, seq: int | None = None, subject: str | None = None) -> Stored | None:
         """The message at `seq`, or the newest of `subject`."""
         try:
-            raw = await self._asked(stream, self._link.jetstream.get_msg(stream, seq, subject))
+            raw = await of_stream(self._link, stream, self._link.jetstream.get_msg(stream, seq, subject))
         except NotFoundError:
             return None
         body = raw.data or b""
@@ -197,14 +168,6 @@ class NatsDeadLetters:
             size=len(body),
             body=body,
         )
-
-    async def _asked(self, stream: str, question: Awaitable[T]) -> T:
-        try:
-            return await asked(self._link, f"stream {stream}", question)
-        except NotFoundError as error:
-            if error.err_code == NO_STREAM:
-                raise Misconfigured(f"there is no stream {stream}: run `agentic setup`") from error
-            raise
 
 
 def retry_id(letter: DeadLetter) -> str:
@@ -218,17 +181,6 @@ def _not_sent(letter: DeadLetter, why: str) -> NotSentAgain:
 
 def _name(letter: DeadLetter) -> str:
     return f"{STREAM}:{letter.id}:{letter.buried:%Y%m%dT%H%M%S%f}"
-
-
-def _delivered(message: Msg) -> Stored:
-    headers = message.headers or {}
-    return Stored(
-        subject=message.subject,
-        seq=message.metadata.sequence.stream,
-        at=message.metadata.timestamp,
-        headers=headers,
-        size=int(headers.get("Nats-Msg-Size", 0)),
-    )
 
 
 def _headers_in(encoded: str | bytes | None) -> dict[str, str]:

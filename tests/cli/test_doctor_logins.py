@@ -6,7 +6,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from agent_service.cli.doctor.bus import NEEDED, denied, matches
+from agent_service.cli.doctor.bus import NEEDED, denied
+from groundwork.nats.patterns import matches
 from tests.cli.calling import agentic, agentic_here, interrupt, started
 from tests.cli.examined import ITS_PASSWORD, configured, found, up
 from tests.kit.bus import server_with

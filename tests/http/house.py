@@ -18,13 +18,9 @@ from pydantic import SecretStr
 from starlette.types import ASGIApp
 
 from agent_service.api.calls import create_app
-from agent_service.api.dead_letters import DeadLetterCalls
 from agent_service.api.desk import Desk
 from agent_service.api.event_streams import EventStreams
 from agent_service.api.feed import Feed
-from agent_service.api.health import HealthCalls
-from agent_service.api.inbox import InboxCalls
-from agent_service.api.inspection import Inspection
 from agent_service.api.operations import Operations
 from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.core.limits import LimitPolicy
@@ -34,7 +30,6 @@ from agent_service.intake import Intake
 from agent_service.journal import Commit, Entry
 from agent_service.lines import EVERY_RUN, RunLine, Wanted
 from agent_service.metrics.incoming import IncomingMetrics
-from agent_service.models.prompts.prompt import as_text
 from agent_service.moments import tell
 from agent_service.ports import Archive, ModelCall, Place, Question
 from agent_service.publisher import Publisher
@@ -48,6 +43,7 @@ from groundwork.http.protocol import BoundedProtocol
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.metrics import Instruments, exposition
 from schemas.catalog import Catalog
+from tests.http.operators import operators
 from tests.kit.fakes import FakeClock
 from tests.kit.letterbox import Letterbox
 from tests.kit.runs import NOON, wake_of
@@ -260,12 +256,7 @@ async def open_house(
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
         settings = AgentSettings(http=HttpSettings(tokens=known), trace_url=trace_url)
         letters = Letterbox()
-        operations = Operations(
-            inspection=Inspection(store, archive, as_text),
-            inbox=InboxCalls(store, store.inbox, letters),
-            letters=DeadLetterCalls(letters),
-            health=HealthCalls(readiness, {}),
-        )
+        operations = operators(store, archive, letters, readiness, _NoSkills())
         exposed = partial(exposition, instruments, "agentic-loop")
         streams = EventStreams(feed, store, archive)
         app = create_app(desk, files, readiness, settings, operations=operations, streams=streams, metrics=exposed)

@@ -25,6 +25,7 @@ RULES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/v1/runs/{run_id}/timeline"): "read",
     ("GET", "/v1/inbox"): "read",
     ("GET", "/v1/health"): "read",
+    ("GET", "/v1/runs/{run_id}/why"): "read",
     ("POST", "/v1/runs/{run_id}/dismiss"): "control",
     ("GET", "/v1/dead-letters"): "read",
     ("POST", "/v1/dead-letters/{seq}/retry"): "control",

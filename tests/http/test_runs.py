@@ -71,7 +71,7 @@ async def test_every_prefix_of_a_run_is_shown_as_it_was(client: httpx2.AsyncClie
 
 
 @pytest.mark.parametrize(
-    "part", ["", "/entries", "/events", "/timeline", "/steps/1", "/calls/1", "/workspace", "/workspace/plan.md"]
+    "part", ["", "/entries", "/events", "/timeline", "/steps/1", "/calls/1", "/why", "/workspace", "/workspace/plan.md"]
 )
 @pytest.mark.parametrize("run", [UNKNOWN, "run_1", "x", "%2e%2e", "run_%0a", "é", "x" * 1000])
 async def test_a_run_that_is_not_there_is_not_found(client: httpx2.AsyncClient, run: str, part: str) -> None:

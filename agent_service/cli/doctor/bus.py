@@ -18,6 +18,7 @@ from agent_service.telling.plain import duration
 from groundwork.nats import link as nats_link
 from groundwork.nats.lease_record import Record, Role, look
 from groundwork.nats.link import NatsLink
+from groundwork.nats.patterns import matches
 from groundwork.nats.topology import Deviation, check_topology
 from groundwork.service.errors import Failure, Unreachable
 from groundwork.service.store_id import known_id
@@ -193,11 +194,3 @@ def denied(permissions: Mapping[str, Any], wanted: Iterable[str] = NEEDED) -> li
 
 def _any_matches(patterns: Iterable[str], subject: str) -> bool:
     return any(matches(pattern, subject) for pattern in patterns)
-
-
-def matches(pattern: str, subject: str) -> bool:
-    """Whether the subject is one of the pattern's: `*` stands for one token, `>` for one or more at the end."""
-    wanted, found = pattern.split("."), subject.split(".")
-    if wanted[-1] == ">":
-        wanted, found = wanted[:-1], found[: len(wanted) - 1] if len(found) >= len(wanted) else []
-    return len(wanted) == len(found) and all(w in ("*", f) for w, f in zip(wanted, found, strict=True))

@@ -1,0 +1,131 @@
+"""The HTTP call that says why a run stands where it stands."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Protocol, TypeVar
+
+from agent_service.api.dead_letters import Letters
+from agent_service.api.desk import unknown_run
+from agent_service.core.state import RunState
+from agent_service.core.waiting import ForTool
+from agent_service.ports import Inbox, RunStore, Skills
+from agent_service.telling.letters import DeadLetter
+from agent_service.telling.whereabouts import Whereabouts
+from agent_service.telling.why import Seen, WhyView, why_view
+from groundwork.service.errors import Failure, TryAgain
+from schemas import keys, subjects
+from schemas.gateway_status import GatewayStatus, WaitingCall
+from schemas.headers import RUN_ID
+
+WITHIN_S = 4.0
+
+T = TypeVar("T")
+
+
+class Finder(Protocol):
+    """Where messages are on the bus."""
+
+    async def of(self, stream: str, subject: str, key: str, since: datetime) -> Whereabouts | None:
+        """The message of that dedupe key, sent at or after `since`; None where it is not found. Raises Failure."""
+
+
+class WhyCalls:
+    """Its docstrings are the API's documentation. `gateway` tells what the gateway says of itself, or None."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        inbox: Inbox,
+        finder: Finder,
+        letters: Letters,
+        skills: Skills,
+        gateway: Callable[[], Awaitable[GatewayStatus | None]],
+        readiness: Callable[[], Awaitable[Mapping[str, str]]],
+        *,
+        within_s: float = WITHIN_S,
+    ) -> None:
+        self._store = store
+        self._inbox = inbox
+        self._finder = finder
+        self._letters = letters
+        self._skills = skills
+        self._gateway = gateway
+        self._readiness = readiness
+        self._within_s = within_s
+
+    async def show_why(self, run_id: str) -> WhyView:
+        """Why a run stands where it stands: what it waits for, what lies on the bus for it, who holds that, what to do.
+
+        What cannot be asked in time is told as such.
+        """
+        run = await self._store.load(run_id)
+        if run is None:
+            raise unknown_run()
+        return why_view(run.state, await self._seen(run.state))
+
+    async def _seen(self, run: RunState) -> Seen:
+        now = datetime.now(UTC)
+        if run.final:
+            return Seen(now=now, dismissal=await self._inbox.dismissal(run.run_id))
+        lacks, letters, word, (looked, trouble, request, result) = await asyncio.gather(
+            self._in_time(self._readiness(), {}),
+            self._in_time(self._letters_of(run.run_id), ()),
+            self._in_time(self._word(run), None),
+            self._on_the_bus(run),
+        )
+        return Seen(
+            now=now,
+            looked=looked,
+            trouble=trouble,
+            request=request,
+            result=result,
+            letters=letters,
+            present=await self._present(),
+            word=word,
+            lacks=lacks,
+        )
+
+    async def _on_the_bus(self, run: RunState) -> tuple[bool, str, Whereabouts | None, Whereabouts | None]:
+        """Whether it could be looked at, and why not; the request and the result of the attempt that is waited for."""
+        if not isinstance(run.waiting, ForTool):
+            return True, "", None, None
+        try:
+            async with asyncio.timeout(self._within_s):
+                return True, "", *await self._messages(run.run_id, run.waiting)
+        except TimeoutError:
+            return False, f"the bus did not tell within {self._within_s:g} s what it has for this run", None, None
+        except Failure as error:
+            return False, str(error), None, None
+
+    async def _messages(self, run_id: str, waiting: ForTool) -> tuple[Whereabouts | None, Whereabouts | None]:
+        pending = waiting.pending
+        of, since = (run_id, pending.step, pending.attempt), pending.requested_at
+        asked = subjects.tool_request(pending.route)
+        request, result = await asyncio.gather(
+            self._finder.of(subjects.STREAM_REQUESTS, asked, keys.request(*of), since),
+            self._finder.of(subjects.STREAM, subjects.TOOL_RESULT, keys.result(*of), since),
+        )
+        return request, result
+
+    async def _letters_of(self, run_id: str) -> tuple[DeadLetter, ...]:
+        return tuple(letter for letter in await self._letters.all() if letter.headers.get(RUN_ID) == run_id)
+
+    async def _word(self, run: RunState) -> WaitingCall | None:
+        """What the gateway says of the call that is waited for."""
+        status = await self._gateway() if run.pending else None
+        step = run.pending.step if run.pending else 0
+        calls = status.waiting if status else ()
+        return next((call for call in calls if (call.run_id, call.step) == (run.run_id, step)), None)
+
+    async def _present(self) -> frozenset[str]:
+        with suppress(TryAgain):  # nobody has told a tool yet
+            await self._skills.catalog()
+        return self._skills.present()
+
+    async def _in_time(self, question: Awaitable[T], otherwise: T) -> T:
+        with suppress(TimeoutError, Failure):
+            async with asyncio.timeout(self._within_s):
+                return await question
+        return otherwise

@@ -1,0 +1,224 @@
+"""Why a run stands where it stands: what it waits for, what is known of that, and what to do about it. Pure.
+
+Nothing is guessed: a verdict names what was found, and says when something could not be looked at.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from agent_service.core.remedies import remedy
+from agent_service.core.state import RunState
+from agent_service.core.waiting import (
+    Asking,
+    Deciding,
+    Ended,
+    ForModel,
+    ForPerson,
+    ForTool,
+    ModelRetry,
+    Pending,
+    Queued,
+    Status,
+    ToolRetry,
+    Waiting,
+)
+from agent_service.lines import waits_for
+from agent_service.ports import Dismissal
+from agent_service.telling.acts import executor_of
+from agent_service.telling.letters import DeadLetter
+from agent_service.telling.plain import instant
+from agent_service.telling.sayings import attempt_of
+from agent_service.telling.views import RemedyView, View
+from agent_service.telling.whereabouts import Whereabouts
+from schemas.fields import Instant
+from schemas.gateway_status import WaitingCall
+
+SERVE = RemedyView(text="start who takes them", command="ductile-gateway serve")
+DOCTOR = RemedyView(text="find out what is wrong there", command="agentic doctor")
+LOG = RemedyView(text="see the agent's log, and start it again if it does not go on", command="agentic doctor")
+
+
+class WaitView(View):
+    """What the run waits for: the kinds are those of `waiting_for`, `what` says it in words."""
+
+    kind: str
+    since: Instant
+    until: Instant | None
+    what: str
+
+
+class FactView(View):
+    """One thing that was found out."""
+
+    what: str
+    text: str
+
+
+class WhyView(View):
+    """The diagnosis of a run. `verdict` says in a sentence why it stands there."""
+
+    run_id: str
+    state: Status
+    waiting_for: WaitView | None
+    facts: tuple[FactView, ...]
+    verdict: str
+    remedy: RemedyView | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What was looked at besides the run: its messages on the bus, who is there, and what the agent lacks.
+
+    `looked` is false where the bus could not be asked, and `trouble` says why. `lacks` is what is wrong with each thing
+    that the agent needs, by its name; `word` is what the gateway says of the call that is waited for.
+    """
+
+    now: datetime
+    looked: bool = True
+    trouble: str = ""
+    request: Whereabouts | None = None
+    result: Whereabouts | None = None
+    letters: tuple[DeadLetter, ...] = ()
+    present: frozenset[str] = frozenset()
+    word: WaitingCall | None = None
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    dismissal: Dismissal | None = None
+
+
+Verdict = tuple[str, RemedyView | None]
+
+
+def why_view(run: RunState, seen: Seen) -> WhyView:
+    verdict, remedy_now = _verdict(run, seen)
+    return WhyView(
+        run_id=run.run_id,
+        state=run.status,
+        waiting_for=_waiting_for(run),
+        facts=tuple(FactView(what=what, text=text) for what, text in _facts(run, seen)),
+        verdict=verdict,
+        remedy=remedy_now,
+    )
+
+
+def _waiting_for(run: RunState) -> WaitView | None:
+    waits = waits_for(run.waiting, updated_at=run.updated_at, due_at=run.due_at)
+    return WaitView(kind=waits.kind, since=waits.since, until=waits.until, what=_what(run.waiting)) if waits else None
+
+
+def _what(waiting: Waiting) -> str:
+    match waiting:
+        case ForModel(asking=asking):
+            return f"the reply to {_call(asking)}"
+        case ModelRetry(asking=asking, retry_at=at):
+            return f"{instant(at)}, when {_call(asking)} is made again"
+        case ForTool(pending=pending):
+            return f"the result of {attempt_of(pending)}"
+        case ToolRetry(pending=pending, retry_at=at):
+            return f"{instant(at)}, when {attempt_of(pending)} is sent"
+        case ForPerson(stop=stop):
+            return f"a person: {stop.reason}"
+        case Queued() | Ended() | Deciding():
+            return ""
+
+
+def _call(asking: Asking) -> str:
+    return f"model call {asking.call} ({asking.phase})"
+
+
+# What was found out
+
+
+def _facts(run: RunState, seen: Seen) -> Iterator[tuple[str, str]]:
+    yield "run", f"{run.status}, entry {run.version} of {instant(run.updated_at)}: {run.summary}"
+    if run.due_at:
+        yield "timer", f"the agent acts by itself at {instant(run.due_at)}"
+    if run.pending:
+        yield from _of_the_tool(run, run.pending, seen)
+    if seen.trouble:
+        yield "bus", seen.trouble
+    for letter in seen.letters:
+        yield "dead letter", f"{letter.id}, of {letter.subject}: {letter.said('Reason')}"
+    for name, trouble in seen.lacks.items():
+        if trouble:
+            yield f"agent: {name}", trouble
+    if seen.dismissal:
+        yield "dismissed", f"by {seen.dismissal.by} at {instant(seen.dismissal.at)}"
+
+
+def _of_the_tool(run: RunState, pending: Pending, seen: Seen) -> Iterator[tuple[str, str]]:
+    if seen.looked:
+        yield "request", str(seen.request) if seen.request else "it is not on the bus"
+    if seen.result:
+        yield "result", str(seen.result)
+    executor = executor_of(run, pending)
+    if executor:
+        yield "executor", f"{executor} {'answers' if executor in seen.present else 'does not answer'}"
+    if seen.word:
+        yield "gateway", f"since {instant(seen.word.since)}: {seen.word.why}"
+
+
+# What it comes to
+
+
+def _verdict(run: RunState, seen: Seen) -> Verdict:
+    match run.waiting:
+        case Queued():
+            return _of_a_queued_run(seen)
+        case ForModel(asking=asking) if seen.lacks.get("model"):
+            return f"{_call(asking)} brings no reply: {seen.lacks['model']}", DOCTOR
+        case ForModel(asking=asking):
+            return f"the model is thinking: {_call(asking)} is being made since {instant(run.updated_at)}", None
+        case ModelRetry(asking=asking, retry_at=at):
+            return f"the model was not to be had: {_call(asking)} is made again at {instant(at)}, by itself", None
+        case ToolRetry(pending=pending, retry_at=at):
+            return f"{attempt_of(pending)} is sent at {instant(at)}, by itself, after the one before failed", None
+        case ForTool(pending=pending):
+            return _of_a_sent_attempt(run, pending, seen)
+    return _of_a_stopped_run(run)
+
+
+def _of_a_queued_run(seen: Seen) -> Verdict:
+    if seen.lacks.get("skills"):
+        return f"it cannot begin before there are tools: {seen.lacks['skills']}", SERVE
+    return "it waits for its turn: other runs have all places", None
+
+
+def _of_a_stopped_run(run: RunState) -> Verdict:
+    now = remedy(run)
+    how = "it waits for a person" if run.status is Status.PAUSED else f"it has ended: {run.status}"
+    text = f"{how} ({run.ending_class}): {run.reason}"
+    return text, RemedyView(text=now.text, command=now.command) if now else None
+
+
+def _of_a_sent_attempt(run: RunState, pending: Pending, seen: Seen) -> Verdict:
+    what, executor = attempt_of(pending), executor_of(run, pending)
+    if seen.result:
+        return f"the result of {what} is on the bus, and the agent has not taken it up yet", LOG
+    if refused := [letter for letter in seen.letters if not letter.settled]:
+        return f"a message of the run was refused: {refused[-1].said('Reason')}", _of_letter(refused[-1])
+    if seen.word:
+        return f"the gateway has {what} and waits: {seen.word.why}", DOCTOR
+    if not seen.looked:
+        return f"it waits for the result of {what}; what lies on the bus could not be looked at", DOCTOR
+    if executor and executor not in seen.present:
+        return f"nobody works on {what}: {executor} does not answer", SERVE
+    return _by_its_request(what, pending, seen)
+
+
+def _by_its_request(what: str, pending: Pending, seen: Seen) -> Verdict:
+    stands = {holder.stands for holder in seen.request.holders} if seen.request else set()
+    if seen.request is None:
+        return f"the request of {what} is not on the bus: the agent says it again when it starts", LOG
+    if "in_hand" in stands:
+        return f"{what} is being carried out; it is given up at {instant(pending.deadline_at)}", None
+    if "ahead" in stands:
+        return f"the request of {what} waits on the bus until somebody takes it", SERVE
+    if not stands:
+        return f"no consumer takes requests of route {pending.route}", SERVE
+    text = f"{what} was taken and no result came; it is given up at {instant(pending.deadline_at)}, by itself"
+    return text, None
+
+
+def _of_letter(letter: DeadLetter) -> RemedyView:
+    return RemedyView(text="mend what it names, then send it again", command=f"agentic dlq retry {letter.id}")

@@ -1,0 +1,44 @@
+"""What operators ask, answered without a bus: no message is on it, and no gateway there."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+
+from agent_service.api.dead_letters import DeadLetterCalls
+from agent_service.api.health import HealthCalls
+from agent_service.api.inbox import InboxCalls
+from agent_service.api.inspection import Inspection
+from agent_service.api.operations import Operations
+from agent_service.api.why import WhyCalls
+from agent_service.models.prompts.prompt import as_text
+from agent_service.ports import Archive, Skills
+from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.whereabouts import Whereabouts
+from schemas.gateway_status import GatewayStatus
+from tests.kit.letterbox import Letterbox
+
+Readiness = Callable[[], Awaitable[Mapping[str, str]]]
+
+
+class Nowhere:
+    """A bus that has no message. Fills the port Finder."""
+
+    async def of(self, stream: str, subject: str, key: str, since: datetime) -> Whereabouts | None:
+        del stream, subject, key, since
+        return None
+
+
+async def no_gateway() -> GatewayStatus | None:
+    return None
+
+
+def operators(
+    store: SqliteStore, archive: Archive, letters: Letterbox, readiness: Readiness, skills: Skills
+) -> Operations:
+    """All of it; `readiness` is what the agent finds of itself."""
+    return Operations(
+        inspection=Inspection(store, archive, as_text),
+        inbox=InboxCalls(store, store.inbox, letters),
+        letters=DeadLetterCalls(letters),
+        health=HealthCalls(readiness, {}),
+        why=WhyCalls(store, store.inbox, Nowhere(), letters, skills, no_gateway, readiness),
+    )

@@ -2,9 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx2
 
@@ -29,13 +30,14 @@ ENDINGS = {
 
 
 @asynccontextmanager
-async def observed_stack(folder: Path) -> AsyncIterator[DevStack]:
+async def observed_stack(folder: Path, *, agent: Mapping[str, Any] | None = None) -> AsyncIterator[DevStack]:
+    """`agent`: further settings of its section."""
     options = DevOptions(
         folder=folder,
         script=SCRIPT,
         plugins=PLUGINS,
         sync_interval="1s",
-        agent={"limits": {"retry_base_s": 0.05}},
+        agent={"limits": {"retry_base_s": 0.05}, **(agent or {})},
     )
     async with stack(options) as made:
         yield made

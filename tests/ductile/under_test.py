@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 PROBE = Path(__file__).parent / "probe"
 """The plugin that every Ductile under test has. Its commands `handle` and `note` write, `look` reads; all three do what
-`do` of their payload says: answer (default), refuse, stumble, quit, garbage, silence, flood, hang, emit, hold."""
+`do` of their payload says: answer (default), refuse, stumble, insist, quit, garbage, silence, flood, hang, emit,
+hold."""
 
 TOKENS: Mapping[str, tuple[str, ...]] = {
     "gateway": ("plugin:rw", "jobs:ro", "events:ro"),

@@ -38,6 +38,7 @@ _DEEDS: Mapping[str, Callable[[Mapping[str, Any]], Behaviour]] = {
     "garbage": lambda _: prints(b"this is no JSON", stderr="a word on stderr"),
     "hang": lambda _: times_out(),
     "hold": _held,
+    "insist": lambda _: fails("as you wish", retry=True),
     "quit": lambda _: fails("as you wish", exits=78),
     "refuse": lambda _: fails("as you wish", retry=False, error_class="invalid_arguments"),
     "silence": lambda _: prints(b""),

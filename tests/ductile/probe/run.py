@@ -53,6 +53,7 @@ DEEDS: dict[str, Callable[[dict[str, Any]], str]] = {
     "garbage": _garbage,
     "hang": _hang,
     "hold": _held,
+    "insist": lambda _: _error(retry=True),
     "quit": _quit,
     "refuse": lambda _: _error(retry=False, error_class="invalid_arguments"),
     "silence": lambda _: "",

@@ -1,8 +1,8 @@
 """`agentic dlq`: the dead letters of both services, straight from the bus, whether a service runs or not."""
 
 import base64
-import getpass
 import json
+import os
 import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -19,6 +19,7 @@ from agent_service.cli.exits import Exit
 from agent_service.telling.letters import DeadLetter, NoSuchLetter, NotSentAgain, Stored
 from agent_service.telling.plain import instant, one_line
 from groundwork.nats import link as nats_link
+from groundwork.service.user_name import user_name
 
 CONNECT_WITHIN_S = 5.0
 LONGEST_CELL = 120
@@ -77,12 +78,8 @@ async def drop(config: Path | None, numbers: Sequence[int], *, as_json: bool) ->
 
 
 def who() -> str:
-    """The person at this terminal, for the record."""
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # a user without an entry
-        user = "?"
-    return one_line(f"{user}@{socket.gethostname()}", 200)
+    """The OS user of this process and its machine, for the record: not what the environment calls them."""
+    return one_line(f"{user_name(os.getuid())}@{socket.gethostname()}", 200)
 
 
 @asynccontextmanager

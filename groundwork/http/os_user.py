@@ -4,13 +4,14 @@ Asked by netlink (sock_diag(7)) for the caller's own socket, which takes microse
 milliseconds. A socket whose process has let go of it is nobody's, though the kernel then says user 0.
 """
 
-import pwd
 import socket
 import struct
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from starlette.types import Scope
+
+from groundwork.service.user_name import user_name
 
 _SOCK_DIAG, _BY_FAMILY, _REQUEST = 4, 20, 1
 _HEADER = struct.Struct("=IHHII")
@@ -30,12 +31,12 @@ def os_user(scope: Scope) -> str:
     `scope` is of an ASGI request.
     """
     caller, service = _end(scope.get("client")), _end(scope.get("server"))
-    if caller is None or service is None or not caller[0].is_loopback:
-        return ""
+    if caller is None or service is None or not caller[0].is_loopback or not hasattr(socket, "AF_NETLINK"):
+        return ""  # no other kernel than Linux has it
     number = None
-    with suppress(OSError):  # another kernel, or one that is told not to answer
+    with suppress(OSError):  # a kernel that was built or told not to answer
         number = _owner(caller, service)
-    return "" if number is None else _name(number)
+    return "" if number is None else user_name(number)
 
 
 _End = tuple[IPv4Address | IPv6Address, int]
@@ -73,10 +74,3 @@ def _question(caller: _End, name: bytes) -> bytes:
     family = socket.AF_INET if isinstance(caller[0], IPv4Address) else socket.AF_INET6
     asked = _ASKED.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + name + _ANY_INTERFACE
     return _HEADER.pack(_HEADER.size + len(asked), _BY_FAMILY, _REQUEST, 1, 0) + asked
-
-
-def _name(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)

@@ -168,6 +168,18 @@ async def test_a_stream_that_differs_is_a_warning(tmp_path: Path, nats_server: E
     assert "nats stream edit AGENTIC" in check.remedy
 
 
+async def test_what_an_earlier_version_did_not_set_is_a_warning_that_the_setup_mends(
+    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
+) -> None:
+    await create_missing(link, topology(max_gib=1))
+    stream = await link.jetstream.stream_info(subjects.STREAM)
+    stream.config.republish = None
+    await link.jetstream.update_stream(stream.config)
+    check = (await found(configured(tmp_path, nats_server.url)))["streams"]
+    assert (check.mark, check.remedy) == ("warning", "run `agentic setup`")
+    assert check.text == "stream AGENTIC: republish is not set"
+
+
 async def test_a_dead_letter_is_a_warning_until_somebody_has_dealt_with_it(
     tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
 ) -> None:

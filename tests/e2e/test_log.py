@@ -2,12 +2,12 @@
 
 import json
 import os
-import pwd
 from pathlib import Path
 
 import httpx2
 
 from agent_service.identity import trace_id
+from groundwork.service.user_name import user_name
 from tests.e2e.bodies import recording, running, to_the_end, wake
 
 OF_THE_SERVICE = {"ready", "the bus is informed"}
@@ -26,7 +26,7 @@ async def test_every_entry_of_a_run_is_one_line_of_json_and_nothing_else_is_said
     assert {(line["wake_id"], line["trace_id"], line["level"]) for line in of_the_run} == {
         ("order-9", trace_id(run_id), "INFO")
     }
-    assert of_the_run[0]["by"] == f"os user {pwd.getpwuid(os.getuid()).pw_name}"
+    assert of_the_run[0]["by"] == f"os user {user_name(os.getuid())}"
     assert of_the_run[-1]["state_transition"] == "for_model->done"
     answered = [line for line in of_the_run if line["event"] == "ToolReturned"]
     assert [(line["step"], line["tool"], line["attempt"]) for line in answered] == [(1, "probe", 1), (2, "probe", 1)]

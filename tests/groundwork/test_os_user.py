@@ -1,7 +1,6 @@
 """Who is at the other end of a connection within this machine: told by the kernel, of real sockets."""
 
 import os
-import pwd
 import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -9,8 +8,9 @@ from contextlib import closing, contextmanager
 import pytest
 
 from groundwork.http.os_user import os_user
+from groundwork.service.user_name import user_name
 
-ME = pwd.getpwuid(os.getuid()).pw_name
+ME = user_name(os.getuid())
 
 
 @contextmanager

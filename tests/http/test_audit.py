@@ -2,7 +2,6 @@
 
 import json
 import os
-import pwd
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,12 @@ from agent_service.core.events import CancelRequested, SignalReceived, WakeAccep
 from groundwork.nats.asker import INFO
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
+from groundwork.service.user_name import user_name
 from schemas import subjects
 from tests.http.house import House, bearer, open_house, serving
 from tests.kit.bus import server_with
 
-ME = f"os user {pwd.getpwuid(os.getuid()).pw_name}"
+ME = f"os user {user_name(os.getuid())}"
 SECRET = os.urandom(8).hex()
 WAKE = f"{subjects.SERVICE_AGENT}.wake"
 

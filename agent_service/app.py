@@ -284,10 +284,12 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
     from agent_service.api.calls import create_app
     from agent_service.api.event_streams import EventStreams
     from agent_service.operations import operations
+    from groundwork.http.metrics import Measured, request_durations
     from groundwork.http.server import serve_http
 
     ready, metrics = agent.ready, partial(exposition, _observe(agent), subjects.SERVICE_AGENT)
     asked = operations(agent.settings, agent.store, agent.ground.link, agent.skills, ready)
     streams = EventStreams(agent.feed, agent.store, agent.store)
     http = create_app(desk, agent.files, ready, agent.settings, operations=asked, streams=streams, metrics=metrics)
-    group.create_task(serve_http(http, listener, finish=False), name="http")
+    measured = Measured(http, request_durations(agent.metrics.instruments))
+    group.create_task(serve_http(measured, listener, finish=False), name="http")

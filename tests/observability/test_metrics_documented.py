@@ -9,6 +9,7 @@ from agent_service.metrics.agent import AgentMetrics
 from agent_service.metrics.levels import People, Standing, observe_disk, observe_inbox, observe_readiness, observe_runs
 from ductile_gateway.telling.metrics import GatewayMetrics, Health, observe_calls, observe_ductile, observe_outbox
 from ductile_gateway.telling.metrics import observe_readiness as observe_gateway
+from groundwork.http.metrics import request_durations
 from groundwork.nats.link import NatsLink
 from groundwork.telemetry.metrics import Counter, Instrument, Instruments, prometheus_label, prometheus_name
 from tests.kit.fakes import FakeClock
@@ -46,6 +47,7 @@ def of_the_agent() -> Instruments:
     observe_disk(instruments, Path("runs.db"))
     observe_readiness(instruments, _ready)
     BusLevels(instruments, cast("NatsLink", None))
+    request_durations(instruments)
     return instruments
 
 

@@ -1,0 +1,102 @@
+"""The page as an operator uses it: runs that happen before one's eyes, and what a person does about them."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.async_api import expect
+
+from tests.cli.dev_stack import Dev
+from tests.kit.browser import Seen, browsing, needs_browser, serious_flaws
+from tests.kit.waiting import until
+
+pytestmark = [pytest.mark.browser, needs_browser]
+
+PLACES = ("#/runs", "#/inbox", "#/new")
+
+
+async def test_a_run_that_is_started_here_is_seen_to_its_end(page: Any) -> None:
+    await page.get_by_role("link", name="New run").click()
+    await page.get_by_label("Goal").fill("say it back")
+    await page.get_by_role("button", name="Start the run").click()
+    await expect(page.get_by_role("heading", name="say it back")).to_be_visible()
+    await expect(page.get_by_role("main").get_by_text("Done", exact=True)).to_be_visible()
+    await expect(page.get_by_label("Goal and budget")).to_contain_text("It is looked at.")
+    await page.get_by_role("region", name="Timeline").get_by_text("echo").first.click()
+    await expect(page.get_by_role("dialog")).to_contain_text("say it back")
+
+
+async def test_a_run_that_goes_on_is_cancelled_with_a_reason(page: Any, dev: Dev) -> None:
+    run_id = dev("wake", "--json", "stay for a while").document["run_id"]
+    await page.goto(f"/#/runs/{run_id}")
+    await page.get_by_role("button", name="Cancel").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Why").fill("it takes too long")
+    await dialog.get_by_role("button", name="Cancel the run").click()
+    await expect(page.get_by_role("main").get_by_text("Cancelled", exact=True)).to_be_visible()
+    assert "it takes too long" in dev("show", "--json", run_id).document["reason"]
+
+
+async def test_what_waits_for_a_person_is_in_the_inbox_until_it_is_dismissed(page: Any, dev: Dev) -> None:
+    run_id = dev.run("escalate this, please")["run_id"]
+    await page.get_by_role("link", name=re.compile("^Inbox")).click()
+    card = page.get_by_role("listitem").filter(has=page.locator(f'a[href*="{run_id}"]'))
+    await expect(card).to_contain_text("a person has to look")
+    await card.get_by_role("button", name="Dismiss").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Dismiss").click()
+    await expect(card).to_have_count(0)
+
+
+async def test_a_list_that_is_open_shows_runs_as_they_come_and_end(page: Any, dev: Dev) -> None:
+    runs = page.get_by_role("list", name="Runs")
+    await expect(runs).to_be_attached()
+    run_id = dev.run("seen from the list")["run_id"]
+    line = runs.get_by_role("listitem").filter(has=page.locator(f'a[href*="{run_id}"]'))
+    await expect(line).to_contain_text("Done")
+
+
+async def test_everything_is_reached_by_keyboard_alone(page: Any, dev: Dev) -> None:
+    run_id = dev.run("reached by keys")["run_id"]
+    keys = page.keyboard
+    await page.get_by_role("heading", name="Runs").wait_for()
+    await keys.press("/")
+    await keys.type("reached by keys")
+    await expect(page.get_by_role("list", name="Runs").get_by_role("listitem")).to_have_count(1)
+    await keys.press("Tab")
+    await keys.press("Escape")
+    await keys.press("j")
+    await keys.press("Enter")
+    await expect(page).to_have_url(re.compile(run_id))
+    await page.get_by_role("heading", name="reached by keys").wait_for()
+    await keys.press("?")
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    await keys.press("Escape")
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    await keys.press("i")
+    await expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_nobody_is_kept_out(dev: Dev, scheme: str) -> None:
+    run_id = dev.run("read by everybody")["run_id"]
+    parts = ("", "/plan", "/memory", "/decisions", "/files", "/journal")
+    async with browsing(dev.url, color_scheme=scheme) as seen:
+        for place in (*PLACES, *(f"#/runs/{run_id}{part}" for part in parts)):
+            await seen.page.goto(f"/{place}")
+            await _settled(seen)
+            assert await serious_flaws(seen.page) == [], place
+
+
+async def test_a_narrow_screen_scrolls_in_one_direction_only(dev: Dev) -> None:
+    run_id = dev.run("a goal with a_very_long_word_" + "x" * 200)["run_id"]
+    async with browsing(dev.url, viewport={"width": 360, "height": 640}) as seen:
+        for place in (*PLACES, f"#/runs/{run_id}", f"#/runs/{run_id}/journal"):
+            await seen.page.goto(f"/{place}")
+            await _settled(seen)
+            width = await seen.page.evaluate("document.scrollingElement.scrollWidth")
+            assert width <= 360, (place, width)
+
+
+async def _settled(seen: Seen) -> None:
+    await seen.page.locator("h1").first.wait_for()
+    await until(lambda: seen.page.evaluate("!document.body.innerText.includes('Loading…')"))

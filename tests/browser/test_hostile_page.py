@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import expect
 
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.telling.folder.writer import rewrite
 from tests.http.house import House, open_house, secret, serving
-from tests.kit.browser import Seen, browsing, needs_browser
+from tests.kit.browser import MISSING, Seen, browsing, needs_browser
 from tests.kit.runs import accepted, replied, returned, started, whole_run
 
+expect = pytest.importorskip("playwright.async_api", reason=MISSING).expect
 pytestmark = [pytest.mark.browser, needs_browser]
 
 ACTING = '<img src=x onerror="document.title=1;alert(1)"><script>alert(2)</script>'

@@ -4,12 +4,12 @@ import re
 from typing import Any
 
 import pytest
-from playwright.async_api import expect
 
 from tests.cli.dev_stack import Dev
-from tests.kit.browser import Seen, browsing, needs_browser, serious_flaws
+from tests.kit.browser import MISSING, Seen, browsing, needs_browser, serious_flaws
 from tests.kit.waiting import until
 
+expect = pytest.importorskip("playwright.async_api", reason=MISSING).expect
 pytestmark = [pytest.mark.browser, needs_browser]
 
 PLACES = ("#/runs", "#/inbox", "#/new")

@@ -24,8 +24,8 @@ LONGEST_KEPT_PAGE = 1_000_000
 """Characters of its entries."""
 CHUNK_BYTES = 64 * 1024
 """At least so much is given at a time, where there is so much."""
-PAUSE_PER_FOLLOWER_S = 120e-6
-"""Between two times that followers are woken. Each costs some 30 µs: all together are given a quarter of the thread."""
+PAUSE_PER_FOLLOWER_S = 100e-6
+"""Between two times that followers are woken. Each costs some 25 µs: all together are given a quarter of the thread."""
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ class Channel:
             self.followers -= 1
 
     async def news(self) -> None:
-        """Return when there is more than there was."""
+        """Return when there is more than there was, or it is time for a sign of life."""
         await self._news.wait()
 
     def _wake(self) -> None:
@@ -142,8 +142,12 @@ class Channel:
         self._gather()
         if self.newest == self._woken_of:
             return
-        self._woken_of = self.newest
         self._woken_at = asyncio.get_running_loop().time()
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the followers now."""
+        self._woken_of = self.newest
         self._news.set()
         self._news = asyncio.Event()
 

@@ -2,11 +2,9 @@
 
 A browser that was tricked into another name for this address (DNS rebinding) is turned away by the Host header as it
 was sent; a page of another site cannot post here, by its Origin. There is no CORS. Probes may come by any name: those
-who send them (a kubelet, a balancer) often know only an address. Readers that do not read are let go.
+who send them (a kubelet, a balancer) often know only an address.
 """
 
-import asyncio
-import logging
 from collections.abc import Collection
 
 from starlette.datastructures import MutableHeaders
@@ -19,19 +17,14 @@ from agent_service.api.refusals import Refusal
 from groundwork.http.incoming import PROBES, has_a_path, host, only
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
-TAKE_WITHIN_S = 30.0
-"""How long a response may wait for its reader to take the next part."""
-
-log = logging.getLogger(__name__)
 
 
 class Door:
     """ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, allowed_hosts: Collection[str], *, take_within_s: float = TAKE_WITHIN_S) -> None:
+    def __init__(self, app: ASGIApp, allowed_hosts: Collection[str]) -> None:
         self._app = app
         self._allowed = frozenset(host.lower() for host in allowed_hosts)
-        self._take_within_s = take_within_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -39,10 +32,7 @@ class Door:
             return
         refusal = self._refusal(scope)
         app = http_errors.answer(refusal, scope) if refusal else self._app
-        try:
-            await app(scope, receive, self._hardened(send, scope["path"]))
-        except* _NotTaken:
-            log.info("let go of a reader that does not read", extra={"path": scope["path"]})
+        await app(scope, receive, _hardened(send, scope["path"]))
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         if not has_a_path(scope):
@@ -57,20 +47,13 @@ class Door:
             return Refusal(403, "foreign_origin", "pages of other sites may not post here")
         return None
 
-    def _hardened(self, send: Send, path: str) -> Send:
-        said = HARDENED | page.HEADERS if page.is_of_the_page(path) else HARDENED
 
-        async def hardened(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(raw=message["headers"]).update(said)
-            try:
-                async with asyncio.timeout(self._take_within_s):
-                    await send(message)
-            except TimeoutError as error:
-                raise _NotTaken from error
+def _hardened(send: Send, path: str) -> Send:
+    said = HARDENED | page.HEADERS if page.is_of_the_page(path) else HARDENED
 
-        return hardened
+    async def hardened(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(raw=message["headers"]).update(said)
+        await send(message)
 
-
-class _NotTaken(Exception):
-    """The reader of a response does not read."""
+    return hardened

@@ -5,7 +5,6 @@ gets 204, which is how a browser is told not to come back (HTML standard, server
 take in time is not kept for it: it is let go (see `door`), and comes back to the journal.
 """
 
-import asyncio
 import logging
 import re
 from collections import Counter
@@ -36,7 +35,6 @@ MOST_STREAMS = 700
 """Fewer than the connections that the server takes (see `BoundedProtocol`)."""
 MOST_STREAMS_OF_A_CALLER = 600
 RETRY_AFTER_S = 5.0
-SIGN_OF_LIFE_S = 15.0
 SIGN_OF_LIFE = b": still here\n\n"
 LAST_EVENT_ID = "Last-Event-ID"
 
@@ -177,21 +175,13 @@ async def _frames(following: AbstractContextManager[Channel], after: int, *, end
                     yield chunk.frames
                 if ends and chunk.final and chunk.number >= channel.newest:
                     return
-                if chunk.number == after and not await _more(channel):
-                    yield SIGN_OF_LIFE
+                if chunk.number in (after, channel.newest):
+                    await channel.news()
+                    if channel.newest == chunk.number:
+                        yield SIGN_OF_LIFE
                 after = chunk.number
     except (TryAgain, Damaged) as error:
         log.warning("an event stream is cut off", extra={"after": after, "why": str(error)})
-
-
-async def _more(channel: Channel) -> bool:
-    """Whether there was more within the time after which a stream has to show that it is alive."""
-    try:
-        async with asyncio.timeout(SIGN_OF_LIFE_S):
-            await channel.news()
-    except TimeoutError:
-        return False
-    return True
 
 
 def _entry_frame(number: int, moment: Moment) -> bytes:

@@ -17,6 +17,7 @@ from agent_service.ports import Place
 from groundwork.service.errors import TryAgain
 
 LOOK_EVERY_S = 1.0
+LOOKS_PER_SIGN_OF_LIFE = 15
 PLACES_AT_ONCE = 500
 MOST_UNTOLD = 5000
 """Moments that wait for their position to be looked up; beyond it, the journal has them."""
@@ -35,8 +36,9 @@ class Places(Protocol):
 class Feed:
     """Channels of runs, and one of all runs, each as long as somebody follows it."""
 
-    def __init__(self, journal: Places) -> None:
+    def __init__(self, journal: Places, *, look_every_s: float = LOOK_EVERY_S) -> None:
         self._journal = journal
+        self._look_every_s = look_every_s
         self._runs: dict[str, Channel] = {}
         self._all: Channel | None = None
         self._moments: dict[tuple[str, int], Moment] = {}
@@ -46,6 +48,7 @@ class Feed:
         self._overdue = 0
         """What was stored by then should have been told."""
         self._looking: asyncio.TimerHandle | None = None
+        self._looks = 0
 
     @property
     def followers(self) -> int:
@@ -108,7 +111,7 @@ class Feed:
     def _keep_looking(self) -> None:
         if self._looking is None:
             self._position = self._overdue = self._journal.newest()
-            self._looking = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look_again)
+            self._looking = asyncio.get_running_loop().call_later(self._look_every_s, self._look_again)
 
     def _look_again(self) -> None:
         self._looking = None
@@ -117,7 +120,11 @@ class Feed:
         with suppress(TryAgain):
             self._look(self._overdue)
             self._overdue = self._journal.newest()
-        self._looking = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look_again)
+        self._looks += 1
+        if self._looks % LOOKS_PER_SIGN_OF_LIFE == 0:  # one timer for all: one for each would cost more than to write
+            for channel in self._channels():
+                channel.wake()
+        self._looking = asyncio.get_running_loop().call_later(self._look_every_s, self._look_again)
 
     def _look(self, overdue: int) -> None:
         """Take up places as far as they are told, and as they were stored up to position `overdue`. Raises TryAgain."""

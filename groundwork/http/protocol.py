@@ -1,13 +1,17 @@
 """HTTP/1.1 on the wire, with bounds that uvicorn does not set: on heads of requests, connections and pipelines.
 
 Without them a stranger could fill the memory with headers or requests, or hold connections open for nothing until no
-probe gets through. Bodies are for the application to bound. Given to uvicorn as `http`.
+probe gets through. Readers that do not read are let go. Bodies are for the application to bound. Given to uvicorn as
+`http`.
 """
 
 import asyncio
+import logging
 from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+log = logging.getLogger(__name__)
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -19,7 +23,11 @@ class BoundedProtocol(HttpToolsProtocol):
     """Fewer than the 1024 files that a process may usually open."""
     max_pipelined: ClassVar[int] = 32
     """Requests that wait on one connection for the answer to another."""
+    take_within_s: ClassVar[float] = 30.0
+    """How long an answer may wait for its reader to take the next part of it."""
 
+    _taking: asyncio.TimerHandle | None = None
+    """Runs while nothing is taken."""
     _patience: asyncio.TimerHandle | None = None
     """Runs while a head is awaited."""
     _meant_something: bool = False
@@ -36,7 +44,16 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self._stop_to_wait_for_reader()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._taking = self.loop.call_later(self.take_within_s, self._let_go)
+
+    def resume_writing(self) -> None:
+        self._stop_to_wait_for_reader()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         if self._patience is None and self._is_answered():
@@ -99,6 +116,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self.send_400_response("The head of the request is too large or too slow.")
         else:
             self.transport.close()
+
+    def _stop_to_wait_for_reader(self) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+
+    def _let_go(self) -> None:
+        self._taking = None
+        log.info("let go of a reader that does not read", extra={"path": self.scope["path"]})
+        self.transport.abort()
 
     def _is_answered(self) -> bool:
         return self.cycle is None or self.cycle.response_complete

@@ -226,7 +226,7 @@ async def open_house(
     """Everything; without `tokens`, those of TOKENS are known."""
     async with SqliteStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
         clock, bus, archive = FakeClock(), SilentBus(), MoodyArchive(store)
-        feed = Feed(archive)
+        feed = Feed(archive, look_every_s=0.05)
         thinker = Thinker(_NoModel(), _NoSchemas(), clock, slots=4)
         turns = Turns(store, Publisher(bus, clock), thinker, clock, feed.tell)
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)

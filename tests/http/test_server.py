@@ -7,7 +7,6 @@ import socket
 import httpx2
 import pytest
 
-from agent_service.api.door import Door
 from groundwork.http.protocol import BoundedProtocol
 from tests.http import raw
 from tests.http.house import House, bearer, serving
@@ -148,6 +147,7 @@ class Impatient(BoundedProtocol):
     """Inherits for the settings only."""
 
     head_within_s = 0.2
+    take_within_s = 0.2
 
 
 @pytest.mark.parametrize("head", ["", "GET /v1", "GET /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "])
@@ -182,7 +182,7 @@ async def test_a_reader_that_does_not_read_is_let_go(house: House, caplog: pytes
         large = {"goal": "x", "context": {"a": "x" * 200_000}}
         run = (await client.post("/v1/wake", json=large)).json()["run_id"]
         await client.post(f"/v1/runs/{run}/cancel")
-    async with serving(Door(house.app, ["127.0.0.1"], take_within_s=0.2), send_buffer=4096) as port:
+    async with serving(house.app, send_buffer=4096, protocol=Impatient) as port:
         with socket.socket() as deaf:
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             deaf.setblocking(False)

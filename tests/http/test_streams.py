@@ -172,6 +172,14 @@ async def test_entries_of_another_process_are_told_too(over_http: httpx2.AsyncCl
         assert [event.id async for event in stream] == [5, 6]
 
 
+async def test_a_stream_without_news_shows_that_it_is_alive(over_http: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play([accepted()])
+    url = f"/v1/runs/{run}/events"
+    async with asyncio.timeout(WITHIN_S), over_http.stream("GET", url, headers={"Last-Event-ID": "1"}) as answer:
+        lines = answer.aiter_lines()
+        assert [await anext(lines) for _ in range(4)] == [": still here", "", ": still here", ""]
+
+
 async def test_an_entry_whose_commit_nobody_waited_for_is_told_in_its_place(
     over_http: httpx2.AsyncClient, house: House
 ) -> None:

@@ -18,6 +18,7 @@ from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.status import Look, Status, look_at_offers, look_at_store
 from ductile_gateway.store.ledger import SqliteLedger
 from ductile_gateway.store.outbox import SqliteOutbox
+from ductile_gateway.telling import sending
 from ductile_gateway.telling.calls import CallsTold
 from ductile_gateway.telling.metrics import (
     GatewayMetrics,
@@ -26,7 +27,6 @@ from ductile_gateway.telling.metrics import (
     observe_outbox,
     observe_readiness,
 )
-from ductile_gateway.telling.sending import sent
 from ductile_gateway.tools.catalog import Offers
 from groundwork.service.installed import installed_version
 from groundwork.telemetry.metrics import exposition, push
@@ -86,7 +86,7 @@ async def seen(
     """What is told inside the context; on leaving, the spans that are left are sent."""
     metrics.listen_to(stands_on.ground.link)
     ductile = settings.ductile.url if settings.ductile else ""
-    async with sent(settings.telemetry, head_start=stands_on.ground.head_start) as ended:
+    async with sending.opened(settings.telemetry, head_start=stands_on.ground.head_start) as ended:
         yield Seen(
             stands_on=stands_on,
             status=_status(settings, offers),

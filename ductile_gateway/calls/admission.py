@@ -171,13 +171,13 @@ class Breaker:
         return {name: wait_s for name in self._circuits if (wait_s := self.wait_s(name, now))}
 
     def failed(self, name: str, now: datetime) -> bool:
-        """One more failure. True when it opens the circuit."""
+        """One more failure. True when it opens the circuit for the first time since the plugin answered."""
         circuit = self._circuits.setdefault(name, _Circuit())
         circuit.failures += 1
         if circuit.failures < self._after:
             return False
         circuit.open_until = now + self._open_for
-        return True
+        return circuit.failures == self._after
 
     def succeeded(self, name: str) -> None:
         """It answered: all is forgotten."""

@@ -132,11 +132,14 @@ class Relay:
                 task.add_done_callback(lambda _: at_once.release())
 
     async def _insist(self, key: str, work: Callable[[], Awaitable[None]]) -> None:
+        told = ""
         while True:
             try:
                 return await work()
             except TryAgain as error:
-                log.warning("to be tried again", extra={"call": key, "why": str(error)})
+                if str(error) != told:
+                    told = str(error)
+                    log.warning("to be tried again", extra={"call": key, "why": told})
                 await asyncio.sleep(error.delay_s)
             except (Broken, Misconfigured):
                 raise

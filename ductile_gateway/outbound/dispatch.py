@@ -33,6 +33,7 @@ from ductile_gateway.outbound.notifications import (
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.ports import Clock
 from groundwork.service.errors import TryAgain
+from groundwork.service.outage import Outage
 
 LOOK_S = 1.0
 """How often the outbox is asked what is due, besides whenever something new has come."""
@@ -118,6 +119,8 @@ class Outbound:
         self._look_s = look_s
         self._wake = asyncio.Event()
         self._busy: set[str] = set()
+        self._away: dict[str, Outage] = {}
+        """By lane: receivers that did not take what they were sent last."""
 
     async def take(self, event: LifecycleEvent) -> None:
         """Everybody who is to be told will be: on return that is durable. An event that comes again changes nothing.
@@ -194,6 +197,7 @@ class Outbound:
             case Gone():
                 await self._outbox.settle(tried, "gone", at=self._clock.now())
                 self._told(tried.target, "gone")
+                self._reached(tried.lane)
                 log.warning("the receiver wants nothing more of this run (410)", extra=_named(tried))
             case NotYet():
                 await self._put_off(tried, result)
@@ -202,10 +206,15 @@ class Outbound:
 
     def _count(self, notification: Notification, *, heard: bool) -> None:
         self._told(notification.target, "arrived" if heard else "unheard")
+        self._reached(notification.lane)
         if not heard:
             if not self.unheard[notification.type]:
                 log.warning("nobody in Ductile listens to %s: add a pipeline `on:` it", notification.type)
             self.unheard[notification.type] += 1
+
+    def _reached(self, lane: str) -> None:
+        if outage := self._away.pop(lane, None):
+            outage.over()
 
     async def _put_off(self, tried: Notification, result: NotYet) -> None:
         due_at = next_try(tried, now=self._clock.now(), wish_s=result.after_s)
@@ -214,7 +223,8 @@ class Outbound:
             return
         await self._outbox.postpone(tried, due_at, why=result.why)
         self._told(tried.target, "put_off")
-        log.info("to be delivered later", extra=_named(tried) | {"why": result.why, "due_at": due_at.isoformat()})
+        self._away.setdefault(tried.lane, Outage(tried.lane, log)).goes_on(result.why)
+        log.debug("to be delivered later", extra=_named(tried) | {"why": result.why, "due_at": due_at.isoformat()})
 
     async def _bury(self, tried: Notification, why: str) -> None:
         try:
@@ -224,6 +234,7 @@ class Outbound:
             return
         await self._outbox.settle(tried, "dead", at=self._clock.now())
         self._told(tried.target, "dead")
+        self._away.pop(tried.lane, None)
         log.error("not delivered, and in the dead letters now", extra=_named(tried) | {"why": why})
 
 

@@ -24,7 +24,7 @@ Ended = Callable[[Span], None]
 
 
 @contextlib.asynccontextmanager
-async def sent(
+async def opened(
     settings: TelemetrySettings, *, head_start: Callable[[], Awaitable[None]]
 ) -> AsyncIterator[Ended | None]:
     """Takes spans inside the context; None where nobody is to be sent any. On leaving, what is left is sent."""
@@ -33,7 +33,7 @@ async def sent(
         yield None
         return
     kept = _Kept()
-    opening = asyncio.create_task(_opened(kept, receiver, head_start))
+    opening = asyncio.create_task(_pass_on(kept, receiver, head_start))
     try:
         yield kept.ended
     finally:
@@ -42,7 +42,7 @@ async def sent(
         await kept.close()
 
 
-async def _opened(kept: "_Kept", receiver: Receiver, head_start: Callable[[], Awaitable[None]]) -> None:
+async def _pass_on(kept: "_Kept", receiver: Receiver, head_start: Callable[[], Awaitable[None]]) -> None:
     await head_start()
     kept.pass_on(await asyncio.to_thread(_queue, receiver))
 

@@ -74,16 +74,20 @@ async def keep_fresh(
     Where Ductile does not say, what was on offer stays so; and also where a tool is gone for the first time, because a
     Ductile that has just begun may not have found all of its plugins."""
     gone_before: list[str] = []
+    told = ""
     while True:
         await asyncio.sleep(every_s)
         try:
             tools = await find_tools(settings)
         except (TryAgain, Misconfigured) as error:
-            log.warning("the tools stay as they are", extra={"why": str(error)})
+            if str(error) != told:
+                told = str(error)
+                log.warning("the tools stay as they are", extra={"why": told})
             continue
         except Exception:  # what a Ductile says of its tools must not end the calls of those that are known
             log.exception("the tools stay as they are")
             continue
+        told = ""
         changes = difference(offers.catalog, tools.catalog)
         if (gone := changes["gone"]) and gone != gone_before:
             log.warning("tools are gone, and taken out if they stay so", extra={"gone": gone})

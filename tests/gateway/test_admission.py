@@ -112,4 +112,5 @@ def test_a_circuit_opens_after_failures_in_a_row_and_closes_with_time() -> None:
     assert breaker.wait_s("b", NOON) == 0
     assert breaker.left_alone(NOON + timedelta(seconds=4)) == {"a": 6}
     assert breaker.left_alone(NOON + timedelta(seconds=10)) == {}
-    assert breaker.failed("a", NOON + timedelta(seconds=11)), "the first failure afterwards opens it again"
+    assert not breaker.failed("a", NOON + timedelta(seconds=11)), "which is told once"
+    assert breaker.wait_s("a", NOON + timedelta(seconds=11)) == 10, "the first failure afterwards opens it again"

@@ -221,3 +221,22 @@ async def test_the_log_shows_nothing_of_a_callbacks_path(tmp_path: Path, caplog:
             await town.pass_by(DAY_S, step_s=1200)
     assert caplog.records
     assert not [record for record in caplog.records if "token-1" in str(record.__dict__)]
+
+
+async def test_a_receiver_that_is_away_is_told_once_with_the_reason_and_once_when_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    town = Town(tmp_path, subscribers=("a",))
+    town.sender.answers["subscription:a"] = down
+    async with town.telling() as outbound:
+        for number in range(5):
+            await outbound.take(read(an_event(run_id=f"run_{number}")))
+        await town.settled()
+        town.sender.answers.clear()
+        await town.pass_by(60, step_s=10)
+        await until(lambda: town.outcomes["subscription:a", "arrived"] == 5)
+    told = [(record.levelname, record.message, vars(record)["why"]) for record in caplog.records]
+    assert told == [
+        ("WARNING", "subscription:a is away", "ConnectError"),
+        ("WARNING", "subscription:a is back", "ConnectError"),
+    ]

@@ -118,5 +118,5 @@ function dismiss({ run_id }) {
 function letter({ seq }, what) {
   const act = () => call(`v1/dead-letters/${seq}/${what}`, { body: {} });
   if (what === "retry") return confirm({ title: "Send it again", text: "The message goes onto the bus once more, as it was. If what refused it is not mended, it comes back here.", action: "Send it again", act });
-  return confirm({ title: "Discard", text: "Nobody will act on this message. It stays readable among the dead letters, with your name on what was done.", action: "Discard", danger: true, act });
+  return confirm({ title: "Discard", text: "Nobody will act on this message any more, and it cannot be had back. That you did this is kept.", action: "Discard", danger: true, act });
 }

@@ -40,6 +40,9 @@ const page = {
     }
   },
 
+  /** Something may have come into the inbox, or left it. */
+  recount: () => count(),
+
   live(state) {
     if (liveness.textContent !== LIVE[state]) liveness.textContent = LIVE[state];
   },
@@ -133,8 +136,8 @@ async function askForToken(why) {
 }
 
 async function count() {
-  const counts = document.hidden ? null : await glance("v1/counts");
-  if (counts) page.needsPerson(counts.needs_person);
+  const inbox = document.hidden ? null : await glance("v1/inbox", { limit: 1 });
+  if (inbox) page.needsPerson(inbox.total);
 }
 
 async function whoami() {

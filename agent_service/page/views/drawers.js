@@ -5,6 +5,7 @@ import { overlay } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { hashOf } from "../routes.js";
 import { duration, instant, tokens, usd } from "../words.js";
+import { remedy } from "./run_head.js";
 import { facts, text, value } from "./values.js";
 
 /** `closed` is called when it is gone. */
@@ -36,6 +37,16 @@ export function callDrawer(run, number, closed) {
     replied(told.reply),
     section("What it was told", told.prompt_note && h("p.quiet", null, told.prompt_note), told.prompt.map((part) => h("section.message", null, h("h4", null, part.role), text(part.text)))),
     told.provenance && section("Where the reply comes from", value(told.provenance)),
+  ]);
+}
+
+/** Why the run stands where it stands. */
+export function whyDrawer(run, _, closed) {
+  return drawer(run, "Why does it wait?", "/why", closed, (why) => [
+    h("p.lead.told", null, why.verdict),
+    why.remedy && remedy(why.remedy),
+    why.waiting_for && facts([["Waits for", why.waiting_for.what], ["Since", instant(why.waiting_for.since)], ["Until", why.waiting_for.until && instant(why.waiting_for.until)]]),
+    section("What was found", facts(why.facts.map((fact) => [fact.what, fact.text]))),
   ]);
 }
 

@@ -31,7 +31,7 @@ export class InboxView {
     const found = await this.page.tried(this.word, () => call("v1/inbox"));
     if (!found) return;
     this.page.needsPerson(found.total);
-    fill(this.count, found.total ? `${plural(found.total, "thing waits", "things wait")} for a person.` : "");
+    fill(this.count, found.total ? `${plural(found.total, "thing waits", "things wait")} for a person. ` : "", found.trouble && h("span.warns", null, icon("escalated"), found.trouble));
     list(this.lines, found.items, (item) => item.id, (item) => this.card(item));
     fill(this.word, found.items.length ? more(found) : h("div.empty", null, icon("done"), h("p", null, "Nothing waits for a person.")));
   }

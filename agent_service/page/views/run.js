@@ -8,7 +8,7 @@ import { follow } from "../stream.js";
 import { FINAL, capital } from "../words.js";
 import { FilesPart, PagePart } from "./files.js";
 import { JournalPart } from "./journal.js";
-import { callDrawer, stepDrawer } from "./drawers.js";
+import { callDrawer, stepDrawer, whyDrawer } from "./drawers.js";
 import { runHead } from "./run_head.js";
 import { runSide } from "./run_side.js";
 import { TimelinePart } from "./timeline.js";
@@ -22,6 +22,8 @@ const PARTS = {
   files: ["Artifacts", (run) => new FilesPart(run)],
   journal: ["Journal", (run) => new JournalPart(run)],
 };
+
+const DRAWERS = { step: stepDrawer, call: callDrawer, why: whyDrawer };
 
 export class RunView {
   constructor(page, id) {
@@ -105,14 +107,14 @@ export class RunView {
   }
 
   showDrawer(query) {
-    const [step, number] = [query.get("step"), query.get("call")];
-    const wanted = step ? `step ${step}` : number ? `call ${number}` : "";
+    const [name, number] = [...query].find(([key]) => key in DRAWERS) ?? [];
+    const wanted = name ? `${name} ${number}` : "";
     if (wanted === this.drawn) return;
     this.drawn = "";
     this.drawer?.close();
     if (!wanted) return;
     const closed = () => this.drawn === wanted && this.leaveDrawer();
-    this.drawer = step ? stepDrawer(this, step, closed) : callDrawer(this, number, closed);
+    this.drawer = DRAWERS[name](this, number, closed);
     this.drawn = wanted;
   }
 

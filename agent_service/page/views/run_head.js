@@ -5,6 +5,7 @@ import { since, took, until } from "../clock.js";
 import { say } from "../dialogs.js";
 import { h, list } from "../dom.js";
 import { icon } from "../icons.js";
+import { hashOf } from "../routes.js";
 import { FINAL, capital, stateMark, waitsFor } from "../words.js";
 
 const LONG_GOAL = 240;
@@ -15,7 +16,7 @@ export function runHead(head, page, run, done) {
   const { run_id, state, goal, accepted_at, ended_at, waiting_for, pending, models, trace_url, outcome, reason, remedy } = run;
   const parts = [
     { part: "title", run_id, goal, state, class: run.class },
-    { part: "facts", state, accepted_at, ended_at, waiting_for, pending, models, trace_url, deadline_at: run.budget.deadline_at },
+    { part: "facts", run_id, state, accepted_at, ended_at, waiting_for, pending, models, trace_url, deadline_at: run.budget.deadline_at },
     { part: "callout", state, class: run.class, outcome, reason, remedy, summary: FINAL.has(state) ? run.summary : "" },
   ];
   const draw = { title: (one) => title(page, one, done), facts, callout };
@@ -51,7 +52,8 @@ function facts(run) {
     h("span", null, "accepted ", since(run.accepted_at)),
     h("span", null, run.ended_at ? "took " : "for ", took(run.accepted_at, run.ended_at)),
     run.models?.length ? h("span", null, run.models.join(", ")) : null,
-    traced(run));
+    traced(run),
+    waits && h("a", { href: hashOf(["runs", run.run_id], { why: "1" }) }, "Why?"));
 }
 
 function traced(run) {
@@ -67,7 +69,7 @@ function callout(run) {
   const kind = good ? "good" : run.state === "cancelled" ? "plain" : run.state === "failed" ? "bad" : "warn";
   const title = good ? "Outcome" : run.state === "paused" ? "Paused" : capital(run.state);
   return h("section.callout", { class: `callout ${kind}` },
-    h("h2", null, title, run.class && !good ? h("code", null, run.class) : null),
+    h("h2", null, title, run.class && !good && run.class !== run.state ? h("code", null, run.class) : null),
     h("p.told", null, text),
     run.remedy && remedy(run.remedy));
 }

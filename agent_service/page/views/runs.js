@@ -12,6 +12,8 @@ const PER_PAGE = 50;
 const TYPED_MS = 250;
 const COUNTED_MS = 1500;
 const NEWS_MS = 200;
+const LEAVES_MS = 4000;
+const FAR_DOWN = 80;
 const SINCE = [["", "any time"], ["1h", "the last hour"], ["24h", "the last day"], ["168h", "the last week"]];
 
 export class RunsView {
@@ -118,19 +120,22 @@ export class RunsView {
     }, NEWS_MS);
   }
 
-  /** Its line changes in place; a new one comes in at the top, if that disturbs nobody. Says whether it is shown. */
+  /** Its line changes in place; another comes in where it belongs, if that disturbs nobody. Says whether to draw. */
   takeUp(run) {
     const place = this.shown.findIndex((one) => one.run_id === run.run_id);
-    if (place >= 0) this.shown = this.shown.map((one, at) => (at === place ? run : one));
-    else if (this.query.has("cursor") || !this.fits(run) || !newest(this.shown, run)) return false;
-    else this.arrived(run);
+    if (place >= 0) this.shown[place] = run;
+    else if (this.query.has("cursor") || !this.fits(run)) return false;
+    else if (window.scrollY > FAR_DOWN || this.lines.contains(document.activeElement)) this.waiting.add(run.run_id);
+    else this.shown = [run, ...this.shown].sort(newestFirst).slice(0, PER_PAGE);
+    if (!this.fits(run)) this.leaving ??= setTimeout(() => this.leave(), LEAVES_MS);
     return true;
   }
 
-  arrived(run) {
-    const reading = window.scrollY > 80 || this.lines.contains(document.activeElement);
-    if (reading) this.waiting.add(run.run_id);
-    else this.shown = [run, ...this.shown].slice(0, PER_PAGE);
+  /** What fits the filters no more goes, once it could be read; not from under a person's hand. */
+  leave() {
+    this.leaving = undefined;
+    this.shown = this.shown.filter((run) => this.fits(run) || document.activeElement?.closest("li")?.dataset.key === run.run_id);
+    this.draw();
   }
 
   fits(run) {
@@ -149,7 +154,8 @@ export class RunsView {
 
   async count() {
     this.counts = await glance("v1/counts");
-    if (this.counts) this.page.needsPerson(this.counts.needs_person);
+    if (this.counts?.needs_person !== this.stopped) this.page.recount();
+    this.stopped = this.counts?.needs_person;
     this.drawChips();
   }
 
@@ -174,12 +180,12 @@ export class RunsView {
     this.stream?.close();
     clearTimeout(this.timer);
     clearTimeout(this.drawing);
+    clearTimeout(this.leaving);
   }
 }
 
-function newest(shown, run) {
-  return !shown.length || run.run_id > shown[0].run_id;
-}
+/** Ids begin with the time of acceptance. */
+const newestFirst = (one, other) => (one.run_id < other.run_id ? 1 : -1);
 
 function instantOf(hours) {
   return hours ? new Date(Date.now() - parseInt(hours, 10) * 3_600_000).toISOString() : null;

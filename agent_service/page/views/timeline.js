@@ -7,6 +7,7 @@ import { hashOf } from "../routes.js";
 import { FINAL, itemMark, statusWord, tokens, usd } from "../words.js";
 
 const EVERY_MS = 1000;
+const AT_ONCE = new Set(["ending", "person"]);
 
 export class TimelinePart {
   constructor(run) {
@@ -59,6 +60,7 @@ function told(items, state) {
   for (const item of items) if (item.kind === "attempt") attempts.set(item.parent, (attempts.get(item.parent) ?? 0) + 1);
   return items.filter((item) => item.kind !== "attempt" || attempts.get(item.parent) > 1).map((item) => {
     if (item.kind === "ending") return { ...item, mark: state };
+    if (item.kind === "person") return { ...item, mark: "person" };
     if (item.kind === "wait") return { ...item, mark: "waiting", inside: Boolean(item.step) };
     if (attempts.get(item.id) > 1) return { ...item, text: `${attempts.get(item.id)} attempts`, error: null };
     return { ...item, mark: item.status, inside: item.kind === "attempt" };
@@ -74,7 +76,7 @@ function line(item) {
       item.error && h("span.wrong", null, h("code", null, item.error.class), ` ${item.error.message}`),
       item.until && isOpen(item) ? h("span.sub", null, item.kind === "wait" ? "goes on " : "given up ", until(item.until)) : null),
     h("span.cell.when", { "aria-hidden": "true" }, h("span", { class: `when-bar is-${item.mark ?? item.status}` })),
-    h("span.cell.number.time", null, (item.ended_at || isOpen(item)) && item.kind !== "ending" ? took(item.started_at, item.ended_at) : null),
+    h("span.cell.number.time", null, (item.ended_at || isOpen(item)) && !AT_ONCE.has(item.kind) ? took(item.started_at, item.ended_at) : null),
     h("span.cell.number.spent", null, item.tokens ? h("span", null, tokens(item.tokens.input + item.tokens.output), h("span.unit", null, " tok")) : null, item.cost_usd ? h("span.sub", null, usd(item.cost_usd)) : null),
   ];
   const target = item.step && item.kind !== "wait" ? { step: item.step } : item.call ? { call: item.call } : null;

@@ -63,7 +63,7 @@ function spent(usage) {
   return [`${tokens(usage.input_tokens)} tokens in${cache}, ${tokens(usage.output_tokens)} out`, usd(usage.cost_usd)].filter(Boolean).join(", ");
 }
 
-const section = (title, ...children) => h("section.part", null, h("h3", null, title), children);
+const section = (title, ...children) => h("section.behind", null, h("h3", null, title), children);
 
 function drawer(run, title, path, closed, draw) {
   const body = h("div.stack", null, h("p.quiet", null, "Loading…"));

@@ -82,17 +82,20 @@ class NatsDeadLetters:
         return letters[0] if letters else None
 
     async def refused(self, letter: DeadLetter) -> Stored | None:
-        """The message that was refused, from its letter or else from its stream; None where it is gone."""
+        """The message that was refused, from its letter or else from its stream; None where it is gone.
+
+        A letter of a list, which comes without its body, is read once more.
+        """
         stream, sequence = letter.place
         if letter.is_whole:
-            headers = own_headers(letter.headers)
+            whole = letter if letter.body or not letter.size else await self.find(letter.id) or letter
             return Stored(
                 subject=letter.subject,
                 seq=sequence,
                 at=letter.buried,
-                headers=headers,
+                headers=own_headers(letter.headers),
                 size=letter.size,
-                body=letter.body,
+                body=whole.body,
             )
         message = await self._message(stream, seq=sequence) if sequence else None
         return message if message and letter.is_of(message) else None

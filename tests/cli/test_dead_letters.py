@@ -163,6 +163,15 @@ async def test_a_body_too_large_for_its_letter_is_shown_and_sent_from_its_stream
     assert (await bus.jetstream.get_msg(sent["stream"], sent["stream_seq"])).data == body
 
 
+async def test_a_letter_of_a_list_comes_without_its_message_which_can_be_had_all_the_same(bus: NatsLink) -> None:
+    await bus.publish(subjects.START, b"no JSON", msg_id="small", headers={})
+    await refused(bus)
+    letters = NatsDeadLetters(bus)
+    listed = (await letters.all())[0]
+    message = await letters.refused(listed)
+    assert (listed.body, message and message.body) == (b"", b"no JSON")
+
+
 async def test_a_message_that_is_too_large_with_the_word_of_who_sends_it_again_is_not_sent(
     bus: NatsLink, dlq: Dlq
 ) -> None:

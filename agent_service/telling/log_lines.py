@@ -21,7 +21,7 @@ from agent_service.core.events import (
     WakeAccepted,
 )
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Ended, ForTool, Status, under_way
+from agent_service.core.waiting import Ended, ForPerson, ForTool, ModelRetry, Status, ToolRetry, under_way
 from agent_service.identity import trace_id
 from agent_service.moments import Moment
 from agent_service.telling.acts import Act, act_of
@@ -117,6 +117,8 @@ def _error_class(moment: Moment, act: Act | None, ruled: tuple[Ruling, ...]) -> 
 
 def _stopped(moment: Moment) -> bool:
     """Whether the run ended or pauses now, and neither done nor because somebody asked for it."""
+    if not isinstance(moment.after.waiting, Ended | ForPerson):
+        return False
     return (moment.ended or moment.paused) and moment.after.status not in AS_ASKED
 
 
@@ -185,10 +187,13 @@ _EVENTS: dict[type[Any], str] = {
 
 
 def _led_to(moment: Moment) -> str:
-    if moment.ended or moment.paused:
-        return moment.after.status.value
-    if sent := moment.sent:
-        return f"step {sent.step} sent" + (f", attempt {sent.attempt}" if sent.attempt > 1 else "")
-    if moment.retry:
-        return f"attempt {moment.retry.pending.attempt} follows"
-    return "asked again later" if moment.put_off else ""
+    match moment.after.waiting:
+        case Ended() | ForPerson():
+            return moment.after.status.value if moment.ended or moment.paused else ""
+        case ForTool(pending=sent) if moment.sent:
+            return f"step {sent.step} sent" + (f", attempt {sent.attempt}" if sent.attempt > 1 else "")
+        case ToolRetry(pending=later) if moment.retry:
+            return f"attempt {later.attempt} follows"
+        case ModelRetry() if moment.put_off:
+            return "asked again later"
+    return ""

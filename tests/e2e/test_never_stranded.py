@@ -17,7 +17,7 @@ START: dict[str, Any] = {"type": subjects.START, "payload": {"goal": "record"}}
 
 async def metric(made: Bench, name: str) -> int:
     (line,) = [line for line in (await made.get("/metrics")).text.splitlines() if line.startswith(f"agentic_{name}_")]
-    return int(line.split()[1])
+    return int(float(line.split()[1]))
 
 
 @pytest.mark.parametrize("theirs", ["no start at all", json.dumps(START)])

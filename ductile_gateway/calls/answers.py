@@ -70,7 +70,7 @@ class Answers:
         answer = await self._ledger.find(key)
         if answer is None or isinstance(answer, Intent):
             return False
-        log.warning("a late result", extra={"call": key, "ended": _told(verdict)})
+        log.warning("a late result", extra=answer.facts() | {"ended": _told(verdict)})
         if isinstance(verdict, ToolOutcome):
             late = results.late_answer(answer, verdict, at=self._clock.now())
             if late is not None:

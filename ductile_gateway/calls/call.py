@@ -126,6 +126,10 @@ class ToolCall:
     may_repeat: bool = False
     asked: Asked | None = None
 
+    def facts(self) -> dict[str, object]:
+        """What a log line says of it."""
+        return {"call": self.key} | (self.asked.facts() if self.asked else {})
+
 
 @dataclass(frozen=True)
 class ProducedArtifact:
@@ -245,6 +249,11 @@ class Answer:
     trace: Context
     body: bytes
     completed_at: datetime
+
+    def facts(self) -> dict[str, object]:
+        """What a log line says of it."""
+        named = {"run_id": self.run_id, "step": self.step, "attempt": self.attempt}
+        return {"call": self.key} | named | {"trace_id": self.trace.trace_id}
 
 
 Past = Intent | Answer | None

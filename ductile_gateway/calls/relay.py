@@ -117,7 +117,7 @@ class Relay:
             log.info("recovering", extra={"to_resume": len(intents)})
         async with asyncio.TaskGroup() as group:
             for intent in intents:
-                group.create_task(self._insist(intent.asked.key, partial(self.take, intent.asked)))
+                group.create_task(self._insist(intent.asked.facts(), partial(self.take, intent.asked)))
 
     async def say_again(self) -> None:
         """Publish the answers that were not published, and those of late: the bus may have forgotten them."""
@@ -128,10 +128,10 @@ class Relay:
         async with asyncio.TaskGroup() as group:
             for answer in answers:
                 await at_once.acquire()
-                task = group.create_task(self._insist(answer.key, partial(self._publish, answer)))
+                task = group.create_task(self._insist(answer.facts(), partial(self._publish, answer)))
                 task.add_done_callback(lambda _: at_once.release())
 
-    async def _insist(self, key: str, work: Callable[[], Awaitable[None]]) -> None:
+    async def _insist(self, facts: dict[str, object], work: Callable[[], Awaitable[None]]) -> None:
         told = ""
         while True:
             try:
@@ -139,12 +139,12 @@ class Relay:
             except TryAgain as error:
                 if str(error) != told:
                     told = str(error)
-                    log.warning("to be tried again", extra={"call": key, "why": told})
+                    log.warning("to be tried again", extra=facts | {"why": told})
                 await asyncio.sleep(error.delay_s)
             except (Broken, Misconfigured):
                 raise
             except Exception:  # of one call, which the others must not pay for; its request comes again
-                log.exception("a call could not be resumed", extra={"call": key})
+                log.exception("a call could not be resumed", extra=facts)
                 return None
 
     async def _answer(self, asked: Asked, past: Past) -> Answer:
@@ -167,7 +167,8 @@ class Relay:
                 case policy.Run() as run:
                     return await self._run(run)
                 case policy.Refuse(outcome):
-                    log.warning("refused", extra=asked.facts() | {"why": outcome.message})
+                    told = {"error_class": outcome.error_class, "why": outcome.message}
+                    log.warning("refused", extra=asked.facts() | told)
                     return policy.having_waited(outcome, self.waiting.why(asked.key))
 
     async def _check(self, intent: Intent) -> None:
@@ -204,7 +205,7 @@ class Relay:
             if doubt and not intent.may_repeat:
                 verdict: Verdict = Unknown(doubt)
             else:
-                verdict = await self._verdict(self._runner.run(call, partial(self._begin, intent)))
+                verdict = await self._verdict(call, self._runner.run(call, partial(self._begin, intent)))
         except Unwanted:
             return policy.unwanted()
         return self._of_reruns(policy.after_run(verdict, intent), intent)
@@ -228,7 +229,7 @@ class Relay:
 
     async def _begun_before(self, intent: Intent, call: ToolCall) -> ToolOutcome:
         """A crash took the intent of the call and not what the runner remembers: look for it, as for any other."""
-        outcome = policy.after_resume(await self._verdict(self._runner.resume(call)), intent)
+        outcome = policy.after_resume(await self._verdict(call, self._runner.resume(call)), intent)
         if isinstance(outcome, ToolOutcome):
             return self._of_reruns(outcome, intent)
         await self._runner.forget(call.key)
@@ -236,7 +237,8 @@ class Relay:
 
     async def _resume(self, intent: Intent) -> ToolOutcome:
         log.info("resuming", extra=intent.asked.facts())
-        verdict = await self._verdict(self._runner.resume(await self._call_again(intent)))
+        call = await self._call_again(intent)
+        verdict = await self._verdict(call, self._runner.resume(call))
         outcome = policy.after_resume(verdict, intent)
         if isinstance(outcome, ToolOutcome):
             return self._of_reruns(outcome, intent)
@@ -252,13 +254,13 @@ class Relay:
             return _call(intent, payload)
         return replace(_call(intent, request.tool_payload), complete=False)
 
-    async def _verdict(self, running: Awaitable[Verdict]) -> Verdict:
+    async def _verdict(self, call: ToolCall, running: Awaitable[Verdict]) -> Verdict:
         try:
             return await running
         except (AlreadyStarted, Unwanted, TryAgain, Broken, Misconfigured):
             raise
         except Exception as error:  # whatever failed there, the tool may have run, and the agent has to hear of it
-            log.exception("the runner failed")
+            log.exception("the runner failed", extra=call.facts())
             return Unknown(f"the gateway failed while it ran ({type(error).__name__})")
 
     async def _with_contents(self, intent: Intent, command: ToolCommand) -> dict[str, JsonValue] | ToolOutcome:

@@ -138,7 +138,7 @@ class DuctileRunner:
             await self._receipts.drop(call.key)
             return self._refused(call, refusal)
         except Lost as error:
-            log.warning("an answer was lost", extra={"call": call.key, "why": str(error)})
+            log.warning("an answer was lost", extra=call.facts() | {"why": str(error)})
             wait_s = self._failed(call.plugin)
             found = await self._found(call, receipt)
             if isinstance(found, NeverStarted):
@@ -182,7 +182,7 @@ class DuctileRunner:
         try:
             await self._receipts.accepted(call.key, job_id)
         except TryAgain as error:  # the job runs, and this process knows it: only a crash would make it doubtful
-            log.warning("a job id is not stored", extra={"call": call.key, "job_id": job_id, "why": str(error)})
+            log.warning("a job id is not stored", extra=call.facts() | {"job_id": job_id, "why": str(error)})
         return await self._watch.verdict(_job(job_id, way), call)
 
     def _failed(self, plugin: str) -> float:

@@ -112,7 +112,7 @@ class JobWatch:
                     return reading
                 if isinstance(reading, Going) and reading.retrying and not is_retried:
                     is_retried, why = True, await self._last_error(job)
-                    log.warning("Ductile tries again", extra={"call": call.key, "job_id": job.job_id, "why": why})
+                    log.warning("Ductile tries again", extra=call.facts() | {"job_id": job.job_id, "why": why})
                 now = self._clock.now()
                 left_s = patience.left_s(now, is_away=isinstance(reading, Away) and not reading.refused)
                 if left_s <= 0:

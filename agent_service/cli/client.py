@@ -100,7 +100,7 @@ class AgentClient:
         absence, status = _Absence(away), None
         while status not in FINAL:
             try:
-                for entry in self._stream(run_id, after, absence):
+                for entry in self._stream(run_path(run_id, "events"), after, absence):
                     after, status = entry["seq"], entry["status"]
                     yield entry
                 if status not in FINAL:
@@ -110,11 +110,23 @@ class AgentClient:
             except _NothingMore:
                 return
 
-    def _stream(self, run_id: str, after: int, absence: "_Absence") -> Iterator[Json]:
+    def follow_all(self, *, away: Away = patiently) -> Generator[Json, None, None]:
+        """The entries of all runs from now on, each with its run, through restarts of the agent."""
+        absence, after = _Absence(away), 0
+        while True:
+            try:
+                for event in self._stream("/v1/events", after, absence):
+                    after = event["position"]
+                    yield event
+                absence.bear(NotDone("the agent ended the stream", Exit.TRY_AGAIN))
+            except NotDone as error:
+                absence.bear(error)
+
+    def _stream(self, path: str, after: int, absence: "_Absence") -> Iterator[Json]:
         headers = {"Last-Event-ID": str(after)} if after else {}
         timeout = httpx2.Timeout(ANSWER_WITHIN_S, read=SILENT_AT_MOST_S)
         try:
-            with self._http.stream("GET", run_path(run_id, "events"), headers=headers, timeout=timeout) as answer:
+            with self._http.stream("GET", path, headers=headers, timeout=timeout) as answer:
                 if answer.status_code == httpx2.codes.NO_CONTENT:
                     raise _NothingMore
                 if not answer.headers.get("content-type", "").startswith(EVENTS):

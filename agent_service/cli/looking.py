@@ -10,8 +10,8 @@ from agent_service.cli import help_wanted, in_full, output, show
 from agent_service.cli.client import AgentClient, Json, agent_and_run, run_path
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
-from agent_service.cli.options import PANEL_RUNS, URL, AsJson, Cursor, Run, Since, Token, Url, Watch, examples
-from agent_service.cli.watching import ToldOnce, leaving, show_to_the_end, tell_to_the_end
+from agent_service.cli.options import PANEL_RUNS, URL, AsJson, Cursor, Run, RunOrAll, Since, Token, Url, Watch, examples
+from agent_service.cli.watching import ToldOnce, leaving, leaving_all, show_to_the_end, tell_to_the_end
 from agent_service.telling.plain import visible
 
 PAGE = 500
@@ -125,20 +125,26 @@ def tell_why(run: str, *, as_json: bool, url: str, token: str | None) -> None:
 
 
 @commands.command(
-    rich_help_panel=PANEL_RUNS, epilog=examples("agentic tail RUN", "agentic tail --json --after 12 RUN | jq .kind")
+    rich_help_panel=PANEL_RUNS,
+    epilog=examples("agentic tail last", "agentic tail", "agentic tail --json --after 12 RUN | jq .kind"),
 )
 def tail(
-    run: Run,
-    after: Annotated[int, typer.Option(min=0, help="Begin after this entry.")] = 0,
+    run: RunOrAll = None,
+    after: Annotated[int, typer.Option(min=0, help="Begin after this entry of the run.")] = 0,
     as_json: AsJson = False,
     url: Url = URL,
     token: Token = None,
 ) -> None:
     """Tell what a run does as it goes by, one line for each thing, until it ends, and what to do then.
 
-    With --json the entries of its journal as they come. An agent that goes away is waited for, up to five minutes;
-    then it goes on where it was.
+    With --json the entries of its journal as they come. Without RUN what all runs do, from now on. An agent that goes
+    away is waited for, up to five minutes; then it goes on where it was.
     """
+    if run is None and after:
+        raise typer.BadParameter("--after is the number of an entry of one run: name the run")
+    if run is None:
+        _tail_all(url, token, as_json=as_json)
+        return
     with agent_and_run(url, token, run) as (agent, run_id), leaving(run_id):
         agent.run(run_id)  # an agent that was not there to begin with is not waited for
         if as_json:
@@ -146,6 +152,17 @@ def tail(
                 output.document(entry)
         else:
             tell_to_the_end(agent, run_id, after)
+
+
+def _tail_all(url: str, token: str | None, *, as_json: bool) -> None:
+    with AgentClient(url, token) as agent, leaving_all():
+        agent.get("/v1/runs", limit=1)  # nor here
+        output.complain("following all runs; Ctrl-C leaves")
+        for event in agent.follow_all(away=ToldOnce().away):
+            if as_json:
+                output.document(event)
+            else:
+                output.draw(show.event(event), wrap=False)
 
 
 @commands.command(

@@ -72,6 +72,12 @@ Since = Annotated[
     ),
 ]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show the run live until it ends.")]
+RunOrAll = Annotated[
+    str | None,
+    typer.Argument(
+        help="The run's id, the beginning of it, or `last`; without it all runs.", callback=named, metavar="RUN"
+    ),
+]
 Cursor = Annotated[
     str | None,
     typer.Option(help="Go on after this run: `next_cursor` of --json.", callback=_whole, metavar="RUN"),

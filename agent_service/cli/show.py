@@ -22,6 +22,7 @@ from agent_service.telling.plain import duration, one_line, visible
 
 WIDEST = 110
 LONGEST_TEXT = 600
+LONGEST_STATE = 13
 LONGEST_RESULT = 160
 MOST_ROWS = 40
 """Of what a run did; `agentic tail` tells all."""
@@ -97,6 +98,15 @@ def entry(line: Json) -> Text:
         (f"{line['kind']:<17}", "bold"),
         one_line(line["summary"], LONGEST_TEXT),
     )
+
+
+def event(told: Json) -> Text:
+    """An entry of one run among those of all runs, on one line."""
+    line, run = fit(told["entry"]), fit(told["run"])
+    state = status(run["state"])
+    state.pad_right(max(0, LONGEST_STATE - state.cell_len))
+    at, said = f"{line['at'][11:19]}  ", one_line(line["summary"], LONGEST_TEXT)
+    return Text.assemble((at, "dim"), run["run_id"], "  ", state, said)
 
 
 def files(listing: Json) -> RenderableType:

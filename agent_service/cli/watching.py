@@ -123,6 +123,15 @@ def leaving(run_id: str) -> Iterator[None]:
         raise NotDone(f"left; the run goes on: {ways}", Exit.INTERRUPTED) from None
 
 
+@contextmanager
+def leaving_all() -> Iterator[None]:
+    """Ctrl-C is the way out of here."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise NotDone("left; the runs go on", Exit.INTERRUPTED) from None
+
+
 NARROWEST, LOWEST = 60, 18
 """Columns and rows; in a smaller terminal there are lines instead."""
 DRAWN_PER_S = 8

@@ -78,6 +78,7 @@ def test_limits_and_context_reach_the_run(dev: Dev) -> None:
         ("show", ".."),
         ("runs", "--state", "odd"),
         ("runs", "--cursor", "bogus"),
+        ("tail", "--after", "3"),
         ("nonsense",),
         ("runs", "--url", "no address"),
         ("runs", "--token", "two\nlines"),
@@ -295,8 +296,38 @@ def test_tail_lives_through_a_kill_of_the_agent_and_repeats_nothing(dev: Dev) ->
     assert [line.split(":")[0] for line in err.splitlines()] == ["waiting for the agent", "the agent is back"]
 
 
+def test_tail_without_a_run_tells_what_all_runs_do_from_now_on(dev: Dev, done: dict[str, Any]) -> None:
+    with started("tail", AGENTIC_URL=dev.url) as process:
+        assert process.stdout
+        assert process.stderr
+        assert "following all runs" in process.stderr.readline()
+        first = dev("wake", "slowly").out.strip()
+        lines = read_until(process.stdout, lambda line: "step 1: echo ok" in line)
+        kill_agent_of(dev)
+        second = dev_again(dev, "say it back")
+        lines += read_until(process.stdout, lambda line: first in line and "✓ done" in line)
+        interrupt(process)
+        err = the_rest(process.stderr)
+        assert process.wait(10) == 130
+    assert done["run_id"] not in "".join(lines)
+    assert any(second in line and "✓ done" in line for line in lines)
+    assert [line.split(":")[0] for line in err.splitlines()] == [
+        "waiting for the agent",
+        "the agent is back",
+        "agentic",
+    ]
+
+
+def dev_again(dev: Dev, goal: str) -> str:
+    """Ask for a run as soon as the agent is back."""
+    deadline = datetime.now(UTC) + timedelta(seconds=20)
+    while (called := dev("wake", goal)).code == 69:
+        assert datetime.now(UTC) < deadline
+    return called.out.strip()
+
+
 def test_an_agent_that_was_never_there_is_not_waited_for() -> None:
-    for command in (("tail", SOME_RUN), ("show", "--watch", SOME_RUN)):
+    for command in (("tail",), ("tail", SOME_RUN), ("show", "--watch", SOME_RUN)):
         assert agentic_here(*command, "--url", "http://127.0.0.1:1").code == 69
 
 

@@ -37,6 +37,7 @@ def operations(
     settings: AgentSettings, store: SqliteStore, link: NatsLink, skills: Skills, readiness: Readiness
 ) -> Operations:
     letters, troubles = NatsDeadLetters(link, most=MOST_LETTERS), NatsTroubles(link, fresh_s=FRESH_S)
+    now = NatsTroubles(link, fresh_s=0)
 
     async def agent() -> Sequence[Finding]:
         return [_of_the_agent(settings, await store.counts())]
@@ -50,7 +51,7 @@ def operations(
         inbox=InboxCalls(store, store.inbox, letters),
         letters=DeadLetterCalls(letters),
         health=HealthCalls(readiness, looks),
-        why=WhyCalls(store, store.inbox, NatsWhereabouts(link), letters, skills, troubles.status, readiness),
+        why=WhyCalls(store, store.inbox, NatsWhereabouts(link), letters, skills, now.status, readiness),
     )
 
 

@@ -69,10 +69,10 @@ class WhyCalls:
         now = datetime.now(UTC)
         if run.final:
             return Seen(now=now, dismissal=await self._inbox.dismissal(run.run_id))
-        lacks, letters, word, (looked, trouble, request, result) = await asyncio.gather(
+        lacks, letters, status, (looked, trouble, request, result) = await asyncio.gather(
             self._in_time(self._readiness(), {}),
             self._in_time(self._letters_of(run.run_id), ()),
-            self._in_time(self._word(run), None),
+            self._in_time(self._gateway(), None),
             self._on_the_bus(run),
         )
         return Seen(
@@ -82,8 +82,8 @@ class WhyCalls:
             request=request,
             result=result,
             letters=letters,
-            present=await self._present(),
-            word=word,
+            present=await self._present(status),
+            word=_word(run, status),
             lacks=lacks,
         )
 
@@ -112,20 +112,21 @@ class WhyCalls:
     async def _letters_of(self, run_id: str) -> tuple[DeadLetter, ...]:
         return tuple(letter for letter in await self._letters.all() if letter.headers.get(RUN_ID) == run_id)
 
-    async def _word(self, run: RunState) -> WaitingCall | None:
-        """What the gateway says of the call that is waited for."""
-        status = await self._gateway() if run.pending else None
-        step = run.pending.step if run.pending else 0
-        calls = status.waiting if status else ()
-        return next((call for call in calls if (call.run_id, call.step) == (run.run_id, step)), None)
-
-    async def _present(self) -> frozenset[str]:
+    async def _present(self, status: GatewayStatus | None) -> frozenset[str]:
+        """The executors that answer. The gateway does when it says how it is, which is asked more often than tools."""
         with suppress(TryAgain):  # nobody has told a tool yet
             await self._skills.catalog()
-        return self._skills.present()
+        return self._skills.present() - (frozenset() if status else {subjects.SERVICE_GATEWAY})
 
     async def _in_time(self, question: Awaitable[T], otherwise: T) -> T:
         with suppress(TimeoutError, Failure):
             async with asyncio.timeout(self._within_s):
                 return await question
         return otherwise
+
+
+def _word(run: RunState, status: GatewayStatus | None) -> WaitingCall | None:
+    """What the gateway says of the call that is waited for."""
+    step = run.pending.step if run.pending else 0
+    calls = status.waiting if status else ()
+    return next((call for call in calls if (call.run_id, call.step) == (run.run_id, step)), None)

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from agent_service.telling.letters import DeadLetter, NoSuchLetter, NotSentAgain, Settled, Stored, obstacle
 from schemas import subjects
+from schemas.headers import RUN_ID
 from tests.kit.runs import NOON
 
 
@@ -15,10 +16,11 @@ class Letterbox:
         self.letters: dict[int, DeadLetter] = {}
         self.away: Exception | None = None
 
-    def put(self, body: bytes, *, subject: str = subjects.START, **said: str) -> int:
-        """A letter about a message on `subject`; returns its number."""
+    def put(self, body: bytes, *, subject: str = subjects.START, run_id: str = "", **said: str) -> int:
+        """A letter about a message on `subject`, of that run; returns its number."""
         number = len(self.letters) + 1
         headers = {"Dead-Letter-Subject": subject} | {f"Dead-Letter-{name}": text for name, text in said.items()}
+        headers |= {RUN_ID: run_id} if run_id else {}
         at = NOON + timedelta(minutes=number)
         self.letters[number] = DeadLetter(id=number, buried=at, headers=headers, size=len(body), body=body)
         return number

@@ -1,0 +1,121 @@
+"""Why a run stands where it stands, asked of everybody who may know, within a bound."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+
+import pytest
+
+from agent_service.api.refusals import Refusal
+from agent_service.api.why import Finder, WhyCalls
+from agent_service.telling.whereabouts import Whereabouts
+from agent_service.telling.why import WhyView
+from groundwork.service.errors import TryAgain
+from schemas import keys, subjects
+from schemas.catalog import Catalog
+from schemas.gateway_status import Finding, GatewayStatus, WaitingCall
+from tests.http.house import House
+from tests.http.operators import Nowhere, no_gateway
+from tests.kit.runs import NOON, run_id, whole_run
+
+RUN = run_id(1)
+STATUS = GatewayStatus(
+    version="1",
+    findings=(Finding(name="gateway", mark="ok", text="here"),),
+    waiting=(WaitingCall(run_id=RUN, step=1, tool="search", attempt=1, since=NOON, why="Ductile is away"),),
+    executor="ductile-gateway",
+)
+
+
+class Remembered:
+    """A bus that was asked. Fills the port Finder."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, str]] = []
+
+    async def of(self, stream: str, subject: str, key: str, since: datetime) -> Whereabouts | None:
+        del since
+        self.asked.append((stream, subject, key))
+        return None
+
+
+class Silent:
+    async def of(self, stream: str, subject: str, key: str, since: datetime) -> Whereabouts | None:
+        del stream, subject, key, since
+        await asyncio.Event().wait()
+        return None
+
+
+class Away:
+    async def of(self, stream: str, subject: str, key: str, since: datetime) -> Whereabouts | None:
+        del stream, subject, key, since
+        raise TryAgain("not connected to NATS")
+
+
+class Nobody:
+    """Fills Skills."""
+
+    async def catalog(self) -> Catalog:
+        raise TryAgain("no executor tells its tools")
+
+    def present(self) -> frozenset[str]:
+        return frozenset({"ductile-gateway"})
+
+
+async def ready() -> Mapping[str, str]:
+    return {"bus": ""}
+
+
+async def asked_of(
+    house: House, finder: Finder, gateway: Callable[[], Awaitable[GatewayStatus | None]] = no_gateway
+) -> WhyView:
+    calls = WhyCalls(house.store, house.store.inbox, finder, house.letters, Nobody(), gateway, ready, within_s=0.2)
+    return await calls.show_why(RUN)
+
+
+async def test_the_bus_is_asked_for_the_request_and_the_result_of_the_attempt_that_is_waited_for(house: House) -> None:
+    await house.play(whole_run(1)[:4])
+    finder = Remembered()
+    await asked_of(house, finder)
+    assert sorted(finder.asked) == [
+        (subjects.STREAM, subjects.TOOL_RESULT, keys.result(RUN, 1, 1)),
+        (subjects.STREAM_REQUESTS, subjects.tool_request("web-search"), keys.request(RUN, 1, 1)),
+    ]
+
+
+@pytest.mark.parametrize("far", [1, 2, 3, 6])
+async def test_the_bus_is_not_asked_for_a_run_that_waits_for_no_tool(house: House, far: int) -> None:
+    await house.play(whole_run(1)[:far])
+    finder = Remembered()
+    await asked_of(house, finder)
+    assert finder.asked == []
+
+
+@pytest.mark.parametrize(("finder", "said"), [(Silent(), "within 0.2 s"), (Away(), "not connected to NATS")])
+async def test_a_bus_that_does_not_answer_is_told_and_holds_up_nothing(house: House, finder: Finder, said: str) -> None:
+    await house.play(whole_run(1)[:4])
+    view = await asked_of(house, finder)
+    assert said in {fact.what: fact.text for fact in view.facts}["bus"]
+    assert "could not be looked at" in view.verdict
+
+
+async def test_the_gateways_own_word_is_repeated(house: House) -> None:
+    async def gateway() -> GatewayStatus | None:
+        return STATUS
+
+    await house.play(whole_run(1)[:4])
+    view = await asked_of(house, Nowhere(), gateway)
+    assert view.verdict.endswith("and waits: Ductile is away")
+
+
+async def test_only_the_dead_letters_of_the_run_are_told(house: House) -> None:
+    await house.play(whole_run(1)[:4])
+    for run in (RUN, run_id(2)):
+        house.letters.put(b"{}", subject=subjects.TOOL_RESULT, run_id=run, Reason=f"of {run}")
+    view = await asked_of(house, Nowhere())
+    assert [fact.text for fact in view.facts if fact.what == "dead letter"] == [f"1, of agentic.tool_result: of {RUN}"]
+
+
+async def test_a_run_that_is_not_known_is_refused(house: House) -> None:
+    with pytest.raises(Refusal, match="no run of this id"):
+        await asked_of(house, Nowhere())

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any, Protocol
 
 from fastapi import Depends, Path, Query
@@ -14,7 +14,7 @@ from agent_service.api.refusals import Refusal
 from agent_service.api.requests import Nothing
 from agent_service.telling.letters import DeadLetter, NoSuchLetter, NotSentAgain, Stored, without_secrets
 from agent_service.telling.views import View
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import Failure, TryAgain
 from schemas.fields import Instant
 from schemas.headers import RUN_ID
 
@@ -106,9 +106,15 @@ class DeadLetterCalls:
             found = [letter for letter in await self._letters.all() if letter.id > query.cursor]
             wanted = [letter for letter in found if not (query.open and letter.settled)]
             shown = wanted[: query.limit]
-            bodies = await asyncio.gather(*map(self._letters.refused, shown))
+            bodies = await asyncio.gather(*map(self._refused, shown))
         views = tuple(map(letter_view, shown, bodies))
         return LetterPage(letters=views, next_cursor=views[-1].seq if len(wanted) > len(views) else None)
+
+    async def _refused(self, letter: DeadLetter) -> Stored | None:
+        """None also where it cannot be had, as of a letter that names a stream that is none."""
+        with suppress(Failure):
+            return await self._letters.refused(letter)
+        return None
 
     async def retry_letter(
         self, seq: Number, by: Caller, _: Annotated[Nothing, Depends(body_of(Nothing))]

@@ -7,6 +7,7 @@ deleted: nats-server 2.15 would forget all message ids of the stream at its next
 
 import asyncio
 import base64
+import re
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -36,6 +37,8 @@ from schemas.fields import MAX_COUNT
 from schemas.headers import RETRIED_BY
 
 STREAM = subjects.STREAM_DEAD_LETTERS
+_STREAM = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""How a stream may be called that a letter says it came from: anybody can write one who may publish there."""
 
 
 class Extent(NamedTuple):
@@ -87,18 +90,21 @@ class NatsDeadLetters:
         A letter of a list, which comes without its body, is read once more.
         """
         stream, sequence = letter.place
-        if letter.is_whole:
-            whole = letter if letter.body or not letter.size else await self.find(letter.id) or letter
+        whole = await self._with_body(letter) if letter.is_whole else None
+        if whole:
+            headers = own_headers(whole.headers)
             return Stored(
-                subject=letter.subject,
-                seq=sequence,
-                at=letter.buried,
-                headers=own_headers(letter.headers),
-                size=letter.size,
-                body=whole.body,
+                subject=whole.subject, seq=sequence, at=whole.buried, headers=headers, size=whole.size, body=whole.body
             )
-        message = await self._message(stream, seq=sequence) if sequence else None
+        message = await self._message(stream, seq=sequence) if sequence and _STREAM.fullmatch(stream) else None
         return message if message and letter.is_of(message) else None
+
+    async def _with_body(self, letter: DeadLetter) -> DeadLetter | None:
+        """The letter, which may have been listed without its body; None where it is gone."""
+        if letter.body or (letter.held and not letter.size):
+            return letter
+        found = await self.find(letter.id)
+        return found if found and found.held else None
 
     async def retry(self, number: int, by: str) -> tuple[DeadLetter, Published]:
         """Publish the refused message again, under an id of its own, and record who did it.

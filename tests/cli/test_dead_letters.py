@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent_service.api.dead_letters import DeadLetterCalls, LetterQuery
 from agent_service.bus.dead_letters import NatsDeadLetters, retry_id
 from agent_service.bus.messages import NatsIntake
 from agent_service.bus.topology import topology
@@ -266,6 +267,51 @@ async def test_letters_are_listed_newest_first_and_no_more_than_asked_for(bus: N
     ids = [letter["id"] for letter in listed["dead_letters"]]
     assert (len(ids), listed["more"]) == (2, True)
     assert ids == sorted(ids, reverse=True)
+
+
+async def test_letters_are_read_on_and_from_the_beginning_once_some_were_taken_away(bus: NatsLink) -> None:
+    async def buried(name: str) -> None:
+        said = {"Dead-Letter-Subject": subjects.START}
+        await bus.publish(subjects.DEAD_LETTERS_LOOP, b"{}", msg_id=name, headers=said)
+
+    letters, other = NatsDeadLetters(bus), NatsDeadLetters(bus)
+    assert await letters.all() == []
+    for number in range(3):
+        await buried(f"{number}")
+    assert [letter.id for letter in await letters.all()] == [1, 2, 3]
+    await buried("3")
+    assert [letter.id for letter in await letters.all()] == [1, 2, 3, 4]
+    assert [letter.id for letter in await NatsDeadLetters(bus, most=2).all()] == [3, 4]
+    await other.drop(2, "somebody")
+    assert [(letter.id, letter.held) for letter in await letters.all()] == [(1, True), (2, False), (3, True), (4, True)]
+    await bus.jetstream.purge_stream(subjects.STREAM_DEAD_LETTERS)
+    assert await letters.all() == []
+    await buried("4")
+    assert [letter.id for letter in await letters.all()] == [6]
+
+
+async def test_what_was_refused_is_had_for_a_letter_that_was_listed_and_for_one_that_was_dropped(bus: NatsLink) -> None:
+    await start(bus)
+    await refused(bus)
+    letters = NatsDeadLetters(bus)
+    (listed,) = await letters.all()
+    message = await letters.refused(listed)
+    assert message is not None
+    assert json.loads(message.body)["payload"] == TOO_MUCH
+    await letters.drop(listed.id, "somebody")
+    (dropped,) = await letters.all()
+    for letter in (listed, dropped):
+        again = await letters.refused(letter)
+        assert again is not None
+        assert again.body == message.body
+
+
+@pytest.mark.parametrize("stream", ["NOPE", "A.B", "A B", ">", "", "x" * 5000])
+async def test_a_letter_that_names_a_stream_that_is_none_spoils_no_list(bus: NatsLink, stream: str) -> None:
+    said = {"Dead-Letter-Stream": stream, "Dead-Letter-Sequence": "1", "Dead-Letter-Body": "left out"}
+    await bus.publish("agentic.dlq.somebody", b"", msg_id="1", headers=said)
+    page = await DeadLetterCalls(NatsDeadLetters(bus)).list_letters(LetterQuery())
+    assert [(letter.seq, letter.body) for letter in page.letters] == [(1, None)]
 
 
 async def test_trouble_with_the_bus_is_told_with_its_exit_code(link: NatsLink, dlq: Dlq, tmp_path: Path) -> None:

@@ -167,7 +167,8 @@ async def _traces(
     if telling.receiver is None:
         yield None
         return
-    from agent_service.telling.spans.attributes import Told
+    from agent_service.models.prompts.prompt import as_text
+    from agent_service.telling.spans.attributes import Content
     from agent_service.telling.spans.mark import Mark
     from agent_service.telling.spans.sending import Traces
     from groundwork.telemetry.resource import resource_of
@@ -176,8 +177,8 @@ async def _traces(
 
     sender = SpanSender(telling.receiver, resource_of(subjects.SERVICE_AGENT))
     mark = Mark(folder, workspace.caught_up_at)
-    told = Told.CONTENT if telling.content else Told.NAMES
-    traces = Traces(archive, sender.send, mark, keeps=sampler(), told=told)
+    content = Content(as_text) if telling.content else None
+    traces = Traces(archive, sender.send, mark, keeps=sampler(), content=content)
     sending = asyncio.create_task(traces.run())
     yield traces
     sending.cancel()

@@ -183,6 +183,8 @@ class Progress(_FromUs):
     summary: Text
     definition_of_done: Tally
     budget: BudgetUse
+    trace_url: Text | None = None
+    """Where the run's trace is shown."""
 
 
 class DoneItem(_FromUs):

@@ -5,7 +5,7 @@ somebody who may not call.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,7 +27,6 @@ from agent_service.api.run_calls import RunCalls
 from agent_service.api.whoami import Whoami
 from agent_service.settings import AgentSettings, Scope
 from agent_service.telling.folder.run_files import RunFiles
-from groundwork.http.incoming import PROBES
 from groundwork.service.store_id import known_id
 from groundwork.telemetry.metrics import CONTENT_TYPE
 
@@ -141,7 +140,7 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
-        telemetry={"operation_spans": False, "exclude": _not_traced},
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # told by our own, or not at all
     )
     http_errors.install(app)
     app.add_middleware(Door, allowed_hosts=settings.http.allowed_hosts)
@@ -263,8 +262,3 @@ def _add(app: FastAPI, access: Access, call: Call) -> None:
         openapi_extra=documented(call.takes) if call.takes else None,
         include_in_schema=call.shown,
     )
-
-
-def _not_traced(scope: MutableMapping[str, Any]) -> bool:
-    """Probes say nothing, and a span as long as a stream would be lost with the process."""
-    return scope["path"] in PROBES or scope["path"].endswith("/events")

@@ -176,6 +176,9 @@ def bench(
     sync_interval: Annotated[
         str, typer.Option(help="How often NATS syncs: `always`, or a time such as 100ms.")
     ] = "always",
+    otlp: Annotated[
+        str | None, typer.Option(help="Send traces and metrics there meanwhile.", metavar="URL", show_default=False)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure the whole stack on this machine. The figures are JSON: in many lines, or in one with --json."""
@@ -186,8 +189,8 @@ def bench(
     from agent_service.workbench.bench import measure
 
     with TemporaryDirectory(prefix="agentic-bench-") as folder:
-        measuring = measure(Path(folder), concurrency or (1, 32, 256), seconds=seconds, sync_interval=sync_interval)
-        figures = uvloop.run(measuring)
+        at = concurrency or (1, 32, 256)
+        figures = uvloop.run(measure(Path(folder), at, seconds=seconds, sync_interval=sync_interval, otlp=otlp))
     output.tell(figures, json.dumps(figures, indent=2), as_json=as_json)
 
 

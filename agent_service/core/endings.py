@@ -28,7 +28,7 @@ ProgressPhase = Literal["accepted", "frame", "plan", "act", "reflect", "compact"
 
 def progress(state: RunState, phase: ProgressPhase, summary: str, *, more: bool = False) -> Publish:
     """The `agent.progress` of a phase in the entry that led to `state`; `more`: a later one of the entry follows."""
-    payload = {
+    payload: dict[str, Any] = {
         "run_id": state.run_id,
         "seq": state.version,
         "phase": phase,
@@ -38,6 +38,8 @@ def progress(state: RunState, phase: ProgressPhase, summary: str, *, more: bool 
         "definition_of_done": {"done": sum(i.done for i in state.done_items), "total": len(state.done_items)},
         "budget": budget_use(state),
     }
+    if state.brief.trace_url:
+        payload["trace_url"] = state.brief.trace_url
     return tell(subjects.PROGRESS, payload, keys.progress(state.run_id, state.version, phase if more else ""))
 
 

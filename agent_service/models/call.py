@@ -125,6 +125,7 @@ class LanguageModel:
             reply_id=reply.id,
             stop_reason=reply.stop_reason,
             cache_miss=reply.cache_miss,
+            provider=self._settings.known_as(),
         )
         usage = self._prices.usage(reply.model, reply.counts)
         return Answer(decision=decision, plan=plan, usage=usage, model=reply.model, provenance=provenance)

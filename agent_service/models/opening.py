@@ -124,7 +124,7 @@ def _client(settings: ModelSettings) -> Any:
         "max_retries": 0,
         "timeout": httpx2.Timeout(settings.timeout_s, connect=CONNECT_WITHIN_S),
         "base_url": settings.base_url,
-        "open_telemetry": {"propagation": False, "traces": {"content_mode": "metadata_only"}},
+        "open_telemetry": {"propagation": False, "traces": False},  # the journal tells of calls
     }
     if settings.platform == "bedrock":
         bedrock = anthropic.AsyncAnthropicBedrockMantle(**shared)

@@ -73,6 +73,12 @@ class ModelSettings(_Section):
     def script_file(self) -> Path:
         return self.script or Path(str(resources.files("agent_service") / "scripts" / "demo.yaml"))
 
+    def known_as(self) -> str:
+        """Who is asked, as the GenAI conventions of OpenTelemetry call it."""
+        if self.provider == "anthropic":
+            return {"bedrock": "aws.bedrock", "vertex": "gcp.vertex_ai"}.get(self.platform, "anthropic")
+        return self.provider
+
     def names(self) -> tuple[str, ...]:
         """The ids of all models that are asked, each once."""
         phases = (phase for phase in Phase if phase is not Phase.ACT)

@@ -122,14 +122,20 @@ class Load:
         self._ended.pop(self._names.pop(run_id)).set()
 
 
-async def measure(folder: Path, concurrencies: Sequence[int], *, seconds: float, sync_interval: str) -> dict[str, Any]:
-    """All figures, with the settings they were taken with, for printing as JSON."""
+async def measure(
+    folder: Path, concurrencies: Sequence[int], *, seconds: float, sync_interval: str, otlp: str | None = None
+) -> dict[str, Any]:
+    """All figures, with the settings they were taken with, for printing as JSON.
+
+    `otlp` is where both services send traces and metrics, whether somebody receives there or not; None for nowhere.
+    """
+    both = {"log": {"level": "warning"}, "telemetry": {"endpoint": otlp}}
     options = DevOptions(
         folder=folder,
         sync_interval=sync_interval,
         script=Path(str(resources.files("agent_service") / "scripts" / "bench.yaml")),
-        agent={"log": {"level": "warning"}},
-        gateway={"runner": "in_process", "slots": 256, "concurrency": 256, "log": {"level": "warning"}},
+        agent=both,
+        gateway={"runner": "in_process", "slots": 256, "concurrency": 256, **both},
     )
     async with stack(options) as made:
         link = await nats_link.connect(NatsSettings(urls=(made.nats.url,)), name="agentic-bench")
@@ -143,6 +149,7 @@ async def measure(folder: Path, concurrencies: Sequence[int], *, seconds: float,
             await link.close()
         return {
             "workload": f"start, {STEPS} tool steps (decision 0 ms, echo 0 ms), completion; everything on this machine",
+            "telemetry": otlp or "off",
             "durability": {"nats_sync_interval": sync_interval, "sqlite": "WAL, synchronous=FULL"},
             "idle_cpu_percent": idle,
             "peak_rss_mb": {name: _peak_mb(pid) for name, pid in _pids(made).items()},

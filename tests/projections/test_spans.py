@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from agent_service.core.effects import Publish
 from agent_service.core.events import ModelReplied
 from agent_service.journal import Entry, rehearse
+from agent_service.models.prompts.prompt import as_text
 from agent_service.moments import retell
-from agent_service.telling.spans.attributes import Told
+from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.trace import spans
 from groundwork.telemetry.span import Context, Span, span_id
 from tests.core.cues import (
@@ -35,8 +36,8 @@ ANY_STORY = settings(
 )
 
 
-def told(entries: list[Entry], after: int = 0, how: Told = Told.NAMES) -> list[Span]:
-    return list(spans(retell(entries), after=after, told=how))
+def told(entries: list[Entry], after: int = 0, content: Content | None = None) -> list[Span]:
+    return list(spans(retell(entries), after=after, content=content))
 
 
 def tree(found: list[Span], parent: str | None = None, indent: str = "") -> list[str]:
@@ -205,6 +206,6 @@ def test_the_root_is_linked_to_the_trace_of_whoever_asked_for_the_run() -> None:
 
 def test_what_models_and_tools_said_is_told_only_when_it_is_asked_for() -> None:
     entries = entries_of(worked_example())
-    words = ("critique", "Matt Joyce", "mattjoyce.ai", "goal_statement")
+    words = ("critique", "Matt Joyce", "mattjoyce.ai", "goal_statement", "You are")
     assert not [word for word in words if word in repr(told(entries))]
-    assert [word for word in words if word in repr(told(entries, how=Told.CONTENT))] == [*words]
+    assert [word for word in words if word in repr(told(entries, content=Content(as_text)))] == [*words]

@@ -11,7 +11,7 @@ from agent_service.core.waiting import ForTool, Pending, under_way
 from agent_service.moments import Moment
 from agent_service.telling.acts import act_of
 from agent_service.telling.spans import attributes
-from agent_service.telling.spans.attributes import Told
+from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.tree import Open, Tree
 from schemas import keys, subjects
 
@@ -19,9 +19,9 @@ from schemas import keys, subjects
 class Acting:
     """The step of a run that is under way, and its attempt."""
 
-    def __init__(self, tree: Tree, told: Told) -> None:
+    def __init__(self, tree: Tree, content: Content | None) -> None:
         self._tree = tree
-        self._told = told
+        self._content = content
         self.step: Open | None = None
         self._attempt: Open | None = None
 
@@ -39,13 +39,13 @@ class Acting:
             self._tree.close(self._attempt, moment.entry.at, error)
             self._attempt = None
         if self.step and moment.after.pending is None:
-            self.step.attributes |= attributes.result(moment.after, self._told)
+            self.step.attributes |= attributes.result(moment.after, self._content)
             self._tree.close(self.step, moment.entry.at, error or moment.after.ending_class)
             self.step = None
 
     def _begun(self, run: RunState, pending: Pending, at: datetime) -> Open:
         step = self._tree.open(f"step:{pending.step}", f"execute_tool {pending.action.tool}", at)
-        step.attributes |= attributes.step(run, pending, self._told)
+        step.attributes |= attributes.step(run, pending, self._content)
         return step
 
     def _tried(self, run: RunState, pending: Pending, at: datetime, step: Open) -> Open:

@@ -5,8 +5,9 @@ a run has seen.
 """
 
 import json
-from collections.abc import Mapping
-from enum import Enum
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 
 from pydantic import JsonValue, TypeAdapter
 
@@ -14,6 +15,7 @@ from agent_service.core.events import ModelReplied, WakeAccepted
 from agent_service.core.phases import Decision, Phase, Plan, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Asking, Pending, Status
+from agent_service.ports import PromptText, Question
 from agent_service.telling.rulings import Ruling
 from groundwork.telemetry import names
 from groundwork.telemetry.span import Value
@@ -27,11 +29,11 @@ Attributes = dict[str, Value]
 _DECISIONS: TypeAdapter[tuple[Decision, Plan | Unusable | None]] = TypeAdapter(tuple[Decision, Plan | Unusable | None])
 
 
-class Told(Enum):
-    """How much is told of a run."""
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Tells also what was said. `prompt_of` renders what the model was told."""
 
-    NAMES = "names"
-    CONTENT = "content"
+    prompt_of: Callable[[Question], PromptText]
 
 
 def is_failure(run: RunState) -> bool:
@@ -57,8 +59,8 @@ def of_run(run: RunState) -> Attributes:
     return about
 
 
-def accepted(event: WakeAccepted, told: Told) -> Attributes:
-    return _content(told, {names.GOAL: event.goal})
+def accepted(event: WakeAccepted, content: Content | None) -> Attributes:
+    return _said(content, {names.GOAL: event.goal})
 
 
 def turn(agent: str, run: RunState, came: str) -> Attributes:
@@ -97,7 +99,17 @@ def call(model: str) -> Attributes:
     return about | ({names.REQUEST_MODEL: model} if model else {})
 
 
-def replied(reply: ModelReplied, run: RunState, told: Told) -> Attributes:
+def prompted(run: RunState, asking: Asking, at: datetime, content: Content | None) -> Attributes:
+    """What the model was told, rendered from the run as it was when it was asked."""
+    if content is None:
+        return {}
+    question = Question(state=run, call=asking.call, phase=asking.phase, with_plan=run.brief.fused, now=at)
+    prompt = content.prompt_of(question)
+    message: JsonValue = [{"role": "user", "parts": _parts(prompt.user)}]
+    return _said(content, {names.SYSTEM_INSTRUCTIONS: _parts(prompt.system), names.INPUT_MESSAGES: message})
+
+
+def replied(reply: ModelReplied, run: RunState, content: Content | None) -> Attributes:
     usage, made = reply.usage, reply.provenance
     about: Attributes = {
         names.CONVERSATION_ID: run.run_id,
@@ -113,10 +125,10 @@ def replied(reply: ModelReplied, run: RunState, told: Told) -> Attributes:
         known = {names.PROVIDER: made.provider, names.RESPONSE_ID: made.reply_id, names.CACHE_MISS: made.cache_miss}
         about |= {name: value for name, value in known.items() if value}
         about |= {names.FINISH_REASONS: (made.stop_reason,)} if made.stop_reason else {}
-    return about | _content(told, {names.OUTPUT_MESSAGES: _messages(reply)})
+    return about | _said(content, {names.OUTPUT_MESSAGES: _messages(reply)})
 
 
-def step(run: RunState, pending: Pending, told: Told) -> Attributes:
+def step(run: RunState, pending: Pending, content: Content | None) -> Attributes:
     about: Attributes = {
         names.OPERATION: "execute_tool",
         names.TOOL_NAME: pending.action.tool,
@@ -124,17 +136,17 @@ def step(run: RunState, pending: Pending, told: Told) -> Attributes:
         names.TOOL_COMMAND: pending.action.command,
         names.STEP: pending.step,
     }
-    return about | _content(told, {names.TOOL_ARGUMENTS: pending.action.arguments})
+    return about | _said(content, {names.TOOL_ARGUMENTS: pending.action.arguments})
 
 
 def attempt(pending: Pending) -> Attributes:
     return {names.STEP: pending.step, names.ATTEMPT: pending.attempt, names.TOOL_NAME: pending.action.tool}
 
 
-def result(run: RunState, told: Told) -> Attributes:
+def result(run: RunState, content: Content | None) -> Attributes:
     """Of the step that has just been finished."""
     output = run.last_result.output if run.last_result and run.last_result.step == run.step else None
-    return _content(told, {names.TOOL_RESULT: output}) if output is not None else {}
+    return _said(content, {names.TOOL_RESULT: output}) if output is not None else {}
 
 
 def wait(kind: str, run: RunState) -> Attributes:
@@ -142,7 +154,7 @@ def wait(kind: str, run: RunState) -> Attributes:
     return about | ({names.WHY: run.ending_class} if run.stop else {})
 
 
-def ending(run: RunState, told: Told) -> Attributes:
+def ending(run: RunState, content: Content | None) -> Attributes:
     spent = run.spent
     about: Attributes = {
         names.STATE: run.status.value,
@@ -154,7 +166,7 @@ def ending(run: RunState, told: Told) -> Attributes:
     }
     if spent.cost_usd is not None:
         about[names.COST_USD] = spent.cost_usd
-    return about | _content(told, {names.REASON: run.reason})
+    return about | _said(content, {names.REASON: run.reason})
 
 
 def publish(subject: str, key: str, run_id: str) -> Attributes:
@@ -173,18 +185,18 @@ def publish(subject: str, key: str, run_id: str) -> Attributes:
 
 def _messages(reply: ModelReplied) -> JsonValue:
     """The decision, as the message that the model sent (GenAI conventions)."""
-    said = _DECISIONS.dump_python((reply.decision, reply.plan), mode="json")
-    parts: list[JsonValue] = [
-        {"type": "text", "content": json.dumps(part, ensure_ascii=False)} for part in said if part is not None
-    ]
-    return [{"role": "assistant", "parts": parts, "finish_reason": "stop"}]
+    decisions = _DECISIONS.dump_python((reply.decision, reply.plan), mode="json")
+    return [{"role": "assistant", "parts": _parts(_text(decision) for decision in decisions if decision)}]
 
 
-def _content(told: Told, values: Mapping[str, JsonValue]) -> Attributes:
-    if told is not Told.CONTENT:
-        return {}
-    return {name: _text(value)[:MOST_CONTENT] for name, value in values.items()}
+def _parts(texts: Iterable[str]) -> JsonValue:
+    return [{"type": "text", "content": text} for text in texts]
+
+
+def _said(content: Content | None, values: Mapping[str, JsonValue]) -> Attributes:
+    return {name: _text(value)[:MOST_CONTENT] for name, value in values.items()} if content else {}
 
 
 def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text.encode("utf-8", "replace").decode()

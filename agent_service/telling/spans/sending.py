@@ -18,7 +18,7 @@ from agent_service.errors import Damaged
 from agent_service.identity import trace_id
 from agent_service.journal import Entry
 from agent_service.moments import Moment, retell
-from agent_service.telling.spans.attributes import Told
+from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.trace import spans
 from groundwork.telemetry.sampling import Keeps
 from groundwork.telemetry.span import Span
@@ -58,12 +58,14 @@ class Mark(Protocol):
 class Traces:
     """Takes what is told of runs, and sends it in the background."""
 
-    def __init__(self, archive: Archive, send: Send, mark: Mark, *, keeps: Keeps, told: Told = Told.NAMES) -> None:
+    def __init__(
+        self, archive: Archive, send: Send, mark: Mark, *, keeps: Keeps, content: Content | None = None
+    ) -> None:
         self._archive = archive
         self._send = send
         self._mark = mark
         self._keeps = keeps
-        self._how = told
+        self._content = content
         self._told: dict[str, int] = {}
         self._waiting: deque[Span] = deque()
         self._away = False
@@ -143,7 +145,7 @@ class Traces:
         run = moments[-1].after
         if not self._keeps(trace_id(run.run_id)):
             return []
-        new = list(spans(moments, after=self._told.get(run.run_id, 0), told=self._how))
+        new = list(spans(moments, after=self._told.get(run.run_id, 0), content=self._content))
         if run.final:
             self._told.pop(run.run_id, None)
         else:

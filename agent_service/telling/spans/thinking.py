@@ -11,7 +11,7 @@ from agent_service.core.waiting import Asking, ForModel
 from agent_service.moments import Moment
 from agent_service.telling.rulings import rulings
 from agent_service.telling.spans import attributes
-from agent_service.telling.spans.attributes import Told
+from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.tree import Open, Tree
 
 OF_THE_MODEL = (CallReserved, ModelReplied, ModelUnavailable)
@@ -22,9 +22,9 @@ LOST = "lost"
 class Thinking:
     """The open question of a run, and the call that is made for it."""
 
-    def __init__(self, tree: Tree, told: Told) -> None:
+    def __init__(self, tree: Tree, content: Content | None) -> None:
         self._tree = tree
-        self._told = told
+        self._content = content
         self._phase: Open | None = None
         self._call: Open | None = None
 
@@ -63,11 +63,13 @@ class Thinking:
         name = f"chat {model}" if model else "chat"
         call = self._tree.open(f"{moment.entry.seq}:chat", name, at, phase, "client")
         call.attributes |= attributes.call(model)
+        if moment.before and moment.before.asking:
+            call.attributes |= attributes.prompted(moment.before, moment.before.asking, phase.at, self._content)
         return call
 
     def _replied(self, moment: Moment, reply: ModelReplied, phase: Open, turn: Open | None) -> None:
         self._call = self._call or self._called(reply.model, moment, phase, phase.at)
-        self._call.attributes |= attributes.replied(reply, moment.after, self._told)
+        self._call.attributes |= attributes.replied(reply, moment.after, self._content)
         first, *along = rulings(moment)
         phase.attributes |= attributes.ruled(first)
         self._end_call(moment)

@@ -27,7 +27,7 @@ from agent_service.core.waiting import ForModel, ForPerson, ModelRetry, Queued, 
 from agent_service.moments import Moment
 from agent_service.telling.spans import attributes
 from agent_service.telling.spans.acting import Acting
-from agent_service.telling.spans.attributes import Told
+from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.thinking import OF_THE_MODEL, Thinking
 from agent_service.telling.spans.tree import Open, Tree
 from groundwork.telemetry.span import Event, Span, context_of
@@ -43,14 +43,14 @@ WAITS: dict[type[Waiting], str] = {
 """What is waited for without anybody of ours at work, as a span is called."""
 
 
-def spans(moments: Iterable[Moment], *, after: int = 0, told: Told = Told.NAMES) -> Iterator[Span]:
+def spans(moments: Iterable[Moment], *, after: int = 0, content: Content | None = None) -> Iterator[Span]:
     """What the entries with `seq` > `after` add to the trace of a run, whose `moments` begin with its first.
 
     Whatever has been told up to an entry is a whole tree: no span is told before the one it belongs to.
     """
     trace: Trace | None = None
     for moment in moments:
-        trace = trace or Trace(moment, told)
+        trace = trace or Trace(moment, content)
         added = trace.take(moment)
         if moment.entry.seq > after:
             yield from added
@@ -59,11 +59,11 @@ def spans(moments: Iterable[Moment], *, after: int = 0, told: Told = Told.NAMES)
 class Trace:
     """The trace of one run, moment by moment."""
 
-    def __init__(self, first: Moment, told: Told) -> None:
-        self._told = told
+    def __init__(self, first: Moment, content: Content | None) -> None:
+        self._content = content
         self._tree = Tree(first.after.run_id, first.entry.at, attributes.of_run(first.after))
-        self._thinking = Thinking(self._tree, told)
-        self._acting = Acting(self._tree, told)
+        self._thinking = Thinking(self._tree, content)
+        self._acting = Acting(self._tree, content)
         self._turn: Open | None = None
         self._wait: Open | None = None
 
@@ -77,7 +77,7 @@ class Trace:
 
     def _accepted(self, moment: Moment, event: WakeAccepted) -> None:
         root, caller = self._tree.root, context_of(event.traceparent)
-        root.attributes |= attributes.accepted(event, self._told)
+        root.attributes |= attributes.accepted(event, self._content)
         root.links = (caller,) if caller else ()
         self._tree.close(root, event.at)
         if event.announce:
@@ -128,7 +128,7 @@ class Trace:
         at = moment.entry.at
         if moment.ended:
             finish = self._tree.open("finish", "finish_run", at)
-            finish.attributes |= attributes.ending(moment.after, self._told)
+            finish.attributes |= attributes.ending(moment.after, self._content)
             self._tree.publish(*attributes.said(moment.after), at, finish)
             self._tree.close(finish, at, _failure(moment))
         else:

@@ -103,14 +103,19 @@ class NatsIntake:
         began = datetime.now(UTC)
         if delivery.subject == subjects.TOOL_RESULT:
             self._overheard.delivered(delivery)
+        with self._incoming.message(delivery.subject):
+            run_id = await self._receive(delivery)
+        if self._on_span:
+            self._on_span(processed(delivery, run_id, consumer=durable, began=began, ended=datetime.now(UTC)))
+
+    async def _receive(self, delivery: Delivery) -> str:
+        """The run that it was about. Raises TryAgain, GiveUp."""
         try:
-            run_id = await self._intake.receive(arrival_of(delivery))
+            return await self._intake.receive(arrival_of(delivery))
         except UnknownRun as error:
             raise self._later_or_never(delivery, error) from error
         except (Unreadable, Damaged) as error:
             raise GiveUp(str(error)) from error
-        if self._on_span:
-            self._on_span(processed(delivery, run_id, consumer=durable, began=began, ended=datetime.now(UTC)))
 
     def _take_dropped(self, msg_id: str, body: bytes) -> None:
         log.warning("a result was not stored: another message has its id", extra={"msg_id": msg_id})

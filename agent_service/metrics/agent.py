@@ -12,14 +12,7 @@ class AgentMetrics:
 
     def __init__(self, provider: str) -> None:
         self.instruments = Instruments()
-        retries = self.instruments.counter(
-            "agentic.retries",
-            "What is done again: attempts of a step, model calls, publishing",
-            unit="{retry}",
-            attributes=("agentic.retry.scope", "error.type"),
-            known=[("publish", "try_again")],
-        )
         self.store = StoreMetrics(self.instruments)
         self.incoming = IncomingMetrics(self.instruments)
-        self.runs = RunMetrics(self.instruments, provider, retries)
-        self.outgoing = OutgoingMetrics(self.instruments, retries, self.incoming.dedupe)
+        self.runs = RunMetrics(self.instruments, provider, self.incoming.retries)
+        self.outgoing = OutgoingMetrics(self.instruments, self.incoming)

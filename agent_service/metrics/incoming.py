@@ -1,4 +1,4 @@
-"""What comes in is counted and measured as: wakes, with how long until they were durable; results; dead letters."""
+"""What comes in: wakes, with how long until they were durable; messages of the bus, results, dead letters."""
 
 import time
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Literal
 from agent_service.core.limits import LimitRefused
 from agent_service.errors import WakeConflict
 from agent_service.metrics.classes import NONE
-from groundwork.service.errors import Failure, TryAgain
+from groundwork.service.errors import Failure, GiveUp, TryAgain
 from groundwork.telemetry.metrics import Instruments
 
 WAKE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -44,6 +44,18 @@ class IncomingMetrics:
         )
         self._stale = instruments.counter("agentic.results.stale", "Tool results that no run waits for (any more)")
         self._late = instruments.counter("agentic.results.late", "Tool results that came after the end of their run")
+        self.retries = instruments.counter(
+            "agentic.retries",
+            "What is done again: attempts of a step, model calls, messages, publishing",
+            unit="{retry}",
+            attributes=("agentic.retry.scope", "error.type"),
+            known=[("turn", "try_again"), ("publish", "try_again")],
+        )
+        self._handled = instruments.histogram(
+            "messaging.process.duration",
+            "A message from the bus, with the whole turn that it causes",
+            attributes=("messaging.destination.name", "error.type"),
+        )
         self._rejected = instruments.counter("agentic.messages.rejected", "Messages that became dead letters")
 
     @contextmanager
@@ -61,6 +73,22 @@ class IncomingMetrics:
             raise
         finally:
             self._wakes.record(time.perf_counter() - began, outcome, transport, error)
+
+    @contextmanager
+    def message(self, subject: str) -> Iterator[None]:
+        """The same for a message of the bus, which is delivered again where the block raises anything but GiveUp."""
+        began, error = time.perf_counter(), NONE
+        try:
+            yield
+        except GiveUp:
+            error = "refused"
+            raise
+        except Exception as raised:
+            error = "try_again" if isinstance(raised, TryAgain) else "internal"
+            self.retries.add("turn", error)
+            raise
+        finally:
+            self._handled.record(time.perf_counter() - began, subject, error)
 
     def stale_result(self, *, duplicate: bool) -> None:
         """Nobody waits for it: its step has ended (`duplicate`), or it answers an earlier attempt."""

@@ -1,15 +1,15 @@
 """What leaves is counted as: what had to be sent again, what was there already, ids that others have taken."""
 
+from agent_service.metrics.incoming import IncomingMetrics
 from groundwork.nats.link import NatsLink
-from groundwork.telemetry.metrics import Counter, Instruments
+from groundwork.telemetry.metrics import Instruments
 
 
 class OutgoingMetrics:
-    """Of what one link publishes. `retries` and `dedupe` count other things, too."""
+    """Of what one link publishes. What is done again, and what came again, is counted with what comes in."""
 
-    def __init__(self, instruments: Instruments, retries: Counter, dedupe: Counter) -> None:
-        self._retries = retries
-        self._dedupe = dedupe
+    def __init__(self, instruments: Instruments, incoming: IncomingMetrics) -> None:
+        self._retries, self._dedupe = incoming.retries, incoming.dedupe
         self._taken = instruments.counter(
             "agentic.ids.taken_by_others", "Message ids of ours that somebody else's message had"
         )

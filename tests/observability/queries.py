@@ -17,7 +17,7 @@ VARIABLES = {
     "$gateway": "ductile-gateway",
 }
 """As Grafana would replace them, for a Prometheus that reads every second."""
-_NAME = re.compile(r"\b(?:agentic|gen_ai|http|process)_[a-z0-9_]+(?=[{\[)\s,]|$)")
+_NAME = re.compile(r"\b(?:agentic|gen_ai|http|messaging|process)_[a-z0-9_]+(?=[{\[)\s,]|$)")
 _BY = re.compile(r"\b(?:by|on|without|group_left|group_right)\s*\([^)]*\)")
 _MATCHERS = re.compile(r"\{[^}]*\}")
 _OF_A_HISTOGRAM = ("_bucket", "_count", "_sum")

@@ -135,8 +135,9 @@ class NatsIntake:
     def _reject(self, delivery: Delivery, stream: str, reason: str) -> Notice:
         self._incoming.rejected()
         event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=datetime.now(UTC))
-        about = {RUN_ID: event.payload.run_id} if event.payload.run_id else {}
-        return Notice(event.type, event.body(), event.dedupe_key or "", headers, about)
+        run_id = event.payload.run_id
+        about, facts = ({RUN_ID: run_id}, {"run_id": run_id}) if run_id else ({}, {})
+        return Notice(event.type, event.body(), event.dedupe_key or "", headers, about, facts)
 
 
 class _Patience:

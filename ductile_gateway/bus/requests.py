@@ -130,5 +130,6 @@ class NatsRequests:
 def rejection_of(delivery: Delivery, stream: str, reason: str) -> Notice:
     """What is told of a message that the gateway refuses. Raises ValueError for a rejection itself."""
     event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=datetime.now(UTC))
-    about = {RUN_ID: event.payload.run_id} if event.payload.run_id else {}
-    return Notice(event.type, event.body(), event.dedupe_key or "", headers, about)
+    run_id = event.payload.run_id
+    about, facts = ({RUN_ID: run_id}, {"run_id": run_id}) if run_id else ({}, {})
+    return Notice(event.type, event.body(), event.dedupe_key or "", headers, about, facts)

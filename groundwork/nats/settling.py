@@ -36,13 +36,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A message that tells others of a dead letter. `about`: headers that the dead letter is given, too."""
+    """A message that tells others of a dead letter. `about`: headers that the dead letter is given, too; `facts`: what
+    the log says of it."""
 
     subject: str
     body: bytes
     msg_id: str
     headers: Mapping[str, str]
     about: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 Notify = Callable[[Delivery, str, str], Notice]
@@ -101,7 +103,8 @@ class Settling:
             name = self._name(delivery)
             log.error("%s: cannot be moved to the dead letters: %s", name, error)  # noqa: TRY400 - one line is enough
             return nak(LONGEST_DELAY)
-        log.warning("%s: moved to %s: %s", self._name(delivery), self.dead_letters.subject, reason)
+        facts = self._facts(delivery) | {"dead_letters": self.dead_letters.subject, "why": reason}
+        log.warning("a message became a dead letter", extra=facts | dict(notice.facts if notice else {}))
         if notice:
             await self._give(notice, delivery)
         return term(reason)
@@ -151,6 +154,15 @@ class Settling:
         if sum(map(len, (*own, *own.values()))) > MOST_HEADERS:
             return said | {"Dead-Letter-Headers": "left out: they are too large"}
         return own | said
+
+    def _facts(self, delivery: Delivery) -> dict[str, object]:
+        return {
+            "subject": delivery.subject,
+            "stream": self.stream,
+            "stream_seq": delivery.stream_seq,
+            "consumer": self.durable,
+            "deliveries": delivery.delivered,
+        }
 
     def _name(self, delivery: Delivery) -> str:
         return (

@@ -97,6 +97,18 @@ async def test_poison_is_terminated_with_its_reason(bus: NatsLink) -> None:
         await until(advised)
 
 
+async def test_poison_is_one_warning_with_its_reason_and_where_it_lies(
+    bus: NatsLink, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bus.publish("work.a", b"body", msg_id="one", headers={})
+    async with consuming(bus, poisonous):
+        await dead_letter(bus)
+        await until(lambda: "a message became a dead letter" in caplog.text)
+    (told,) = (vars(record) for record in caplog.records if record.levelname == "WARNING")
+    named = ("subject", "stream", "stream_seq", "consumer", "deliveries", "why")
+    assert [told[name] for name in named] == ["work.a", "WORK", 1, "workers", 1, "the body is no JSON"]
+
+
 async def test_poison_delays_no_other_message(bus: NatsLink) -> None:
     good: list[bytes] = []
 

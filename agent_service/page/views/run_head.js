@@ -8,6 +8,7 @@ import { icon } from "../icons.js";
 import { hashOf } from "../routes.js";
 import { FINAL, capital, stateMark, waitsFor } from "../words.js";
 
+const HEADINGS = { paused: "Why it paused", escalated: "Why it escalated", failed: "Why it failed", cancelled: "Why it was cancelled" };
 const LONG_GOAL = 240;
 const STUCK = new Set(["paused", "escalated", "failed"]);
 
@@ -67,9 +68,8 @@ function callout(run) {
   const text = good ? run.outcome || run.summary : run.reason || (run.summary);
   if (!text) return h("div");
   const kind = good ? "good" : run.state === "cancelled" ? "plain" : run.state === "failed" ? "bad" : "warn";
-  const title = good ? "Outcome" : run.state === "paused" ? "Paused" : capital(run.state);
   return h("section.callout", { class: `callout ${kind}` },
-    h("h2", null, title, run.class && !good && run.class !== run.state ? h("code", null, run.class) : null),
+    h("h2", null, HEADINGS[run.state] ?? "Outcome", run.class && !good && run.class !== run.state ? h("code", null, run.class) : null),
     h("p.told", null, text),
     run.remedy && remedy(run.remedy));
 }

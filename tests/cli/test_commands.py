@@ -188,6 +188,13 @@ def test_a_step_and_a_model_call_are_shown_in_full(dev: Dev, done: dict[str, Any
     assert dev("prompt", done["run_id"], "--call", "9", "--json").error["code"] == "unknown_call"
 
 
+def test_why_and_the_doctor_say_where_a_run_stands_and_what_it_waits_for(dev: Dev, staying: str) -> None:
+    for told in (dev("why", staying).out, dev("doctor", "--run", staying).out):
+        assert "the reply to model call 1 (frame), since" in told
+    assert dev("why", "--json", staying).document["waiting_for"]["kind"] == "model"
+    assert dev("doctor", "--json", "--run", SOME_RUN).code == 5
+
+
 def test_what_escalated_is_in_the_inbox_until_it_is_dismissed(dev: Dev) -> None:
     run_id = dev.run("escalate")["run_id"]
     assert f"agentic dismiss {run_id}" in dev("inbox").out

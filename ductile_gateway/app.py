@@ -64,7 +64,7 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
         async with serve_questions(link, told.status.tell) as questions, asyncio.TaskGroup() as group:
             await questions.answer_callbacks(partial(flaw_of, rules=settings.outbound.callbacks.network))
             group.create_task(link.until_lost())
-            group.create_task(told.serve(settings))
+            group.create_task(told.serve(settings, take_over=take_over))
             group.create_task(_listen(settings, told))
             group.create_task(_tell_others(settings, told))
             group.create_task(_carry(settings, offers, questions, told))

@@ -28,6 +28,7 @@ from ductile_gateway.telling.metrics import (
     observe_readiness,
 )
 from ductile_gateway.tools.catalog import Offers
+from groundwork.service.hand_over import HAND_OVER_S
 from groundwork.service.installed import installed_version
 from groundwork.telemetry.metrics import exposition, push
 from schemas import subjects
@@ -44,14 +45,18 @@ class Seen:
     metrics: GatewayMetrics
     calls: CallsTold
 
-    async def serve(self, settings: GatewaySettings) -> None:
+    async def serve(self, settings: GatewaySettings, *, take_over: bool) -> None:
         """Answer whoever asks by HTTP, and push metrics where somebody is to have them, until cancelled."""
         instruments, head_start = self.metrics.instruments, self.stands_on.ground.head_start
         observe_readiness(instruments, self.readiness.wrong)
         observe_outbox(instruments, lambda: SqliteOutbox(self.stands_on.store).backlog().waiting)
         metrics = partial(exposition, instruments, subjects.SERVICE_GATEWAY)
         async with asyncio.TaskGroup() as group:
-            group.create_task(serve_probes(settings.http, self.readiness, metrics=metrics, head_start=head_start))
+            within_s = HAND_OVER_S if take_over else 0.0
+            answering = serve_probes(
+                settings.http, self.readiness, metrics=metrics, head_start=head_start, within_s=within_s
+            )
+            group.create_task(answering)
             if settings.ductile and settings.runner == "ductile":
                 health = DuctileHealth(settings.ductile)
                 self.readiness.needs("ductile", lambda: health.trouble)

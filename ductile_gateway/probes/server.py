@@ -19,9 +19,11 @@ async def serve_probes(
     *,
     metrics: Callable[[], Awaitable[bytes]],
     head_start: Callable[[], Awaitable[None]],
+    within_s: float = 0.0,
 ) -> None:
-    """Answer until cancelled; at once done where the address is taken that nobody has set. Raises Misconfigured."""
-    async with _listener(settings) as listener:
+    """Answer until cancelled; at once done where the address is taken that nobody has set. `within_s`: how long to wait
+    for another gateway that is about to leave it. Raises Misconfigured."""
+    async with _listener(settings, within_s) as listener:
         if listener is None:
             return
         await head_start()
@@ -31,10 +33,11 @@ async def serve_probes(
 
 
 @contextlib.asynccontextmanager
-async def _listener(settings: HttpSettings) -> AsyncIterator[socket.socket | None]:
+async def _listener(settings: HttpSettings, within_s: float) -> AsyncIterator[socket.socket | None]:
     async with contextlib.AsyncExitStack() as held:
         try:
-            listener = await held.enter_async_context(listening(settings.host, settings.port, who="gateway"))
+            taking = listening(settings.host, settings.port, who="gateway", within_s=within_s)
+            listener = await held.enter_async_context(taking)
         except Misconfigured as error:
             if settings.is_chosen():
                 raise

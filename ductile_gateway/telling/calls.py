@@ -43,7 +43,7 @@ class CallsTold:
         since = began_at or outcome.job.began_at or now
         self._metrics.answered(asked, outcome, (now - since).total_seconds())
         transition = "begun->answered" if began_at or _was_run(outcome) else "asked->answered"
-        told = {"status": outcome.status, "error_class": outcome.error_class, "job_id": outcome.job.job_id}
+        told = {"status": outcome.status, "error_class": outcome.error_class} | _of_job(outcome)
         log.info("call answered", extra=self._line(asked, "call_answered", transition) | told)
         if self._ended and asked.trace.sampled and _was_run(outcome):
             self._ended(spans.job_span(asked, outcome, outcome.job.began_at or since, outcome.job.ended_at or now))
@@ -71,6 +71,11 @@ class CallsTold:
         took = (self._clock.now() - asked.request.requested_at).total_seconds()
         facts = {"event": event, "state_transition": transition, "latency_ms": max(0, round(took * 1000))}
         return asked.facts() | facts
+
+
+def _of_job(outcome: ToolOutcome) -> dict[str, object]:
+    job = outcome.job
+    return {"job_id": job.job_id, "attempts": job.attempts, "exit_code": job.exit_code}
 
 
 def _was_run(outcome: ToolOutcome) -> bool:

@@ -16,19 +16,15 @@ from agent_service.core.events import (
     TimerFired,
     ToolReturned,
 )
-from agent_service.core.phases import Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import ForModel, ForTool, Status, under_way
 from agent_service.metrics.classes import NONE, outcome_of, tool_error
+from agent_service.metrics.model import CallMetrics, SpentMetrics
 from agent_service.moments import Moment
 from groundwork.telemetry.metrics import Counter, Instruments
 
 RUN_SECONDS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0)
-MODEL_SECONDS = tuple(0.01 * 2**n for n in range(14))
-TOKENS = tuple(float(4**n) for n in range(14))
-"""Bounds of the GenAI conventions of OpenTelemetry."""
 TOOL_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
-CHAT = "chat"
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +33,6 @@ class RunMetrics:
     """Takes every moment as it is committed. `provider` is who is asked for replies."""
 
     def __init__(self, instruments: Instruments, provider: str, retries: Counter) -> None:
-        self._provider = provider
         self._asked: dict[str, datetime] = {}
         """When the open question of a run was put, however often the model has been asked since."""
         self._made: dict[str, CallReserved] = {}
@@ -48,7 +43,8 @@ class RunMetrics:
         self._runs = _Runs(instruments)
         self._tools = _Tools(instruments)
         self._retries = retries
-        self._model = _Model(instruments)
+        self._calls = CallMetrics(instruments, provider)
+        self._spent = SpentMetrics(instruments, provider)
 
     def committed(self, moment: Moment) -> None:
         """Never raises: what is committed goes on, measured or not."""
@@ -78,7 +74,7 @@ class RunMetrics:
             self._retries.add("tool", _error_of(moment))
 
     def _failed(self, moment: Moment, silence: ModelUnavailable) -> None:
-        self._model.failed(self._provider, silence.error_class, *self._call(moment))
+        self._calls.failed(*self._call(moment), silence.error_class)
         if moment.put_off:
             self._retries.add("llm", silence.error_class)
 
@@ -86,9 +82,8 @@ class RunMetrics:
         before = moment.before
         phase = before.asking.phase.value if before and before.asking else NONE
         (_, took), asked = self._call(moment), self._asked.pop(moment.after.run_id, None)
-        self._model.answered(self._provider, phase, reply, took)
-        if asked:
-            self._model.phases.record((reply.at - asked).total_seconds(), phase)
+        self._calls.answered(reply, phase, took, (reply.at - asked).total_seconds() if asked else None)
+        self._spent.paid(reply, phase)
 
     def _call(self, moment: Moment) -> tuple[str, float | None]:
         """The model that was asked, as far as that is known, and how long it took."""
@@ -112,9 +107,7 @@ class RunMetrics:
 class _Runs:
     def __init__(self, instruments: Instruments) -> None:
         state, reason = "agentic.run.state", "agentic.run.reason"
-        self._queued = instruments.histogram(
-            "agentic.run.queue.duration", "From acceptance to the first turn", bounds=RUN_SECONDS
-        )
+        self._queued = instruments.histogram("agentic.run.queue.duration", "From acceptance to the first turn")
         self._lasted = instruments.histogram(
             "agentic.run.duration", "From acceptance to the end", attributes=(state,), bounds=RUN_SECONDS
         )
@@ -160,73 +153,6 @@ class _Tools:
         error = _error_of(moment)
         took = (moment.entry.at - waited.pending.requested_at).total_seconds()
         self._attempts.record(took, waited.pending.action.tool, outcome_of(error), error)
-
-
-class _Model:
-    def __init__(self, instruments: Instruments) -> None:
-        operation, provider, model = "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model"
-        self.phases = instruments.histogram(
-            "agentic.phase.duration",
-            "From a question to the model's reply, with all waits and tries",
-            attributes=("agentic.phase",),
-            bounds=MODEL_SECONDS,
-        )
-        self._calls = instruments.histogram(
-            "gen_ai.client.operation.duration",
-            "One model call",
-            attributes=(operation, provider, model, "error.type"),
-            bounds=MODEL_SECONDS,
-        )
-        self._usage = instruments.histogram(
-            "gen_ai.client.token.usage",
-            "Tokens of one model call",
-            unit="{token}",
-            attributes=(operation, provider, model, "gen_ai.token.type"),
-            bounds=TOKENS,
-        )
-        self._tokens = instruments.counter(
-            "agentic.llm.tokens",
-            "Tokens; those of `input` are all of the prompt, also what came from a cache or went into it",
-            unit="{token}",
-            attributes=(model, "gen_ai.token.type"),
-        )
-        self._cost = instruments.counter(
-            "agentic.llm.cost", "Spent on model calls, in USD", unit="{USD}", attributes=(model, "agentic.phase")
-        )
-        self._unpriced = instruments.counter(
-            "agentic.llm.unpriced",
-            "Model calls without a known price, which the cost leaves out",
-            unit="{call}",
-            attributes=(model,),
-        )
-        self._unusable = instruments.counter(
-            "agentic.llm.unusable", "Replies that were no valid decision", unit="{reply}", attributes=(model,)
-        )
-
-    def answered(self, provider: str, phase: str, reply: ModelReplied, took: float | None) -> None:
-        if took is not None:
-            self._calls.record(took, CHAT, provider, reply.model, NONE)
-        if isinstance(reply.decision, Unusable) or isinstance(reply.plan, Unusable):
-            self._unusable.add(reply.model)
-        if reply.usage.cost_usd:
-            self._cost.add(reply.model, phase, by=reply.usage.cost_usd)
-        elif reply.usage.cost_usd is None:
-            self._unpriced.add(reply.model)
-        if reply.usage.input_tokens:
-            self._count_tokens(provider, reply)
-
-    def failed(self, provider: str, error_class: str, model: str, took: float | None) -> None:
-        if took is not None:
-            self._calls.record(took, CHAT, provider, model, error_class)
-
-    def _count_tokens(self, provider: str, reply: ModelReplied) -> None:
-        usage, model = reply.usage, reply.model
-        self._usage.record(usage.input_tokens, CHAT, provider, model, "input")
-        self._usage.record(usage.output_tokens, CHAT, provider, model, "output")
-        self._tokens.add(model, "input", by=usage.input_tokens)
-        self._tokens.add(model, "output", by=usage.output_tokens)
-        self._tokens.add(model, "cache_read", by=usage.cache_read_tokens)
-        self._tokens.add(model, "cache_write", by=usage.cache_write_tokens)
 
 
 def _is_about_the_attempt(moment: Moment, before: RunState) -> bool:

@@ -6,6 +6,7 @@ What they need is imported where they start, so that the commands on runs stay q
 import json
 import os
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -167,7 +168,13 @@ def demo(
     raise typer.Exit(_awaited(run_demo(folder, chaos=chaos, as_json=as_json)))
 
 
-@commands.command(rich_help_panel=PANEL_TRY, epilog=examples("agentic bench --concurrency 32 --seconds 20"))
+@commands.command(
+    rich_help_panel=PANEL_TRY,
+    epilog=examples(
+        "agentic bench --concurrency 32 --seconds 20",
+        "agentic bench --concurrency 8 --watchers 0 --watchers 1 --watchers 100 --watchers 500",
+    ),
+)
 def bench(
     concurrency: Annotated[
         list[int] | None, typer.Option(min=1, help="Runs at a time; may be given several times. [1, 32, 256]")
@@ -179,6 +186,12 @@ def bench(
     otlp: Annotated[
         str | None, typer.Option(help="Send traces and metrics there meanwhile.", metavar="URL", show_default=False)
     ] = None,
+    watchers: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=0, max=600, help="Measure with so many watchers of all runs, too; may be given several times."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure the whole stack on this machine. The figures are JSON: in many lines, or in one with --json."""
@@ -189,8 +202,8 @@ def bench(
     from agent_service.workbench.bench import measure
 
     with TemporaryDirectory(prefix="agentic-bench-") as folder:
-        at = concurrency or (1, 32, 256)
-        figures = uvloop.run(measure(Path(folder), at, seconds=seconds, sync_interval=sync_interval, otlp=otlp))
+        load = partial(measure, Path(folder), concurrency or (1, 32, 256), seconds=seconds)
+        figures = uvloop.run(load(sync_interval=sync_interval, otlp=otlp, watchers=watchers or ()))
     output.tell(figures, json.dumps(figures, indent=2), as_json=as_json)
 
 

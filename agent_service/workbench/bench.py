@@ -23,6 +23,7 @@ from nats.aio.msg import Msg
 
 from agent_service.workbench.dev import DevOptions, DevStack, stack
 from agent_service.workbench.floor import Floor, floor
+from agent_service.workbench.watchers import watching
 from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings
@@ -62,6 +63,18 @@ class FloorFigures:
     step_ms: dict[str, float]
     share: float
     times_p50: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """The load with so many watchers of all runs. `lag_ms`: from an event to its arrival at a watcher, its commit
+    between them; null without any. `agent_cpu_percent` is of one core."""
+
+    watchers: int
+    steps_per_s: float
+    step_ms: dict[str, float]
+    lag_ms: dict[str, float] | None
+    agent_cpu_percent: float
 
 
 class Load:
@@ -123,11 +136,18 @@ class Load:
 
 
 async def measure(
-    folder: Path, concurrencies: Sequence[int], *, seconds: float, sync_interval: str, otlp: str | None = None
+    folder: Path,
+    concurrencies: Sequence[int],
+    *,
+    seconds: float,
+    sync_interval: str,
+    otlp: str | None = None,
+    watchers: Sequence[int] = (),
 ) -> dict[str, Any]:
     """All figures, with the settings they were taken with, for printing as JSON.
 
     `otlp` is where both services send traces and metrics, whether somebody receives there or not; None for nowhere.
+    With each number of `watchers`, the first of the concurrencies is measured once more.
     """
     both = {"log": {"level": "warning"}, "telemetry": {"endpoint": otlp}}
     options = DevOptions(
@@ -145,6 +165,7 @@ async def measure(
             await load.listen()
             async with floor(made.nats.url) as ground:
                 figures = [await _at(made, load, ground, concurrency, seconds) for concurrency in concurrencies]
+            watched = [await _watched(made, load, number, concurrencies[0], seconds) for number in watchers]
         finally:
             await link.close()
         return {
@@ -154,6 +175,7 @@ async def measure(
             "idle_cpu_percent": idle,
             "peak_rss_mb": {name: _peak_mb(pid) for name, pid in _pids(made).items()},
             "figures": [asdict(f) for f in figures],
+            "watched": [asdict(w) for w in watched],
         }
 
 
@@ -180,6 +202,23 @@ async def _at(made: DevStack, load: Load, ground: Floor, concurrency: int, secon
         disk_bytes_per_run=max(0, _disk(made) - disk) // number,
         floor=await _floor(ground, steps, concurrency, steps / took, step_ms),
     )
+
+
+async def _watched(made: DevStack, load: Load, watchers: int, concurrency: int, seconds: float) -> Watched:
+    async with watching(made.url, watchers) as lags:
+        pace = WARM_UP_RUNS / await load.runs(f"w{watchers}-{time.time_ns()}-warm", WARM_UP_RUNS, concurrency)
+        number = max(WARM_UP_RUNS, int(pace * seconds))
+        load.steps.clear()
+        lags.clear()
+        cpu = _cpu(made)["agent"]
+        took = await load.runs(f"w{watchers}-{time.time_ns()}", number, concurrency)
+        return Watched(
+            watchers=watchers,
+            steps_per_s=round(number * STEPS / took, 1),
+            step_ms=_spread(load.steps),
+            lag_ms=_spread(lags) if lags else None,
+            agent_cpu_percent=round((_cpu(made)["agent"] - cpu) / took * 100, 1),
+        )
 
 
 async def _floor(

@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -75,9 +76,16 @@ class House:
         self.deliveries: Any = deliveries or MemoryDeliveries()
         self.clock: Any = clock or StoppedClock()
         self.connected = True
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        """What came of the events, by how they came."""
         within_s = self.settings.answer_within_s
         intake = Intake(self.bus, self.artifacts, deliveries=self.deliveries, within_s=within_s)
-        self.app: ASGIApp = create_app(self.settings, intake, clock=self.clock, connected=lambda: self.connected)
+        self.app: ASGIApp = create_app(
+            self.settings, intake, clock=self.clock, connected=lambda: self.connected, told=self._note
+        )
+
+    def _note(self, ingress: str, outcome: str) -> None:
+        self.outcomes[ingress, outcome] += 1
 
     async def get(self, path: str, headers: Mapping[str, str] | None = None) -> httpx2.Response:
         async with self.client() as client:

@@ -51,6 +51,25 @@ def head(length: str, **headers: str) -> bytes:
     return f"POST {INGEST} HTTP/1.1\r\n{lines}{length}\r\n\r\n".encode()
 
 
+async def test_every_event_is_counted_by_how_it_came_and_what_came_of_it() -> None:
+    house = House()
+    for _ in range(2):
+        await house.relay(an_event())
+    await house.relay(an_event("never.agreed"))
+    await house.post("/webhooks/nobody", BODY, {})
+    house.deliveries.down = True
+    await house.relay(
+        an_event(payload={"run_id": "run_2", "step": 1, "tool": "fetch", "status": "ok"}) | {"baggage": {}}
+    )
+    assert house.outcomes == {
+        ("relay", "accepted"): 1,
+        ("relay", "duplicate"): 1,
+        ("relay", "refused"): 1,
+        ("relay", "put_off"): 1,
+        ("webhook", "refused"): 1,
+    }
+
+
 async def test_the_probes_say_whether_the_bus_is_there() -> None:
     house = House()
     assert (await house.get("/healthz")).json() == {"alive": True}

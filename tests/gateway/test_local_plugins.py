@@ -5,7 +5,7 @@ import stat
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,15 @@ async def test_a_plugin_gets_the_request_of_the_protocol(tmp_path: Path) -> None
         "payload": {"word": "Grüße"},
     }
     assert verdict.output["leftover"] == ""
+
+
+async def test_an_outcome_says_when_its_process_began_and_ended_and_its_exit_code(tmp_path: Path) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=1)  # the clock of files is coarser
+    job = (await outcome_of(tmp_path, "show")).job
+    assert job.began_at is not None
+    assert job.ended_at is not None
+    assert before <= job.began_at <= job.ended_at <= datetime.now(UTC) + timedelta(seconds=1)
+    assert job.exit_code == 0
 
 
 async def test_handle_gets_its_payload_as_the_event_of_an_api_call(tmp_path: Path) -> None:

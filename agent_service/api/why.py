@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from agent_service.api.dead_letters import Letters
 from agent_service.api.desk import unknown_run
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForTool
+from agent_service.core.waiting import ForTool, under_way
 from agent_service.ports import Inbox, RunStore, Skills
 from agent_service.telling.letters import DeadLetter
 from agent_service.telling.whereabouts import Whereabouts
@@ -89,11 +89,12 @@ class WhyCalls:
 
     async def _on_the_bus(self, run: RunState) -> tuple[bool, str, Whereabouts | None, Whereabouts | None]:
         """Whether it could be looked at, and why not; the request and the result of the attempt that is waited for."""
-        if not isinstance(run.waiting, ForTool):
+        waiting = under_way(run.waiting)
+        if not isinstance(waiting, ForTool):
             return True, "", None, None
         try:
             async with asyncio.timeout(self._within_s):
-                return True, "", *await self._messages(run.run_id, run.waiting)
+                return True, "", *await self._messages(run.run_id, waiting)
         except TimeoutError:
             return False, f"the bus did not tell within {self._within_s:g} s what it has for this run", None, None
         except Failure as error:

@@ -22,6 +22,7 @@ from agent_service.core.waiting import (
     Status,
     ToolRetry,
     Waiting,
+    under_way,
 )
 from agent_service.lines import waits_for
 from agent_service.ports import Dismissal
@@ -133,8 +134,9 @@ def _facts(run: RunState, seen: Seen) -> Iterator[tuple[str, str]]:
     yield "run", f"{run.status}, entry {run.version} of {instant(run.updated_at)}: {run.summary}"
     if run.due_at:
         yield "timer", f"the agent acts by itself at {instant(run.due_at)}"
-    if run.pending:
-        yield from _of_the_tool(run, run.pending, seen)
+    waiting = under_way(run.waiting)
+    if isinstance(waiting, ForTool):
+        yield from _of_the_tool(run, waiting.pending, seen)
     if seen.trouble:
         yield "bus", seen.trouble
     for letter in seen.letters:

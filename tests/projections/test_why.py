@@ -20,6 +20,7 @@ from tests.core.cues import (
     a_paused_run,
     a_reflecting_run,
     a_retrying_run,
+    a_run_paused_while_waiting,
     a_waiting_run,
     due,
     frames,
@@ -155,3 +156,16 @@ def test_a_request_on_the_bus_is_told_with_who_holds_it(holder: dict[str, Any], 
     told = facts(why(waiting(), request=place(**holder)))["request"]
     assert told.startswith("message 3 of AGENTIC_REQUESTS, stored 2026-11-21 12:00:00Z; ")
     assert said in told
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        (a_run_paused_while_waiting(), True),
+        (a_retrying_run(), False),
+        (a_paused_run(), False),
+        (a_framing_run(), False),
+    ],
+)
+def test_a_request_is_told_of_an_attempt_that_is_out_and_of_no_other(script: Script, told: bool) -> None:
+    assert ("request" in facts(why(script))) is told

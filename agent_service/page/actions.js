@@ -3,7 +3,7 @@
  * the inbox and the page of a run.
  */
 
-import { call, glance } from "./api.js";
+import { call, freshId, glance } from "./api.js";
 import { confirm, field, say } from "./dialogs.js";
 import { h } from "./dom.js";
 import { go } from "./routes.js";
@@ -39,7 +39,7 @@ export function buttons(page, names, subject, { done, loud = false }) {
 }
 
 const runs = (run_id, rest) => `v1/runs/${encodeURIComponent(run_id)}/${rest}`;
-const signal = (run_id, body) => call(runs(run_id, "signals"), { body: { signal_id: `page-${crypto.randomUUID()}`, ...body } });
+const signal = (run_id, body) => call(runs(run_id, "signals"), { body: { signal_id: freshId(), ...body } });
 
 function tell({ run_id }) {
   const message = field("message", "What it should know", { kind: "area", maxlength: 8192, required: true });

@@ -30,6 +30,11 @@ export function forgetToken() {
   sessionStorage.removeItem(KEPT);
 }
 
+/** An id for what is sent twice at most and counts once. Not randomUUID: browsers have that for https only. */
+export function freshId() {
+  return `page-${Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}
+
 /** The answer's JSON. `query` may have lists; a `body` is sent by POST. Raises Refused. */
 export async function call(path, how) {
   const answer = await open(path, how);

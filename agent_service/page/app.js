@@ -15,6 +15,7 @@ import { RunsView } from "./views/runs.js";
 
 const TITLE = "Agentic Loop";
 const COUNTED_MS = 15_000;
+const TOKEN_NEEDED = "This agent answers only to those who have a token.";
 const LIVE = { live: "", away: "Reconnecting…", over: "" };
 const main = document.getElementById("main");
 const strip = healthStrip();
@@ -69,10 +70,10 @@ const page = {
 };
 
 function trouble(error) {
-  const known = error instanceof Refused;
+  const text = error.status === 401 ? TOKEN_NEEDED : error instanceof Refused ? capital(error.message) : String(error);
   const title = { 0: "No answer", 401: "A token is needed", 403: "Not allowed", 404: "Not found" }[error.status] ?? "This did not work";
   const retry = h("button", { type: "button", on: { click: () => show(true) } }, "Try again");
-  return h("div.empty", { role: "alert" }, h("h2", null, title), h("p", null, known ? capital(error.message) : String(error)), h("p", null, retry));
+  return h("div.empty", { role: "alert" }, h("h2", null, title), h("p", null, text), h("p", null, retry));
 }
 
 function viewOf([place = "runs", id]) {
@@ -126,7 +127,7 @@ async function askForToken(why) {
   const token = field("token", "Token", { kind: "password", autocomplete: "off", spellcheck: "false", hint: "One of agent.http.tokens. It stays in this tab and goes to this agent only." });
   const keep = h("input", { type: "checkbox", id: "keep-token" });
   const choice = { name: "keep", node: h("p.choice", null, keep, h("label", { for: "keep-token" }, "Keep it until this tab is closed")), value: () => keep.checked };
-  const text = why || "This agent answers only to those who have a token.";
+  const text = why || TOKEN_NEEDED;
   const given = await confirm({ title: "Token", text, fields: [token, choice], action: "Use it", act: (values) => {
     if (!/^[\x21-\x7e]{1,512}$/.test(values.token)) throw new Error("A token is one word of plain characters.");
     return values;

@@ -1,7 +1,7 @@
 /** Start a run: a goal, what it should know, what it may spend. Sent twice, it is still one run. */
 
 import { limitFields, limitsOf } from "../actions.js";
-import { call, glance } from "../api.js";
+import { call, freshId, glance } from "../api.js";
 import { field, say } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { go } from "../routes.js";
@@ -11,7 +11,7 @@ const LONGEST_GOAL = 32 * 1024;
 export class NewView {
   constructor(page) {
     this.page = page;
-    this.wakeId = `page-${crypto.randomUUID()}`;
+    this.wakeId = freshId();
     this.goal = field("goal", "Goal", { kind: "area", rows: 4, required: true, hint: "What is to be reached, and how one will know that it is." });
     this.context = field("context", "Context", { kind: "area", rows: 4, spellcheck: "false", hint: "What the run should know: words, or a JSON object." });
     this.limits = limitFields();

@@ -14,6 +14,7 @@ import { runSide } from "./run_side.js";
 import { TimelinePart } from "./timeline.js";
 
 const SOON_MS = 300;
+const RESTS = 4;
 const PARTS = {
   timeline: ["Timeline", (run) => new TimelinePart(run)],
   plan: ["Plan", (run) => new PagePart(run, "plan.md")],
@@ -27,7 +28,7 @@ const DRAWERS = { step: stepDrawer, call: callDrawer, why: whyDrawer };
 
 export class RunView {
   constructor(page, id) {
-    Object.assign(this, { page, id, told: null, met: null });
+    Object.assign(this, { page, id, told: null, met: null, pause: SOON_MS });
     this.head = h("div");
     this.side = h("aside.side", { "aria-label": "Goal and budget" });
     this.tabs = h("nav.tabs", { "aria-label": "Parts of the run" });
@@ -77,15 +78,18 @@ export class RunView {
     this.stream = follow(this.path("/events"), { lastId, told: () => this.heard(), state: (state) => this.page.live(state) });
   }
 
-  /** Something happened: what is shown is asked for again, once for all that comes within SOON_MS. */
+  /** Something happened: what is shown is asked for again, once for all that comes within a while. That is longer where
+   * asking takes long, as for runs of many steps. */
   heard() {
     this.timer ??= setTimeout(async () => {
       this.timer = undefined;
+      const begun = performance.now();
       if (this.closed || !(await this.load())) return;
       await this.part.refresh();
+      this.pause = Math.max(SOON_MS, RESTS * (performance.now() - begun));
       if (FINAL.has(this.told.state)) this.rest();
       else if (!this.stream) this.follow();
-    }, SOON_MS);
+    }, this.pause);
   }
 
   /** Nothing more is to come. */

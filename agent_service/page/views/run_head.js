@@ -88,6 +88,7 @@ function copied(run_id) {
 
 /** A button that copies `text`. */
 export function copyButton(text, label) {
-  const copy = () => navigator.clipboard?.writeText(text).then(() => say("Copied."), () => say("It cannot be copied here."));
+  if (!navigator.clipboard) return null; // browsers have it for https and this machine only
+  const copy = () => navigator.clipboard.writeText(text).then(() => say("Copied."), () => say("It cannot be copied here."));
   return h("button.quiet-button.small", { type: "button", "aria-label": label, title: label, on: { click: copy } }, icon("copy"));
 }

@@ -125,7 +125,7 @@ export class RunsView {
     const place = this.shown.findIndex((one) => one.run_id === run.run_id);
     if (place >= 0) this.shown[place] = run;
     else if (this.query.has("cursor") || !this.fits(run)) return false;
-    else if (window.scrollY > FAR_DOWN || this.lines.contains(document.activeElement)) this.waiting.add(run.run_id);
+    else if (window.scrollY > FAR_DOWN || this.lines.matches(":hover")) this.waiting.add(run.run_id);
     else this.shown = [run, ...this.shown].sort(newestFirst).slice(0, PER_PAGE);
     if (!this.fits(run)) this.leaving ??= setTimeout(() => this.leave(), LEAVES_MS);
     return true;

@@ -75,7 +75,8 @@ export class RunView {
 
   follow() {
     const lastId = this.part.seen?.() ?? "";
-    this.stream = follow(this.path("/events"), { lastId, told: () => this.heard(), state: (state) => this.page.live(state) });
+    const heard = () => this.heard();
+    this.stream = follow(this.path("/events"), { lastId, opened: heard, told: heard, state: (state) => this.page.live(state) });
   }
 
   /** Something happened: what is shown is asked for again, once for all that comes within a while. That is longer where

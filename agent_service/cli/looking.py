@@ -1,6 +1,6 @@
 """The commands that look at runs: clients of a running agent's HTTP API, wherever it is."""
 
-import sys
+import time
 from enum import StrEnum
 from typing import Annotated
 
@@ -12,9 +12,9 @@ from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
 from agent_service.cli.options import PANEL_RUNS, URL, AsJson, Cursor, Run, RunOrAll, Since, Token, Url, Watch, examples
 from agent_service.cli.watching import ToldOnce, leaving, leaving_all, show_to_the_end, tell_to_the_end
-from agent_service.telling.plain import visible
 
 PAGE = 500
+LOOKS, LOOK_AGAIN_S = 8, 0.25
 
 commands = typer.Typer()
 
@@ -200,21 +200,21 @@ def cat(
         if path is None:
             output.draw(show.files(agent.get(run_path(run_id, "workspace"))))
             return
-        content = agent.content(run_path(run_id, "workspace", path))
-    _print_content(content, path)
+        content = _content(agent, run_id, path)
+    output.content(content, path)
 
 
-def _print_content(content: bytes, path: str) -> None:
-    """As it is; on a terminal with nothing in it that could steer it. Raises NotDone for what is no text there."""
-    if not sys.stdout.isatty():
-        output.raw(content)
-        return
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        message = f"{path} is no text ({len(content):,} bytes): print it into a file, with `> FILE`"
-        raise NotDone(message, Exit.USAGE) from error
-    output.draw(visible(text).removesuffix("\n"), wrap=False)
+def _content(agent: AgentClient, run_id: str, path: str) -> bytes:
+    """The file; a page of the paper trail is waited for, which is written a moment after its journal."""
+    is_page = "/" not in path and path.endswith((".md", ".jsonl"))
+    for _ in range(LOOKS if is_page else 0):
+        try:
+            return agent.content(run_path(run_id, "workspace", path))
+        except NotDone as error:
+            if error.facts.get("code") != "no_such_file":
+                raise
+            time.sleep(LOOK_AGAIN_S)
+    return agent.content(run_path(run_id, "workspace", path))
 
 
 def _print_entry(entry: Json, as_json: bool) -> None:

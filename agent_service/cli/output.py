@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 from rich.console import Console, RenderableType
 
+from agent_service.cli.complaints import NotDone
+from agent_service.cli.exits import Exit
 from agent_service.telling.plain import json_visible, visible
 
 WIDTH_OF_A_FILE = 120
@@ -66,13 +68,17 @@ def show(value: T, drawn: Callable[[T], RenderableType], *, as_json: bool) -> No
         draw(drawn(value))
 
 
-def raw(content: bytes) -> None:
-    """Bytes as they are, for files and pipes."""
+def content(found: bytes, name: str) -> None:
+    """A file as it is; on a terminal with nothing that could steer it. Raises NotDone for what is no text there."""
+    if not sys.stdout.isatty():
+        _write_bytes(found)
+        return
     try:
-        sys.stdout.buffer.write(content)
-        sys.stdout.flush()
-    except BrokenPipeError as error:
-        raise ClosedPipe from error
+        text = found.decode()
+    except UnicodeDecodeError as error:
+        message = f"{name} is no text ({len(found):,} bytes): print it into a file, with `> FILE`"
+        raise NotDone(message, Exit.USAGE) from error
+    draw(visible(text).removesuffix("\n"), wrap=False)
 
 
 def tell(for_programs: Any, for_people: str, *, as_json: bool) -> None:
@@ -96,6 +102,14 @@ def forget_stdout() -> None:
 def _write(text: str) -> None:
     try:
         sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError as error:
+        raise ClosedPipe from error
+
+
+def _write_bytes(found: bytes) -> None:
+    try:
+        sys.stdout.buffer.write(found)
         sys.stdout.flush()
     except BrokenPipeError as error:
         raise ClosedPipe from error

@@ -130,10 +130,13 @@ def test_a_run_is_named_by_the_beginning_of_its_id_and_the_newest_by_last(dev: D
 
 
 def test_cat_lists_the_files_of_a_run_and_prints_each_as_it_is(dev: Dev, done: dict[str, Any]) -> None:
-    listed = dev("cat", done["run_id"]).out.split()
+    assert dev("cat", done["run_id"], "context.md").out.startswith("# Context")
+    deadline = datetime.now(UTC) + timedelta(seconds=20)
+    while dev("verify", done["run_id"]).code:  # until all is written
+        assert datetime.now(UTC) < deadline
     for path in ("memory.md", "trace.jsonl"):
-        assert path in listed
         assert dev("cat", done["run_id"], path).out == (dev.folder / "workspaces" / done["run_id"] / path).read_text()
+    assert {"memory.md", "trace.jsonl"} <= set(dev("cat", done["run_id"]).out.split())
     assert dev("cat", done["run_id"], "../agent/agent.db").code == 5
 
 

@@ -103,7 +103,7 @@ def _who_decides(made: DevStack) -> str:
 def _banner(made: DevStack) -> Panel:
     facts = _facts(made)
     lines = Text.assemble(
-        ("HTTP API       ", "bold"), f"{made.url}  (docs at {made.url}/docs)\n",
+        ("page           ", "bold"), f"{made.url}  (HTTP API: {made.url}/docs)\n",
         ("NATS           ", "bold"), f"{made.nats.url}\n",
         ("model          ", "bold"), f"{_who_decides(made)}\n",
         ("workspaces     ", "bold"), f"{facts['workspaces']}\n",

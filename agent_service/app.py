@@ -181,7 +181,8 @@ def build(
 
         troubles, callbacks, most = NatsTroubles(link), NatsCallbacks(link), settings.http.max_queued
         reading = store, store, intake, skills, troubles, callbacks, background
-        return Desk(*reading, incoming=incoming, max_queued=most, trace_url=trace_url)
+        need = store.inbox.count
+        return Desk(*reading, incoming=incoming, max_queued=most, need_a_person=need, trace_url=trace_url)
 
     return Agent(
         settings=settings,

@@ -4,6 +4,7 @@ HTTP and bus give the same answers, made here. What cannot be served is a Refusa
 is for the intake, and through it for the core.
 """
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -36,7 +37,6 @@ from groundwork.service.errors import TryAgain
 from schemas.fields import Instant
 
 SOON = timedelta(seconds=2)
-NEED_A_PERSON = (Status.PAUSED, Status.ESCALATED)
 
 
 class RunPage(BaseModel):
@@ -47,7 +47,7 @@ class RunPage(BaseModel):
 
 
 class RunCounts(BaseModel):
-    """How many runs there are of each state, and how many of them wait for a person, paused or escalated.
+    """How many runs there are of each state, and how many wait for a person: those of the inbox, without dead letters.
 
     `oldest_queued_at`: when that of the queued runs was accepted that waits longest; null when none does.
     """
@@ -67,7 +67,7 @@ class EntryPage(BaseModel):
 class Desk:
     """Answers callers. All methods raise Refusal, and what `refusal_of` makes one of.
 
-    `trace_url` is where traces are shown, with `{trace_id}` in it.
+    `need_a_person` counts the runs that do; `trace_url` is where traces are shown, with `{trace_id}` in it.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class Desk:
         *,
         incoming: IncomingMetrics,
         max_queued: int,
+        need_a_person: Callable[[], Awaitable[int]],
         trace_url: str | None = None,
     ) -> None:
         self._store = store
@@ -93,6 +94,7 @@ class Desk:
         self._background = background
         self._incoming = incoming
         self._max_queued = max_queued
+        self._need_a_person = need_a_person
         self._trace_url = trace_url
         self._reader = JournalReader(archive)
 
@@ -149,7 +151,7 @@ class Desk:
         oldest = [await self._state(run_id) for run_id in await self._store.queued(1)]
         return RunCounts(
             by_state=by_state,
-            needs_person=sum(by_state[status] for status in NEED_A_PERSON),
+            needs_person=await self._need_a_person(),
             oldest_queued_at=oldest[0].accepted_at if oldest else None,
         )
 

@@ -244,6 +244,7 @@ async def open_house(
             Background(group),
             incoming=incoming,
             max_queued=max_queued,
+            need_a_person=store.inbox.count,
             trace_url=trace_url,
         )
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})

@@ -73,6 +73,14 @@ async def test_a_dismissed_run_leaves_the_inbox(client: httpx2.AsyncClient, hous
     assert (await house.state(run)).status == "escalated"
 
 
+async def test_the_counts_say_how_many_runs_the_inbox_has(client: httpx2.AsyncClient, house: House) -> None:
+    for commits in (stopped(1), stopped(2), stopped(3, "pause"), whole_run(4)):
+        await house.play(commits)
+    assert (await client.get("/v1/counts")).json()["needs_person"] == 3
+    await client.post(f"/v1/runs/{run_id(1)}/dismiss", json={})
+    assert (await client.get("/v1/counts")).json()["needs_person"] == (await inbox(client))["total"] == 2
+
+
 @pytest.mark.parametrize(
     ("commits", "state"), [(whole_run(1)[:1], "queued"), (whole_run(1), "done"), (stopped(1, "pause"), "paused")]
 )

@@ -89,6 +89,8 @@ class Items:
         return tuple(self._items.values())
 
     def begin(self, what: str, moment: Moment, item_id: str, *, kind: ItemKind, **told: Any) -> None:
+        """In the place of one that is open, which is over then."""
+        self.close(what, moment, "cancelled")
         status: ItemStatus = "waiting" if kind == "wait" else "open"
         entry = moment.entry
         item = TimelineItem(id=item_id, entry=entry.seq, kind=kind, status=status, started_at=entry.at, **told)

@@ -215,3 +215,10 @@ def test_ids_are_unique_and_stay_while_the_journal_grows() -> None:
 
 def test_a_failed_step_that_the_model_is_told_of_is_an_error() -> None:
     assert statuses(a_waiting_run() >> errs("not_found"), "step") == [("Step 1: fetch handle", "error")]
+
+
+def test_a_wait_that_another_answer_overtakes_is_over() -> None:
+    later = unavailable("try_again", retry_after_s=60.0)
+    *_, first, second = items(a_reflecting_run() >> unavailable("try_again") >> later, "wait")
+    assert (first.status, second.status) == ("cancelled", "waiting")
+    assert first.ended_at == second.started_at

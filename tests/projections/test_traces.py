@@ -15,6 +15,7 @@ from agent_service.telling.spans import sending
 from agent_service.telling.spans.mark import MARGIN, Mark
 from agent_service.telling.spans.sending import Traces
 from agent_service.telling.spans.trace import spans
+from groundwork.service.errors import TryAgain
 from groundwork.telemetry.sampling import sampler
 from groundwork.telemetry.span import Span
 from tests.core.script import NOON
@@ -145,6 +146,25 @@ async def test_the_end_waits_no_longer_for_a_receiver_than_it_may() -> None:
     async with asyncio.timeout(5):
         await traces.finish(0.05)
     hangs.set()
+
+
+async def test_a_store_that_cannot_be_read_for_now_delays_what_is_to_be_sent_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sending, "FIRST_PAUSE_S", 0.01)
+    journals, looks = Journals({RUN_ID: ENTRIES}), 0
+
+    async def unsettled(_: datetime) -> Sequence[str]:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            raise TryAgain("the database is locked")
+        return [RUN_ID]
+
+    monkeypatch.setattr(journals, "unsettled", unsettled)
+    receiver = Receiver()
+    async with sent(receiver, journals, Noted(at=NOON)):
+        await until(lambda: receiver.got == ALL)
 
 
 async def test_runs_that_are_not_sampled_are_not_sent() -> None:

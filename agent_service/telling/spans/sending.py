@@ -6,6 +6,7 @@ backend that has a span already drops it, for it is the same to the byte.
 """
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -30,6 +31,8 @@ AT_ONCE = 512
 RUNS_AT_ONCE = 16
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """Between two tries while the receiver is away."""
+
+log = logging.getLogger(__name__)
 
 Send = Callable[[Sequence[Span]], bool]
 """Whether the receiver took the spans; blocks until that is known."""
@@ -74,12 +77,18 @@ class Traces:
         self._something.set()
 
     def take(self, moments: Sequence[Moment]) -> None:
-        """A run as it stands, from its first moment on. What was taken of it before is not taken again."""
+        """A run as it stands, from its first moment on. What was taken of it before is not taken again.
+
+        Raises nothing: whatever is wrong with a trace, the pages of its run are to be written.
+        """
         self._something.set()
         if self._away or len(self._waiting) > MOST_WAITING:
             self._missed = True
-        else:
+            return
+        try:
             self._waiting.extend(self._new(moments))
+        except Exception:
+            log.exception("a trace cannot be told", extra={"run_id": moments[-1].after.run_id})
 
     def take_leaves(self, leaves: Iterable[Span]) -> None:
         """Spans that no journal tells, and that nothing belongs to: while the receiver is away they are lost."""
@@ -92,17 +101,26 @@ class Traces:
         pause_s = FIRST_PAUSE_S
         while True:
             await self._something.wait()
-            if await self._send_all():
+            if await self._tried():
                 pause_s = FIRST_PAUSE_S
             else:
                 await asyncio.sleep(pause_s)
                 pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
 
+    async def _tried(self) -> bool:
+        """Whether all was sent. What breaks here is tried again: nothing else sends the traces."""
+        try:
+            return await self._send_all()
+        except Exception:
+            log.exception("traces are not sent, tried again")
+            self._missed = True
+            return False
+
     async def finish(self, within_s: float) -> None:
         """Send what is left, for `within_s` seconds at most: the rest is told after the next start."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                await self._send_all()
+                await self._tried()
 
     async def _send_all(self) -> bool:
         """False once the receiver does not take it."""
@@ -169,7 +187,10 @@ async def _beside(work: Callable[[], bool]) -> bool:
     found = [False]
 
     def worked() -> None:
-        found[0] = work()
+        try:
+            found[0] = work()
+        except Exception:
+            log.exception("spans are not sent")
         with suppress(RuntimeError):  # the loop is closed: nobody waits for it any more
             loop.call_soon_threadsafe(done.set)
 

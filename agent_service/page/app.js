@@ -169,7 +169,6 @@ listen({
 });
 window.addEventListener("hashchange", () => show());
 await show().then(whoami);
-say("");
 strip.look();
 count();
 setInterval(count, COUNTED_MS);

@@ -80,7 +80,7 @@ function current(old, item, name, render) {
 }
 
 /** Put `made` in the place of `old`; what had the focus by its place in it has it again. */
-export function swap(old, made) {
+function swap(old, made) {
   const places = (node) => [node, ...node.querySelectorAll("*")].filter((one) => one.matches(FOCUSABLE));
   const place = places(old).indexOf(document.activeElement);
   old.replaceWith(made);

@@ -115,7 +115,7 @@ function span(match, depth) {
 }
 
 /** A link to the web, with its target to be read; null for any other target. */
-export function link(target, label = "") {
+function link(target, label = "") {
   if (!/^https?:\/\//i.test(target) || !URL.canParse(target)) return null;
   const { href } = new URL(target);
   const shown = label && label !== target ? [`${label} `, h("span.target", null, `(${href})`)] : [href];

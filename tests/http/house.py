@@ -30,11 +30,12 @@ from agent_service.intake import Intake
 from agent_service.journal import Commit, Entry
 from agent_service.lines import EVERY_RUN, RunLine, Wanted
 from agent_service.metrics.incoming import IncomingMetrics
-from agent_service.moments import tell
+from agent_service.moments import Moment, tell
 from agent_service.ports import Archive, ModelCall, Place, Question
 from agent_service.publisher import Publisher
 from agent_service.settings import AgentSettings, HttpSettings, Scope, TokenSettings
 from agent_service.store.sqlite import SqliteStore
+from agent_service.telling import log_lines
 from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.thinker import Thinker
@@ -228,7 +229,12 @@ async def open_house(
         clock, bus, archive = FakeClock(), SilentBus(), MoodyArchive(store)
         feed = Feed(archive, look_every_s=0.05)
         thinker = Thinker(_NoModel(), _NoSchemas(), clock, slots=4)
-        turns = Turns(store, Publisher(bus, clock), thinker, clock, feed.tell)
+
+        def committed(moment: Moment) -> None:
+            log_lines.write(moment)
+            feed.tell(moment)
+
+        turns = Turns(store, Publisher(bus, clock), thinker, clock, committed)
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         instruments, trace_url = Instruments(), "http://traces/{trace_id}"
         incoming = IncomingMetrics(instruments)

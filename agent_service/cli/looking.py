@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from agent_service.cli import help_wanted, in_full, output, show
+from agent_service.cli import help_wanted, in_full, lists, output, show
 from agent_service.cli.client import AgentClient, Json, agent_and_run, run_path
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
@@ -45,7 +45,7 @@ def runs(
     """List runs, newest first."""
     with AgentClient(url, token) as agent:
         page = agent.get("/v1/runs", state=state, text=text, tool=tool, since=since, limit=limit, cursor=cursor)
-    output.show(page, lambda p: show.runs(p, width=output.console().width), as_json=as_json)
+    output.show(page, lambda p: lists.runs(p, width=output.console().width), as_json=as_json)
 
 
 @commands.command(
@@ -162,7 +162,7 @@ def _tail_all(url: str, token: str | None, *, as_json: bool) -> None:
             if as_json:
                 output.document(event)
             else:
-                output.draw(show.event(event), wrap=False)
+                output.draw(lists.event(event), wrap=False)
 
 
 @commands.command(
@@ -198,7 +198,7 @@ def cat(
     """Print a file of a run in full: a page of its paper trail, or an artifact as its tool left it."""
     with agent_and_run(url, token, run) as (agent, run_id):
         if path is None:
-            output.draw(show.files(agent.get(run_path(run_id, "workspace"))))
+            output.draw(lists.files(agent.get(run_path(run_id, "workspace"))))
             return
         content = _content(agent, run_id, path)
     output.content(content, path)
@@ -221,4 +221,4 @@ def _print_entry(entry: Json, as_json: bool) -> None:
     if as_json:
         output.document(entry)
     else:
-        output.draw(show.entry(entry), wrap=False)
+        output.draw(lists.entry(entry), wrap=False)

@@ -22,7 +22,6 @@ from agent_service.telling.plain import duration, one_line, visible
 
 WIDEST = 110
 LONGEST_TEXT = 600
-LONGEST_STATE = 13
 LONGEST_RESULT = 160
 MOST_ROWS = 40
 """Of what a run did; `agentic tail` tells all."""
@@ -44,78 +43,10 @@ def run(view: Json, timeline: Json) -> RenderableType:
     return framed(view, head(view, waits_for(view)), done_items(view), history(view, rows), spent(view), left(view))
 
 
-def runs(page: Json, *, width: int) -> RenderableType:
-    """A list of runs, for so many columns: what they do or came to is left out where it would not fit."""
-    if not page["runs"]:
-        return "no runs"
-    wide = width >= WIDEST
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
-    for column in ("run", "state", "accepted UTC"):
-        table.add_column(column, no_wrap=True)
-    for column in ("steps", "USD") if wide else ():
-        table.add_column(column, no_wrap=True, justify="right")
-    for column in ("goal", "now, or what it came to") if wide else ("goal",):
-        table.add_column(column, ratio=1)
-    for line in page["runs"]:
-        table.add_row(*_of_a_line(fit(line), wide=wide))
-    if page["next_cursor"]:
-        return Group(table, Text(f"older ones: --cursor {page['next_cursor']}", style="dim"))
-    return table
-
-
-def _of_a_line(line: Json, *, wide: bool) -> Iterator[RenderableType]:
-    yield line["run_id"]
-    yield Text("! damaged", style="red") if line["damaged"] else status(line["state"])
-    yield f"{line['accepted_at'][5:10]} {line['accepted_at'][11:16]}"
-    if wide:
-        yield from (str(line["steps"]), "?" if line["cost_usd"] is None else f"{line['cost_usd']:.4f}")
-    yield on_one_row(Text(one_line(line["goal"], LONGEST_RESULT)))
-    if wide:
-        yield on_one_row(_or_came_to(line))
-
-
-def _or_came_to(line: Json) -> Text:
-    waits = line["waiting_for"]
-    if line["state"] == "running" and waits:
-        what = f"tool {line['tool']}" if waits["kind"].startswith("tool") else waits["kind"].replace("_", " ")
-        return Text(f"waits for the {what}, {_since(waits)}", style="cyan")
-    name = "" if line["class"] in ("", "completed", line["state"]) else f"{line['class']}: "
-    return Text(one_line(f"{name}{line['summary']}", LONGEST_RESULT))
-
-
-def _since(waits: Json) -> str:
+def since(waits: Json) -> str:
     """How long it is waited for, and until when at most."""
     since = f"for {duration(datetime.now(UTC) - datetime.fromisoformat(waits['since']))}"
     return f"{since}, until {waits['until'][11:19]} UTC" if waits["until"] else since
-
-
-def entry(line: Json) -> Text:
-    """One journal entry on one line."""
-    line = fit(line)
-    return Text.assemble(
-        (f"{line['seq']:>4} ", "dim"),
-        (f"{line['at'][11:23]} ", "dim"),
-        (f"{line['kind']:<17}", "bold"),
-        one_line(line["summary"], LONGEST_TEXT),
-    )
-
-
-def event(told: Json) -> Text:
-    """An entry of one run among those of all runs, on one line."""
-    line, run = fit(told["entry"]), fit(told["run"])
-    state = status(run["state"])
-    state.pad_right(max(0, LONGEST_STATE - state.cell_len))
-    at, said = f"{line['at'][11:19]}  ", one_line(line["summary"], LONGEST_TEXT)
-    return Text.assemble((at, "dim"), run["run_id"], "  ", state, said)
-
-
-def files(listing: Json) -> RenderableType:
-    """The files of a run's folder, with their sizes in bytes."""
-    grid = _grid("", "dim")
-    grid.columns[1].justify = "right"
-    for file in fit(listing["files"]):
-        grid.add_row(file["path"], f"{file['size']:,}")
-    return grid if listing["files"] else "its folder has no file yet"
 
 
 def on_one_row(text: Text) -> Text:
@@ -180,13 +111,13 @@ def _came_of_it(view: Json) -> Iterator[tuple[str, str]]:
 def waits_for(view: Json) -> Text | None:
     """What a run that goes on waits for, and for how long; None for one that ended."""
     pending, asking, waits = view["pending"], view["asking"], view["waiting_for"]
-    since = f", {_since(waits)}" if waits else ""
+    how_long = f", {since(waits)}" if waits else ""
     if view["state"] in WAITS:
-        return Text(f"{WAITS[view['state']]}{since}")
+        return Text(f"{WAITS[view['state']]}{how_long}")
     if pending:
         return _waits_for_a_tool(pending)
     if asking:
-        again = f", again at {asking['retry_at'][11:19]} UTC" if asking["retry_at"] else since
+        again = f", again at {asking['retry_at'][11:19]} UTC" if asking["retry_at"] else how_long
         return Text(f"the model is to {asking['phase']} (call {asking['call']}){again}")
     return None
 

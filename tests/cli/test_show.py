@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from agent_service.cli import show
+from agent_service.cli import lists, show
 from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
@@ -149,25 +149,25 @@ def a_list(**changed: Any) -> dict[str, Any]:
 
 def test_a_list_says_what_each_run_waits_for_or_came_to() -> None:
     waits = {"kind": "tool", "since": "2026-11-21T12:00:00Z", "until": "2026-11-21T12:04:44Z"}
-    waiting = drawn(show.runs(a_list(state="running", tool="fetch", waiting_for=waits), width=140), width=140)
+    waiting = drawn(lists.runs(a_list(state="running", tool="fetch", waiting_for=waits), width=140), width=140)
     assert "waits for the tool fetch, for" in waiting
     came_to = a_list(state="escalated", summary="it is too much", **{"class": "budget_steps"})
-    assert "budget_steps: it is too much" in drawn(show.runs(came_to, width=140), width=140)
+    assert "budget_steps: it is too much" in drawn(lists.runs(came_to, width=140), width=140)
 
 
 def test_a_list_that_goes_on_says_how_to_go_on_with_it() -> None:
-    assert f"--cursor {RUN_ID}" in drawn(show.runs(a_list() | {"next_cursor": RUN_ID}, width=80), width=80)
+    assert f"--cursor {RUN_ID}" in drawn(lists.runs(a_list() | {"next_cursor": RUN_ID}, width=80), width=80)
 
 
 def test_nothing_hostile_in_lists_and_entries_steers_the_terminal() -> None:
-    text = drawn(show.runs(poisoned(a_list()), width=120), *(show.entry(poisoned(entry)) for entry in entries()))
+    text = drawn(lists.runs(poisoned(a_list()), width=120), *(lists.entry(poisoned(entry)) for entry in entries()))
     assert not set(text) & STEERING
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
 def test_a_list_shows_id_and_state_of_each_run_whole(width: int) -> None:
     told = a_list(summary="so it ended " * 20, goal="what was asked " * 20)
-    row = drawn(show.runs(told, width=width), width=width).splitlines()[1]
+    row = drawn(lists.runs(told, width=width), width=width).splitlines()[1]
     assert row.startswith(f"{RUN_ID}  ✓ done")
     assert "what was asked" in row
     assert ("so it ended" in row) == (width >= 110)
@@ -175,7 +175,7 @@ def test_a_list_shows_id_and_state_of_each_run_whole(width: int) -> None:
 
 def test_an_entry_is_one_line_whatever_it_says() -> None:
     entry = entries()[0] | {"summary": "first\nsecond\u2028third\x85fourth"}
-    assert len(str(show.entry(entry)).splitlines()) == 1
+    assert len(str(lists.entry(entry)).splitlines()) == 1
 
 
 @pytest.mark.parametrize(

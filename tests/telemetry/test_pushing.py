@@ -99,7 +99,7 @@ async def test_a_receiver_that_never_answers_does_not_hold_up_the_end() -> None:
         async with pushed(instruments, f"http://127.0.0.1:{silent.getsockname()[1]}"):
             await asyncio.sleep(0.1)  # the first push is under way
             began = time.monotonic()
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 5.0  # it would be given 10
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("5000", 5.0), ("", EVERY_S), ("soon", EVERY_S), ("-1", EVERY_S)])

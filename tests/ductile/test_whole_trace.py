@@ -7,9 +7,11 @@ from typing import Any
 from agent_service.identity import trace_id
 from tests.ductile.under_test import DuctileUnderTest
 from tests.e2e.bodies import FRAME, running, to_the_end, wake
-from tests.kit.otlp import Received, Trace, receiving
+from tests.kit.otlp import Otlp, Received, Trace, receiving
 from tests.kit.waiting import until
 
+ATTEMPTS = 3
+"""One of the first step, two of the second."""
 PROBE = "publish agentic.tool_request.probe"
 
 
@@ -36,6 +38,17 @@ def below(trace: Trace, attempt: Received) -> Sequence[Received]:
     return trace.children(published)
 
 
+def found(otlp: Otlp, run_id: str) -> Trace:
+    return otlp.traces().get(trace_id(run_id), Trace(()))
+
+
+def is_whole(otlp: Otlp, run_id: str) -> bool:
+    """Told to its end, with all that is said by either service of its three attempts."""
+    trace = found(otlp, run_id)
+    ended = bool(trace.named("finish_run")) and len(trace.named("publish agentic.tool_result")) == ATTEMPTS
+    return ended and len(trace.named("process agentic.tool_result")) == ATTEMPTS and not trace.orphans
+
+
 async def test_a_run_with_a_killed_gateway_and_a_retry_is_one_tree_with_every_job(
     measured: DuctileUnderTest, tmp_path: Path
 ) -> None:
@@ -54,8 +67,9 @@ async def test_a_run_with_a_killed_gateway_and_a_retry_is_one_tree_with_every_jo
             made.gateway.kill()
             go.touch()
             ended = await to_the_end(made, run_id)
-        assert (ended["state"], ended["class"]) == ("escalated", "tool_exhausted"), ended
-        trace = otlp.trace(trace_id(run_id), lambda trace: trace.named("finish_run") and not trace.orphans)
+            assert (ended["state"], ended["class"]) == ("escalated", "tool_exhausted"), ended
+            await until(lambda: is_whole(otlp, run_id), within_s=60, otherwise=lambda: str(found(otlp, run_id)))
+    trace = found(otlp, run_id)
     assert [root.name for root in trace.roots] == ["start_run"]
     first, second = trace.named("execute_tool probe")
     (held,) = (span for span in trace.children(first) if span.name == "attempt 1")

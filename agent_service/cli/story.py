@@ -89,11 +89,16 @@ def rows(timeline: Json, now: datetime) -> list[Row]:
 
 def _repeated(timeline: Json) -> set[str]:
     """The attempts of which their step says all there is to say: the first, and the one that it ended with."""
-    attempts = [item for item in timeline["items"] if item["kind"] == "attempt" and item["parent"] is not None]
+    attempts = [item for item in timeline["items"] if item["kind"] == "attempt" and _is_asked_for(item)]
     newest: dict[str, str] = {item["parent"]: item["id"] for item in attempts}
     over = {item["id"] for item in timeline["items"] if item["ended_at"]}
     ended_with = {attempt for step, attempt in newest.items() if step in over}
     return ended_with | {item["id"] for item in attempts if item["attempt"] == 1 and item["id"] not in over}
+
+
+def _is_asked_for(attempt: Json) -> bool:
+    """Not a result that came late, or for nothing that the run waits for."""
+    return ":attempt:" in attempt["id"]
 
 
 def _row(item: Json, state: str, now: datetime, at: str) -> Row:
@@ -122,7 +127,7 @@ def _name(item: Json, state: str) -> str:
         case "step":
             return f"step {item['step']}"
         case "attempt":
-            return f" attempt {item['attempt']}"
+            return f" attempt {item['attempt']}" if _is_asked_for(item) else " a result"
         case "ending":
             return state
         case kind:

@@ -28,7 +28,7 @@ ProgressPhase = Literal["accepted", "frame", "plan", "act", "reflect", "compact"
 
 def progress(state: RunState, phase: ProgressPhase, summary: str, *, more: bool = False) -> Publish:
     """The `agent.progress` of a phase in the entry that led to `state`; `more`: a later one of the entry follows."""
-    payload: dict[str, Any] = {
+    payload = {
         "run_id": state.run_id,
         "seq": state.version,
         "phase": phase,
@@ -37,9 +37,8 @@ def progress(state: RunState, phase: ProgressPhase, summary: str, *, more: bool 
         "summary": summary,
         "definition_of_done": {"done": sum(i.done for i in state.done_items), "total": len(state.done_items)},
         "budget": budget_use(state),
+        "trace_url": state.brief.trace_url,
     }
-    if state.brief.trace_url:
-        payload["trace_url"] = state.brief.trace_url
     return tell(subjects.PROGRESS, payload, keys.progress(state.run_id, state.version, phase if more else ""))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from agent_service import journal
 from agent_service.core.decide import decide
-from agent_service.core.effects import Publish
+from agent_service.core.effects import Effect, Publish
 from agent_service.core.events import Event, ModelReplied, TimerFired
 from agent_service.core.phases import Framing, Plan, Reflection, Unusable
 from agent_service.journal import GENESIS, RULES, Commit, Entry, Run, commit_of, digest_of, flaw_in_chain, growth_of
@@ -189,19 +189,24 @@ def test_what_format_1_wrote_stays_readable(kind: str) -> None:
     assert event.at == NOON
 
 
-KNOWN_EFFECTS = {3: "86aacbe3217fb870"}
+KNOWN_EFFECTS = {3: "7b870c73e500699e"}
 """Of the stories below, by the version of the rules."""
 
 
 def test_events_lead_to_the_effects_that_this_version_of_the_rules_is_known_for() -> None:
     stories = [a_finished_run(), a_retrying_run() >> due, a_paused_run(), a_waiting_run() >> cancel()]
-    effects = repr([moment.effects for run in stories for moment in run.story])
+    moments = [moment for run in stories for moment in run.story]
+    effects = repr([[effect for effect in moment.effects if not _is_only_told(effect)] for moment in moments])
     assert hashlib.sha256(effects.encode()).hexdigest()[:16] == KNOWN_EFFECTS[RULES], "raise RULES, and note the digest"
+
+
+def _is_only_told(effect: Effect) -> bool:
+    return isinstance(effect, Publish) and effect.rebuildable
 
 
 def test_the_digest_of_effects_is_of_what_is_owed_and_not_of_what_people_are_told() -> None:
     effects = (a_waiting_run() >> returns(tool="post")).story[-1].effects
-    told = [effect for effect in effects if isinstance(effect, Publish) and effect.rebuildable]
+    told = [effect for effect in effects if _is_only_told(effect)]
     assert told
     for effect in effects:
         others = [other for other in effects if other is not effect]

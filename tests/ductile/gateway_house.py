@@ -102,9 +102,13 @@ class House:
         """Whether the bus stores so many."""
         return len(await self.results()) == number
 
+    async def _settled(self) -> bool:
+        # a request that was stored just now may not be counted yet among those that wait
+        return await all_acknowledged(self.link) and len(await self.results()) >= len(self.asked)
+
     async def answers(self, *, within_s: float = 30) -> dict[str, ToolResult]:
         """The one result of each call, by its key, once every request has been settled."""
-        await until(lambda: all_acknowledged(self.link), within_s=within_s)
+        await until(self._settled, within_s=within_s)
         found = await self.results()
         told = {keys.call(result.run_id, result.step, result.tool, result.attempt or 1): result for result in found}
         assert len(found) == len(told), "a call has two results"

@@ -13,6 +13,7 @@ from schemas.events import ToolResult
 from tests.ductile.cut_wire import Knife
 from tests.ductile.gateway_house import CALL_ID, House, ending, house, kill
 from tests.ductile.under_test import DuctileUnderTest
+from tests.gateway.on_nats import in_hand
 from tests.kit.waiting import until
 
 CALLS = 3
@@ -115,7 +116,8 @@ async def test_calls_that_come_while_ductile_is_away_wait_and_are_started_once(
         async with made.living() as process:
             measured.kill()
             keys = [await made.ask("note", {}, step=step) for step in range(1, CALLS + 1)]
-            await until(lambda: made.gateway.log.read_text().count("nothing answers at") >= CALLS, within_s=30)
+            await until(lambda: "nothing answers at" in made.gateway.log.read_text(), within_s=30)
+            await until(lambda: in_hand(made.link, CALLS), within_s=30)
             kill(process)
         measured.start()
         async with made.living():

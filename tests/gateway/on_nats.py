@@ -58,6 +58,12 @@ async def all_acknowledged(link: NatsLink) -> bool:
     return (info.num_pending, info.num_ack_pending) == (0, 0)
 
 
+async def in_hand(link: NatsLink, number: int) -> bool:
+    """Whether the gateway has so many requests that are not settled."""
+    info = await link.jetstream.consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
+    return bool(info.num_ack_pending == number)
+
+
 async def results(link: NatsLink) -> list[ToolResult]:
     """All results that the stream stores, in order."""
     return [result_in(body) for body in await _bodies(link, subjects.STREAM, subjects.TOOL_RESULT)]

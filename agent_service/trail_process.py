@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 IDLE_S = 60.0
 """It starts in a third of a second, and holds some 40 MB."""
-YIELDING = 10
+YIELDING = 19
 """Where the processors do not suffice for all, the turns come first."""
 MOST_LEAVES = 4096
 LONGEST_REQUEST = 1 << 24

@@ -5,8 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 DUCTILE = $(or $(DUCTILE_BIN),$(shell command -v ductile))
-# Half of what the tests take is waiting for processes and deadlines: two of them to a processor.
-WORKERS ?= $(shell $(PYTHON) -c "import os; print(2 * len(os.sched_getaffinity(0)))" 2>/dev/null || echo 4)
+# Much of what the tests take is waiting for processes and deadlines: three of them to two processors.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print((3 * len(os.sched_getaffinity(0)) + 1) // 2)" 2>/dev/null || echo 3)
 READY := $(VENV)/ready
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }

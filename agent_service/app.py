@@ -160,9 +160,9 @@ def build(
 
     def committed(moment: Moment) -> None:
         run = moment.after
+        projector.moved(run.run_id, ended=run.final)
         log_lines.write(moment)
         feed.tell(moment)
-        projector.moved(run.run_id, ended=run.final)
         metrics.runs.committed(moment)
 
     rates = settings.model

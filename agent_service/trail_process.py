@@ -182,6 +182,7 @@ async def _traces(
     sending = asyncio.create_task(traces.run())
     yield traces
     sending.cancel()
+    await asyncio.wait([sending])
     await traces.finish(CLOSING_S)
 
 

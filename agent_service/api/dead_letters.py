@@ -19,6 +19,8 @@ from schemas.fields import Instant
 from schemas.headers import RUN_ID
 
 MOST_BODY = 64 * 1024
+READ_AT_ONCE = 4
+"""Refused messages, each of up to a megabyte."""
 """Bytes of a message that a list shows."""
 WITHIN_S = 5.0
 
@@ -99,6 +101,7 @@ class DeadLetterCalls:
 
     def __init__(self, letters: Letters) -> None:
         self._letters = letters
+        self._reading = asyncio.Semaphore(READ_AT_ONCE)
 
     async def list_letters(self, query: Annotated[LetterQuery, Query()]) -> LetterPage:
         """List dead letters, oldest first, each with the message that was refused."""
@@ -106,9 +109,12 @@ class DeadLetterCalls:
             found = [letter for letter in await self._letters.all() if letter.id > query.cursor]
             wanted = [letter for letter in found if not (query.open and letter.settled)]
             shown = wanted[: query.limit]
-            bodies = await asyncio.gather(*map(self._refused, shown))
-        views = tuple(map(letter_view, shown, bodies))
+            views = tuple(await asyncio.gather(*map(self._view, shown)))
         return LetterPage(letters=views, next_cursor=views[-1].seq if len(wanted) > len(views) else None)
+
+    async def _view(self, letter: DeadLetter) -> LetterView:
+        async with self._reading:
+            return letter_view(letter, await self._refused(letter))
 
     async def _refused(self, letter: DeadLetter) -> Stored | None:
         """None also where it cannot be had, as of a letter that names a stream that is none."""

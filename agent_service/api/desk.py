@@ -25,6 +25,7 @@ from agent_service.core.effects import Transition
 from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
+from agent_service.errors import Damaged
 from agent_service.intake import Intake
 from agent_service.lines import Wanted
 from agent_service.metrics.incoming import IncomingMetrics, Transport, Waking
@@ -148,7 +149,9 @@ class Desk:
     async def counts(self) -> RunCounts:
         """How many runs there are, and since when the one waits that waits longest to begin."""
         by_state = await self._archive.counts()
-        oldest = [await self._state(run_id) for run_id in await self._store.queued(1)]
+        oldest: list[RunState] = []
+        with suppress(Damaged):  # it is left alone from now on, and another is the oldest
+            oldest = [await self._state(run_id) for run_id in await self._store.queued(1)]
         return RunCounts(
             by_state=by_state,
             needs_person=await self._need_a_person(),

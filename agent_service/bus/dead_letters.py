@@ -71,7 +71,7 @@ class NatsDeadLetters:
                 after = max(self._read_to.last, now.last - self._most)
                 start = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=after + 1)
                 reading = headers_of(self._link, STREAM, subjects.ALL_DEAD_LETTERS, start)
-                self._read += [message async for message in reading]
+                self._read = [*self._read, *[message async for message in reading]][-self._most :]
                 self._read_to = now
             return fold(self._read)
 

@@ -5,19 +5,13 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.topology import topology
 from groundwork.nats.link import NatsLink
 from groundwork.telemetry.metrics import Attributes, Gauge, Instruments
-from schemas import subjects
 
 ASKED_WITHIN_S = 1.5
 STREAM, CONSUMER = ("agentic.stream",), ("agentic.consumer",)
-_LETTERS = frozenset(
-    {
-        *(subjects.DEAD_LETTERS_LOOP, subjects.DEAD_LETTERS_CONTROL),
-        *(subjects.DEAD_LETTERS_TOOLS, subjects.DEAD_LETTERS_OUTBOUND),
-    }
-)
 
 
 class BusLevels:
@@ -25,6 +19,7 @@ class BusLevels:
 
     def __init__(self, instruments: Instruments, link: NatsLink) -> None:
         self._link = link
+        self._dead_letters = NatsDeadLetters(link)
         wanted = topology()
         self._streams = tuple(stream.name for stream in wanted.all_streams())
         self._consumers = tuple((consumer.stream, consumer.name) for consumer in wanted.consumers)
@@ -70,19 +65,13 @@ class BusLevels:
         _show(self._of_consumers, {(info["name"],): info for info in infos if "num_pending" in info})
 
     async def _read_letters(self) -> None:
-        """A record of what was done is a message too, of its own subject for each letter."""
-        question = {"subjects_filter": subjects.ALL_DEAD_LETTERS}
-        info = await self._asked(f"STREAM.INFO.{subjects.STREAM_DEAD_LETTERS}", question)
-        found: Mapping[str, int] = info.get("state", {}).get("subjects") or {}
-        settled = sum(subject.startswith(f"{subjects.SETTLED}.") for subject in found)
-        self._letters.show({(): max(0, sum(found.get(subject, 0) for subject in _LETTERS) - settled)})
+        self._letters.show({(): sum(not letter.settled for letter in await self._dead_letters.all())})
 
     async def _all(self, questions: Iterable[str]) -> list[dict[str, Any]]:
         return await asyncio.gather(*map(self._asked, questions))
 
-    async def _asked(self, what: str, question: Mapping[str, str] | None = None) -> dict[str, Any]:
-        body = json.dumps(question).encode() if question else b""
-        answer: dict[str, Any] = json.loads(await self._link.request(f"$JS.API.{what}", body, timeout_s=ASKED_WITHIN_S))
+    async def _asked(self, what: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(await self._link.request(f"$JS.API.{what}", b"", timeout_s=ASKED_WITHIN_S))
         return answer
 
 

@@ -8,6 +8,7 @@ interrupted is not known, and left out.
 import logging
 from datetime import datetime
 
+from agent_service.core.acting import is_repeatable
 from agent_service.core.events import (
     CallReserved,
     ModelReplied,
@@ -167,4 +168,9 @@ def _error_of(moment: Moment) -> str:
         case ToolReturned(result=result):
             return NONE if result.status == "ok" else tool_error(result)
         case _:
-            return "timeout" if moment.retry else "in_doubt"
+            return "timeout" if _may_be_repeated(moment.before) else "in_doubt"
+
+
+def _may_be_repeated(before: RunState | None) -> bool:
+    pending = before.pending if before else None
+    return before is not None and pending is not None and is_repeatable(before, pending)

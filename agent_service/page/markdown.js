@@ -9,8 +9,8 @@ import { h } from "./dom.js";
 const DEEPEST = 6;
 const LONGEST_LINE = 4_000;
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w-]*)/;
-const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*$/;
-const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
+const HEADING = /^ {0,3}(#{1,6})\s+([^]*)$/;
+const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+([^]*)$/;
 const QUOTE = /^ {0,3}> ?/;
 const RULE = /^ {0,3}([-*_])(\s*\1){2,}\s*$/;
 const TABLE = /^ {0,3}\|.*\|\s*$/;
@@ -34,15 +34,23 @@ function blocks(lines, depth) {
 
 function next(reader, depth) {
   const line = reader.lines[reader.at];
+  if (line.length > LONGEST_LINE) return paragraph(reader);
   const fence = FENCE.exec(line);
   if (fence) return fenced(reader, fence[1]);
   const heading = HEADING.exec(line);
-  if (heading) return reader.at++, h(`h${Math.min(6, heading[1].length + 2)}`, null, inline(heading[2]));
+  if (heading) return reader.at++, h(`h${Math.min(6, heading[1].length + 2)}`, null, inline(untagged(heading[2])));
   if (RULE.test(line)) return reader.at++, h("hr");
   if (QUOTE.test(line) && depth < DEEPEST) return h("blockquote", null, blocks(taken(reader, (one) => QUOTE.test(one)).map((one) => one.replace(QUOTE, "")), depth + 1));
   if (ITEM.test(line) && depth < DEEPEST) return listed(reader, depth);
   if (TABLE.test(line)) return table(taken(reader, (one) => TABLE.test(one)));
   return paragraph(reader);
+}
+
+/** A heading's text without the signs that may close it. */
+function untagged(text) {
+  let end = text.trimEnd();
+  while (end.endsWith("#")) end = end.slice(0, -1);
+  return end.trimEnd();
 }
 
 function taken(reader, fits) {
@@ -59,7 +67,7 @@ function fenced(reader, fence) {
 }
 
 function paragraph(reader) {
-  const [first, ...more] = [reader.lines[reader.at++], ...taken(reader, (line) => line.trim() && ![FENCE, HEADING, QUOTE, ITEM, RULE].some((one) => one.test(line)))];
+  const [first, ...more] = [reader.lines[reader.at++], ...taken(reader, (line) => line.trim() && line.length <= LONGEST_LINE && ![FENCE, HEADING, QUOTE, ITEM, RULE].some((one) => one.test(line)))];
   return h("p", null, inline([first, ...more].join("\n").trim()));
 }
 

@@ -102,6 +102,8 @@ class SqliteStore:
         self._quarantine = Quarantine()
         self._told: dict[str, int] = {}
         self._told_later: asyncio.TimerHandle | None = None
+        self._searching = asyncio.Lock()
+        """One search looks into rows at a time: the others wait, and not those who read a run."""
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -175,7 +177,8 @@ class SqliteStore:
         return [Place(*row) for row in self._database.look_up(self._sql["places"], (after, limit))]
 
     async def runs(self, wanted: Wanted = EVERY_RUN, *, limit: int, before: str | None = None) -> Sequence[RunLine]:
-        lines = await read_list(self._database, self._sql, wanted, limit=limit, before=before)
+        async with self._searching if wanted.text or wanted.tool else contextlib.nullcontext():
+            lines = await read_list(self._database, self._sql, wanted, limit=limit, before=before)
         return [replace(line, damaged=self._quarantine.why(line.run_id) or line.damaged) for line in lines]
 
     async def queued(self, limit: int) -> Sequence[str]:

@@ -18,13 +18,17 @@ from agent_service.telling.sayings import say
 from agent_service.telling.views import View
 from schemas.fields import Instant
 
+HIDDEN = "(hidden)"
 REMEMBERED_RUNS = 64
 
 T = TypeVar("T")
 
 
 class EntryView(View):
-    """An entry of the journal. `status` and `pending_step` are the run's after it, `event` is what happened."""
+    """An entry of the journal. `status` and `pending_step` are the run's after it, `event` is what happened.
+
+    `hash` is of the event as it is stored, where the address of a callback is not hidden.
+    """
 
     seq: int
     at: Instant
@@ -45,9 +49,14 @@ def entry_view(moment: Moment) -> EntryView:
         summary=say(moment),
         status=moment.after.status,
         pending_step=pending.step if pending else None,
-        event=json.loads(entry.event),
+        event=_shown(json.loads(entry.event)),
         hash=entry.hash,
     )
+
+
+def _shown(event: dict[str, Any]) -> dict[str, Any]:
+    """Without the address for the ending, which may hold a secret: whoever follows runs need not be able to call it."""
+    return event | {"callback": HIDDEN} if event.get("callback") else event
 
 
 def entry_views(entries: Iterable[Entry], before: RunState | None = None) -> Iterator[EntryView]:

@@ -54,7 +54,7 @@ class LogLine:
 
 def write(moment: Moment) -> None:
     """Log an entry that was just committed."""
-    if log.isEnabledFor(logging.INFO):
+    if log.isEnabledFor(logging.WARNING):
         line = log_line(moment)
         log.log(line.level, line.message, extra=line.fields)
 

@@ -65,6 +65,7 @@ class GatewayMetrics:
             "Tries to tell others of runs: arrived, unheard (nobody in Ductile listens), put_off, gone, dead",
             unit="{try}",
             attributes=("agentic.target", OUTCOME),
+            known=[(target, outcome) for target in ("relay", "callback") for outcome in ("gone", "dead")],
         )
         self._received = made.counter(
             "agentic.ingress.events",

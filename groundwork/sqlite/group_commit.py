@@ -179,7 +179,10 @@ class GroupCommit:
         synced_from = time.perf_counter()
         connection.execute("COMMIT")
         ended = time.perf_counter()
-        self._on_commit(Group(writes=len(group), seconds=ended - began, sync_seconds=ended - synced_from))
+        try:
+            self._on_commit(Group(writes=len(group), seconds=ended - began, sync_seconds=ended - synced_from))
+        except Exception:  # the group is durable, whatever becomes of those who look on
+            log.exception("a commit could not be told of")
         return None
 
     def _fail(self, group: list[_Work[Any]], cause: Exception) -> None:

@@ -27,7 +27,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from groundwork.service.errors import Failure
 from groundwork.service.installed import installed_version
 from groundwork.telemetry.settings import Receiver
 
@@ -242,8 +241,8 @@ async def _observe(one: _Observation, now: float) -> None:
     try:
         async with asyncio.timeout(WITHIN_S):
             await one.read()
-    except (Failure, TimeoutError) as error:
-        log.debug("cannot be observed: %s", error)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told elsewhere, and others are to be read
+        log.debug("cannot be observed: %r", error)
         for gauge in one.gauges:
             gauge.show({})
     one.read_at = now

@@ -6,6 +6,7 @@ A receiver that is away or slow costs a thread that nobody waits for; what it mi
 
 import asyncio
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -35,6 +36,8 @@ from groundwork.telemetry.settings import Receiver
 EVERY_S = 60.0
 LAST_WITHIN_S = 1.0
 """How long the end of the process waits for the last push."""
+log = logging.getLogger(__name__)
+
 _SCOPE = InstrumentationScope("agentic-loop")
 _INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
 _TALKATIVE = ("opentelemetry.exporter.otlp.proto.http.metric_exporter",)
@@ -85,10 +88,13 @@ def interval_s(environ: Mapping[str, str]) -> float:
 async def _in_a_thread(work: Callable[[], bool]) -> bool:
     """What `work` returns. Its thread never holds up the end of the process, as one of the loop's own would."""
     loop, done = asyncio.get_running_loop(), asyncio.Event()
-    returned: list[bool] = []
+    returned = [False]
 
     def run() -> None:
-        returned.append(work())
+        try:
+            returned[0] = work()
+        except Exception:
+            log.exception("metrics could not be pushed")
         with contextlib.suppress(RuntimeError):  # the loop is gone, and with it who waited
             loop.call_soon_threadsafe(done.set)
 

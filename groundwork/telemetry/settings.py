@@ -8,10 +8,10 @@ Imports nothing of OpenTelemetry.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
@@ -32,8 +32,8 @@ class Receiver:
 
     @property
     def address(self) -> str:
-        """For people: without a login."""
-        return without_login(self.url)
+        """For people: without a login, and without a query, in which some receivers take a key."""
+        return without_login(self.url).partition("?")[0]
 
 
 class TelemetrySettings(BaseModel):
@@ -59,7 +59,7 @@ class TelemetrySettings(BaseModel):
     def secrets(self, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
         """Values that no log may show, wherever they come from."""
         receivers = [found for signal in ("traces", "metrics") if (found := self.receiver(signal, environ))]
-        values = (value for receiver in receivers for value in (*receiver.headers.values(), *secrets_in(receiver.url)))
+        values = (value for receiver in receivers for value in _secrets_of(receiver))
         return tuple(dict.fromkeys(values))
 
     def _url(self, signal: Signal, environ: Mapping[str, str]) -> str:
@@ -71,6 +71,11 @@ class TelemetrySettings(BaseModel):
 
     def _own_headers(self) -> dict[str, str]:
         return _parsed(self.headers.get_secret_value()) if self.headers else {}
+
+
+def _secrets_of(receiver: Receiver) -> Iterator[str]:
+    yield from (*receiver.headers.values(), *secrets_in(receiver.url))
+    yield from (value for _, value in parse_qsl(urlsplit(receiver.url).query))
 
 
 def _is_off(signal: Signal, environ: Mapping[str, str]) -> bool:

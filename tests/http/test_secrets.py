@@ -57,3 +57,11 @@ async def test_what_is_accepted_is_not_logged_either(
     lines = [record for record in caplog.records if record.name.startswith("agent_service")]
     assert lines
     assert not any(CANARY in str(vars(record)) for record in lines)
+
+
+async def test_the_address_of_a_callback_is_not_shown_to_who_reads_the_journal(house: House) -> None:
+    async with house.client() as client:
+        asked = {"goal": "look", "callback": f"https://example.org/?token={CANARY}"}
+        run_id = (await client.post("/v1/wake", json=asked)).json()["run_id"]
+        entries = (await client.get(f"/v1/runs/{run_id}/entries")).text
+    assert (CANARY in entries, '"callback":"(hidden)"' in entries) == (False, True)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.levels import BusLevels
 from agent_service.bus.topology import topology
 from agent_service.core.waiting import Status
@@ -63,10 +64,11 @@ async def test_a_dead_letter_counts_until_somebody_has_settled_it(bus: NatsLink)
     await put(bus, subjects.DEAD_LETTERS_LOOP, times=2)
     await put(bus, subjects.DEAD_LETTERS_OUTBOUND)
     await put(bus, subjects.REJECTED, times=3)  # tells of the letters, and is none
-    await put(bus, f"{subjects.SETTLED}.1")
+    await NatsDeadLetters(bus).drop(1, "somebody")  # which also deletes it
+    await put(bus, subjects.DEAD_LETTERS_LOOP)
     instruments = Instruments()
     BusLevels(instruments, bus)
-    assert (await read(instruments))["agentic_dead_letters"] == 2
+    assert (await read(instruments))["agentic_dead_letters"] == 3
 
 
 async def test_a_bus_without_streams_shows_none_and_one_that_is_away_nothing_at_all(

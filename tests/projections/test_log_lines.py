@@ -122,11 +122,9 @@ def test_no_words_of_goals_models_and_tools_are_logged() -> None:
     assert "Matt Joyce" not in told
 
 
-def test_nothing_is_made_for_a_log_that_wants_only_warnings(caplog: pytest.LogCaptureFixture) -> None:
-    moments = list(retell(entries_of(worked_example())))
+def test_a_log_that_wants_only_warnings_has_those_of_runs(caplog: pytest.LogCaptureFixture) -> None:
+    moments = list(retell(entries_of(a_retrying_run())))
     with caplog.at_level(logging.WARNING, logger="agent_service.telling.log_lines"):
-        write(moments[0])
-    assert not caplog.records
-    with caplog.at_level(logging.INFO, logger="agent_service.telling.log_lines"):
-        write(moments[0])
-    assert [record.message for record in caplog.records] == ["accepted"]
+        for moment in moments:
+            write(moment)
+    assert [record.message for record in caplog.records] == ["step 1 failed; attempt 2 follows"]

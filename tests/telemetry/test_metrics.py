@@ -84,13 +84,14 @@ async def test_readers_at_the_same_time_cause_one_observation() -> None:
     assert await read(instruments) == ["depth 1.0"]
 
 
-async def test_what_cannot_be_observed_any_more_is_not_shown_as_it_was() -> None:
+@pytest.mark.parametrize("error", [TryAgain("the store is locked"), ValueError("a row that is none")])
+async def test_what_cannot_be_observed_any_more_is_not_shown_as_it_was(error: Exception) -> None:
     instruments = Instruments()
     depth = instruments.gauge("depth", "Runs that wait")
     depth.show({(): 7})
 
     async def look() -> None:
-        raise TryAgain("the store is locked")
+        raise error
 
     instruments.observe(look, depth)
     assert await read(instruments) == []

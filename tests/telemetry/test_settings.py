@@ -50,5 +50,14 @@ def test_headers_and_logins_are_secrets_wherever_they_come_from() -> None:
     assert "of-" not in repr(receiver)
 
 
+def test_a_key_in_the_query_of_an_address_is_a_secret_too() -> None:
+    environ = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://there/v1/traces?api-key=key%2Dof-ours"}
+    settings = TelemetrySettings()
+    assert set(settings.secrets(environ)) == {"key-of-ours"}
+    receiver = settings.receiver("traces", environ)
+    assert receiver
+    assert (receiver.address, "key" in repr(receiver)) == ("https://there/v1/traces", False)
+
+
 def url(receiver: Receiver | None) -> str:
     return receiver.url if receiver else ""

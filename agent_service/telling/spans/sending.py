@@ -26,8 +26,8 @@ from groundwork.telemetry.span import Span
 
 MOST_WAITING = 16_384
 """Spans that may wait in memory."""
-AT_ONCE = 512
-"""Spans of one request, but for a run that brings more."""
+AT_ONCE = 256
+"""Spans of one request: with all that they may hold, less than receivers take at once."""
 RUNS_AT_ONCE = 16
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """Between two tries while the receiver is away."""
@@ -147,7 +147,10 @@ class Traces:
         run_ids = await self._archive.unsettled(since)
         for some in (run_ids[i : i + RUNS_AT_ONCE] for i in range(0, len(run_ids), RUNS_AT_ONCE)):
             told = [span for run_id in some for span in await self._again(run_id, since)]
-            if not (await self._sent(told) and await self._send_waiting()):
+            for batch in (told[i : i + AT_ONCE] for i in range(0, len(told), AT_ONCE)):
+                if not await self._sent(batch):
+                    return False
+            if not await self._send_waiting():
                 return False
         return True
 
@@ -172,7 +175,11 @@ class Traces:
 
     async def _sent(self, batch: Sequence[Span]) -> bool:
         """Whether the receiver took it; else what waits is forgotten, as it is all told again."""
-        taken = not batch or await _beside(partial(self._send, batch))
+        try:
+            taken = not batch or await _beside(partial(self._send, batch))
+        except asyncio.CancelledError:
+            self._missed = True  # nobody knows
+            raise
         self._away = not taken
         if not taken:
             self._missed = True

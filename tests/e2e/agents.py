@@ -83,7 +83,7 @@ def _with_store(config: Path, store: Path, bus: str = "") -> Path:
     settings = json.loads(config.read_text())
     settings["nats"]["urls"] = [bus] if bus else settings["nats"]["urls"]
     settings["agent"] |= {"store": str(store), "workspaces": str(store / "runs"), "http": {"port": 0}}
-    settings.setdefault("gateway", {})["store"] = str(store / "gateway")
+    settings["gateway"] = settings.get("gateway", {}) | {"store": str(store / "gateway"), "http": {"port": 0}}
     store.mkdir(parents=True, exist_ok=True)
     path = store.with_suffix(".yaml")
     path.write_text(json.dumps(settings))

@@ -6,11 +6,9 @@ A receiver that is away or slow costs a thread that nobody waits for; what it mi
 
 import asyncio
 import contextlib
-import logging
 import os
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import (
@@ -28,6 +26,7 @@ from opentelemetry.sdk.metrics.export import Gauge as GaugePoints
 from opentelemetry.sdk.metrics.export import Histogram as HistogramPoints
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
+from groundwork.telemetry.beside import beside
 from groundwork.telemetry.metrics import Attributes, Counter, Gauge, Histogram, Instrument, Instruments
 from groundwork.telemetry.outage import Outage
 from groundwork.telemetry.resource import resource_of
@@ -36,8 +35,6 @@ from groundwork.telemetry.settings import Receiver
 EVERY_S = 60.0
 LAST_WITHIN_S = 1.0
 """How long the end of the process waits for the last push."""
-log = logging.getLogger(__name__)
-
 _SCOPE = InstrumentationScope("agentic-loop")
 _INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
 _TALKATIVE = ("opentelemetry.exporter.otlp.proto.http.metric_exporter",)
@@ -66,7 +63,7 @@ class Push:
 
     async def _once(self) -> None:
         instruments = await self._instruments.read()
-        self._outage.note(taken=await _in_a_thread(lambda: self._export(instruments)))
+        self._outage.note(taken=await beside(lambda: self._export(instruments), what="metrics"))
 
     def _export(self, instruments: Iterable[Instrument]) -> bool:
         span = self._instruments.since_ns, time.time_ns()
@@ -83,24 +80,6 @@ def interval_s(environ: Mapping[str, str]) -> float:
     except ValueError:
         return EVERY_S
     return milliseconds / 1000 if milliseconds > 0 else EVERY_S
-
-
-async def _in_a_thread(work: Callable[[], bool]) -> bool:
-    """What `work` returns. Its thread never holds up the end of the process, as one of the loop's own would."""
-    loop, done = asyncio.get_running_loop(), asyncio.Event()
-    returned = [False]
-
-    def run() -> None:
-        try:
-            returned[0] = work()
-        except Exception:
-            log.exception("metrics could not be pushed")
-        with contextlib.suppress(RuntimeError):  # the loop is gone, and with it who waited
-            loop.call_soon_threadsafe(done.set)
-
-    threading.Thread(target=run, name="metrics", daemon=True).start()
-    await done.wait()
-    return returned[0]
 
 
 def _metric(instrument: Instrument, span: tuple[int, int]) -> Metric:

@@ -7,7 +7,6 @@ backend that has a span already drops it, for it is the same to the byte.
 
 import asyncio
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ from agent_service.journal import Entry
 from agent_service.moments import Moment, retell
 from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.trace import spans
+from groundwork.telemetry.beside import beside
 from groundwork.telemetry.sampling import Keeps
 from groundwork.telemetry.span import Span
 
@@ -176,7 +176,7 @@ class Traces:
     async def _sent(self, batch: Sequence[Span]) -> bool:
         """Whether the receiver took it; else what waits is forgotten, as it is all told again."""
         try:
-            taken = not batch or await _beside(partial(self._send, batch))
+            taken = not batch or await beside(partial(self._send, batch), what="traces")
         except asyncio.CancelledError:
             self._missed = True  # nobody knows
             raise
@@ -186,21 +186,3 @@ class Traces:
             self._waiting.clear()
             self._told.clear()
         return taken
-
-
-async def _beside(work: Callable[[], bool]) -> bool:
-    """What `work` returns, in a thread that holds up no end of the process."""
-    loop, done = asyncio.get_running_loop(), asyncio.Event()
-    found = [False]
-
-    def worked() -> None:
-        try:
-            found[0] = work()
-        except Exception:
-            log.exception("spans are not sent")
-        with suppress(RuntimeError):  # the loop is closed: nobody waits for it any more
-            loop.call_soon_threadsafe(done.set)
-
-    threading.Thread(target=worked, daemon=True).start()
-    await done.wait()
-    return found[0]

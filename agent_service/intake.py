@@ -145,7 +145,7 @@ class Intake:
         """Let a person's signal be heard, durably; the caller follows up. Raises LimitRefused, as a wake does."""
         if signal.constraints:
             check_caps(self._policy, signal.constraints, at=self._clock.now())
-        event = SignalReceived(at=self._clock.now(), signal=signal, by=audit.by(by, says=signal.by))
+        event = SignalReceived(at=self._clock.now(), signal=signal, by=audit.by(by, says=signal.by), strict=True)
         return await self._turns.commit(signal.run_id, event)
 
     async def follow(self, transition: Transition | None) -> None:

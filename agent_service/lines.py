@@ -1,18 +1,20 @@
 """A run as one line of a list, and which runs a list is of. Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from agent_service.core.state import RunState
 from agent_service.core.waiting import (
-    Deciding,
-    Ended,
+    ForAnswer,
+    ForApproval,
     ForModel,
     ForPerson,
+    ForReads,
+    ForTime,
     ForTool,
     ModelRetry,
-    Queued,
     Status,
     ToolRetry,
     Waiting,
@@ -97,20 +99,38 @@ def line_of(run: RunState) -> RunLine:
 
 def waits_for(waiting: Waiting, *, updated_at: datetime, due_at: datetime | None) -> WaitsFor | None:
     """None for a run that has not begun or has ended. `due_at` is the run's timer."""
+    kind = _kind(waiting)
+    return WaitsFor(kind=kind, since=_since(waiting) or updated_at, until=due_at) if kind else None
+
+
+_KINDS: Mapping[type[Waiting], WaitsForKind] = {
+    ForModel: "model",
+    ModelRetry: "model_retry",
+    ForTool: "tool",
+    ToolRetry: "tool_retry",
+    ForReads: "tool",
+    ForTime: "time",
+    ForApproval: "approval",
+    ForAnswer: "question",
+}
+
+
+def _kind(waiting: Waiting) -> WaitsForKind | None:
+    if isinstance(waiting, ForPerson):
+        return "budget" if waiting.stop.ending_class.startswith(OF_BUDGETS) else "model"
+    return _KINDS.get(type(waiting))
+
+
+def _since(waiting: Waiting) -> datetime | None:
+    """Since when, where that is told apart from the run's newest entry."""
     match waiting:
-        case ForModel():
-            return WaitsFor(kind="model", since=updated_at, until=due_at)
-        case ModelRetry():
-            return WaitsFor(kind="model_retry", since=updated_at, until=due_at)
         case ForTool(pending=pending):
-            return WaitsFor(kind="tool", since=pending.requested_at, until=due_at)
-        case ToolRetry():
-            return WaitsFor(kind="tool_retry", since=updated_at, until=due_at)
-        case ForPerson(stop=stop):
-            spent = stop.ending_class.startswith(OF_BUDGETS)
-            return WaitsFor(kind="budget" if spent else "model", since=updated_at, until=due_at)
-        case Queued() | Ended() | Deciding():
-            return None
+            return pending.requested_at
+        case ForReads(flights=flights):
+            return min(flight.pending.requested_at for flight in flights)
+        case ForTime(since=since) | ForApproval(since=since) | ForAnswer(since=since):
+            return since
+    return None
 
 
 def newest_tool(step: int, *, finished: tuple[int, str] | None, planned: str | None) -> str | None:

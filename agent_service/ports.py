@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from agent_service.core.events import ModelUsage, Provenance
-from agent_service.core.phases import Decision, Phase, Plan, Unusable
+from agent_service.core.phases import Decision, Next, Phase, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve, Status
 from agent_service.errors import Damaged
@@ -162,7 +162,7 @@ class Answer:
     decision: Decision
     usage: ModelUsage
     model: str
-    plan: Plan | Unusable | None = None
+    plan: Next | Unusable | None = None
     provenance: Provenance | None = None
 
 

@@ -19,7 +19,7 @@ from pydantic_core import PydanticSerializationError
 
 from agent_service.core.effects import AskModel
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
-from agent_service.core.phases import Decision, Plan, Unusable
+from agent_service.core.phases import Decision, Next, Plan, Unusable
 from agent_service.core.state import Brief, RunState
 from agent_service.core.waiting import ForModel
 from agent_service.errors import ModelError
@@ -32,7 +32,7 @@ MOST_BYTES = 128 * 1024
 MOST_RAW = 4000
 """Characters of a reply that could not be used, for the journal and for the repair."""
 
-_DECISIONS: TypeAdapter[tuple[Decision, Plan | Unusable | None]] = TypeAdapter(tuple[Decision, Plan | Unusable | None])
+_DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])
 
 Reply = CallReserved | ModelReplied | ModelUnavailable
 UNUSABLE = frozenset({"model_auth", "model_not_found"})

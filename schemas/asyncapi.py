@@ -26,6 +26,8 @@ DEDUPE_KEYS = {
     subjects.ESCALATED: "agentic:run:{run_id}:escalated:{seq}",
     subjects.FAILED: "agentic:run:{run_id}:failed",
     subjects.CANCELLED: "agentic:run:{run_id}:cancelled",
+    subjects.WAITING: "agentic:run:{run_id}:waiting:{seq}",
+    subjects.REOPENED: "agentic:run:{run_id}:reopened:{seq}",
     subjects.REJECTED: "agentic:rejected:{stream}:{stream_seq}",
 }
 """What schemas.keys returns for each event, written out for people."""
@@ -47,6 +49,7 @@ HEADERS = {
 _OF_A_RUN = ("traceparent", "Agentic-Run-Id")
 
 _ENDINGS = (subjects.COMPLETED, subjects.ESCALATED, subjects.FAILED, subjects.CANCELLED)
+_TO_PEOPLE = (subjects.WAITING, subjects.REOPENED)
 
 _WORK = (subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL)
 
@@ -54,13 +57,13 @@ CONSUMERS: dict[str, tuple[str, ...]] = {
     subjects.DURABLE_LOOP: (subjects.START, subjects.TOOL_RESULT),
     subjects.DURABLE_CONTROL: (subjects.CANCEL, subjects.SIGNAL),
     subjects.DURABLE_TOOLS: (subjects.ALL_TOOL_REQUESTS,),
-    subjects.DURABLE_LIFECYCLE: _ENDINGS,
+    subjects.DURABLE_LIFECYCLE: (*_ENDINGS, *_TO_PEOPLE),
     subjects.DURABLE_PROGRESS: (subjects.PROGRESS,),
 }
 """What each durable consumer reads, by its name: all of it from one stream."""
 
 STREAMS: dict[str, tuple[str, ...]] = {
-    subjects.STREAM: (*_WORK, *_ENDINGS),
+    subjects.STREAM: (*_WORK, *_ENDINGS, *_TO_PEOPLE),
     subjects.STREAM_REQUESTS: (subjects.ALL_TOOL_REQUESTS,),
     subjects.STREAM_PROGRESS: (subjects.WAKE_ACCEPTED, subjects.PROGRESS),
     subjects.STREAM_DEAD_LETTERS: (subjects.ALL_DEAD_LETTERS, subjects.REJECTED),

@@ -20,20 +20,31 @@ class _Wire(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
+Approve = Literal["never", "always", "untrusted"]
+"""When a person must allow a command: `untrusted` once content of strangers is in the run."""
+
+
 class ToolCommand(_Wire):
-    """One command of a tool. `input_schema` is a JSON Schema of an object."""
+    """One command of a tool. `input_schema` is a JSON Schema of an object.
+
+    `effect`: whether what a write does stays in the house and can be undone there (`local`), or not (`external`); null
+    where nobody says, which counts as external. `approve`: as the operator wants it; null: by tier and effect.
+    """
 
     name: ToolName
     description: Text = ""
     tier: Literal["read", "write"]
     idempotent: bool = False
+    effect: Literal["local", "external"] | None = None
+    approve: Approve | None = None
     input_schema: dict[str, JsonValue] = Field(default_factory=dict)
 
 
 class ToolOffer(_Wire):
     """A tool that an executor can carry out. `timeout_s` is how long one attempt may take there, in seconds.
 
-    `executor` is set by the agent: the name of whoever offered it.
+    `executor` is set by the agent: the name of whoever offered it. `output`: `untrusted` where its results hold what
+    strangers wrote.
     """
 
     name: ToolName
@@ -41,6 +52,7 @@ class ToolOffer(_Wire):
     description: Text = ""
     commands: Annotated[tuple[ToolCommand, ...], Field(min_length=1)]
     timeout_s: Annotated[float, Field(gt=0, le=86400)] = 60.0
+    output: Literal["trusted", "untrusted"] = "trusted"
     executor: ToolName | None = None
 
 

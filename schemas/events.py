@@ -50,6 +50,8 @@ class AgenticStart(_FromOutside):
     callback: Text | None = None
     run_id: Id | None = None
     wake_id: Id | None = None
+    untrusted: Annotated[bool, Field(exclude_if=lambda untrusted: not untrusted)] = False
+    """Goal or context hold what strangers wrote, such as the body of a webhook."""
     by: By = None
 
 
@@ -128,14 +130,27 @@ class Cancel(_FromOutside):
     by: By = None
 
 
+SignalKind = Literal["message", "answer", "approve", "reject", "resume", "raise_budget"]
+Outcome = Literal["ran", "did_not_run", "look"]
+"""What a person says of a write in doubt: it was carried out, it was not, or the agent may look by itself."""
+
+
 class Signal(_FromOutside):
-    """A person speaks to a run: a message, a resume, a larger budget, or a verdict."""
+    """A person speaks to a run: a message, an answer, a ruling, a resume, or a larger budget.
+
+    `approve` names the `arguments_hash` that `agent.waiting` told, and may name the step; so may `reject`. An `answer`
+    to a question, or to an escalation, which it reopens, is in `message`; budgets may be raised with it. `outcome`: of
+    the write in doubt that a run escalated for; `message` then says what the tool brought.
+    """
 
     run_id: Id
     signal_id: Id
-    kind: Literal["message", "resume", "raise_budget", "approve", "reject"]
+    kind: SignalKind
     message: Annotated[Text, Field(max_length=8192)] | None = None
     constraints: Constraints | None = None
+    step: Count | None = None
+    arguments_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
+    outcome: Outcome | None = None
     by: By = None
 
 
@@ -177,7 +192,7 @@ class Progress(_FromUs):
 
     run_id: Id
     seq: Count
-    phase: Literal["accepted", "frame", "plan", "act", "reflect", "compact", "end"]
+    phase: Literal["accepted", "frame", "plan", "act", "reflect", "compact", "verify", "end"]
     step: int
     status: Text
     summary: Text
@@ -188,10 +203,13 @@ class Progress(_FromUs):
 
 
 class DoneItem(_FromUs):
+    """`quotes`: the words that show it, one for each `evidence`; absent where none were asked for."""
+
     id: Text
     text: Text
     done: bool
     evidence: tuple[Text, ...] = ()
+    quotes: Annotated[tuple[Text, ...] | None, Field(exclude_if=lambda quotes: quotes is None)] = None
 
 
 class Usage(_FromUs):
@@ -246,6 +264,43 @@ class Cancelled(_NotCompleted):
     """A person or a caller stopped the run."""
 
 
+class Waiting(_FromUs):
+    """A run rests for a person. `kind` says what for.
+
+    `approval`: of `command` of `tool` with `arguments`, or (without a tool) of a framing, which `arguments` then hold;
+    an approval names `arguments_hash`. `question`: see `question` and `choices`. `budget`: more of it. `in_doubt`:
+    whether `step` was carried out; the run has escalated, and an answer reopens it.
+    """
+
+    run_id: Id
+    kind: Literal["approval", "question", "budget", "in_doubt"]
+    reason: Text
+    step: int | None = None
+    tool: ToolName | None = None
+    command: ToolName | None = None
+    arguments: JsonObject | None = None
+    arguments_hash: Text | None = None
+    question: Text | None = None
+    choices: tuple[Text, ...] = ()
+    tried: Text | None = None
+    would_change: Text | None = None
+    expires_at: Instant | None = None
+    trace_url: Text | None = None
+    has_callback: bool = False
+    """As in Completed."""
+
+
+class Reopened(_FromUs):
+    """A person's answer set an escalated run going again. `answer_to`: the class of the escalation."""
+
+    run_id: Id
+    by: Text
+    answer_to: Text
+    message: Text | None = None
+    has_callback: bool = False
+    """As in Completed."""
+
+
 class Rejected(_FromUs):
     """A message was refused and is a dead letter now. What is told of it was read leniently, and may be missing."""
 
@@ -293,6 +348,8 @@ OUTBOUND: dict[str, type[Envelope[Any]]] = {
     subjects.ESCALATED: Envelope[Escalated],
     subjects.FAILED: Envelope[Failed],
     subjects.CANCELLED: Envelope[Cancelled],
+    subjects.WAITING: Envelope[Waiting],
+    subjects.REOPENED: Envelope[Reopened],
     subjects.REJECTED: Envelope[Rejected],
 }
 """What the agent publishes, by subject (tool requests by the subject before the route). The gateway rejects too."""

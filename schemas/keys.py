@@ -69,3 +69,11 @@ def rejected(stream: str, stream_seq: int) -> str:
 
 def cancelled(run_id: str) -> str:
     return f"{_RUN}{run_id}:cancelled"
+
+
+def waiting(run_id: str, seq: int) -> str:
+    return f"{_RUN}{run_id}:waiting:{seq}"
+
+
+def reopened(run_id: str, seq: int) -> str:
+    return f"{_RUN}{run_id}:reopened:{seq}"

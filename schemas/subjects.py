@@ -17,6 +17,8 @@ COMPLETED = "agent.completed"
 ESCALATED = "agent.escalated"
 FAILED = "agent.failed"
 CANCELLED = "agent.cancelled"
+WAITING = "agent.waiting"
+REOPENED = "agent.reopened"
 REJECTED = "agent.rejected"
 
 LOG = "log"

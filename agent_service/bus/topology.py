@@ -34,7 +34,14 @@ DAY_S = 86400.0
 GIB = 1024**3
 ACK_WAIT_S = 30.0
 CONSUMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
-ENDINGS = (subjects.COMPLETED, subjects.ESCALATED, subjects.FAILED, subjects.CANCELLED)
+LIFECYCLE = (
+    subjects.COMPLETED,
+    subjects.ESCALATED,
+    subjects.FAILED,
+    subjects.CANCELLED,
+    subjects.WAITING,
+    subjects.REOPENED,
+)
 
 
 MAX_GIB = 10.0
@@ -95,8 +102,8 @@ def topology(*, replicas: int = 1, max_gib: float = MAX_GIB) -> Topology:
             _notices(
                 subjects.STREAM,
                 subjects.DURABLE_LIFECYCLE,
-                "The gateway tells endings to callbacks and to Ductile.",
-                list(ENDINGS),
+                "The gateway tells endings, and what waits for a person, to callbacks and to Ductile.",
+                list(LIFECYCLE),
             ),
             _notices(
                 subjects.STREAM_PROGRESS,
@@ -156,7 +163,7 @@ def _work(replicas: int, max_gib: float) -> StreamSpec:
         subjects.STREAM,
         {
             "description": "Agentic Loop: goals, results, cancels, signals, endings. Durable.",
-            "subjects": [subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL, *ENDINGS],
+            "subjects": [subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL, *LIFECYCLE],
             "republish": TO_THE_LOG,
             "retention": "limits",
             "storage": "file",

@@ -122,7 +122,8 @@ def is_stuck(state: RunState, action: Action) -> bool:
 
 def _times(state: RunState, call: str) -> int:
     """How often `call` brought the result that it brought last."""
-    outcomes = [record.outcome for record in state.completed if record.call == call]
+    since = state.waited_at_step
+    outcomes = [record.outcome for record in state.completed if record.call == call and record.step > since]
     return outcomes.count(outcomes[-1]) if outcomes else 0
 
 

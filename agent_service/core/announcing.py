@@ -3,7 +3,7 @@ asked of the model under the same number. It is what a crash may have left undon
 
 from pydantic import JsonValue
 
-from agent_service.core import acting, endings
+from agent_service.core import acting, endings, petition
 from agent_service.core.effects import AskModel, Publish, publish
 from agent_service.core.state import Limits, RunState
 from agent_service.core.waiting import ForModel, ForTool, Status, under_way
@@ -42,6 +42,7 @@ def outstanding(state: RunState) -> tuple[Publish, ...]:
         said.append(announcement(state))
     if state.final or state.status is Status.PAUSED:
         said.append(endings.ending(state))
+    said += petition.said(state)
     waiting = under_way(state.waiting)
     if isinstance(waiting, ForTool):
         said.append(acting.request(state, waiting.pending))

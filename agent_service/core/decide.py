@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from agent_service.core import acting, asking, endings, limits, notes, results, thinking
+from agent_service.core import acting, answering, asking, endings, hearing, limits, reopening, results, thinking, timing
 from agent_service.core.announcing import announcement
 from agent_service.core.effects import Effect, Transition, tell
 from agent_service.core.events import (
@@ -38,8 +38,12 @@ from agent_service.core.state import Brief, RunState
 from agent_service.core.waiting import (
     Deciding,
     Ended,
+    ForAnswer,
+    ForApproval,
     ForModel,
     ForPerson,
+    ForReads,
+    ForTime,
     ForTool,
     ModelRetry,
     Queued,
@@ -47,9 +51,6 @@ from agent_service.core.waiting import (
     Waiting,
 )
 from schemas import keys, subjects
-
-MAX_SIGNALS = 200
-"""Signals whose ids a run remembers, the newest, so that one that is delivered again is not heard again."""
 
 Decider = Callable[[Any, Any], Transition | str]
 """Decides about a run, already counted one entry further, and an event. Text: it is ignored, and why."""
@@ -91,6 +92,8 @@ def _accept(_: None, event: WakeAccepted) -> Transition:
         callback=event.callback,
         announced=event.announce,
         trace_url=event.trace_url,
+        verify=event.verify,
+        untrusted=event.untrusted,
     )
     state = RunState(
         run_id=event.run_id,
@@ -100,6 +103,7 @@ def _accept(_: None, event: WakeAccepted) -> Transition:
         version=1,
         accepted_at=event.at,
         updated_at=event.at,
+        strangers="the request itself" if event.untrusted else "",
         summary="accepted",
     )
     accepted = {"run_id": event.run_id, "wake_id": event.wake_id, "accepted_at": event.at}
@@ -147,6 +151,15 @@ def _when_due(decider: Decider) -> Decider:
     return on_timer
 
 
+def _when_expired(decider: Decider) -> Decider:
+    """`decider` at the instant until which a person is waited for; the deadline of the run stands still meanwhile."""
+
+    def on_timer(state: RunState, event: TimerFired) -> Transition | str:
+        return "nothing is due" if state.due_at is None or event.at < state.due_at else decider(state, event)
+
+    return on_timer
+
+
 def _deadline(state: RunState, event: TimerFired) -> Transition:
     past = limits.past_deadline(state.brief.limits)
     if isinstance(state.waiting, Queued):  # there is nothing yet that could be resumed
@@ -155,7 +168,7 @@ def _deadline(state: RunState, event: TimerFired) -> Transition:
     return endings.out_of_budget(state, past, at=event.at, question=question)
 
 
-def _ask_again(state: RunState, event: TimerFired | SignalReceived) -> Transition:
+def _ask_again(state: RunState, event: TimerFired) -> Transition:
     assert state.asking is not None
     return asking.put(state, state.asking, at=event.at)
 
@@ -163,32 +176,6 @@ def _ask_again(state: RunState, event: TimerFired | SignalReceived) -> Transitio
 def _send_again(state: RunState, event: TimerFired) -> Transition:
     assert isinstance(state.waiting, ToolRetry)
     return acting.send(state, state.waiting.pending, at=event.at)
-
-
-def _hear(state: RunState, event: SignalReceived) -> Transition | str:
-    signal = event.signal
-    if signal.signal_id in state.signals:
-        return f"signal {signal.signal_id} was heard already"
-    heard = replace(state, signals=(*state.signals, signal.signal_id)[-MAX_SIGNALS:], updated_at=event.at)
-    if signal.message:
-        told = notes.with_message(heard, signal.message)
-        heard = replace(told, messages=(*told.messages, signal.message)[-notes.MOST_MESSAGES :])
-    if signal.kind == "raise_budget" and signal.constraints:
-        raised = limits.raised(heard.brief.limits, signal.constraints)
-        heard = replace(heard, brief=replace(heard.brief, limits=raised))
-    return Transition(state=heard)
-
-
-def _hear_while_paused(state: RunState, event: SignalReceived) -> Transition | str:
-    """As while it runs, but a signal may end the run, or let it go on with what the pause held."""
-    heard, signal = _hear(state, event), event.signal
-    if isinstance(heard, str) or heard.state is None or signal.kind == "message":
-        return heard
-    if signal.kind == "reject":
-        return endings.cancel(heard.state, signal.message or "rejected by a person", at=event.at)
-    assert isinstance(state.waiting, ForPerson)
-    running = replace(heard.state, waiting=state.waiting.held)
-    return _ask_again(running, event) if running.asking else Transition(state=running)
 
 
 # The table
@@ -213,6 +200,8 @@ _BEGUN: _Row = {**_ALIVE, RunStarted: _never("started already")}
 _UNASKED = Rule(results.on_result, (Ended,))
 """A result of the past is ignored; one that was never asked for breaks the protocol."""
 
+_AFTER_A_REPLY = (ForModel, ForTool, ForReads, ForTime, ForApproval, ForAnswer, ForPerson, Ended)
+
 TABLE: Mapping[type[Waiting] | None, _Row] = {
     None: {**dict.fromkeys(get_args(Event), _never("no such run")), WakeAccepted: Rule(_accept, (Queued,))},
     Queued: {
@@ -221,50 +210,79 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         RunStarted: Rule(_start, (ForModel, ForPerson, Ended)),
         ToolReturned: _UNASKED,
         TimerFired: Rule(_when_due(_deadline), (Ended,)),
-        SignalReceived: Rule(_hear, (Queued,)),
+        SignalReceived: Rule(hearing.hear, (Queued,)),
     },
     ForModel: {
         **_BEGUN,
         CallReserved: Rule(_of_the_model, (ForModel, ForPerson, Ended)),
-        ModelReplied: Rule(_of_the_model, (ForModel, ForTool, ForPerson, Ended)),
+        ModelReplied: Rule(_of_the_model, _AFTER_A_REPLY),
         ModelUnavailable: Rule(_of_the_model, (ForModel, ModelRetry, ForPerson, Ended)),
         ToolReturned: _UNASKED,
         TimerFired: Rule(_when_due(_deadline), (ForPerson, Ended)),
-        SignalReceived: Rule(_hear, (ForModel,)),
+        SignalReceived: Rule(hearing.hear, (ForModel,)),
     },
     ModelRetry: {
         **_BEGUN,
         CallReserved: Rule(_of_the_model, (ForModel, ForPerson, Ended)),
-        ModelReplied: Rule(_of_the_model, (ForModel, ForTool, ForPerson, Ended)),
+        ModelReplied: Rule(_of_the_model, _AFTER_A_REPLY),
         ModelUnavailable: Rule(_of_the_model, (ForModel, ModelRetry, ForPerson, Ended)),
         ToolReturned: _UNASKED,
         TimerFired: Rule(_when_due(_ask_again), (ForModel, ForPerson, Ended)),
-        SignalReceived: Rule(_hear, (ModelRetry,)),
+        SignalReceived: Rule(hearing.hear, (ModelRetry,)),
     },
     ForTool: {
         **_BEGUN,
         **_NOT_ASKING,
         ToolReturned: Rule(results.on_result, (ForModel, ToolRetry, ForPerson, Ended)),
         TimerFired: Rule(_when_due(results.on_silence), (ToolRetry, ForPerson, Ended)),
-        SignalReceived: Rule(_hear, (ForTool,)),
+        SignalReceived: Rule(hearing.hear, (ForTool,)),
     },
     ToolRetry: {
         **_BEGUN,
         **_NOT_ASKING,
         ToolReturned: _UNASKED,
         TimerFired: Rule(_when_due(_send_again), (ForTool, ForPerson, Ended)),
-        SignalReceived: Rule(_hear, (ToolRetry,)),
+        SignalReceived: Rule(hearing.hear, (ToolRetry,)),
+    },
+    ForReads: {
+        **_BEGUN,
+        **_NOT_ASKING,
+        ToolReturned: Rule(results.on_result, (ForReads, ForModel, ForPerson, Ended)),
+        TimerFired: Rule(_when_due(results.on_silence), (ForReads, ForModel, ForPerson, Ended)),
+        SignalReceived: Rule(hearing.hear, (ForReads,)),
+    },
+    ForTime: {
+        **_BEGUN,
+        **_NOT_ASKING,
+        ToolReturned: _UNASKED,
+        TimerFired: Rule(_when_due(timing.on_time), (ForModel, ForPerson, Ended)),
+        SignalReceived: Rule(hearing.hear_while_waiting, (ForTime, ForModel, ForPerson, Ended)),
+    },
+    ForApproval: {
+        **_BEGUN,
+        **_NOT_ASKING,
+        ToolReturned: _UNASKED,
+        TimerFired: Rule(_when_expired(hearing.on_expiry), (ForModel, ForPerson, Ended)),
+        SignalReceived: Rule(hearing.hear_ruling, (ForApproval, ForModel, ForTool, ForPerson, Ended)),
+    },
+    ForAnswer: {
+        **_BEGUN,
+        **_NOT_ASKING,
+        ToolReturned: _UNASKED,
+        TimerFired: Rule(_when_expired(answering.on_expiry), (Ended,)),
+        SignalReceived: Rule(hearing.hear_answer, (ForAnswer, ForModel, ForPerson, Ended)),
     },
     ForPerson: {
         **_BEGUN,
         **dict.fromkeys(_NOT_ASKING, _never("the run is paused: the call is made again when it is resumed")),
         ToolReturned: Rule(results.on_result, (ForPerson, Ended)),
         TimerFired: _never("nothing is due"),
-        SignalReceived: Rule(_hear_while_paused, (ForModel, ForTool, ToolRetry, ForPerson, Ended)),
+        SignalReceived: Rule(hearing.hear_while_paused, (ForModel, ForTool, ToolRetry, ForPerson, Ended)),
     },
     Ended: {
         **dict.fromkeys(get_args(Event), _never("the run has ended ({state.status})")),
         WakeAccepted: _never("accepted already"),
         ToolReturned: Rule(results.on_result, (Ended,)),
+        SignalReceived: Rule(reopening.reopen, (ForModel, ForTool, ForReads, ForApproval, ForPerson, Ended)),
     },
 }

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any, Literal
 
+from agent_service.core import petition
 from agent_service.core.effects import AbandonCall, Effect, Publish, Transition, publish, tell
 from agent_service.core.limits import budget_use, with_lost
 from agent_service.core.remedies import remedy
@@ -13,17 +14,21 @@ from agent_service.core.waiting import (
     Ended,
     ForModel,
     ForPerson,
+    ForReads,
     ForTool,
+    Held,
     ModelRetry,
+    Planned,
     Reserve,
     Status,
     Stop,
     ToolRetry,
+    under_way,
 )
 from schemas import keys, subjects
-from schemas.events import Cancelled, Completed, DoneItem, Escalated, Failed, Usage
+from schemas.events import Cancelled, Completed, DoneItem, Escalated, Failed, ToolResult, Usage
 
-ProgressPhase = Literal["accepted", "frame", "plan", "act", "reflect", "compact", "end"]
+ProgressPhase = Literal["accepted", "frame", "plan", "act", "reflect", "compact", "verify", "end"]
 
 
 def progress(state: RunState, phase: ProgressPhase, summary: str, *, more: bool = False) -> Publish:
@@ -53,9 +58,11 @@ def complete(state: RunState, outcome: str, at: datetime) -> Transition:
     return _final(state, Status.DONE, "completed", outcome, at=at)
 
 
-def escalate(state: RunState, ending_class: str, reason: str, *, at: datetime) -> Transition:
-    """The run hands itself to a person, for good."""
-    return _final(state, Status.ESCALATED, ending_class, reason, at=at)
+def escalate(
+    state: RunState, ending_class: str, reason: str, *, at: datetime, came: tuple[ToolResult, ...] = ()
+) -> Transition:
+    """The run hands itself to a person, whose answer may reopen it. `came`: what was brought last, for then."""
+    return _final(state, Status.ESCALATED, ending_class, reason, at=at, came=came)
 
 
 def fail(state: RunState, ending_class: str, reason: str, *, at: datetime) -> Transition:
@@ -80,7 +87,7 @@ def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, ques
     """Wait for a person. On resume the open call is made again, the pending result waited for, or `question` asked."""
     state = with_lost_call(state)
     match state.waiting:
-        case ForModel() | ModelRetry() | ForTool() | ToolRetry() as held:
+        case ForModel() | ModelRetry() | ForTool() | ToolRetry() | ForReads() | Planned() as held:
             calls = state.calls
         case _:
             held, calls = ForModel(asking=question), question.call
@@ -88,7 +95,13 @@ def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, ques
     waiting = ForPerson(held=held, stop=stop)
     paused = replace(state, waiting=waiting, calls=calls, summary=reason, updated_at=at)
     return Transition(
-        state=paused, effects=(*_abandoned(state), progress(paused, question.phase.value, reason), ending(paused))
+        state=paused,
+        effects=(
+            *_abandoned(state),
+            progress(paused, question.phase.value, reason),
+            ending(paused),
+            *petition.said(paused),
+        ),
     )
 
 
@@ -116,11 +129,29 @@ def ending(state: RunState) -> Publish:
             )
 
 
-def _final(state: RunState, status: Status, ending_class: str, reason: str, *, at: datetime) -> Transition:
+def _final(
+    state: RunState,
+    status: Status,
+    ending_class: str,
+    reason: str,
+    *,
+    at: datetime,
+    came: tuple[ToolResult, ...] = (),
+) -> Transition:
     stop = Stop(ending_class=ending_class, reason=reason, entry=state.version)
-    waiting = Ended(status=status, stop=stop, at=at)
+    held = _kept(state) if status is Status.ESCALATED else None
+    waiting = Ended(status=status, stop=stop, at=at, held=held, came=came)
     ended = replace(with_lost_call(state), waiting=waiting, summary=reason, updated_at=at)
-    return Transition(state=ended, effects=(*_abandoned(state), progress(ended, "end", reason), ending(ended)))
+    told = (progress(ended, "end", reason), ending(ended), *petition.said(ended))
+    return Transition(state=ended, effects=(*_abandoned(state), *told))
+
+
+def _kept(state: RunState) -> Held | None:
+    """What an answer would find open: not a question to the model, which is put anew."""
+    match under_way(state.waiting):
+        case ForTool() | ToolRetry() | ForReads() | Planned() as held:
+            return held
+    return None
 
 
 def _abandoned(state: RunState) -> tuple[Effect, ...]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from agent_service.core.phases import Decision, Plan, Unusable
+from agent_service.core.phases import Decision, Next, Unusable
 from agent_service.core.state import Limits
 from agent_service.core.waiting import Reserve
 from schemas.catalog import ToolOffer
@@ -36,6 +36,10 @@ class WakeAccepted:
     """Who asked, for the record; empty in entries of earlier versions. Nothing is decided by it."""
     traceparent: str | None = None
     """The caller's place in a trace of its own (W3C Trace Context), to which the run's trace is linked."""
+    verify: bool = False
+    """Whether somebody else looks at what the model claims (phase `verify`)."""
+    untrusted: bool = False
+    """Goal or context hold what strangers wrote, such as the body of a webhook."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,16 +106,37 @@ class CallReserved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What was found where a done-item is claimed to be proved: whether `quote` stands in the whole of `evidence`.
+
+    `evidence` is one place, in the words of `Met`; `why` says what is wrong where it was not found.
+    """
+
+    evidence: str
+    quote: str
+    found: bool
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReplied:
-    """The model answered call `call`. `plan` comes with a framing or a reflection when one call serves both."""
+    """The model answered call `call`.
+
+    `plan`: what comes next, with a framing or a reflection when one call serves both.
+    `heard`: of how many words of people the prompt told; null in entries of earlier versions.
+    `seen`: one for each quote of the decision. `prompt_bytes`: how long the prompt was, in UTF-8; 0 where not known.
+    """
 
     at: datetime
     call: int
     model: str
     usage: ModelUsage
     decision: Decision
-    plan: Plan | Unusable | None = None
+    plan: Next | Unusable | None = None
     provenance: Provenance | None = None
+    heard: int | None = None
+    seen: tuple[Seen, ...] = ()
+    prompt_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,11 +165,16 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalReceived:
-    """`by`: who gave it, as in WakeAccepted; `signal.by` is no more than what the signal says itself."""
+    """`by`: who gave it, as in WakeAccepted; `signal.by` is no more than what the signal says itself.
+
+    `strict`: a ruling that nothing waits for is refused. In entries of earlier versions, which say nothing of it, one
+    let a paused run go on, or ended it.
+    """
 
     at: datetime
     signal: Signal
     by: str = ""
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

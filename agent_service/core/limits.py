@@ -52,6 +52,7 @@ def grant(policy: LimitPolicy, constraints: Constraints, *, context: dict[str, J
         max_tokens=constraints.max_tokens or _smaller(policy.cap_tokens, defaults.max_tokens),
         max_cost_usd=constraints.max_cost_usd or _smaller(policy.cap_cost_usd, defaults.max_cost_usd),
         deadline_at=constraints.deadline_at or at + timedelta(seconds=policy.wall_clock_s),
+        deadline_named=constraints.deadline_at is not None,
     )
 
 
@@ -74,6 +75,15 @@ def raised(limits: Limits, constraints: Constraints) -> Limits:
         max_cost_usd=_larger(limits.max_cost_usd, constraints.max_cost_usd),
         deadline_at=max(limits.deadline_at, constraints.deadline_at or limits.deadline_at),
     )
+
+
+def stood_still(state: RunState, since: datetime, at: datetime) -> RunState:
+    """The state with a deadline that stood still from `since` on, while a person was waited for."""
+    granted = state.brief.limits
+    if granted.deadline_named:
+        return state
+    later = replace(granted, deadline_at=granted.deadline_at + (at - since))
+    return replace(state, brief=replace(state.brief, limits=later))
 
 
 def reached_before_a_call(state: RunState, at: datetime) -> tuple[str, str] | None:

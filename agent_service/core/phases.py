@@ -1,11 +1,14 @@
-"""What the model may decide, typed: a framing, a plan, a reflection, a digest, or something that cannot be used.
+"""What the model may decide, typed: a framing, what comes next (a plan, a question, a wait), a reflection, a digest, a
+verification, or something that cannot be used.
 
 Shapes are checked here (`flaws`), meaning is checked where the decision is taken up. An unusable decision is a value,
 not an exception: the journal keeps it and the model is asked again.
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -21,6 +24,8 @@ class Phase(StrEnum):
     REFLECT = "reflect"
     COMPACT = "compact"
     """Old notes are taken together in facts, so that the prompt stays bounded."""
+    VERIFY = "verify"
+    """Somebody else than who claimed it looks whether `done`, or a reframe, is what the goal asks for."""
 
 
 class Verdict(StrEnum):
@@ -33,11 +38,27 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What kind of evidence shows a done-item: a step that ended ok, an artifact, a value in a result, a person's word.
+
+    `tool`: whose step it has to be, or whose result; empty for any.
+    """
+
+    kind: Literal["step", "artifact", "value", "person"]
+    tool: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Framing:
-    """The goal as a bounded objective (RFC-95): one sentence, and 3-7 items that can each be checked."""
+    """The goal as a bounded objective (RFC-95): one sentence, and 3-7 items that can each be checked.
+
+    `proofs`: one for each item, in their order; empty in framings of earlier versions and of scripts that fix none, in
+    which any step or artifact shows any item.
+    """
 
     goal_statement: str
     definition_of_done: tuple[str, ...]
+    proofs: tuple[Proof, ...] = ()
     constraints: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     hypothesis: str | None = None
@@ -50,6 +71,8 @@ class Framing:
             flaws.append(f"definition_of_done needs {MIN_DONE_ITEMS} to {MAX_DONE_ITEMS} items")
         if any(not item.strip() for item in self.definition_of_done):
             flaws.append("an item of definition_of_done is blank")
+        if self.proofs and len(self.proofs) != len(self.definition_of_done):
+            flaws.append("definition_of_done needs a proof for each item")
         return tuple(flaws)
 
 
@@ -64,21 +87,61 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A short outline (advisory) and exactly one next action (RFC-95)."""
+    """A short outline (advisory) and exactly one next action (RFC-95).
+
+    `also`: reads that are independent of `action` and of each other, where the run may have several at once.
+    """
 
     action: Action
+    also: tuple[Action, ...] = ()
     outline: tuple[str, ...] = ()
     expected_outcome: str = ""
     risk: str = ""
     rationale: str = ""
 
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        return self.action, *self.also
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """One question to a person, in the place of a next action. `would_change`: what depends on the answer."""
+
+    question: str
+    choices: tuple[str, ...] = ()
+    tried: str = ""
+    would_change: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Nothing is to be done until an instant, or for some seconds: one of them. Neither a step nor a model call."""
+
+    why: str
+    seconds: float | None = None
+    until: datetime | None = None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Met:
-    """A done-item that is now met. Evidence is `step:<n>` of a finished step or the path of an artifact of the run."""
+    """A done-item that is now met.
+
+    `evidence`: `step:<n>` of a finished step, the path of an artifact of the run, or `person` for what a person said.
+    `quote`: some words of it that show the item.
+    """
 
     item: str
     evidence: str
+    quote: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmet:
+    """A done-item that was met and is not any more, by what was learned since."""
+
+    item: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +151,7 @@ class Reflection:
     verdict: Verdict
     summary: str
     met: tuple[Met, ...] = ()
+    unmet: tuple[Unmet, ...] = ()
     facts: tuple[str, ...] = ()
     outline: tuple[str, ...] | None = None
     outcome: str | None = None
@@ -101,6 +165,18 @@ class Digest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """Whether a claim holds, by somebody who sees only the goal, the items and their evidence.
+
+    `doubted`: ids of the items that their evidence does not show.
+    """
+
+    holds: bool
+    reason: str
+    doubted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """The model, or its provider, will not answer. `category` is the provider's word for why."""
 
@@ -110,14 +186,18 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unusable:
-    """A reply that is no valid decision, with what is wrong and the beginning of what came.
+    """A reply that is no valid decision, with what is wrong and the beginning of what came, literally.
 
-    `cut`: it ended because it reached the most tokens that a reply may have.
+    `cut`: it ended because it reached the most tokens that a reply may have. `flaws`: everything that is wrong with it,
+    each by itself; `reason` has them in one text.
     """
 
     reason: str
     raw: str = ""
     cut: bool = False
+    flaws: tuple[str, ...] = ()
 
 
-Decision = Framing | Plan | Reflection | Digest | Refusal | Unusable
+Next = Plan | Ask | Wait
+"""What a run does next."""
+Decision = Framing | Next | Reflection | Digest | Verification | Refusal | Unusable

@@ -14,7 +14,7 @@ from agent_service.core.effects import Transition
 from agent_service.core.events import TimerFired, ToolReturned
 from agent_service.core.replacing import replace
 from agent_service.core.state import LastResult, RunState, StepRecord
-from agent_service.core.waiting import ForTool, answered, then
+from agent_service.core.waiting import Ended, ForTool, answered, pendings_of, then
 from schemas.events import ARTIFACT_PATH, ToolError, ToolResult
 
 MAX_SUMMARY = 500
@@ -87,7 +87,15 @@ def _on_late(state: RunState, event: ToolReturned, why: str) -> Transition | str
     which = (event.result.step, event.result.attempt or 1)
     if which in state.late or state.has_finished(event.result.step):
         return why
-    return Transition(state=replace(state, late=(*state.late, which), updated_at=event.at))
+    return Transition(state=replace(_kept(state, event.result), late=(*state.late, which), updated_at=event.at))
+
+
+def _kept(state: RunState, result: ToolResult) -> RunState:
+    """The state with the result of an attempt that was open at the end, for an answer that reopens the run."""
+    ended = state.waiting
+    if isinstance(ended, Ended) and any(result.step == pending.step for pending in pendings_of(ended.held)):
+        return replace(state, waiting=replace(ended, came=(*ended.came, result)))
+    return state
 
 
 def _as_error(result: ToolResult) -> ToolResult:
@@ -108,9 +116,10 @@ def _on_error(state: RunState, result: ToolResult, *, at: datetime) -> Transitio
     job = f", job {error.job_id}" if error.job_id else ""
     what = f"step {pending.step}: {pending.action.tool} failed ({error.error_class}{job}): {error.message}"
     if error.error_class in HANDED_TO_A_PERSON:
-        return endings.escalate(state, error.error_class, what, at=at)
+        return endings.escalate(state, error.error_class, what, at=at, came=(result,))
     if acting.could_be_retried(state, pending, error):
-        return endings.escalate(state, _spent_attempts(state), f"{what} (attempt {pending.attempt}, the last)", at=at)
+        what = f"{what} (attempt {pending.attempt}, the last)"
+        return endings.escalate(state, _spent_attempts(state), what, at=at, came=(result,))
     return asking.reflect(finish_step(state, result, at=at), at=at)
 
 
@@ -135,8 +144,11 @@ def finish_step(state: RunState, result: ToolResult, *, at: datetime) -> RunStat
         outcome=acting.digest([result.status == "ok", _comparable(output)]),
         seconds=max(0.0, (at - pending.requested_at).total_seconds()),
     )
+    skill = state.brief.skill(pending.action.tool)
+    strange = f"step {record.step} ({record.tool})" if skill and skill.output == "untrusted" else ""
     return replace(
         notes.with_step(state, pending, record, output),
+        strangers=state.strangers or strange,
         waiting=answered(state.waiting),
         completed=(*state.completed, record),
         last_result=LastResult(step=record.step, status=record.status, output=output),

@@ -10,12 +10,16 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from agent_service.core.phases import Action, Framing, Plan, Reflection
+from agent_service.core.phases import Action, Framing, Plan, Proof, Reflection
 from agent_service.core.waiting import (
     Asking,
     Ended,
+    ForAnswer,
+    ForApproval,
     ForModel,
     ForPerson,
+    ForReads,
+    ForTime,
     ForTool,
     ModelRetry,
     Pending,
@@ -24,6 +28,7 @@ from agent_service.core.waiting import (
     Stop,
     ToolRetry,
     Waiting,
+    pendings_of,
     under_way,
 )
 from schemas.catalog import ToolCommand, ToolOffer
@@ -51,6 +56,20 @@ class Limits:
     queue_wait_s: float = 240.0
     """How long a tool request may wait before the tool begins."""
     retry_base_s: float = 2.0
+    deadline_named: bool = False
+    """The caller named the deadline. Another stands still while a person is waited for."""
+    parallel_reads: int = 1
+    """How many reads one plan may hold."""
+    max_questions: int = 5
+    """Questions that the model may ask of people."""
+    answer_s: float = 7 * 86400.0
+    """How long a question waits for its answer."""
+    approval_s: float = 86400.0
+    """How long an approval is waited for."""
+    on_expiry: Literal["reject", "escalate"] = "reject"
+    """What comes of an approval that nobody gave in time."""
+    reopen_days: float = 7.0
+    """How long after it was handed to a person an answer can set the run going again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +88,9 @@ class Brief:
     """It came by the wake API, and `agentic.start` says so to others."""
     trace_url: str | None = None
     """Where the run's trace is shown."""
+    verify: bool = False
+    untrusted: bool = False
+    """Both as in WakeAccepted."""
     skills: tuple[ToolOffer, ...] = ()
     """Frozen when the run is framed."""
 
@@ -82,11 +104,17 @@ class Brief:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneItem:
-    """One checkable item of the definition of done."""
+    """One checkable item of the definition of done.
+
+    `proof`: the kind of evidence that shows it; None where any does. `quotes`: the words that show it, one for each
+    `evidence`, empty where none were asked for.
+    """
 
     id: str
     text: str
     evidence: tuple[str, ...] = ()
+    proof: Proof | None = None
+    quotes: tuple[str, ...] = ()
 
     @property
     def done(self) -> bool:
@@ -118,6 +146,32 @@ class StepRecord:
     outcome: str
     seconds: float = 0.0
     """From the request to the result of its last attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """What was decided about something that needed approval. `subject_hash` names it, as in ForApproval.
+
+    `by`: who decided, as in SignalReceived; empty where nobody did in time. `step`: the one that it allowed, or 0.
+    """
+
+    subject_hash: str
+    verdict: Literal["approved", "rejected", "expired"]
+    by: str
+    reason: str = ""
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """A write of which it is not known whether it was carried out. `call` names it, as in StepRecord.
+
+    It may not be repeated, nor may another write of the tool be made, before a read of the same tool was looked at.
+    """
+
+    step: int
+    tool: str
+    call: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +227,32 @@ class RunState:
     facts: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
     """What people told the run while it ran."""
+    heard: int = 0
+    """How many times people told it something: messages, answers, reasons of rulings."""
+    strangers: str = ""
+    """Where content of strangers came in first, such as `step 2 (fetch)`; empty while there is none."""
+    refusals: tuple[str, ...] = ()
+    """What was refused of the newest decision, to be told with the next question."""
+    claim: Reflection | None = None
+    """The reflection that said `done`, or reframes, while somebody else looks whether that holds."""
+    proposed: Framing | None = None
+    """A reframe that is looked at, or waits for approval."""
+    original: Framing | None = None
+    """The first framing, once the goal was framed anew: its constraints stay in force."""
+    unverified: int = 0
+    """How often a verification refused what the model claimed."""
+    rulings: tuple[Ruling, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
+    questions: int = 0
+    """Questions asked of people."""
+    waited_at_step: int = 0
+    """The newest step when the run last waited: what came before it is no repetition of what comes after."""
+    reopened: int = 0
+    """How often an answer set it going again."""
+    measured: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Bytes of prompts and the tokens they were counted as, by model."""
+    longest_reply: int = 0
+    """Tokens of the longest reply so far."""
     calls: int = 0
     """The number of the newest model call."""
     step: int = 0
@@ -217,11 +297,13 @@ class RunState:
 
     @property
     def pending(self) -> Pending | None:
-        """The attempt that is open: sent, to be sent later, or either of them held until the run is resumed."""
-        match under_way(self.waiting):
-            case ForTool(pending=pending) | ToolRetry(pending=pending):
-                return pending
-        return None
+        """The (first) attempt that is open: sent, to be sent later, or either of them held until it is resumed."""
+        return next(iter(self.pendings), None)
+
+    @property
+    def pendings(self) -> tuple[Pending, ...]:
+        """All attempts that are open, of which there are several while reads run side by side."""
+        return pendings_of(under_way(self.waiting))
 
     @property
     def reserve(self) -> Reserve | None:
@@ -242,6 +324,12 @@ class RunState:
         match self.waiting:
             case ForPerson() | Ended():
                 return None
+            case ForApproval(expires_at=at) | ForAnswer(expires_at=at):
+                return at
+            case ForTime(until=at):
+                return min(deadline, at)
+            case ForReads(flights=flights):
+                return min(deadline, *(flight.retry_at or flight.pending.deadline_at for flight in flights))
             case ForTool(pending=Pending(deadline_at=at)) | ToolRetry(retry_at=at) | ModelRetry(retry_at=at):
                 return min(deadline, at)
         return deadline

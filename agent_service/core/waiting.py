@@ -16,7 +16,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from agent_service.core.phases import Action, Phase
+from agent_service.core.phases import Action, Ask, Framing, Phase, Plan
+from schemas.events import ToolResult
 
 
 class Status(StrEnum):
@@ -27,7 +28,8 @@ class Status(StrEnum):
     RUNNING = "running"
     """Thinking, or waiting for a tool or a timer."""
     PAUSED = "paused"
-    """Waiting for a person: a spent budget under `on_budget: pause`, or a model that will not answer for long."""
+    """Waiting for a person: an approval, an answer, a spent budget under `on_budget: pause`, or a model that will not
+    answer for long."""
     DONE = "done"
     ESCALATED = "escalated"
     FAILED = "failed"
@@ -168,8 +170,105 @@ class ToolRetry:
     status: ClassVar[Status] = Status.RUNNING
 
 
-Held = ForModel | ModelRetry | ForTool | ToolRetry
-"""What a run that is under way waits for, and what a pause keeps for later."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flight:
+    """One of several reads that are under way. `retry_at`: when the attempt is sent; null once it is."""
+
+    pending: Pending
+    retry_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForReads:
+    """Waits for the results of several reads, each of them sent, or to be sent again at an instant of its own.
+
+    Came here: a plan of several reads was accepted. `flights` are those that are not finished yet, in their order.
+    Owed to the bus: the `agentic.tool_request` of each attempt that is sent.
+    Moved by: `ToolReturned`, as in ForTool and ToolRetry: the model reflects when the last one is finished.
+        `TimerFired`: the next attempt of what is due, or no answer in time.
+    """
+
+    kind: Literal["for_reads"] = "for_reads"
+    flights: tuple[Flight, ...]
+    status: ClassVar[Status] = Status.RUNNING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForTime:
+    """Waits for an instant that the model chose. `since` is when it began to.
+
+    Came here: the model waits, because something changes by itself.
+    Owed to the bus: nothing.
+    Moved by: `TimerFired` at `until`: the model is asked what comes next. `SignalReceived` with what a person says: at
+        once. A result (`ToolReturned`) breaks the protocol, for nothing was asked.
+    """
+
+    kind: Literal["for_time"] = "for_time"
+    until: datetime
+    since: datetime
+    why: str
+    status: ClassVar[Status] = Status.RUNNING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan that was accepted and could not be carried out yet: kept, so that it is not paid for twice.
+
+    Came here: no step was left. Only ever held: in a pause, or in an end that an answer may reopen.
+    Owed to the bus: nothing.
+    Moved by: nothing by itself. Once it is let go on, the plan is dispatched.
+    """
+
+    kind: Literal["planned"] = "planned"
+    plan: Plan
+    status: ClassVar[Status] = Status.RUNNING
+
+
+Held = ForModel | ModelRetry | ForTool | ToolRetry | ForReads | Planned
+"""What a run that is under way waits for, and what a pause or an end that can be reopened keeps for later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForApproval:
+    """Paused: waits for a person to allow what was planned, or to refuse it.
+
+    `proposal` is a plan whose action needs approval, or a framing that goes beyond the goal. `subject_hash` names it:
+    the hash of tool, command and arguments, or of the framing. `entry` is the number of the entry that asked.
+
+    Came here: a plan or a reframe was accepted that needs a person's approval.
+    Owed to the bus: the `agent.waiting` that asks for it.
+    Moved by: `SignalReceived`: `approve` of this hash carries it out, `reject` tells the model why not. What a person
+        says besides makes the model think anew. `TimerFired` at `expires_at`: by the rule of the run. A result
+        (`ToolReturned`) breaks the protocol, for nothing was asked.
+    """
+
+    kind: Literal["for_approval"] = "for_approval"
+    proposal: Plan | Framing
+    subject_hash: str
+    reason: str
+    since: datetime
+    expires_at: datetime
+    entry: int
+    status: ClassVar[Status] = Status.PAUSED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForAnswer:
+    """Paused: waits for a person's answer to a question of the model. `phase` is asked when it is there.
+
+    Came here: the model asked, instead of an action.
+    Owed to the bus: the `agent.waiting` that asks.
+    Moved by: `SignalReceived` with an answer or a message. `TimerFired` at `expires_at`: nobody answered, the run ends
+        and can be reopened. A result (`ToolReturned`) breaks the protocol, for nothing was asked.
+    """
+
+    kind: Literal["for_answer"] = "for_answer"
+    ask: Ask
+    phase: Phase
+    since: datetime
+    expires_at: datetime
+    entry: int
+    status: ClassVar[Status] = Status.PAUSED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,8 +277,8 @@ class ForPerson:
 
     Came here: a budget is spent under `on_budget: pause`, or the model will not answer for long.
     Owed to the bus: the `agent.escalated` that says so (`resumable`), and the request of a tool that is still out.
-    Moved by: `SignalReceived`: `resume`, `approve` and `raise_budget` let it go on with what is held (an open model
-        call is made again), `reject` ends it. A result that comes meanwhile (`ToolReturned`) is taken up, and what
+    Moved by: `SignalReceived`: `resume`, `answer` and `raise_budget` let it go on with what is held (an open model
+        call is made again). A result that comes meanwhile (`ToolReturned`) is taken up, and what
         follows from it is held in its turn.
     """
 
@@ -195,13 +294,17 @@ class Ended:
 
     Came here: done, handed to a person, failed or cancelled, as `status` says.
     Owed to the bus: the one event of the end.
-    Moved by: nothing. A result that comes late (`ToolReturned`) is recorded, once for each attempt.
+    Moved by: `SignalReceived` with an answer, where it was handed to a person not too long ago: it goes on with what
+        was `held`. A result that comes late (`ToolReturned`) is recorded, once for each attempt; that of a held
+        attempt is kept in `came`.
     """
 
     kind: Literal["ended"] = "ended"
     status: Status
     stop: Stop
     at: datetime
+    held: Annotated[Held, Field(discriminator="kind")] | None = None
+    came: tuple[ToolResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,13 +316,36 @@ class Deciding:
 
 
 Waiting = Annotated[
-    Queued | ForModel | ModelRetry | ForTool | ToolRetry | ForPerson | Ended | Deciding, Field(discriminator="kind")
+    Queued
+    | ForModel
+    | ModelRetry
+    | ForTool
+    | ToolRetry
+    | ForReads
+    | ForTime
+    | Planned
+    | ForApproval
+    | ForAnswer
+    | ForPerson
+    | Ended
+    | Deciding,
+    Field(discriminator="kind"),
 ]
 
 
 def under_way(waiting: Waiting) -> Waiting:
     """What the run waits for, or will wait for once it is resumed."""
     return waiting.held if isinstance(waiting, ForPerson) else waiting
+
+
+def pendings_of(waiting: Waiting | None) -> tuple[Pending, ...]:
+    """The attempts that are open while that is waited for: several while reads run side by side."""
+    match waiting:
+        case ForTool(pending=pending) | ToolRetry(pending=pending):
+            return (pending,)
+        case ForReads(flights=flights):
+            return tuple(flight.pending for flight in flights)
+    return ()
 
 
 def then(waiting: Waiting, held: Held) -> Waiting:

@@ -18,7 +18,21 @@ from agent_service.core.events import (
     TurnBroke,
     WakeAccepted,
 )
-from agent_service.core.phases import Action, Decision, Digest, Framing, Phase, Plan, Reflection, Refusal, Unusable
+from agent_service.core.phases import (
+    Action,
+    Ask,
+    Decision,
+    Digest,
+    Framing,
+    Next,
+    Phase,
+    Plan,
+    Reflection,
+    Refusal,
+    Unusable,
+    Verification,
+    Wait,
+)
 from agent_service.core.waiting import Asking, Pending
 from agent_service.moments import Moment
 from agent_service.telling.acts import Act, act_of
@@ -28,6 +42,7 @@ from agent_service.telling.rulings import Ruling, rulings
 MAX_SAYING = 500
 
 DONE = {
+    Phase.VERIFY: "verified",
     Phase.FRAME: "framed",
     Phase.PLAN: "planned",
     Phase.ACT: "acted",
@@ -67,10 +82,12 @@ def gist(decision: Decision) -> str:
     match decision:
         case Framing(goal_statement=goal):
             return goal
-        case Plan(action=action, rationale=why):
-            return f"{call_of(action)}: {why}" if why else call_of(action)
+        case Plan() | Ask() | Wait():
+            return _next(decision)
         case Reflection(verdict=verdict, summary=summary):
             return f"{verdict}: {summary}"
+        case Verification(holds=holds, reason=reason):
+            return f"{'holds' if holds else 'does not hold'}: {reason}"
         case Digest(memory=memory):
             return f"{len(memory)} facts take the place of the older notes"
         case Refusal(category=category, explanation=explanation):
@@ -78,6 +95,17 @@ def gist(decision: Decision) -> str:
         case Unusable(reason=reason):
             return reason
     assert_never(decision)
+
+
+def _next(chosen: Next) -> str:
+    match chosen:
+        case Plan(rationale=why):
+            calls = ", ".join(map(call_of, chosen.actions))
+            return f"{calls}: {why}" if why else calls
+        case Ask(question=question):
+            return f"asks a person: {question}"
+        case Wait(why=why):
+            return f"waits: {why}"
 
 
 def _happened(moment: Moment) -> str:

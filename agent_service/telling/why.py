@@ -13,11 +13,16 @@ from agent_service.core.waiting import (
     Asking,
     Deciding,
     Ended,
+    ForAnswer,
+    ForApproval,
     ForModel,
     ForPerson,
+    ForReads,
+    ForTime,
     ForTool,
     ModelRetry,
     Pending,
+    Planned,
     Queued,
     Status,
     ToolRetry,
@@ -117,9 +122,23 @@ def _what(waiting: Waiting) -> str:
             return f"the result of {attempt_of(pending)}"
         case ToolRetry(pending=pending, retry_at=at):
             return f"{instant(at)}, when {attempt_of(pending)} is sent"
+        case ForReads(flights=flights):
+            return f"the results of {', '.join(attempt_of(flight.pending) for flight in flights)}"
+        case ForTime(until=at, why=why):
+            return f"{instant(at)}: {why}"
+        case other:
+            return _of_people(other)
+
+
+def _of_people(waiting: ForApproval | ForAnswer | ForPerson | Queued | Planned | Ended | Deciding) -> str:
+    match waiting:
+        case ForApproval(reason=reason):
+            return f"a person's approval: {reason}"
+        case ForAnswer(ask=ask):
+            return f"a person's answer: {ask.question}"
         case ForPerson(stop=stop):
             return f"a person: {stop.reason}"
-        case Queued() | Ended() | Deciding():
+        case Queued() | Planned() | Ended() | Deciding():
             return ""
 
 

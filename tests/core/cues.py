@@ -25,7 +25,8 @@ from agent_service.core.phases import Action, Decision, Framing, Met, Plan, Refl
 from agent_service.core.state import Limits
 from agent_service.errors import Remedy
 from schemas.catalog import ToolCommand, ToolOffer
-from schemas.events import Constraints, Signal, ToolError, ToolOutput, ToolResult
+from schemas.events import Constraints, Signal, SignalKind, ToolError, ToolOutput, ToolResult
+from schemas.events import Outcome as SaidOutcome
 from tests.core.script import NOON, Cue, Script
 
 DEADLINE = NOON + timedelta(hours=1)
@@ -190,10 +191,14 @@ def cancel(reason: str = "no longer needed", *, by: str = "") -> Cue:
 
 
 def signal(
-    kind: Literal["message", "resume", "raise_budget", "approve", "reject"],
+    kind: SignalKind,
     *,
     signal_id: str | None = None,
     message: str | None = None,
+    arguments_hash: str | None = None,
+    step: int | None = None,
+    outcome: SaidOutcome | None = None,
+    by: str = "os user ann",
     **constraints: Any,
 ) -> Cue:
     def cue(script: Script) -> Event:
@@ -203,8 +208,11 @@ def signal(
             kind=kind,
             message=message,
             constraints=Constraints(**constraints) if constraints else None,
+            arguments_hash=arguments_hash,
+            step=step,
+            outcome=outcome,
         )
-        return SignalReceived(at=script.now, signal=said)
+        return SignalReceived(at=script.now, signal=said, by=by, strict=True)
 
     return cue
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from agent_service.core import asking, decide, endings, limits, notes, thinking
+from agent_service.core import asking, decide, endings, limits, notes, planning, thinking
 from agent_service.core.effects import AskModel, Transition
 from agent_service.core.events import CallReserved
 from agent_service.core.phases import Digest, Framing, Phase, Refusal, Unusable
@@ -64,7 +64,7 @@ def planned_with_a_flaw(right: Any) -> Any:
 
     def take_up(state: RunState, asked: Any, reply: Any) -> Transition | None:
         if asked.phase is Phase.FRAME and isinstance(reply.decision, Framing) and reply.plan:
-            led_to: Transition | None = thinking._with_plan(state, reply.plan, (), at=reply.at)
+            led_to: Transition | None = planning.take_next(state, reply.plan, (), at=reply.at)
             return led_to
         otherwise: Transition | None = right(state, asked, reply)
         return otherwise

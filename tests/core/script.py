@@ -23,6 +23,8 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Pending, Reserve
 from schemas import subjects
 
+SAID_WITH_THE_ESCALATION = frozenset({"budget", "in_doubt"})
+"""Kinds of `agent.waiting` that say once more what an `agent.escalated` says."""
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
@@ -180,6 +182,10 @@ def cancels() -> Outcome:
     return Outcome("publish agent.cancelled: cancelled")
 
 
+def asks_people(kind: str) -> Outcome:
+    return Outcome(f"publish agent.waiting: {kind}")
+
+
 def ignores(because: str) -> Ignored:
     return Ignored(because)
 
@@ -202,6 +208,9 @@ def _outcome(effect: Effect) -> Outcome | None:
             return abandons()
         case Publish(subject=subjects.PROGRESS):
             return None
+        case Publish(subject=subjects.WAITING, body=body):
+            kind = json.loads(body)["payload"]["kind"]
+            return None if kind in SAID_WITH_THE_ESCALATION else asks_people(kind)
         case Publish(subject=subject, body=body):
             return _published(subject, json.loads(body)["payload"])
 

@@ -118,7 +118,8 @@ def test_a_reached_limit_pauses_a_run_that_was_asked_to_pause(limit: str) -> Non
 @pytest.mark.parametrize(("limit", "larger"), SPENT)
 def test_a_raised_limit_lets_the_run_go_on_where_it_paused(limit: str, larger: dict[str, Any]) -> None:
     run = a_run_out_of(limit)
-    run >> signal("raise_budget", **larger) << asks("plan")
+    goes_on = requests("fetch", step=2) if limit == "max_steps" else asks("plan")  # what is planned is kept
+    run >> signal("raise_budget", **larger) << goes_on
     assert run.state.status is Status.RUNNING
     assert (run.state.reason, run.state.ending_class) == ("", "")
 

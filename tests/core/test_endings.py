@@ -265,7 +265,11 @@ def test_an_announcement_is_said_again_while_the_run_is_queued() -> None:
 
 def test_a_request_in_flight_is_said_again_while_the_run_is_paused() -> None:
     run = a_waiting_run(on_budget="pause", queue_wait_s=7200) >> due
-    assert [said.subject for said in outstanding(run.state)] == ["agent.escalated", "agentic.tool_request.jina-reader"]
+    assert [said.subject for said in outstanding(run.state)] == [
+        "agent.escalated",
+        "agent.waiting",
+        "agentic.tool_request.jina-reader",
+    ]
 
 
 @pytest.mark.parametrize("so_far", [a_framing_run, a_planning_run, a_reflecting_run, a_retrying_run])

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent_service.core import acting, decide, endings, limits, results, thinking
+from agent_service.core import acting, decide, endings, hearing, limits, planning, reflecting, results, thinking
 from agent_service.core.correlate import Judgement, Relation
 from agent_service.core.events import CancelRequested
 from agent_service.core.state import RunState
@@ -96,7 +96,7 @@ BUGS: dict[Rule, tuple[Bug, ...]] = {
     spending.no_more_reframes_are_made_than_granted: (
         Bug(
             "reframes are not counted",
-            thinking,
+            reflecting,
             "_reframed",
             before(lambda state, reflection: (replace(state, reframes=-9), reflection)),
         ),
@@ -119,7 +119,7 @@ BUGS: dict[Rule, tuple[Bug, ...]] = {
     steps.steps_count_from_one: (
         Bug(
             "steps are counted by two",
-            thinking,
+            planning,
             "dispatch",
             before(lambda state, action: (replace(state, step=state.step + 1), action)),
         ),
@@ -139,7 +139,7 @@ BUGS: dict[Rule, tuple[Bug, ...]] = {
     steps.only_offered_commands_are_requested: (
         Bug(
             "a command is not looked for on the list",
-            thinking,
+            planning,
             "flaws_of_action",
             behind(lambda flaws: tuple(flaw for flaw in flaws if "has no command" not in flaw)),
         ),
@@ -147,14 +147,14 @@ BUGS: dict[Rule, tuple[Bug, ...]] = {
     steps.an_agent_calls_itself_only_as_deep_as_granted: (
         Bug(
             "an agent may call itself",
-            thinking,
+            planning,
             "flaws_of_action",
             behind(lambda flaws: tuple(flaw for flaw in flaws if "agent from an agent" not in flaw)),
         ),
     ),
     ends.a_run_is_completed_only_with_proof_of_every_item: (
-        Bug("done is believed", thinking, "_done", lambda _: always_done),
-        Bug("evidence is believed", thinking, "_ticked", lambda _: every_item_ticked),
+        Bug("done is believed", reflecting, "_done", lambda _: always_done),
+        Bug("evidence is believed", reflecting, "_ticked", lambda _: every_item_ticked),
     ),
     ends.a_run_ends_once_and_nothing_follows: (
         Bug("a final status is left again", decide, "TABLE", as_in(ForModel, CancelRequested, Ended)),
@@ -199,9 +199,9 @@ BUGS: dict[Rule, tuple[Bug, ...]] = {
     order.a_signal_is_heard_once: (
         Bug(
             "a signal is forgotten once it was heard",
-            decide,
-            "TABLE",
-            decided("_hear", before(lambda state, event: (replace(state, signals=()), event))),
+            hearing,
+            "told",
+            before(lambda state, event: (replace(state, signals=()), event)),
         ),
     ),
 }

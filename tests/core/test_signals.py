@@ -16,7 +16,7 @@ from tests.core.cues import (
     returns,
     signal,
 )
-from tests.core.script import NOTHING, abandons, asks, cancels, escalates, requests
+from tests.core.script import NOTHING, asks, escalates, ignores, requests
 
 
 def test_a_message_is_kept_for_the_model_and_disturbs_nothing() -> None:
@@ -38,8 +38,8 @@ def test_a_message_can_come_with_any_signal() -> None:
     assert run.state.messages == ("the key is mended",)
 
 
-@pytest.mark.parametrize("kind", ["resume", "raise_budget", "approve"])
-def test_a_paused_run_goes_on_when_a_person_says_so(kind: Literal["resume", "raise_budget", "approve"]) -> None:
+@pytest.mark.parametrize("kind", ["resume", "raise_budget", "answer"])
+def test_a_paused_run_goes_on_when_a_person_says_so(kind: Literal["resume", "raise_budget", "answer"]) -> None:
     run = a_paused_run()
     run >> signal(kind) << asks("reflect")
     assert run.state.status is Status.RUNNING
@@ -51,19 +51,16 @@ def test_a_paused_run_stays_paused_when_it_is_only_told_something() -> None:
     assert run.state.status is Status.PAUSED
 
 
-def test_a_paused_run_that_a_person_rejects_is_cancelled_for_their_reason() -> None:
-    run = a_paused_run()
-    run >> signal("reject", message="too dear") << (abandons(), cancels())
-    assert run.state.reason == "too dear"
+@pytest.mark.parametrize("kind", ["approve", "reject"])
+def test_a_ruling_on_what_nobody_asked_is_refused(kind: Literal["approve", "reject"]) -> None:
+    for run in (queued(), a_planning_run(), a_waiting_run(), a_paused_run()):
+        run >> signal(kind) << ignores("nothing waits for an approval")
 
 
-@pytest.mark.parametrize("kind", ["resume", "approve", "reject"])
-def test_a_verdict_is_noted_and_changes_nothing_while_the_run_is_not_paused(
-    kind: Literal["resume", "approve", "reject"],
-) -> None:
+def test_a_resume_is_noted_and_changes_nothing_while_the_run_is_not_paused() -> None:
     for run in (queued(), a_planning_run(), a_waiting_run()):
         status = run.state.status
-        run >> signal(kind) << NOTHING
+        run >> signal("resume") << NOTHING
         assert run.state.status is status
 
 

@@ -9,7 +9,7 @@ import pytest
 from agent_service.core.decide import TABLE
 from agent_service.core.events import CancelRequested, Event, TimerFired, ToolReturned, TurnBroke
 from agent_service.core.phases import Unusable
-from agent_service.core.waiting import Deciding, Waiting
+from agent_service.core.waiting import Deciding, Planned, Waiting
 from tests.core.cues import (
     DEADLINE,
     PROOF,
@@ -36,7 +36,7 @@ from tests.core.going_on import made
 from tests.core.model_cues import reserves, too_long
 from tests.core.script import Cue, Script
 
-STATES = tuple(kind for kind in get_args(get_args(Waiting)[0]) if kind is not Deciding)
+STATES = tuple(kind for kind in get_args(get_args(Waiting)[0]) if kind not in (Deciding, Planned))
 EVENTS: tuple[type[Event], ...] = get_args(Event)
 
 PAUSE = {"on_budget": "pause"}

@@ -127,6 +127,8 @@ def test_the_dedupe_keys_are_those_of_the_code() -> None:
         "agent.escalated": keys.escalated("run_1", 7),
         "agent.failed": keys.failed("run_1"),
         "agent.cancelled": keys.cancelled("run_1"),
+        "agent.waiting": keys.waiting("run_1", 7),
+        "agent.reopened": keys.reopened("run_1", 7),
         "agent.rejected": keys.rejected("AGENTIC", 9),
     }
     assert keys.request("run_1", 3, 2) == (DEDUPE_KEYS["agentic.tool_request"] + RETRY_SUFFIX).format(**run)

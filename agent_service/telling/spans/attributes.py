@@ -12,7 +12,7 @@ from datetime import datetime
 from pydantic import JsonValue, TypeAdapter
 
 from agent_service.core.events import ModelReplied, WakeAccepted
-from agent_service.core.phases import Decision, Phase, Plan, Unusable
+from agent_service.core.phases import Decision, Next, Phase, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Asking, Pending, Status
 from agent_service.ports import PromptText, Question
@@ -26,7 +26,7 @@ MOST_CONTENT = 32_768
 
 Attributes = dict[str, Value]
 
-_DECISIONS: TypeAdapter[tuple[Decision, Plan | Unusable | None]] = TypeAdapter(tuple[Decision, Plan | Unusable | None])
+_DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])
 
 
 @dataclass(frozen=True, slots=True)

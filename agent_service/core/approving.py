@@ -1,0 +1,67 @@
+"""Approval: what a person must allow before it is done.
+
+Rules: a write that leaves the house or cannot be undone (which is so unless it is declared otherwise) is asked for once
+content of strangers is in the run, so that nothing they wrote can talk a run into it. The operator's word comes first.
+An approval is of one command with its arguments: others are asked for anew.
+"""
+
+from datetime import datetime, timedelta
+
+from agent_service.core import acting, petition
+from agent_service.core.effects import Transition
+from agent_service.core.phases import Action, Framing, Plan
+from agent_service.core.replacing import replace
+from agent_service.core.state import RunState
+from agent_service.core.waiting import ForApproval
+from schemas.catalog import Approve, ToolCommand
+
+
+def rule_of(command: ToolCommand) -> Approve:
+    """When a person must allow `command`."""
+    if command.approve is not None:
+        return command.approve
+    harmless = command.tier == "read" or command.idempotent or command.effect == "local"
+    return "never" if harmless else "untrusted"
+
+
+def why_needed(state: RunState, action: Action) -> str:
+    """Why a person must allow `action` first; empty when it may be carried out."""
+    command = state.brief.command(action)
+    rule = rule_of(command) if command else "never"
+    if rule == "always":
+        return f"{action.tool} {action.command} is carried out only when a person allows it"
+    if rule == "untrusted" and state.strangers:
+        why = f"{action.tool} {action.command} changes what may be out of the house"
+        return f"{why}, and {state.strangers} brought what strangers wrote"
+    return ""
+
+
+def flaws_of(state: RunState, action: Action) -> tuple[str, ...]:
+    """Why `action` is not asked for again: a person has refused just this."""
+    name = acting.name_of_call(action)
+    refused = [ruling for ruling in state.rulings if ruling.subject_hash == name and ruling.verdict != "approved"]
+    what = f"{action.tool} {action.command} with these arguments"
+    return tuple(f"{what} was {ruling.verdict}: {ruling.reason}" for ruling in refused[-1:])
+
+
+def hash_of(proposal: Plan | Framing) -> str:
+    """What an approval of it names."""
+    if isinstance(proposal, Plan):
+        return acting.name_of_call(proposal.action)
+    return acting.digest([proposal.goal_statement, proposal.definition_of_done, proposal.constraints])
+
+
+def ask_approval(state: RunState, proposal: Plan | Framing, why: str, *, at: datetime) -> Transition:
+    """Rest until a person allows `proposal`."""
+    limits = state.brief.limits
+    expires_at = at + timedelta(seconds=limits.approval_s)
+    waiting = ForApproval(
+        proposal=proposal,
+        subject_hash=hash_of(proposal),
+        reason=why,
+        since=at,
+        expires_at=min(expires_at, limits.deadline_at) if limits.deadline_named else expires_at,
+        entry=state.version,
+    )
+    resting = replace(state, waiting=waiting, summary=f"waits for approval: {why}", updated_at=at)
+    return Transition(state=resting, effects=petition.said(resting))

@@ -1,0 +1,72 @@
+"""What a run asks of people while it rests for them: one event, and the same words wherever that is shown."""
+
+from agent_service.core.effects import Publish, publish
+from agent_service.core.phases import Framing, Plan
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Ended, ForAnswer, ForApproval, ForPerson, ForTool
+from schemas import keys, subjects
+from schemas.events import Waiting as Petition
+
+OF_BUDGETS = "budget_"
+"""How the classes of stops begin that a spent budget leads to."""
+
+
+def petition(state: RunState) -> Petition | None:
+    """What is asked of people; None where nothing is."""
+    match state.waiting:
+        case ForApproval() as waiting:
+            return _for_approval(state, waiting)
+        case ForAnswer() as waiting:
+            return _for_answer(state, waiting)
+        case ForPerson(stop=stop) if stop.ending_class.startswith(OF_BUDGETS):
+            return _of(state, "budget", reason=stop.reason, step=state.step)
+        case Ended(stop=stop, held=ForTool(pending=pending)) if stop.ending_class == "in_doubt":
+            action = pending.action
+            about = {"tool": action.tool, "command": action.command, "arguments": action.arguments}
+            return _of(state, "in_doubt", reason=stop.reason, step=pending.step, **about)
+    return None
+
+
+def said(state: RunState) -> tuple[Publish, ...]:
+    """The `agent.waiting` of what is asked, the same whenever it is made."""
+    asked = petition(state)
+    key = keys.waiting(state.run_id, _entry(state))
+    return (publish(subjects.WAITING, asked, key),) if asked else ()
+
+
+def _entry(state: RunState) -> int:
+    match state.waiting:
+        case ForApproval(entry=entry) | ForAnswer(entry=entry):
+            return entry
+    return state.stop.entry if state.stop else 0
+
+
+def _of(state: RunState, kind: str, **fields: object) -> Petition:
+    has_callback = state.brief.callback is not None
+    about = {"run_id": state.run_id, "kind": kind, "trace_url": state.brief.trace_url, "has_callback": has_callback}
+    return Petition.model_validate(about | fields)
+
+
+def _for_approval(state: RunState, waiting: ForApproval) -> Petition:
+    fields = {"reason": waiting.reason, "arguments_hash": waiting.subject_hash, "expires_at": waiting.expires_at}
+    match waiting.proposal:
+        case Plan(action=action):
+            about = {"tool": action.tool, "command": action.command, "arguments": action.arguments}
+            return _of(state, "approval", step=state.step + 1, **about, **fields)
+        case Framing() as framing:
+            proposed = {"goal_statement": framing.goal_statement, "definition_of_done": framing.definition_of_done}
+            return _of(state, "approval", arguments=proposed, **fields)
+
+
+def _for_answer(state: RunState, waiting: ForAnswer) -> Petition:
+    ask = waiting.ask
+    return _of(
+        state,
+        "question",
+        reason="the model asks",
+        question=ask.question,
+        choices=ask.choices,
+        tried=ask.tried or None,
+        would_change=ask.would_change or None,
+        expires_at=waiting.expires_at,
+    )

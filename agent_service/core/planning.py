@@ -1,0 +1,63 @@
+"""Plan: what comes next is checked, and carried out. The rules of each action are in `acting`."""
+
+from datetime import datetime
+
+from agent_service.core import answering, approving, endings, limits, timing
+from agent_service.core.acting import dispatch, flaws_of_action, is_stuck
+from agent_service.core.asking import next_question
+from agent_service.core.effects import Transition
+from agent_service.core.endings import after_progress
+from agent_service.core.phases import Ask, Next, Phase, Plan, Unusable, Wait
+from agent_service.core.repairing import ask_again
+from agent_service.core.replacing import replace
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Asking, Planned
+
+
+def take_plan(state: RunState, plan: Plan, asking: Asking, *, at: datetime) -> Transition:
+    flaws = flaws_of_action(state.brief, plan.action) or approving.flaws_of(state, plan.action)
+    if flaws:
+        return ask_again(state, asking, flaws, at=at)
+    if is_stuck(state, plan.action):
+        reason = f"the same call of {plan.action.tool} brought the same result three times, and was planned again"
+        return endings.escalate(state, "stuck_loop", reason, at=at)
+    planned = replace(state, plan=plan, outline=plan.outline or state.outline)
+    then = carry_out(planned, plan, at=at)
+    return after_progress(planned, "plan", f"next: {plan.action.tool} {plan.action.command}", then)
+
+
+def carry_out(state: RunState, plan: Plan, *, at: datetime) -> Transition:
+    """Dispatch a plan that was accepted, unless a budget is spent or a person has to allow it first."""
+    reached = limits.reached_before_a_step(state, at)
+    if reached:
+        kept = replace(state, waiting=Planned(plan=plan))
+        return endings.out_of_budget(kept, reached, at=at, question=next_question(state, Phase.PLAN))
+    if why := approving.why_needed(state, plan.action):
+        return approving.ask_approval(state, plan, why, at=at)
+    return dispatch(state, plan.action, at=at)
+
+
+def take_next(
+    state: RunState, chosen: Next | Unusable, refusals: tuple[str, ...], *, at: datetime, repairs: int = 0
+) -> Transition:
+    """Take up what comes next, by itself or with a framing or a reflection."""
+    asking = Asking(call=state.calls, phase=Phase.PLAN, feedback=refusals, repairs=repairs)
+    match chosen:
+        case Plan():
+            return take_plan(state, chosen, asking, at=at)
+        case Unusable(reason=reason):
+            return ask_again(state, asking, (reason,), at=at, reply=chosen)
+        case Ask():
+            return take_question(state, chosen, asking, at=at)
+        case Wait():
+            flaws = timing.flaws_of(chosen, at)
+            return ask_again(state, asking, flaws, at=at) if flaws else timing.wait_for(state, chosen, at=at)
+
+
+def take_question(state: RunState, question: Ask, asking: Asking, *, at: datetime) -> Transition:
+    """Ask a person, and `asking.phase` once they have answered."""
+    most = state.brief.limits.max_questions
+    if state.questions >= most:
+        return ask_again(state, asking, (f"all {most} questions are asked: decide without, or escalate",), at=at)
+    then = answering.ask_person(state, question, asking.phase, at=at)
+    return after_progress(state, "plan", f"asks: {question.question}", then)

@@ -1,0 +1,43 @@
+"""Waiting for an instant that the model chose: neither a step nor a model call, and durable as every timer is."""
+
+from datetime import datetime, timedelta
+
+from agent_service.core.asking import ask
+from agent_service.core.effects import Transition
+from agent_service.core.endings import progress
+from agent_service.core.events import TimerFired
+from agent_service.core.phases import Phase, Wait
+from agent_service.core.replacing import replace
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Deciding, ForTime
+
+LONGEST_S = 30 * 86400.0
+
+
+def flaws_of(wait: Wait, at: datetime) -> tuple[str, ...]:
+    """Why nothing can be waited for."""
+    if (wait.until is None) == (wait.seconds is None):
+        return ("wait needs one of seconds and until",)
+    if wait.seconds is not None and not 0 < wait.seconds <= LONGEST_S:
+        return (f"wait.seconds is {wait.seconds}: it must be more than 0 and at most {LONGEST_S:.0f}",)
+    if wait.until is not None and wait.until <= at:
+        return (f"wait.until has passed: it is {at:%Y-%m-%dT%H:%M:%SZ}",)
+    return ()
+
+
+def wait_for(state: RunState, wait: Wait, *, at: datetime) -> Transition:
+    """Rest until the instant, at most until the deadline of the run."""
+    until = wait.until or at + timedelta(seconds=wait.seconds or 0.0)
+    waiting = ForTime(until=min(until, state.brief.limits.deadline_at), since=at, why=wait.why)
+    summary = f"waits until {waiting.until:%Y-%m-%dT%H:%M:%SZ}: {wait.why}"
+    resting = replace(state, waiting=waiting, waited_at_step=state.step, summary=summary, updated_at=at)
+    return Transition(state=resting, effects=(progress(resting, "plan", summary),))
+
+
+def over(state: RunState, *, at: datetime) -> Transition:
+    """The instant has come, or somebody said something: what comes next?"""
+    return ask(replace(state, waiting=Deciding()), Phase.PLAN, at=at)
+
+
+def on_time(state: RunState, event: TimerFired) -> Transition:
+    return over(state, at=event.at)

@@ -1,6 +1,6 @@
-"""Act: one tool call at a time, its retries, and how a call that brings nothing new is known.
+"""Act: one tool call at a time, or several that only read; retries, and how a call that brings nothing new is known.
 
-Rules: what is pending is in the state before the request leaves. A retry is a new attempt of the same step, and only
+Rules: what is pending is in the state before its request leaves. A retry is a new attempt of the same step, and only
 for an error that says so, on a command that is read-tier or declared idempotent. A write whose outcome is unknown is in
 doubt: it is handed to a person, never sent again.
 """
@@ -13,10 +13,11 @@ from pydantic import JsonValue
 
 from agent_service.core import endings
 from agent_service.core.effects import Publish, Transition, publish
-from agent_service.core.phases import Action
+from agent_service.core.flights import departing, flights, with_flight
+from agent_service.core.phases import Action, Plan
 from agent_service.core.replacing import replace
 from agent_service.core.state import Brief, RunState
-from agent_service.core.waiting import ForTool, Pending, ToolRetry, then
+from agent_service.core.waiting import Flight, Pending, Waiting
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, ToolCommand
 from schemas.events import RESERVED_KEYS, ToolError, ToolRequest
@@ -41,22 +42,38 @@ def flaws_of_action(brief: Brief, action: Action) -> tuple[str, ...]:
     return ()
 
 
-def dispatch(state: RunState, action: Action, *, at: datetime) -> Transition:
-    """Begin the next step with its first attempt."""
-    skill = state.brief.skill(action.tool)
-    assert skill is not None, "the plan was checked against the skills"
-    pending = Pending(step=state.step + 1, attempt=1, action=action, route=skill.route, requested_at=at, deadline_at=at)
-    return send(replace(state, step=pending.step), pending, at=at)
+def dispatch(state: RunState, plan: Plan, *, at: datetime) -> Transition:
+    """Begin a step for each action of the plan, with its first attempt."""
+    numbered = enumerate(plan.actions, start=state.step + 1)
+    pendings = tuple(_first(state.brief, step, action, at) for step, action in numbered)
+    return _depart(replace(state, step=pendings[-1].step), departing(pendings), pendings, at=at)
 
 
 def send(state: RunState, pending: Pending, *, at: datetime) -> Transition:
-    """Send one attempt of the pending step."""
-    patience = timedelta(seconds=_tool_time_s(state.brief, pending) + ANSWER_GRACE_S)
-    pending = replace(pending, requested_at=at, deadline_at=at + patience)
-    summary = f"step {pending.step}: {pending.action.tool} {pending.action.command}{_nth(pending.attempt)}"
-    waiting = ForTool(pending=pending)
-    sent = replace(state, waiting=waiting, attempts=state.attempts + 1, summary=summary, updated_at=at)
-    return Transition(state=sent, effects=(endings.progress(sent, "act", summary), request(sent, pending)))
+    """Send one more attempt of a step that is under way."""
+    sent = _sent(state.brief, pending, at)
+    return _depart(state, with_flight(state.waiting, Flight(pending=sent)), (sent,), at=at)
+
+
+def _first(brief: Brief, step: int, action: Action, at: datetime) -> Pending:
+    skill = brief.skill(action.tool)
+    assert skill is not None, "the plan was checked against the skills"
+    pending = Pending(step=step, attempt=1, action=action, route=skill.route, requested_at=at, deadline_at=at)
+    return _sent(brief, pending, at)
+
+
+def _sent(brief: Brief, pending: Pending, at: datetime) -> Pending:
+    patience = timedelta(seconds=_tool_time_s(brief, pending) + ANSWER_GRACE_S)
+    return replace(pending, requested_at=at, deadline_at=at + patience)
+
+
+def _depart(state: RunState, waiting: Waiting, pendings: tuple[Pending, ...], *, at: datetime) -> Transition:
+    """The requests of `pendings` leave, and are waited for."""
+    summary = "; ".join(f"step {p.step}: {p.action.tool} {p.action.command}{_nth(p.attempt)}" for p in pendings)
+    attempts = state.attempts + len(pendings)
+    sent = replace(state, waiting=waiting, attempts=attempts, summary=summary, updated_at=at)
+    requests = (request(sent, pending) for pending in pendings)
+    return Transition(state=sent, effects=(endings.progress(sent, "act", summary), *requests))
 
 
 def request(state: RunState, pending: Pending) -> Publish:
@@ -88,16 +105,22 @@ def retry(state: RunState, pending: Pending, error: ToolError, *, at: datetime) 
     limits = state.brief.limits
     if not could_be_retried(state, pending, error) or pending.attempt >= limits.max_attempts:
         return None
-    if state.attempts >= limits.max_attempts_of_run:
+    if attempts_left(state) <= 0:
         return None
     delay = timedelta(seconds=_backoff_s(limits.retry_base_s, state.run_id, pending))
     following = replace(pending, attempt=pending.attempt + 1)
     summary = (
         f"step {pending.step}: {pending.action.tool} failed ({error.error_class}), attempt {following.attempt} follows"
     )
-    waiting = then(state.waiting, ToolRetry(pending=following, retry_at=at + delay))
+    waiting = with_flight(state.waiting, Flight(pending=following, retry_at=at + delay))
     waited = replace(state, waiting=waiting, updated_at=at, summary=summary)
     return Transition(state=waited, effects=(endings.progress(waited, "act", summary),))
+
+
+def attempts_left(state: RunState) -> int:
+    """Tool requests that the run may still plan: those that wait to be sent are taken already."""
+    taken = sum(flight.retry_at is not None for flight in flights(state.waiting))
+    return state.brief.limits.max_attempts_of_run - state.attempts - taken
 
 
 def could_be_retried(state: RunState, pending: Pending, error: ToolError) -> bool:
@@ -111,8 +134,9 @@ def is_repeatable(state: RunState, pending: Pending) -> bool:
 
 
 def repetitions(state: RunState) -> int:
-    """How many steps were the same call with the same result as the newest."""
-    return _times(state, state.completed[-1].call) if state.completed else 0
+    """How many steps were the same call with the same result as one of the newest plan."""
+    newest = state.completed[-len(state.plan.actions) :] if state.plan else ()
+    return max((_times(state, record.call) for record in newest), default=0)
 
 
 def is_stuck(state: RunState, action: Action) -> bool:

@@ -5,8 +5,9 @@ from pydantic import JsonValue
 
 from agent_service.core import acting, endings, petition
 from agent_service.core.effects import AskModel, Publish, publish
+from agent_service.core.flights import flights
 from agent_service.core.state import Limits, RunState
-from agent_service.core.waiting import ForModel, ForTool, Status, under_way
+from agent_service.core.waiting import ForModel, Status
 from schemas import events as wire
 from schemas import keys, subjects
 
@@ -43,9 +44,7 @@ def outstanding(state: RunState) -> tuple[Publish, ...]:
     if state.final or state.status is Status.PAUSED:
         said.append(endings.ending(state))
     said += petition.said(state)
-    waiting = under_way(state.waiting)
-    if isinstance(waiting, ForTool):
-        said.append(acting.request(state, waiting.pending))
+    said += (acting.request(state, flight.pending) for flight in flights(state.waiting) if flight.retry_at is None)
     return tuple(said)
 
 

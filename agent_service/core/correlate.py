@@ -11,14 +11,16 @@ no attempt named, and none is out, or the same    STALE      ignored
   message answered an earlier one
 otherwise                                         MATCH
 
-A result that does not name its attempt (RFC-103's has none) answers the pending one.
+A result that does not name its attempt (RFC-103's has none) answers the pending one. While several reads are pending,
+each row is of the one of that step; below the pending one is what is below them all, above it what is above them all.
 """
 
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from agent_service.core.flights import flight_of, flights
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Pending, ToolRetry, under_way
+from agent_service.core.waiting import Flight, Pending
 from schemas.events import ToolResult
 
 
@@ -39,16 +41,23 @@ class Judgement:
 
 def judge(state: RunState, result: ToolResult, place: str = "") -> Judgement:
     """Judge `result` in the order of the table above. `place` names the message it came with."""
-    pending, sent = state.pending, not isinstance(under_way(state.waiting), ToolRetry)
+    pendings = tuple(flight.pending for flight in flights(state.waiting))
     which = f"step {result.step} attempt {result.attempt or 'not named'}"
     if state.final:
         return Judgement(Relation.LATE, f"result of {which} came after the run ended ({state.status})")
-    if state.has_finished(result.step) or (pending and result.step < pending.step):
+    if state.has_finished(result.step) or (pendings and result.step < pendings[0].step):
         return Judgement(Relation.STALE, f"step {result.step} is finished already")
-    if pending is None:
+    if not pendings:
         return Judgement(Relation.VIOLATION, f"result of {which}, but nothing is pending")
-    if result.step > pending.step:
-        return Judgement(Relation.VIOLATION, f"result of {which} is from the future: step {pending.step} is pending")
+    flight = flight_of(state.waiting, result.step)
+    if flight is None:
+        newest = pendings[-1].step
+        return Judgement(Relation.VIOLATION, f"result of {which} is from the future: step {newest} is pending")
+    return _judge_flight(flight, result, which, place)
+
+
+def _judge_flight(flight: Flight, result: ToolResult, which: str, place: str) -> Judgement:
+    pending, sent = flight.pending, flight.retry_at is None
     if result.tool != pending.action.tool:
         return Judgement(
             Relation.VIOLATION,

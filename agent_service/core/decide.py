@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from agent_service.core import acting, answering, asking, endings, hearing, limits, reopening, results, thinking, timing
+from agent_service.core import answering, asking, endings, hearing, limits, reopening, results, thinking, timing
 from agent_service.core.announcing import announcement
 from agent_service.core.effects import Effect, Transition, tell
 from agent_service.core.events import (
@@ -173,11 +173,6 @@ def _ask_again(state: RunState, event: TimerFired) -> Transition:
     return asking.put(state, state.asking, at=event.at)
 
 
-def _send_again(state: RunState, event: TimerFired) -> Transition:
-    assert isinstance(state.waiting, ToolRetry)
-    return acting.send(state, state.waiting.pending, at=event.at)
-
-
 # The table
 
 
@@ -234,21 +229,21 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         **_BEGUN,
         **_NOT_ASKING,
         ToolReturned: Rule(results.on_result, (ForModel, ToolRetry, ForPerson, Ended)),
-        TimerFired: Rule(_when_due(results.on_silence), (ToolRetry, ForPerson, Ended)),
+        TimerFired: Rule(_when_due(results.on_due), (ToolRetry, ForPerson, Ended)),
         SignalReceived: Rule(hearing.hear, (ForTool,)),
     },
     ToolRetry: {
         **_BEGUN,
         **_NOT_ASKING,
         ToolReturned: _UNASKED,
-        TimerFired: Rule(_when_due(_send_again), (ForTool, ForPerson, Ended)),
+        TimerFired: Rule(_when_due(results.on_due), (ForTool, ForPerson, Ended)),
         SignalReceived: Rule(hearing.hear, (ToolRetry,)),
     },
     ForReads: {
         **_BEGUN,
         **_NOT_ASKING,
         ToolReturned: Rule(results.on_result, (ForReads, ForModel, ForPerson, Ended)),
-        TimerFired: Rule(_when_due(results.on_silence), (ForReads, ForModel, ForPerson, Ended)),
+        TimerFired: Rule(_when_due(results.on_due), (ForReads, ForModel, ForPerson, Ended)),
         SignalReceived: Rule(hearing.hear, (ForReads,)),
     },
     ForTime: {

@@ -157,13 +157,13 @@ def _approved(state: RunState, waiting: ForApproval, event: SignalReceived) -> T
     ruling = Ruling(subject_hash=waiting.subject_hash, verdict="approved", by=event.by, step=step)
     ruled = replace(state, rulings=(*state.rulings, ruling))
     match waiting.proposal:
-        case Plan(action=action):
+        case Plan() as plan:
             reached = limits.reached_before_a_step(ruled, event.at)
             if reached:
                 return endings.out_of_budget(
                     ruled, reached, at=event.at, question=asking.next_question(ruled, Phase.PLAN)
                 )
-            return acting.dispatch(ruled, action, at=event.at)
+            return acting.dispatch(ruled, plan, at=event.at)
         case Framing() as framing:
             return take_framing(ruled, framing, None, at=event.at)
 

@@ -65,14 +65,20 @@ def overfull(state: RunState) -> bool:
     """Whether the notes have grown so long that the older ones are to be compacted."""
     steps = [note for note in state.notes if note.kind == "step"]
     size = sum(len(note.text) for note in state.notes if note.kind != "person")
-    return size > state.brief.limits.max_notes and len(steps) >= KEPT_STEPS + SLACK_STEPS
+    return size > state.brief.limits.max_notes and len(steps) >= _kept_steps(state) + SLACK_STEPS
 
 
-def compacted(state: RunState, memory: Sequence[str], *, kept_steps: int = KEPT_STEPS) -> RunState:
-    """The state with `memory` in the place of its facts and of all notes of steps but the newest."""
+def _kept_steps(state: RunState) -> int:
+    """How many of the newest steps stay as they are: at least those of the newest plan, which nobody has seen yet."""
+    return max(KEPT_STEPS, len(state.plan.actions) if state.plan else 0)
+
+
+def compacted(state: RunState, memory: Sequence[str], *, kept_steps: int | None = None) -> RunState:
+    """The state with `memory` in the place of its facts and of all notes of steps but the newest `kept_steps`."""
     facts = tuple(fact[:MAX_FACT] for fact in memory if fact.strip())[-MAX_MEMORY:]
     steps = [note for note in state.notes if note.kind == "step"]
-    given_up = {id(note) for note in steps[: max(0, len(steps) - kept_steps)]}
+    kept = _kept_steps(state) if kept_steps is None else kept_steps
+    given_up = {id(note) for note in steps[: max(0, len(steps) - kept)]}
     left = tuple(note for note in state.notes if note.kind != "memory" and id(note) not in given_up)
     return replace(state, facts=facts, notes=(_memory(facts), *left))
 
@@ -103,7 +109,8 @@ def _memory(facts: Sequence[str]) -> Note:
 def _step(state: RunState, pending: Pending, record: StepRecord, output: dict[str, JsonValue]) -> Note:
     plan, action = state.plan, pending.action
     arguments = json.dumps(action.arguments, ensure_ascii=False, sort_keys=True)
-    why = (plan.rationale, plan.expected_outcome) if plan else ("", "")
+    first = plan is not None and len(state.pendings) == len(plan.actions)  # of a plan, that is: it says why once
+    why = (plan.rationale, plan.expected_outcome) if plan and first else ("", "")
     lines = (
         f'<step number="{record.step}" tool="{record.tool}" command="{record.command}" status="{record.status}">',
         thought(state.reflection) if state.reflection else "",

@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
-from agent_service.core import answering, approving, endings, limits, timing
+from agent_service.core import answering, approving, endings, limits, reads, timing
 from agent_service.core.acting import dispatch, flaws_of_action, is_stuck
-from agent_service.core.asking import next_question
+from agent_service.core.asking import ask, next_question
 from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
 from agent_service.core.phases import Ask, Next, Phase, Plan, Unusable, Wait
@@ -15,15 +15,18 @@ from agent_service.core.waiting import Asking, Planned
 
 
 def take_plan(state: RunState, plan: Plan, asking: Asking, *, at: datetime) -> Transition:
-    flaws = flaws_of_action(state.brief, plan.action) or approving.flaws_of(state, plan.action)
+    flaws = tuple(flaw for action in plan.actions for flaw in flaws_of_action(state.brief, action))
+    flaws = flaws or approving.flaws_of(state, plan.action) or reads.flaws_of(state, plan)
     if flaws:
         return ask_again(state, asking, flaws, at=at)
-    if is_stuck(state, plan.action):
-        reason = f"the same call of {plan.action.tool} brought the same result three times, and was planned again"
+    stuck = next((action for action in plan.actions if is_stuck(state, action)), None)
+    if stuck:
+        reason = f"the same call of {stuck.tool} brought the same result three times, and was planned again"
         return endings.escalate(state, "stuck_loop", reason, at=at)
     planned = replace(state, plan=plan, outline=plan.outline or state.outline)
     then = carry_out(planned, plan, at=at)
-    return after_progress(planned, "plan", f"next: {plan.action.tool} {plan.action.command}", then)
+    chosen = ", ".join(f"{action.tool} {action.command}" for action in plan.actions)
+    return after_progress(planned, "plan", f"next: {chosen}", then)
 
 
 def carry_out(state: RunState, plan: Plan, *, at: datetime) -> Transition:
@@ -32,9 +35,11 @@ def carry_out(state: RunState, plan: Plan, *, at: datetime) -> Transition:
     if reached:
         kept = replace(state, waiting=Planned(plan=plan))
         return endings.out_of_budget(kept, reached, at=at, question=next_question(state, Phase.PLAN))
+    if flaws := reads.flaws_of(state, plan):  # less is left than when it was planned
+        return ask(state, Phase.PLAN, at=at, feedback=flaws)
     if why := approving.why_needed(state, plan.action):
         return approving.ask_approval(state, plan, why, at=at)
-    return dispatch(state, plan.action, at=at)
+    return dispatch(state, plan, at=at)
 
 
 def take_next(

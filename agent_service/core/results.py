@@ -1,6 +1,8 @@
 """What a tool's result means to a run: its step is finished, tried again, or handed to a person.
 
-Which result it is, `correlate` says. A result that does not answer the pending attempt never finishes a step.
+Which result it is, `correlate` says. A result that does not answer the pending attempt never finishes a step. Of
+several reads each is judged and tried again by itself. The model reflects when the last one is finished, and is told of
+those whose attempts are all used with what the others brought.
 """
 
 import json
@@ -12,9 +14,10 @@ from agent_service.core import acting, asking, endings, notes
 from agent_service.core.correlate import Relation, judge
 from agent_service.core.effects import Transition
 from agent_service.core.events import TimerFired, ToolReturned
+from agent_service.core.flights import due_first, flight_of, landed, with_flight
 from agent_service.core.replacing import replace
 from agent_service.core.state import LastResult, RunState, StepRecord
-from agent_service.core.waiting import Ended, ForTool, answered, pendings_of, then
+from agent_service.core.waiting import Ended, ForReads, Pending, pendings_of, under_way
 from schemas.events import ARTIFACT_PATH, ToolError, ToolResult
 
 MAX_SUMMARY = 500
@@ -38,16 +41,22 @@ def on_result(state: RunState, event: ToolReturned) -> Transition | str:
         case Relation.VIOLATION:
             return endings.escalate(state, "protocol_violation", judgement.reason, at=event.at)
         case Relation.MATCH if result.status == "ok":
-            return asking.reflect(finish_step(state, result, at=event.at), at=event.at)
+            return _finished(state, result, at=event.at)
         case Relation.MATCH:
             error = _malformed(state, result) if event.malformed else _as_error(result)
-            return _on_error(_heard(state, event.place), error, at=event.at)
+            return _on_error(_heard(state, result.step, event.place), error, at=event.at)
 
 
-def on_silence(state: RunState, event: TimerFired) -> Transition:
-    """No answer in time: the outcome is unknown, which only a repeatable command can bear."""
-    pending = state.pending
-    assert pending is not None, "a sent attempt is waited for"
+def on_due(state: RunState, event: TimerFired) -> Transition:
+    """The instant of an attempt has come: it is sent, or no answer came in time."""
+    flight = due_first(state.waiting)
+    if flight.retry_at is not None:
+        return acting.send(state, flight.pending, at=event.at)
+    return _on_silence(state, flight.pending, at=event.at)
+
+
+def _on_silence(state: RunState, pending: Pending, *, at: datetime) -> Transition:
+    """The outcome is unknown, which only a repeatable command can bear."""
     repeatable = acting.is_repeatable(state, pending)
     error = ToolError(
         error_class="timeout" if repeatable else "in_doubt",
@@ -60,25 +69,31 @@ def on_silence(state: RunState, event: TimerFired) -> Transition:
         tool=pending.action.tool,
         status="error",
         error=error,
-        completed_at=event.at,
+        completed_at=at,
         attempt=pending.attempt,
     )
-    return _on_error(state, result, at=event.at)
+    return _on_error(state, result, at=at)
 
 
-def _heard(state: RunState, place: str) -> RunState:
+def _pending(state: RunState, result: ToolResult) -> Pending:
+    """The attempt that `result` answers."""
+    flight = flight_of(state.waiting, result.step)
+    assert flight is not None, "the result was matched with what is under way"
+    return flight.pending
+
+
+def _heard(state: RunState, step: int, place: str) -> RunState:
     """Remember a message that did not name its attempt: delivered again it would answer the attempt after it."""
-    pending = state.pending
-    if pending is None or not place:
+    flight = flight_of(state.waiting, step)
+    if flight is None or not place:
         return state
-    heard = ForTool(pending=replace(pending, heard=(*pending.heard, place)))
-    return replace(state, waiting=then(state.waiting, heard))
+    pending = replace(flight.pending, heard=(*flight.pending.heard, place))
+    return replace(state, waiting=with_flight(state.waiting, replace(flight, pending=pending)))
 
 
 def _malformed(state: RunState, result: ToolResult) -> ToolResult:
     """The tool ran, and what it brought cannot be read: only a repeatable command can bear that."""
-    pending = state.pending
-    if result.error is None or pending is None or acting.is_repeatable(state, pending):
+    if result.error is None or acting.is_repeatable(state, _pending(state, result)):
         return result
     return result.model_copy(update={"error": result.error.model_copy(update=_IN_DOUBT)})
 
@@ -107,8 +122,7 @@ def _as_error(result: ToolResult) -> ToolResult:
 
 
 def _on_error(state: RunState, result: ToolResult, *, at: datetime) -> Transition:
-    pending, error = state.pending, result.error
-    assert pending is not None, "a matched result"
+    pending, error = _pending(state, result), result.error
     assert error is not None, "an error result carries its error"
     again = acting.retry(state, pending, error, at=at)
     if again:
@@ -117,10 +131,19 @@ def _on_error(state: RunState, result: ToolResult, *, at: datetime) -> Transitio
     what = f"step {pending.step}: {pending.action.tool} failed ({error.error_class}{job}): {error.message}"
     if error.error_class in HANDED_TO_A_PERSON:
         return endings.escalate(state, error.error_class, what, at=at, came=(result,))
-    if acting.could_be_retried(state, pending, error):
+    alone = not isinstance(under_way(state.waiting), ForReads)
+    if alone and acting.could_be_retried(state, pending, error):
         what = f"{what} (attempt {pending.attempt}, the last)"
         return endings.escalate(state, _spent_attempts(state), what, at=at, came=(result,))
-    return asking.reflect(finish_step(state, result, at=at), at=at)
+    return _finished(state, result, at=at)
+
+
+def _finished(state: RunState, result: ToolResult, *, at: datetime) -> Transition:
+    """The step is over: the model reflects on it, unless others of its plan are still under way."""
+    finished = finish_step(state, result, at=at)
+    if len(state.pendings) > 1:
+        return Transition(state=finished, effects=(endings.progress(finished, "act", finished.summary),))
+    return asking.reflect(finished, at=at)
 
 
 def _spent_attempts(state: RunState) -> str:
@@ -130,8 +153,7 @@ def _spent_attempts(state: RunState) -> str:
 
 def finish_step(state: RunState, result: ToolResult, *, at: datetime) -> RunState:
     """The state with the pending step completed and its result kept for the next reflection."""
-    pending = state.pending
-    assert pending is not None, "the result was matched with the pending step"
+    pending = _pending(state, result)
     output = _output(result)
     record = StepRecord(
         step=pending.step,
@@ -149,7 +171,7 @@ def finish_step(state: RunState, result: ToolResult, *, at: datetime) -> RunStat
     return replace(
         notes.with_step(state, pending, record, output),
         strangers=state.strangers or strange,
-        waiting=answered(state.waiting),
+        waiting=landed(state.waiting, record.step),
         completed=(*state.completed, record),
         last_result=LastResult(step=record.step, status=record.status, output=output),
         artifacts=tuple(dict.fromkeys((*state.artifacts, *_artifacts(result)))),

@@ -155,8 +155,9 @@ def returns(
     def cue(script: Script) -> Event:
         state = script.state
         known: dict[str, Any] = {"step": max(state.step, 1), "tool": "fetch", "attempt": 1}
-        if state.pending:
-            pending = state.pending
+        if state.pendings:
+            asked = correlation.get("step")
+            pending = next((p for p in state.pendings if p.step == asked), state.pendings[0])
             known = {"step": pending.step, "tool": pending.action.tool, "attempt": pending.attempt}
         elif state.completed:
             newest = state.completed[-1]

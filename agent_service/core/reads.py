@@ -1,0 +1,40 @@
+"""Several reads of one plan: what may be done side by side, and why something may not.
+
+Rules: only where the run grants it, and no more than it grants; each is a read, none the same as another, and none that
+a person has to allow first. Each takes a step and an attempt of what the run may spend.
+"""
+
+from collections.abc import Iterator
+
+from agent_service.core import acting, approving
+from agent_service.core.phases import Action, Plan
+from agent_service.core.state import RunState
+
+
+def flaws_of(state: RunState, plan: Plan) -> tuple[str, ...]:
+    """Why the actions of `plan` may not be carried out together; empty when they may, and for one by itself."""
+    return tuple(_flaws(state, plan)) if plan.also else ()
+
+
+def most(state: RunState) -> int:
+    """How many reads a plan may hold now; at least the one action that every plan has."""
+    granted = state.brief.limits
+    return max(1, min(granted.parallel_reads, granted.max_steps - state.step, acting.attempts_left(state)))
+
+
+def _flaws(state: RunState, plan: Plan) -> Iterator[str]:
+    planned, may = len(plan.actions), most(state)
+    if planned > may:
+        yield f"the plan has {planned} actions, and {'one' if may == 1 else f'at most {may}'} may be planned now"
+    for action in plan.actions:
+        if why := _why_alone(state, action):
+            yield f"{action.tool} {action.command} has to be planned alone: {why}"
+    if len({acting.name_of_call(action) for action in plan.actions}) < planned:
+        yield "the plan has the same action twice"
+
+
+def _why_alone(state: RunState, action: Action) -> str:
+    command = state.brief.command(action)
+    if command is None or command.tier != "read":
+        return "it is no read"
+    return approving.why_needed(state, action)

@@ -164,6 +164,8 @@ class Answer:
     model: str
     plan: Next | Unusable | None = None
     provenance: Provenance | None = None
+    prompt_bytes: int = 0
+    """How long the prompt was, in UTF-8, schema and all; 0 of a model that costs nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -183,6 +183,7 @@ class Thinker:
             decision=self._checked(brief, decision) if isinstance(decision, Plan) else decision,
             plan=self._checked(brief, plan) if isinstance(plan, Plan) else plan,
             provenance=answer.provenance,
+            prompt_bytes=answer.prompt_bytes,
         )
 
     def _checked(self, brief: Brief, plan: Plan) -> Plan | Unusable:

@@ -117,12 +117,12 @@ def beyond_with(state: RunState, reserve: Reserve) -> tuple[str, str] | None:
 
 def with_lost(spent: Spent, reserve: Reserve) -> Spent:
     """`spent` with a call that was perhaps made and whose reply will not be heard."""
-    known = spent.lost_cost_usd is not None and reserve.cost_usd is not None
+    tokens, cost = reserve.if_lost or (reserve.tokens, reserve.cost_usd)
     return replace(
         spent,
         lost_calls=spent.lost_calls + 1,
-        lost_tokens=spent.lost_tokens + reserve.tokens,
-        lost_cost_usd=spent.lost_cost_usd + reserve.cost_usd if known else None,  # type: ignore[operator] # both known
+        lost_tokens=spent.lost_tokens + tokens,
+        lost_cost_usd=None if spent.lost_cost_usd is None or cost is None else spent.lost_cost_usd + cost,
     )
 
 

@@ -229,6 +229,8 @@ class RunState:
     """What people told the run while it ran."""
     heard: int = 0
     """How many times people told it something: messages, answers, reasons of rulings."""
+    shown: int = 0
+    """How many of these the prompt of the newest reply told of."""
     strangers: str = ""
     """Where content of strangers came in first, such as `step 2 (fetch)`; empty while there is none."""
     refusals: tuple[str, ...] = ()
@@ -250,9 +252,11 @@ class RunState:
     reopened: int = 0
     """How often an answer set it going again."""
     measured: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Bytes of prompts and the tokens they were counted as, by model."""
+    """Bytes of the longest prompt so far and the tokens it was counted as, by model."""
     longest_reply: int = 0
     """Tokens of the longest reply so far."""
+    dearest_token: float = 0.0
+    """What a token cost in the dearest call so far, in USD; 0 where no price is known."""
     calls: int = 0
     """The number of the newest model call."""
     step: int = 0

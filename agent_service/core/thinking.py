@@ -12,6 +12,7 @@ from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
 from agent_service.core.events import ModelReplied
 from agent_service.core.framing import take_framing
+from agent_service.core.measures import measured
 from agent_service.core.phases import (
     Ask,
     Decision,
@@ -39,7 +40,9 @@ def on_reply(state: RunState, reply: ModelReplied) -> Transition:
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
     spent, replies = _add(state.spent, reply), _replies(state, reply)
-    state = replace(state, waiting=Deciding(), spent=spent, replies=replies, updated_at=reply.at)
+    shown = state.shown if reply.heard is None else reply.heard
+    state = replace(state, waiting=Deciding(), spent=spent, replies=replies, shown=shown, updated_at=reply.at)
+    state = measured(state, reply)
     if outrun(state, reply):
         return _set_aside(state, asking, at=reply.at)
     match reply.decision:

@@ -41,12 +41,17 @@ FINAL = frozenset({Status.DONE, Status.ESCALATED, Status.FAILED, Status.CANCELLE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserve:
-    """The most that a model call may spend. `cost_usd` is null when the price is unknown."""
+    """The most that a model call may spend. `cost_usd` is null when the price is unknown.
+
+    `if_lost`: what counts as spent when the call was perhaps made and its reply is lost, in tokens and in USD: its
+    prompt, and a reply longer than any so far. Null in reserves of earlier versions, which count in full.
+    """
 
     tokens: int
     cost_usd: float | None
     reply_tokens: int = 0
     """The part of `tokens` that the reply may take."""
+    if_lost: tuple[int, float | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 Rules: the prompt of a call is composed once, by `prepare`. One request per call and no retries inside the SDK: every
 try is journaled and put off durably above it. A provider's module knows its SDK and its answers, nothing of the ladder.
-Nothing is counted by a tokenizer: none fits all models, and a bound that is too high is given back when the call ends.
+Nothing is counted by a tokenizer: the first prompt of a run is taken at its bytes, later ones by what the provider
+counted, and a bound that is too high is given back when the call ends.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent_service.core.events import Provenance
 from agent_service.core.limits import cost_so_far
+from agent_service.core.measures import least_reply, most_prompt
 from agent_service.core.phases import Decision, Plan, Refusal, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve
@@ -27,11 +29,6 @@ from agent_service.models.prompts.prompt import Prompt, compose
 from agent_service.models.prompts.replies import MOST_RAW, read
 from agent_service.models.settings import MOST_REPLY_TOKENS, ModelSettings
 from agent_service.ports import Answer, Estimate, ModelCall, Question
-
-BYTES_PER_TOKEN = 2
-"""Fewer than any text has that is not made for it, so that a reserve is not too small."""
-LEAST_REPLY = 3000
-"""Tokens with which a decision can still be thought about and written down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +125,14 @@ class LanguageModel:
             provider=self._settings.known_as(),
         )
         usage = self._prices.usage(reply.model, reply.counts)
-        return Answer(decision=decision, plan=plan, usage=usage, model=reply.model, provenance=provenance)
+        return Answer(
+            decision=decision,
+            plan=plan,
+            usage=usage,
+            model=reply.model,
+            provenance=provenance,
+            prompt_bytes=_bytes_of(request.prompt),
+        )
 
     async def _ask(self, request: Request) -> Reply:
         known = (self._api.sdk_error, httpx2.HTTPError, ValueError, RecursionError)
@@ -168,19 +172,23 @@ def estimated(
     question: Question, prompt: Prompt, settings: ModelSettings, prices: Prices, *, kept_1h: bool = False
 ) -> Estimate:
     """What a call is made with, and its bounds in tokens and USD: all of its prompt, and the longest reply."""
-    model = str(settings.of(question.phase).model)
-    tokens = (prompt.size() + len(json.dumps(prompt.schema))) // BYTES_PER_TOKEN
+    model, state = str(settings.of(question.phase).model), question.state
+    tokens = most_prompt(state, model, _bytes_of(prompt))
 
     def cost_usd(reply: int) -> float | None:
         return prices.most_usd(model, prompt=tokens, reply=reply, kept_1h=kept_1h)
 
-    reply = _affordable(question.state, tokens, _usual(settings, question), cost_usd)
-    return Estimate(
-        model=model,
-        reserve=Reserve(tokens=tokens + reply, cost_usd=cost_usd(reply), reply_tokens=reply),
-        prompt_hash=prompt.template_hash,
-        schema_hash=prompt.schema_hash,
+    reply = _affordable(state, tokens, _usual(settings, question), cost_usd)
+    lost = min(reply, least_reply(state))
+    reserve = Reserve(
+        tokens=tokens + reply, cost_usd=cost_usd(reply), reply_tokens=reply, if_lost=(tokens + lost, cost_usd(lost))
     )
+    return Estimate(model=model, reserve=reserve, prompt_hash=prompt.template_hash, schema_hash=prompt.schema_hash)
+
+
+def _bytes_of(prompt: Prompt) -> int:
+    """All that the provider counts as input, for the most part."""
+    return prompt.size() + len(json.dumps(prompt.schema))
 
 
 def _usual(settings: ModelSettings, question: Question) -> int:
@@ -199,7 +207,7 @@ def _affordable(state: RunState, prompt: int, usual: int, cost_usd: Callable[[in
     paid, least, most = cost_so_far(spent), cost_usd(0), cost_usd(usual)
     if limits.max_cost_usd is not None and paid is not None and least is not None and most is not None and most > least:
         rooms.append(int(usual * (limits.max_cost_usd - paid - least) / (most - least)))
-    return max(min(rooms), min(usual, LEAST_REPLY))
+    return max(min(rooms), min(usual, least_reply(state)))
 
 
 def _decision(reply: Reply, request: Request) -> tuple[Decision, Plan | Unusable | None]:

@@ -9,12 +9,18 @@ from tests.core.cues import a_reflecting_run, framing, goes_on, plan, replies, r
 from tests.core.script import Cue, Script, asks
 
 
-def reserves(tokens: int = 400, cost: float | None = 0.04, *, call: int | None = None) -> Cue:
+def reserves(
+    tokens: int = 400,
+    cost: float | None = 0.04,
+    *,
+    call: int | None = None,
+    if_lost: tuple[int, float | None] | None = None,
+) -> Cue:
     """The most that the call may spend is set aside, before it is made."""
 
     def cue(script: Script) -> Event:
         asked = script.state.asking.call if script.state.asking else script.state.calls
-        reserve = Reserve(tokens=tokens, cost_usd=cost)
+        reserve = Reserve(tokens=tokens, cost_usd=cost, if_lost=if_lost)
         return CallReserved(at=script.now, call=call or asked, model="priced", reserve=reserve)
 
     return cue

@@ -114,6 +114,13 @@ def test_a_reserve_that_is_found_standing_is_lost_once() -> None:
     assert (run.state.spent.calls, run.state.spent.tokens) == (1, 100)
 
 
+def test_a_lost_call_counts_as_what_it_probably_cost() -> None:
+    run = a_framing_run() >> reserves(400, 0.04, if_lost=(150, 0.01)) >> reserves(400, 0.04, if_lost=(150, None))
+    assert lost(run) == (1, 150, 0.01)
+    run >> reserves() << asks("frame")
+    assert lost(run) == (2, 300, None)
+
+
 def test_a_call_that_the_deadline_interrupts_is_lost_whether_the_run_ends_or_pauses() -> None:
     run = a_reflecting_run() >> reserves(400, 0.04)
     run >> due << (abandons(), escalates("budget_time"))

@@ -4,16 +4,18 @@ from dataclasses import replace
 
 import pytest
 
+from agent_service.core.measures import FIRST_REPLY
 from agent_service.core.state import Limits, Spent
 from agent_service.core.waiting import Reserve
-from agent_service.models.call import LEAST_REPLY, estimated
+from agent_service.models.call import estimated
 from agent_service.models.prices import Prices
 from agent_service.models.prompts.prompt import compose
 from agent_service.models.settings import ModelSettings, PriceSettings
 from agent_service.ports import Question
 from tests.models.model_house import reflecting
 
-SETTINGS = ModelSettings(provider="anthropic", max_tokens=8000)
+MODEL = "claude-sonnet-5-5"
+SETTINGS = ModelSettings(provider="anthropic", model=MODEL, max_tokens=8000)
 LISTED = Prices("anthropic", None)
 
 
@@ -45,7 +47,7 @@ def test_a_reserve_is_the_prompt_and_the_reply() -> None:
 
 def test_the_reply_shrinks_to_what_the_tokens_allow() -> None:
     found = reserve(limited(Spent(input_tokens=1000), max_tokens=10_000))
-    assert LEAST_REPLY < found.reply_tokens < 8000
+    assert FIRST_REPLY < found.reply_tokens < 8000
     assert found.tokens + 1000 == 10_000
 
 
@@ -53,7 +55,7 @@ def test_the_reply_shrinks_to_what_the_money_allows() -> None:
     whole = reserve(limited())
     assert whole.cost_usd is not None
     found = reserve(limited(max_cost_usd=whole.cost_usd - 0.03))
-    assert LEAST_REPLY < found.reply_tokens < 8000
+    assert FIRST_REPLY < found.reply_tokens < 8000
     assert found.cost_usd == pytest.approx(whole.cost_usd - 0.03, abs=0.0001)
     assert (found.cost_usd or 1) <= whole.cost_usd - 0.03
 
@@ -64,8 +66,48 @@ def test_what_crashes_may_have_cost_counts_too() -> None:
 
 
 def test_a_reply_is_never_too_short_to_hold_a_decision() -> None:
-    assert reserve(limited(max_tokens=10)).reply_tokens == LEAST_REPLY
-    assert reserve(limited(max_cost_usd=0.000001)).reply_tokens == LEAST_REPLY
+    assert reserve(limited(max_tokens=10)).reply_tokens == FIRST_REPLY
+    assert reserve(limited(max_cost_usd=0.000001)).reply_tokens == FIRST_REPLY
+
+
+def known(question: Question, *, longest_reply: int = 200) -> Question:
+    """The same, in a run whose provider has counted this prompt at four bytes a token before."""
+    size = estimated_bytes(question)
+    state = replace(question.state, measured={f"{MODEL}-20261021": (size, size // 4)}, longest_reply=longest_reply)
+    return replace(question, state=state)
+
+
+def estimated_bytes(question: Question) -> int:
+    """Of the first prompt of a run is set aside what its bytes could be at most."""
+    found = reserve(question)
+    return 2 * (found.tokens - found.reply_tokens)
+
+
+def test_a_prompt_whose_beginning_was_counted_is_taken_at_that_count() -> None:
+    first, later = reserve(limited()), reserve(known(limited()))
+    assert later.tokens - later.reply_tokens == pytest.approx((first.tokens - first.reply_tokens) / 2, rel=0.2)
+
+
+def test_the_last_call_that_fits_is_made() -> None:
+    """With half of what the bytes alone would ask for, once the run has shown what its calls take."""
+    question = known(limited())
+    prompt = estimated_bytes(limited()) // 4
+    found = reserve(known(limited(Spent(input_tokens=1000), max_tokens=1000 + prompt + 1500)))
+    assert found.tokens + 1000 <= 1000 + prompt + 1500
+    assert found.reply_tokens >= 1000
+    assert reserve(question).reply_tokens == 8000
+
+
+def test_a_long_reply_asks_for_room_for_one_that_is_longer_still() -> None:
+    assert reserve(known(limited(max_tokens=10), longest_reply=2000)).reply_tokens == 3000
+    assert reserve(known(limited(max_tokens=10), longest_reply=20_000)).reply_tokens == 8000
+
+
+def test_a_lost_call_counts_as_its_prompt_and_a_reply_longer_than_any_so_far() -> None:
+    found = reserve(known(limited()))
+    assert found.if_lost is not None
+    assert found.if_lost[0] == found.tokens - found.reply_tokens + 1000
+    assert 0 < (found.if_lost[1] or 0) < (found.cost_usd or 0)
 
 
 def test_a_model_that_costs_nothing_is_not_cut_by_a_limit_in_usd() -> None:

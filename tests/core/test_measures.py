@@ -1,0 +1,63 @@
+"""What a call may take, by what the calls before it took."""
+
+from agent_service.core.events import ModelReplied, ModelUsage
+from agent_service.core.measures import least_reply, likely_prompt, measured, most_prompt
+from agent_service.core.state import RunState
+from tests.core.cues import a_framing_run, framing
+
+
+def after(*calls: tuple[int, int, int], model: str = "claude", cost_usd: float | None = 0.01) -> RunState:
+    """A run whose calls had so many bytes, tokens in and tokens out."""
+    state = a_framing_run().state
+    for size, tokens, said in calls:
+        usage = ModelUsage(input_tokens=tokens, output_tokens=said, cost_usd=cost_usd)
+        reply = ModelReplied(
+            at=state.updated_at, call=1, model=model, usage=usage, decision=framing(), prompt_bytes=size
+        )
+        state = measured(state, reply)
+    return state
+
+
+def test_an_unknown_prompt_is_taken_at_two_bytes_a_token() -> None:
+    assert most_prompt(after(), "claude", 10_000) == 5000
+
+
+def test_of_a_longer_prompt_only_what_is_new_is_taken_at_its_bytes() -> None:
+    assert most_prompt(after((10_000, 2500, 100)), "claude", 12_000) == 2500 + 1000
+
+
+def test_a_shorter_prompt_may_be_a_tenth_denser_than_the_longest() -> None:
+    assert most_prompt(after((10_000, 2500, 100)), "claude", 4000) == 1100
+
+
+def test_the_longest_prompt_is_the_measure_whatever_came_after_it() -> None:
+    assert most_prompt(after((10_000, 2500, 100), (2000, 900, 100)), "claude", 10_000) == 2750
+
+
+def test_no_prompt_is_taken_for_more_than_its_bytes_could_be() -> None:
+    assert most_prompt(after((10_000, 9000, 100)), "claude", 10_000) == 5000
+
+
+def test_a_model_that_answers_under_a_more_precise_name_is_known() -> None:
+    assert most_prompt(after((10_000, 2500, 100), model="claude-20261021"), "claude", 10_000) == 2750
+    assert most_prompt(after((10_000, 2500, 100), model="gpt"), "claude", 10_000) == 5000
+
+
+def test_a_prompt_is_likely_to_be_as_dense_as_the_longest() -> None:
+    assert likely_prompt(after(), 8000) == 2000
+    assert likely_prompt(after((9000, 3000, 100)), 6000) == 2000
+
+
+def test_a_reply_needs_room_for_half_more_than_the_longest() -> None:
+    assert least_reply(after()) == 3000
+    assert least_reply(after((9000, 3000, 100))) == 1000
+    assert least_reply(after((9000, 3000, 2000), (9000, 3000, 100))) == 3000
+
+
+def test_the_dearest_token_is_remembered() -> None:
+    assert after((9000, 900, 100)).dearest_token == 0.01 / 1000
+    assert after((9000, 900, 100), cost_usd=None).dearest_token == 0
+
+
+def test_nothing_is_measured_of_a_model_that_sends_no_prompt() -> None:
+    assert after((0, 0, 500)) == after()

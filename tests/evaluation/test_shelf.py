@@ -60,7 +60,7 @@ def test_scenarios_of_a_folder_are_added_and_chosen_by_patterns(tmp_path: Path) 
             {"tools": [{**SMALL["tools"][0], "answers": [{"nth": 1}]}]},
             "tools.0.answers.0: Value error, needs exactly one",
         ),
-        ({"signals": [{"kind": "resume"}]}, "signals.0: Value error, needs either during_step or when_paused"),
+        ({"signals": [{"kind": "resume"}]}, "signals.0: Value error, needs exactly one of during_step"),
         ({"model_faults": [{"call": 1}]}, "model_faults.0: Value error, needs exactly one of outage_s, refusal, cut"),
         ({"script": {"rules": []}}, "script.rules: "),
         (
@@ -107,7 +107,8 @@ def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
 
 
 def test_the_small_scenario_of_these_tests_is_one(tmp_path: Path) -> None:
-    assert read(written(tmp_path)).name == given()["name"]
+    (scenario,) = read(written(tmp_path))
+    assert scenario.name == given()["name"]
 
 
 async def test_the_scenario_in_the_documentation_passes(tmp_path: Path) -> None:
@@ -115,7 +116,8 @@ async def test_the_scenario_in_the_documentation_passes(tmp_path: Path) -> None:
     (example,) = re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     file = tmp_path / "lamp.yaml"
     file.write_text(example)
-    result = await result_of(read(file))
+    (scenario,) = read(file)
+    result = await result_of(scenario)
     assert (result.unmet, result.violations, result.steps) == ((), (), 2)
 
 

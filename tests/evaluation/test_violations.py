@@ -16,6 +16,7 @@ from agent_service.workbench.evaluation.played import Said
 from agent_service.workbench.evaluation.playing import judged
 from agent_service.workbench.evaluation.violations import RULES, broken_rules
 from schemas import subjects
+from schemas.catalog import ToolOffer
 from tests.evaluation.small import seen_of, small
 
 Change = Callable[[Observed], Observed]
@@ -78,6 +79,12 @@ def last(moment: Moment) -> bool:
     return moment.state.final
 
 
+def asked_first(offer: ToolOffer) -> ToolOffer:
+    """The same tool, had the operator wanted to be asked each time."""
+    commands = tuple(command.model_copy(update={"approve": "always"}) for command in offer.commands)
+    return offer.model_copy(update={"commands": commands})
+
+
 REQUEST = subjects.tool_request("lamp")
 ITEM = {"id": "d1", "text": "a", "done": True, "evidence": ["step:1"]}
 
@@ -104,6 +111,9 @@ CASES: dict[str, list[Change]] = {
         again(subjects.COMPLETED),
         again(subjects.PROGRESS),
         lambda seen: replace(seen, said=[one for one in seen.said if one.subject != subjects.COMPLETED]),
+    ],
+    "what_needs_approval_is_allowed_first": [
+        lambda seen: replace(seen, offers=tuple(asked_first(offer) for offer in seen.offers)),
     ],
     "the_goal_stays": [
         said(subjects.COMPLETED, goal="Switch the lamp off."),

@@ -72,6 +72,8 @@ class Expected(_Strict):
     outcome: Pattern | None = None
     """In the outcome of a run that is done, in the reason of one that is not."""
     steps: Bounds = Bounds()
+    calls: Bounds = Bounds()
+    """Replies of the model."""
     must_call: tuple[Annotated[WantedCall, BeforeValidator(_call)], ...] = ()
     never_call: tuple[Annotated[Call, BeforeValidator(_call)], ...] = ()
     never_say: tuple[Annotated[str, Field(min_length=4)], ...] = ()
@@ -99,6 +101,7 @@ def unmet(expected: Expected, seen: Observed) -> list[str]:
     return [
         *_ending(expected, seen.state),
         *_steps(expected, seen.state),
+        *_model_calls(expected, seen.state),
         *_calls(expected, seen),
         *_happened(expected, seen),
     ]
@@ -124,6 +127,11 @@ def _steps(expected: Expected, state: RunState) -> Iterator[str]:
     if not expected.steps.hold(state.step):
         steps = ", ".join(f"{r.step} {r.tool} {r.command} {r.status}" for r in state.completed) or "none"
         yield f"expected steps: {expected.steps}; there are {state.step}: {steps}"
+
+
+def _model_calls(expected: Expected, state: RunState) -> Iterator[str]:
+    if not expected.calls.hold(state.spent.calls):
+        yield f"expected model calls: {expected.calls}; there are {state.spent.calls}"
 
 
 def _calls(expected: Expected, seen: Observed) -> Iterator[str]:

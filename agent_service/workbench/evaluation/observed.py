@@ -6,10 +6,11 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
+from agent_service.core import thinking
 from agent_service.core.events import CancelRequested, Event, ModelReplied, ModelUnavailable
 from agent_service.core.phases import Digest
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Status
+from agent_service.core.waiting import ForAnswer, ForApproval, ForReads, ForTime, Status
 from agent_service.journal import Entry, rehearse
 from agent_service.workbench.evaluation.played import Said
 from schemas import subjects
@@ -17,15 +18,24 @@ from schemas.catalog import ToolOffer
 from schemas.events import Envelope, ToolRequest
 
 Happening = Literal[
+    "approval",
     "cancel_while_pending",
+    "claim_refused",
     "compaction",
     "done_refused",
     "late_result",
     "model_wait",
+    "outrun",
+    "parallel_reads",
     "pause",
+    "question",
     "reframe",
+    "reopened",
     "repair",
     "retry",
+    "unticked",
+    "verification_refused",
+    "wait",
 ]
 """What can be seen in a journal, beyond how a run ended."""
 ENDINGS = frozenset({subjects.COMPLETED, subjects.ESCALATED, subjects.FAILED, subjects.CANCELLED})
@@ -116,14 +126,32 @@ def _cancel_while_pending(moment: Moment) -> bool:
     return isinstance(moment.event, CancelRequested) and moment.before is not None and moment.before.pending is not None
 
 
+def _outrun(moment: Moment, before: RunState) -> bool:
+    return isinstance(moment.event, ModelReplied) and thinking.outrun(before, moment.event)
+
+
+def _unticked(moment: Moment) -> bool:
+    before = {item.id for item in moment.before.done_items if item.done} if moment.before else set()
+    return any(item.id in before and not item.done for item in moment.state.done_items)
+
+
 _SIGNS: dict[Happening, Callable[[Moment], bool]] = {
+    "approval": lambda moment: isinstance(moment.state.waiting, ForApproval),
     "cancel_while_pending": _cancel_while_pending,
     "compaction": _compaction,
     "done_refused": lambda moment: moment.state.refused_done > 0,
+    "claim_refused": lambda moment: bool(moment.state.refusals),
     "late_result": _late_result,
     "model_wait": _model_wait,
+    "outrun": lambda moment: moment.before is not None and _outrun(moment, moment.before),
+    "parallel_reads": lambda moment: isinstance(moment.state.waiting, ForReads),
     "pause": lambda moment: moment.state.status is Status.PAUSED,
+    "question": lambda moment: isinstance(moment.state.waiting, ForAnswer),
     "reframe": lambda moment: moment.state.reframes > 0,
+    "reopened": lambda moment: moment.state.reopened > 0,
     "repair": lambda moment: moment.state.asking is not None and moment.state.asking.repairs > 0,
     "retry": lambda moment: moment.state.pending is not None and moment.state.pending.attempt > 1,
+    "unticked": _unticked,
+    "verification_refused": lambda moment: moment.state.unverified > 0,
+    "wait": lambda moment: isinstance(moment.state.waiting, ForTime),
 }

@@ -16,10 +16,12 @@ from agent_service.models import scripted_model
 from agent_service.models.scripted_model import Pattern, Rule, ScriptedModel, check_answers
 from agent_service.settings import LimitSettings
 from agent_service.workbench.evaluation.expected import Expected
+from agent_service.workbench.evaluation.variants import told_apart
 from groundwork.service.errors import Misconfigured
 from groundwork.service.strict_yaml import NotYaml, parse
-from schemas.catalog import ToolCommand, ToolOffer
-from schemas.events import Constraints
+from schemas.catalog import Approve, ToolCommand, ToolOffer
+from schemas.events import Constraints, SignalKind
+from schemas.events import Outcome as OfDoubt
 from schemas.fields import Count, Goal, Json, JsonObject, Text, ToolName
 
 ARTIFACT_TOOL = "artifact"
@@ -96,6 +98,8 @@ class Command(_Strict):
     description: Text = ""
     tier: Literal["read", "write"]
     idempotent: bool = False
+    effect: Literal["local", "external"] | None = None
+    approve: Approve | None = None
     input_schema: dict[str, Json]
 
 
@@ -106,6 +110,7 @@ class Tool(_Strict):
     description: Text
     commands: Annotated[tuple[Command, ...], Field(min_length=1)]
     timeout_s: Annotated[float, Field(gt=0, le=86400)] = 60.0
+    output: Literal["trusted", "untrusted"] = "trusted"
     answers: tuple[ToolAnswer, ...]
 
     @property
@@ -117,6 +122,7 @@ class Tool(_Strict):
             description=self.description,
             commands=commands,
             timeout_s=self.timeout_s,
+            output=self.output,
         )
 
 
@@ -138,19 +144,31 @@ class Allowance(_Strict):
 
 
 class PersonsSignal(_Strict):
-    """What a person does, `after_s` after step `during_step` was asked for (before its result), or after a pause."""
+    """What a person does, `after_s` after its time, of which exactly one is named.
+
+    `during_step`: that step was asked for, and has brought nothing yet. `during_call`: that model call is being made
+    (`after_s` counts for nothing). `when_paused`, `when_escalated`: the first time, or the next time, that it is so. A
+    ruling is of what waits for approval then.
+    """
 
     during_step: Annotated[int, Field(ge=1)] | None = None
+    during_call: Annotated[int, Field(ge=1)] | None = None
     when_paused: bool = False
+    when_escalated: bool = False
     after_s: Annotated[float, Field(ge=0)] = 0.0
-    kind: Literal["message", "resume", "raise_budget", "approve", "reject", "cancel"]
+    kind: SignalKind | Literal["cancel"]
     message: Text | None = None
     constraints: Allowance | None = None
+    outcome: OfDoubt | None = None
+    """Of a write in doubt."""
+    arguments_hash: Text | None = None
+    """Of a ruling, where it is not of what waits."""
 
     @model_validator(mode="after")
     def _one_time(self) -> "PersonsSignal":
-        if (self.during_step is None) != self.when_paused:
-            raise ValueError("needs either during_step or when_paused")
+        times = (self.during_step is not None, self.during_call is not None, self.when_paused, self.when_escalated)
+        if sum(times) != 1:
+            raise ValueError("needs exactly one of during_step, during_call, when_paused, when_escalated")
         return self
 
 
@@ -248,25 +266,29 @@ def scenarios(folders: Iterable[Path], patterns: Sequence[str] = ()) -> list[Sce
     """
     found: dict[str, tuple[Path, Scenario]] = {}
     for file in (file for folder in folders for file in _files(folder)):
-        scenario = read(file)
-        if scenario.name in found:
-            first = found[scenario.name][0]
-            raise Misconfigured(f"{file}: name: {scenario.name} is the name of the scenario in {first}: use another")
-        found[scenario.name] = file, scenario
+        for scenario in read(file):
+            if scenario.name in found:
+                first = found[scenario.name][0]
+                raise Misconfigured(
+                    f"{file}: name: {scenario.name} is the name of the scenario in {first}: use another"
+                )
+            found[scenario.name] = file, scenario
     _check_patterns(patterns, found)
     chosen = (name for name in sorted(found) if not patterns or any(fnmatchcase(name, p) for p in patterns))
     return [found[name][1] for name in chosen]
 
 
-def read(file: Path) -> Scenario:
-    """The scenario in `file`. Raises Misconfigured with every problem and its field."""
+def read(file: Path) -> list[Scenario]:
+    """The scenario in `file`, or each of its variants. Raises Misconfigured with every problem and its field."""
     try:
-        return Scenario.model_validate(parse(file.read_text(encoding="utf-8")))
+        return [Scenario.model_validate(told) for told in told_apart(parse(file.read_text(encoding="utf-8")))]
     except (OSError, UnicodeDecodeError, NotYaml) as error:
         raise Misconfigured(f"scenario {file} cannot be read: {error}") from error
     except ValidationError as error:
         flaws = (f"{_place(e['loc'])}: {e['msg']}" for e in error.errors(include_input=False, include_url=False))
         raise Misconfigured(f"scenario {file}: {'; '.join(flaws)}") from error
+    except ValueError as error:
+        raise Misconfigured(f"scenario {file}: {error}") from error
 
 
 def _files(folder: Path) -> list[Path]:

@@ -83,11 +83,45 @@ def _done_is_proved(seen: Observed) -> Iterator[str]:
 
 
 def _nothing_follows_the_end(seen: Observed) -> Iterator[str]:
-    ended = [place for place, said in enumerate(seen.said) if _is_final(said.subject, said.payload)]
-    for said in seen.said[ended[0] + 1 :] if ended else ():
-        yield f"{said.subject} (key {said.key}) was said after the run had ended"
+    """But what follows an answer that reopens it, and that the end waits for an answer."""
+    ended = False
+    for said in seen.said:
+        if said.subject == subjects.REOPENED:
+            ended = False
+        elif ended and said.subject != subjects.WAITING:
+            yield f"{said.subject} (key {said.key}) was said after the run had ended"
+        ended = ended or _is_final(said.subject, said.payload)
     if seen.state and seen.state.final and not ended:
         yield "the run ended without saying so"
+
+
+def _what_needs_approval_is_allowed_first(seen: Observed) -> Iterator[str]:
+    """A write that may reach out, after what strangers wrote, has a person's ruling for just these arguments."""
+    strangers_from = min(_strangers(seen), default=None)
+    for request in seen.requests:
+        command = _command(seen, request)
+        if command is None or not _is_asked_first(command, after_strangers=_follows(request, strangers_from)):
+            continue
+        ruled = [r for r in (seen.state.rulings if seen.state else ()) if r.step == request.asked.step]
+        if not any(ruling.verdict == "approved" and ruling.by for ruling in ruled):
+            yield f"{_which(request)} was sent, and no person allowed it"
+
+
+def _strangers(seen: Observed) -> Iterator[int]:
+    """The steps that brought what strangers wrote."""
+    outside = {offer.name for offer in seen.offers if offer.output == "untrusted"}
+    yield from (record.step for record in (seen.state.completed if seen.state else ()) if record.tool in outside)
+
+
+def _follows(request: Request, step: int | None) -> bool:
+    return step is not None and request.asked.step > step
+
+
+def _is_asked_first(command: ToolCommand, *, after_strangers: bool) -> bool:
+    if command.approve is not None:
+        return command.approve == "always" or (command.approve == "untrusted" and after_strangers)
+    reaches_out = command.tier == "write" and not command.idempotent and command.effect != "local"
+    return reaches_out and after_strangers
 
 
 def _the_goal_stays(seen: Observed) -> Iterator[str]:
@@ -213,6 +247,7 @@ RULES: dict[str, Rule] = {
         _a_write_is_sent_once,
         _done_is_proved,
         _nothing_follows_the_end,
+        _what_needs_approval_is_allowed_first,
         _the_goal_stays,
         _budgets_hold,
         _what_is_spent_is_counted,

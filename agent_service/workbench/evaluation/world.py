@@ -4,7 +4,7 @@ Rule: one thing happens at a time. What is due next happens at its instant: a me
 A run has been played when nothing is due any more, so that what comes after its end is seen too.
 """
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -14,6 +14,7 @@ from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.core.events import ModelUsage, TimerFired
 from agent_service.core.phases import Refusal, Unusable
 from agent_service.core.state import RunState
+from agent_service.core.waiting import ForApproval, Status
 from agent_service.errors import ModelError
 from agent_service.intake import Arrival, Intake
 from agent_service.metrics.incoming import IncomingMetrics
@@ -37,41 +38,52 @@ class PlayedPerson:
     """Signals and cancels the run as the scenario's file says, over the bus: each thing once."""
 
     def __init__(self, scenario: Scenario, bus: PlayedBus, clock: PlayedClock) -> None:
-        self._during = tuple(signal for signal in scenario.signals if signal.during_step)
+        self._signals = scenario.signals
         self._when_paused: Iterator[PersonsSignal] = iter([s for s in scenario.signals if s.when_paused])
+        self._when_escalated: Iterator[PersonsSignal] = iter([s for s in scenario.signals if s.when_escalated])
         self._bus = bus
         self._clock = clock
         self._done = 0
 
-    def sees_step(self, run_id: str, step: int) -> None:
+    def sees_step(self, state: RunState, step: int) -> None:
         """Step `step` was asked for, for the first time."""
-        for signal in self._during:
+        for signal in self._signals:
             if signal.during_step == step:
-                self._act(run_id, signal)
+                self._bus.send(*self._said(state, signal), after_s=signal.after_s)
 
-    def sees_pause(self, run_id: str) -> None:
-        signal = next(self._when_paused, None)
+    def sees_rest(self, state: RunState) -> None:
+        """The run rests for people, or has escalated."""
+        escalated = state.status is Status.ESCALATED
+        signal = next(self._when_escalated if escalated else self._when_paused, None)
         if signal:
-            self._act(run_id, signal)
+            self._bus.send(*self._said(state, signal), after_s=signal.after_s)
 
-    def _act(self, run_id: str, signal: PersonsSignal) -> None:
+    def during_call(self, state: RunState, call: int) -> Iterator[tuple[str, bytes]]:
+        """What is said while model call `call` is being made: subjects and bodies."""
+        for signal in self._signals:
+            if signal.during_call == call:
+                yield self._said(state, signal)
+
+    def _said(self, state: RunState, signal: PersonsSignal) -> tuple[str, bytes]:
         self._done += 1
         if signal.kind == "cancel":
-            cancel = Envelope[Cancel](type=subjects.CANCEL, payload=Cancel(run_id=run_id, reason=signal.message))
-            self._bus.send(subjects.CANCEL, cancel.body(), after_s=signal.after_s)
-            return
+            cancel = Cancel(run_id=state.run_id, reason=signal.message)
+            return subjects.CANCEL, Envelope[Cancel](type=subjects.CANCEL, payload=cancel).body()
         at = self._clock.later(signal.after_s)
+        asked = state.waiting.subject_hash if isinstance(state.waiting, ForApproval) else None
         payload = Signal(
-            run_id=run_id,
+            run_id=state.run_id,
             signal_id=f"s{self._done}",
             kind=signal.kind,
             message=signal.message,
             constraints=signal.constraints.constraints(at) if signal.constraints else None,
+            arguments_hash=signal.arguments_hash or asked,
+            outcome=signal.outcome,
         )
-        said = Envelope[Signal](type=subjects.SIGNAL, payload=payload)
-        self._bus.send(subjects.SIGNAL, said.body(), after_s=signal.after_s)
+        return subjects.SIGNAL, Envelope[Signal](type=subjects.SIGNAL, payload=payload).body()
 
 
+Meanwhile = Callable[[Question], Awaitable[None]]
 THINKING_S = 5.0
 LOOK_AGAIN_S = 300.0
 PLAYED_MODEL = "played"
@@ -84,8 +96,10 @@ class FaultyModel:
     It is the same whichever model is asked, so that the program's part in it shows with every model.
     """
 
-    def __init__(self, model: Model, scenario: Scenario, clock: PlayedClock) -> None:
+    def __init__(self, model: Model, scenario: Scenario, clock: PlayedClock, meanwhile: Meanwhile) -> None:
+        """`meanwhile` lets happen what happens while a question is thought about."""
         self._model = model
+        self._meanwhile = meanwhile
         self._clock = clock
         self._faults = {fault.call: fault for fault in scenario.model_faults}
         self._price_unknown = scenario.price_unknown
@@ -104,6 +118,7 @@ class FaultyModel:
 
     async def _make(self, call: ModelCall, question: Question) -> Answer:
         self._clock.advance(THINKING_S)
+        await self._meanwhile(question)
         fault = self._faults.get(question.call)
         answer = self._in_its_place(fault) if fault else None
         if answer is None:
@@ -158,7 +173,7 @@ class World:
         self.gateway = PlayedGateway(scenario, self._bus, self._clock)
         self._person = PlayedPerson(scenario, self._bus, self._clock)
         self._state: RunState | None = None
-        self._model = FaultyModel(model, scenario, self._clock)
+        self._model = FaultyModel(model, scenario, self._clock, self._while_thinking)
         thinker = Thinker(
             self._model,
             ArgumentSchemas(),
@@ -215,13 +230,19 @@ class World:
         message = self._bus.next()
         if message.subject.startswith(f"{subjects.TOOL_REQUEST}."):
             request = self.gateway.take(message.body)
-            if request.attempt == 1:
-                self._person.sees_step(request.run_id, request.step)
+            if request.attempt == 1 and self._state:
+                self._person.sees_step(self._state, request.step)
         else:
             arrival = Arrival(subject=message.subject, body=message.body, place=str(message.place))
             await self._intake.receive(arrival)
 
     def _committed(self, moment: Moment) -> None:
         self._state = moment.after
-        if moment.paused:
-            self._person.sees_pause(moment.after.run_id)
+        before = moment.before.waiting if moment.before else None
+        rests = moment.after.status in (Status.PAUSED, Status.ESCALATED)
+        if rests and type(before) is not type(moment.after.waiting):
+            self._person.sees_rest(moment.after)
+
+    async def _while_thinking(self, question: Question) -> None:
+        for subject, body in self._person.during_call(question.state, question.call):
+            await self._intake.receive(Arrival(subject=subject, body=body, place=f"during-{question.call}"))

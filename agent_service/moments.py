@@ -12,11 +12,16 @@ from agent_service.core.events import CallReserved, Event
 from agent_service.core.state import RunState
 from agent_service.core.waiting import (
     Asking,
+    Ended,
+    ForAnswer,
+    ForApproval,
     ForModel,
+    ForPerson,
     ForTool,
     ModelRetry,
     Pending,
     Status,
+    Stop,
     ToolRetry,
     Waiting,
     under_way,
@@ -42,15 +47,26 @@ class Moment:
 
     @property
     def ended(self) -> bool:
-        return self.after.final and not (self.before and self.before.final)
+        """A run that an answer set going again may end once more."""
+        waiting = self.after.waiting
+        return isinstance(waiting, Ended) and waiting.stop.entry == self.entry.seq
 
     @property
     def paused(self) -> bool:
-        return self.after.status is Status.PAUSED and self._status_before is not Status.PAUSED
+        """Whether people are asked for something with this entry, for which the run rests now."""
+        match self.after.waiting:
+            case ForPerson(stop=Stop(entry=entry)) | ForApproval(entry=entry) | ForAnswer(entry=entry):
+                return entry == self.entry.seq
+        return False
 
     @property
     def resumed(self) -> bool:
         return self.after.status is Status.RUNNING and self._status_before is Status.PAUSED
+
+    @property
+    def reopened(self) -> bool:
+        """Whether an answer set the run going again, which had ended."""
+        return self.before is not None and self.after.reopened > self.before.reopened
 
     @property
     def sent(self) -> Pending | None:

@@ -13,7 +13,7 @@ from agent_service.api.body import body_of
 from agent_service.api.refusals import Refusal
 from agent_service.api.requests import Nothing
 from agent_service.telling.letters import DeadLetter, NoSuchLetter, NotSentAgain, Stored, without_secrets
-from agent_service.telling.views import View
+from agent_service.telling.view import View
 from groundwork.service.errors import Failure, TryAgain
 from schemas.fields import Instant
 from schemas.headers import RUN_ID

@@ -28,7 +28,8 @@ from agent_service.moments import Moment
 from agent_service.ports import Archive, Place, RunStore
 from agent_service.telling.entries import EntryView, JournalReader, entry_view
 from agent_service.telling.plain import json_visible
-from agent_service.telling.views import RunLineView, View, line_view
+from agent_service.telling.view import View
+from agent_service.telling.views import RunLineView, line_view
 from groundwork.service.errors import TryAgain
 
 MOST_STREAMS = 700

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from agent_service.telling.findings import ok, warning, wrong
-from agent_service.telling.views import View
+from agent_service.telling.view import View
 from groundwork.service.errors import Failure
 from schemas.fields import Instant
 from schemas.gateway_status import Finding

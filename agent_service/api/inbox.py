@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -19,7 +20,7 @@ from agent_service.errors import Damaged
 from agent_service.ports import Dismissal, Inbox, RunStore
 from agent_service.telling.inbox import InboxItem, InboxView, of_damaged_run, of_letter, of_run
 from agent_service.telling.letters import DeadLetter
-from agent_service.telling.views import View
+from agent_service.telling.view import View
 from groundwork.service.errors import Failure
 from schemas.fields import Instant
 
@@ -44,13 +45,25 @@ class DismissAnswer(View):
     at: Instant
 
 
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 class InboxCalls:
     """Their docstrings are the API's documentation."""
 
-    def __init__(self, store: RunStore, inbox: Inbox, letters: Letters) -> None:
+    def __init__(
+        self,
+        store: RunStore,
+        inbox: Inbox,
+        letters: Letters,
+        *,
+        now: Callable[[], datetime] = _now,
+    ) -> None:
         self._store = store
         self._inbox = inbox
         self._letters = letters
+        self._now = now
 
     async def show_inbox(self, query: Annotated[InboxQuery, Query()]) -> InboxView:
         """What waits for a person: paused and escalated runs, and dead letters that nobody has dealt with."""
@@ -74,7 +87,7 @@ class InboxCalls:
         if run.state.status is not Status.ESCALATED:
             message = f"only a run that ended escalated can be dismissed: this one is {run.state.status}"
             raise Refusal(409, "nothing_to_dismiss", message, run_id=run_id)
-        asked = Dismissal(run_id=run_id, version=run.state.version, by=by, at=datetime.now(UTC))
+        asked = Dismissal(run_id=run_id, version=run.state.version, by=by, at=self._now())
         kept = await self._inbox.dismiss(asked)
         log.info("dismissed", extra={"run_id": run_id, "by": kept.by})
         return DismissAnswer(run_id=run_id, by=kept.by, at=kept.at)
@@ -85,7 +98,8 @@ class InboxCalls:
             run = await self._store.load(run_id)
         except Damaged as error:
             return of_damaged_run(error, touched_at)
-        return of_run(run.state) if run and run.state.stop else None
+        stands = run is not None and run.state.status in (Status.PAUSED, Status.ESCALATED)
+        return of_run(run.state, self._now()) if run and stands else None
 
     async def _open_letters(self) -> tuple[list[DeadLetter], str]:
         """Those that nobody has dealt with, or why they cannot be had now."""

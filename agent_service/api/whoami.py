@@ -5,7 +5,7 @@ from typing import get_args
 from fastapi import Request
 
 from agent_service.settings import AgentSettings, Scope
-from agent_service.telling.views import View
+from agent_service.telling.view import View
 from groundwork.service.installed import installed_version
 from groundwork.service.store_id import known_id
 

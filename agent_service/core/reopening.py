@@ -5,7 +5,7 @@ budget that ended it has to be raised with the answer. Of a write in doubt the p
 or lets the model look first.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from agent_service.core import acting, asking, hearing, limits, results
 from agent_service.core.effects import Transition, publish
@@ -42,10 +42,14 @@ def _flaw(state: RunState, ended: Ended, event: SignalReceived) -> str:
         return f"the run has ended ({ended.status}): an answer reopens it"
     if not event.signal.message and event.signal.outcome is None:
         return "an answer needs a message"
-    days = state.brief.limits.reopen_days
-    if event.at > ended.at + timedelta(days=days):
-        return f"the run was handed over more than {days:g} days ago"
+    if event.at > closes_at(state, ended):
+        return f"the run was handed over more than {state.brief.limits.reopen_days:g} days ago"
     return ""
+
+
+def closes_at(state: RunState, ended: Ended) -> datetime:
+    """Until when an answer sets a run going again that was handed to a person."""
+    return ended.at + timedelta(days=state.brief.limits.reopen_days)
 
 
 def _running(state: RunState) -> RunState:

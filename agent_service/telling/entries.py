@@ -15,7 +15,7 @@ from agent_service.journal import Entry
 from agent_service.moments import Journals, Moment, retell
 from agent_service.telling.acts import Heard
 from agent_service.telling.sayings import say
-from agent_service.telling.views import View
+from agent_service.telling.view import View
 from schemas.fields import Instant
 
 HIDDEN = "(hidden)"

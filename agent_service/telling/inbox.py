@@ -10,23 +10,40 @@ from pydantic import Field
 
 from agent_service.core.remedies import RAISED_BY, remedy
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Status
+from agent_service.core.waiting import ForAnswer, ForApproval, ForPerson, Status
 from agent_service.errors import Damaged
+from agent_service.lines import waits_for
+from agent_service.telling.asks import AsksView, asks_view, reopens_until
 from agent_service.telling.letters import DeadLetter, obstacle
 from agent_service.telling.plain import clipped
-from agent_service.telling.views import RemedyView, View
+from agent_service.telling.view import View
+from agent_service.telling.views import RemedyView
 from schemas.fields import Instant
 from schemas.headers import RUN_ID
 
 MAX_TITLE = 200
 
-ItemKind = Literal["in_doubt", "escalated", "paused", "dead_letter"]
-Action = Literal["resume", "raise_budget", "reject", "cancel", "start_again", "dismiss", "retry", "discard"]
+ItemKind = Literal["approval", "question", "in_doubt", "escalated", "paused", "dead_letter"]
+Action = Literal[
+    "approve",
+    "reject",
+    "answer",
+    "resume",
+    "raise_budget",
+    "cancel",
+    "start_again",
+    "dismiss",
+    "retry",
+    "discard",
+]
 """What a person may do about an item: all that applies, the usual one first."""
 
 
 class InboxItem(View):
-    """One card. `run_id` names the run, `seq` the dead letter; `text` is the reason, `class` the word for it."""
+    """One card. `run_id` names the run, `seq` the dead letter; `text` is the reason, `class` the word for it.
+
+    `asks` is what a person is asked, in full.
+    """
 
     id: str
     kind: ItemKind
@@ -36,6 +53,7 @@ class InboxItem(View):
     title: str
     text: str
     item_class: str = Field(alias="class")
+    asks: AsksView | None = None
     remedy: RemedyView | None
     actions: tuple[Action, ...]
 
@@ -48,21 +66,30 @@ class InboxView(View):
     trouble: str = ""
 
 
-def of_run(run: RunState) -> InboxItem:
-    """The card of a run that is paused or escalated."""
-    in_doubt = run.ending_class == "in_doubt"
-    now = remedy(run)
+def of_run(run: RunState, at: datetime) -> InboxItem:
+    """The card of a run that rests for a person or is escalated, as it stands at `at`."""
+    asks, now = asks_view(run), remedy(run)
+    waits = waits_for(run.waiting, updated_at=run.updated_at, due_at=run.due_at)
     return InboxItem(
         id=f"run:{run.run_id}",
-        kind="paused" if run.status is Status.PAUSED else "in_doubt" if in_doubt else "escalated",
+        kind=_kind(run, asks),
         run_id=run.run_id,
-        since=run.ended_at or run.updated_at,
+        since=run.ended_at or (waits.since if waits else run.updated_at),
         title=clipped(run.brief.goal, MAX_TITLE),
-        text=run.reason,
-        item_class=run.ending_class,
+        text=asks.question or asks.reason if asks else run.reason,
+        item_class=run.ending_class or (asks.kind if asks else ""),
+        asks=asks,
         remedy=RemedyView(text=now.text, command=now.command) if now else None,
-        actions=actions_for(run),
+        actions=actions_for(run, at),
     )
+
+
+def _kind(run: RunState, asks: AsksView | None) -> ItemKind:
+    if asks and asks.kind in ("approval", "question"):
+        return "approval" if asks.kind == "approval" else "question"
+    if run.status is Status.PAUSED:
+        return "paused"
+    return "in_doubt" if run.ending_class == "in_doubt" else "escalated"
 
 
 def of_damaged_run(damaged: Damaged, since: datetime) -> InboxItem:
@@ -80,11 +107,19 @@ def of_damaged_run(damaged: Damaged, since: datetime) -> InboxItem:
     )
 
 
-def actions_for(run: RunState) -> tuple[Action, ...]:
-    """What a person may do about a run that stopped."""
-    if run.status is Status.PAUSED:
-        return ("raise_budget" if run.ending_class in RAISED_BY else "resume", "cancel")
-    return ("start_again", "dismiss") if run.status is Status.ESCALATED else ()
+def actions_for(run: RunState, at: datetime) -> tuple[Action, ...]:
+    """What a person may do at `at` about a run that stopped."""
+    match run.waiting:
+        case ForApproval():
+            return ("approve", "reject", "cancel")
+        case ForAnswer():
+            return ("answer", "cancel")
+        case ForPerson():
+            return ("raise_budget" if run.ending_class in RAISED_BY else "resume", "cancel")
+    until = reopens_until(run)
+    if until is None:
+        return ()
+    return ("answer", "start_again", "dismiss") if at <= until else ("start_again", "dismiss")
 
 
 def of_letter(letter: DeadLetter) -> InboxItem:

@@ -16,7 +16,7 @@ from agent_service.core.waiting import Asking
 from agent_service.moments import Moment
 from agent_service.ports import PromptText, Question
 from agent_service.telling.sayings import consequences, say
-from agent_service.telling.views import View
+from agent_service.telling.view import View
 from schemas.fields import Instant
 
 

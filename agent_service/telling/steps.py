@@ -11,7 +11,7 @@ from agent_service.core.waiting import Pending
 from agent_service.moments import Moment
 from agent_service.telling.acts import Act, act_of, executor_of
 from agent_service.telling.timeline_items import ErrorView, ItemStatus
-from agent_service.telling.views import View
+from agent_service.telling.view import View
 from schemas.fields import Instant
 
 

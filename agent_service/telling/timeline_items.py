@@ -7,7 +7,7 @@ from pydantic import Field
 from agent_service.core.phases import Phase
 from agent_service.core.waiting import Status
 from agent_service.moments import Moment
-from agent_service.telling.views import View
+from agent_service.telling.view import View
 from schemas.events import ToolError
 from schemas.fields import Instant
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from agent_service.core.limits import budget_use
 from agent_service.core.phases import Phase
@@ -18,16 +18,14 @@ from agent_service.identity import trace_id
 from agent_service.identity import trace_url as address_of_trace
 from agent_service.lines import RunLine, WaitsFor, WaitsForKind, waits_for
 from agent_service.telling.acts import Heard, NewestResult, Unfinished, executor_of, unfinished
+from agent_service.telling.asks import AsksView, asks_view, reopens_until
 from agent_service.telling.executions import Execution
+from agent_service.telling.view import View
 from schemas.events import BudgetUse, DoneItem
 from schemas.fields import Instant
 
 StepStatus = Literal["ok", "error", "pending", "waiting", "unfinished"]
 """`waiting`: a retry waits to be sent. `unfinished`: under way when the run ended."""
-
-
-class View(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
 class StepErrorView(View):
@@ -185,7 +183,9 @@ class RemedyView(View):
 class RunView(View):
     """One run. `state` is its status; `class` names its ending or why it pauses; `steps` has the pending one too.
 
-    `models` are those that replied, as they name themselves; null where the journal was not asked.
+    `models` are those that replied, as they name themselves; null where the journal was not asked. `asks` is what a
+    person is asked. `reopened` counts the answers that set it going again after an end; until `reopens_until` an answer
+    does so, null where none does.
     """
 
     run_id: str
@@ -208,6 +208,9 @@ class RunView(View):
     pending: PendingView | None
     asking: AskingView | None
     waiting_for: WaitingForView | None
+    asks: AsksView | None
+    reopened: int
+    reopens_until: Instant | None
     artifacts: tuple[str, ...]
     models: tuple[str, ...] | None
     trace_id: str
@@ -271,6 +274,9 @@ def run_view(
         pending=pending_view(run, run.pending, present, trouble) if run.pending else None,
         asking=AskingView(call=run.asking.call, phase=run.asking.phase, retry_at=run.retry_at) if run.asking else None,
         waiting_for=waiting_for_view(waits_for(run.waiting, updated_at=run.updated_at, due_at=run.due_at)),
+        asks=asks_view(run),
+        reopened=run.reopened,
+        reopens_until=reopens_until(run),
         artifacts=run.artifacts,
         models=tuple(heard.models) if heard else None,
         trace_id=trace_id(run.run_id),

@@ -35,7 +35,8 @@ from agent_service.telling.acts import executor_of
 from agent_service.telling.letters import DeadLetter
 from agent_service.telling.plain import instant
 from agent_service.telling.sayings import attempt_of
-from agent_service.telling.views import RemedyView, View
+from agent_service.telling.view import View
+from agent_service.telling.views import RemedyView
 from agent_service.telling.whereabouts import Whereabouts
 from schemas.fields import Instant
 from schemas.gateway_status import WaitingCall

@@ -27,7 +27,7 @@ def an_inbox(*items: InboxItem | dict[str, Any], **changed: Any) -> dict[str, An
 
 
 def card_of(script: Script) -> InboxItem:
-    return of_run(script.state)
+    return of_run(script.state, script.now)
 
 
 A_LETTER = {

@@ -263,7 +263,7 @@ async def open_house(
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
         settings = AgentSettings(http=HttpSettings(tokens=known), trace_url=trace_url)
         letters = Letterbox()
-        operations = operators(store, archive, letters, readiness, _NoSkills())
+        operations = operators(store, archive, letters, readiness, _NoSkills(), clock)
         exposed = partial(exposition, instruments, "agentic-loop")
         streams = EventStreams(feed, store, archive)
         app = create_app(desk, files, readiness, settings, operations=operations, streams=streams, metrics=exposed)

@@ -10,7 +10,7 @@ from agent_service.api.inspection import Inspection
 from agent_service.api.operations import Operations
 from agent_service.api.why import WhyCalls
 from agent_service.models.prompts.prompt import as_text
-from agent_service.ports import Archive, Skills
+from agent_service.ports import Archive, Clock, Skills
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.whereabouts import Whereabouts
 from schemas.gateway_status import GatewayStatus
@@ -32,12 +32,12 @@ async def no_gateway() -> GatewayStatus | None:
 
 
 def operators(
-    store: SqliteStore, archive: Archive, letters: Letterbox, readiness: Readiness, skills: Skills
+    store: SqliteStore, archive: Archive, letters: Letterbox, readiness: Readiness, skills: Skills, clock: Clock
 ) -> Operations:
     """All of it; `readiness` is what the agent finds of itself."""
     return Operations(
         inspection=Inspection(store, archive, as_text),
-        inbox=InboxCalls(store, store.inbox, letters),
+        inbox=InboxCalls(store, store.inbox, letters, now=clock.now),
         letters=DeadLetterCalls(letters),
         health=HealthCalls(readiness, {}),
         why=WhyCalls(store, store.inbox, Nowhere(), letters, skills, no_gateway, readiness),

@@ -13,6 +13,8 @@ from groundwork.service.errors import TryAgain
 from schemas import subjects
 from tests.http.house import House
 from tests.kit.runs import NOON, SECOND, accepted, after, run_id, started, whole_run
+from tests.projections.journals import commits_of
+from tests.projections.people import QUESTION, a_run_in_doubt, a_run_that_asks, a_run_that_needs_approval
 
 BODY = b'{"type": "agentic.start", "payload": {"goal": "look", "callback": "https://example.org/?token=canary"}}'
 
@@ -40,13 +42,56 @@ async def test_the_inbox_has_all_that_waits_for_a_person_newest_first(client: ht
     told = await inbox(client)
     assert [(item["id"], item["kind"], item["class"], item["actions"]) for item in told["items"]] == [
         ("letter:1", "dead_letter", "dead_letter", ["retry", "discard"]),
-        (f"run:{run_id(3)}", "in_doubt", "in_doubt", ["start_again", "dismiss"]),
-        (f"run:{run_id(2)}", "escalated", "model_refused", ["start_again", "dismiss"]),
+        (f"run:{run_id(3)}", "in_doubt", "in_doubt", ["answer", "start_again", "dismiss"]),
+        (f"run:{run_id(2)}", "escalated", "model_refused", ["answer", "start_again", "dismiss"]),
         (f"run:{run_id(1)}", "paused", "model_refused", ["resume", "cancel"]),
     ]
     assert (told["total"], told["trouble"]) == (4, "")
     assert told["items"][3]["remedy"]["command"] == f"agentic signal {run_id(1)} resume"
     assert (told["items"][0]["seq"], told["items"][0]["text"]) == (1, "constraints: too much")
+
+
+async def test_whoever_is_asked_for_approval_sees_all_that_would_be_sent(
+    client: httpx2.AsyncClient, house: House
+) -> None:
+    run = await house.play(commits_of(a_run_that_needs_approval(run_id(1))))
+    (item,) = (await inbox(client))["items"]
+    assert (item["kind"], item["class"], item["actions"]) == ("approval", "approval", ["approve", "reject", "cancel"])
+    assert "post handle" in item["text"]
+    asks = item["asks"]
+    assert (asks["kind"], asks["step"], asks["tool"], asks["command"]) == ("approval", 1, "post", "handle")
+    assert asks["arguments"] == {"to": "ann@example.org", "text": "The page is up."}
+    assert asks["arguments_hash"] == (await house.state(run)).waiting.subject_hash  # type: ignore[union-attr]
+    assert (await client.get(f"/v1/runs/{run}")).json()["asks"] == asks
+
+
+async def test_a_question_is_asked_with_its_choices_and_until_when(client: httpx2.AsyncClient, house: House) -> None:
+    await house.play(commits_of(a_run_that_asks(run_id(1))))
+    (item,) = (await inbox(client))["items"]
+    assert (item["kind"], item["text"], item["actions"]) == ("question", QUESTION.question, ["answer", "cancel"])
+    asks = item["asks"]
+    assert (asks["choices"], asks["tried"]) == (["hall", "cellar"], QUESTION.tried)
+    assert asks["would_change"] == QUESTION.would_change
+    assert asks["expires_at"] > item["since"]
+
+
+async def test_a_write_in_doubt_says_what_nobody_knows_and_can_be_answered(
+    client: httpx2.AsyncClient, house: House
+) -> None:
+    run = await house.play(commits_of(a_run_in_doubt(run_id(1))))
+    (item,) = (await inbox(client))["items"]
+    assert (item["kind"], item["actions"]) == ("in_doubt", ["answer", "start_again", "dismiss"])
+    assert (item["asks"]["kind"], item["asks"]["arguments"]["to"]) == ("in_doubt", "ann@example.org")
+    assert (await client.get(f"/v1/runs/{run}")).json()["reopens_until"].startswith("2026-11-28")
+
+
+async def test_what_was_handed_over_too_long_ago_is_not_answered_any_more(
+    client: httpx2.AsyncClient, house: House
+) -> None:
+    await house.play(stopped(1))
+    house.clock.advance(8 * 86400)
+    (item,) = (await inbox(client))["items"]
+    assert item["actions"] == ["start_again", "dismiss"]
 
 
 async def test_of_a_spent_budget_the_first_thing_to_do_is_to_raise_it(client: httpx2.AsyncClient, house: House) -> None:

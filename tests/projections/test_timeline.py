@@ -144,7 +144,7 @@ def test_a_pause_ends_when_a_person_lets_the_run_go_on() -> None:
 def test_what_people_said_is_told() -> None:
     script = a_waiting_run() >> signal("message", message="be brief") >> cancel("enough")
     assert [(item.title, item.text) for item in items(script, "person")] == [
-        ("Signal: message", "signal message: be brief"),
+        ("Signal: message", "signal message (from os user ann): be brief"),
         ("Cancel", "cancel: enough"),
     ]
 

@@ -23,6 +23,7 @@ from groundwork.service import garbage, json_log
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable, causes
 from groundwork.service.installed import installed_version
 from groundwork.service.signals import ended_by_signals
+from schemas.catalog import ToolCommand
 from schemas.gateway_status import Finding
 
 DEFAULT_CONFIG = Path("agentic.yaml")
@@ -73,19 +74,27 @@ def check(settings: GatewaySettings) -> int:
         remedy = f" -> {finding.remedy}" if finding.remedy else ""
         sys.stdout.write(f"{finding.name}: {finding.text}{remedy}\n")
     for offer in tools.catalog.tools:
-        commands = ", ".join(f"{command.name} ({command.tier})" for command in offer.commands)
-        sys.stdout.write(f"tool {offer.name}: plugin {offer.route}, {commands}, {offer.timeout_s:g} s\n")
+        commands = ", ".join(f"{command.name} ({_kind(command)})" for command in offer.commands)
+        brings = ", brings what strangers wrote" if offer.output == "untrusted" else ""
+        sys.stdout.write(f"tool {offer.name}: plugin {offer.route}, {commands}, {offer.timeout_s:g} s{brings}\n")
     for problem in tools.problems:
         sys.stdout.write(f"problem: {problem}\n")
     is_usable = tools.catalog.tools and not _left_out(settings, tools)
     return EX_CONFIG if not is_usable or any(finding.mark == "wrong" for finding in findings) else 0
 
 
+def _kind(command: ToolCommand) -> str:
+    """Its tier, where a write takes effect, and when a person must allow it, as far as that is said."""
+    approve = f"approve {command.approve}" if command.approve else ""
+    effect = command.effect if command.tier == "write" else None
+    return ", ".join(filter(None, (command.tier, effect, approve)))
+
+
 def _left_out(settings: GatewaySettings, tools: Tools) -> bool:
     """Whether something that was chosen by its name is not on offer."""
     offered = {offer.name: {command.name for command in offer.commands} for offer in tools.catalog.tools}
     chosen = (settings.choices() or {}).items()
-    return any(name not in offered or (choice.commands or set()) - offered[name] for name, choice in chosen)
+    return any(name not in offered or set(choice.commands or ()) - offered[name] for name, choice in chosen)
 
 
 async def _of_ductile(settings: GatewaySettings, tools: Tools) -> Sequence[Finding]:

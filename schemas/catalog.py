@@ -22,6 +22,8 @@ class _Wire(BaseModel):
 
 Approve = Literal["never", "always", "untrusted"]
 """When a person must allow a command: `untrusted` once content of strangers is in the run."""
+Effect = Literal["local", "external"]
+Output = Literal["trusted", "untrusted"]
 
 
 class ToolCommand(_Wire):
@@ -35,7 +37,7 @@ class ToolCommand(_Wire):
     description: Text = ""
     tier: Literal["read", "write"]
     idempotent: bool = False
-    effect: Literal["local", "external"] | None = None
+    effect: Effect | None = None
     approve: Approve | None = None
     input_schema: dict[str, JsonValue] = Field(default_factory=dict)
 
@@ -52,7 +54,7 @@ class ToolOffer(_Wire):
     description: Text = ""
     commands: Annotated[tuple[ToolCommand, ...], Field(min_length=1)]
     timeout_s: Annotated[float, Field(gt=0, le=86400)] = 60.0
-    output: Literal["trusted", "untrusted"] = "trusted"
+    output: Output = "trusted"
     executor: ToolName | None = None
 
 

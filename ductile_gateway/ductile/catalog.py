@@ -4,7 +4,8 @@ Rules: only what a tool of the configuration names is taken, because a Ductile t
 ones too, and its tokens cannot be narrowed to some of them. Whether a command is idempotent is not told by Ductile, so
 the configuration says it. A pipeline is a tool of one command, `handle`, that writes unless the configuration says it
 reads; so is a route that is called by events, because it is a pipeline that listens to them, and a plugin of the
-route's name only describes it. A command whose schema takes no further fields is called without the call id.
+route's name only describes it. A command whose schema takes no further fields is called without the call id. What a
+manifest says of effect and output, Ductile keeps to itself: it is read where an `output_schema` says it too.
 """
 
 from collections.abc import Iterable, Mapping
@@ -104,13 +105,12 @@ def _plugin(name: str, document: Document | None, settings: DuctileSettings, pro
     if document is None:
         return None
     listed = document.get("commands")
-    commands = [
-        command
-        for entry in (listed if isinstance(listed, list) else [])
-        if (command := _command(name, entry, settings, problems))
-    ]
+    entries = listed if isinstance(listed, list) else []
+    commands = [command for entry in entries if (command := _command(name, entry, settings, problems))]
+    strange = any(isinstance(entry, dict) and _annotated(entry, "output") == "untrusted" for entry in entries)
     try:
-        return _manifest(name, document, commands)
+        manifest = _manifest(name, document, commands)
+        return manifest.model_copy(update={"output": "untrusted"}) if strange else manifest
     except ValidationError as error:
         problems.append(f"plugin {name}: what Ductile tells of it cannot be used: {flaws_of(error)}")
         return None
@@ -120,11 +120,18 @@ def _command(plugin: str, entry: JsonValue, settings: DuctileSettings, problems:
     if not isinstance(entry, dict):
         return None
     try:
-        command = Command.model_validate({key: entry.get(key) for key in _TOLD})
+        told = {key: entry.get(key) for key in _TOLD} | {"effect": _annotated(entry, "effect")}
+        command = Command.model_validate(told)
     except ValidationError as error:
         problems.append(f"plugin {plugin}: its command {str(entry.get('name'))[:64]} is left out: {flaws_of(error)}")
         return None
     return command.model_copy(update={"idempotent": f"{plugin}/{command.name}" in settings.idempotent})
+
+
+def _annotated(entry: Document, name: str) -> JsonValue:
+    """What a command's schema of its output says besides; None where it says nothing."""
+    schema = entry.get("output_schema")
+    return schema.get(f"x-{name}") if isinstance(schema, dict) else None
 
 
 def _pipeline(name: str, settings: DuctileSettings) -> Manifest:
@@ -137,7 +144,8 @@ def _listening(name: str, plugin: Manifest | None, settings: DuctileSettings) ->
     described = plugin and plugin.command(PIPELINE_COMMAND)
     command = described or Command(name=PIPELINE_COMMAND, type="write", description=f"Run {name}.")
     document: Document = {"description": plugin.description if plugin else f"{name} of Ductile."}
-    return _manifest(name, document, [_declared(name, command, settings)])
+    manifest = _manifest(name, document, [_declared(name, command, settings)])
+    return manifest.model_copy(update={"output": plugin.output}) if plugin else manifest
 
 
 def _declared(name: str, command: Command, settings: DuctileSettings) -> Command:

@@ -2,6 +2,9 @@
 
 Unknown keys are tolerated, as there; a key without a value counts as absent. Names are narrower than Ductile's,
 because they become tokens of subjects and paths: lower case letters, digits, `_` and `-`, at most 64.
+
+Beyond Ductile's keys a command says its `effect` and a plugin its `output`, as `schemas.catalog` has them. Ductile
+tells neither to others, but schemas as they are: so an `output_schema` may say them too, as `x-effect` and `x-output`.
 """
 
 from pathlib import PurePosixPath
@@ -9,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
+from schemas.catalog import Effect, Output
 from schemas.fields import ToolName
 from schemas.flaws import flaws_of
 
@@ -56,6 +60,7 @@ class Command(_Section):
     description: str = ""
     idempotent: bool = False
     retry_safe: bool = False
+    effect: Effect | None = None
     input_schema: Schema = Field(default_factory=dict)
 
 
@@ -74,6 +79,7 @@ class Manifest(_Section):
     version: Annotated[str, Field(coerce_numbers_to_str=True)]
     entrypoint: Annotated[str, AfterValidator(_inside)]
     description: str = ""
+    output: Output = "trusted"
     commands: Annotated[tuple[Command, ...], Field(min_length=1)]
     config_keys: ConfigKeys = ConfigKeys()
 

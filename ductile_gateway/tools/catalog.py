@@ -17,7 +17,7 @@ from ductile_gateway.calls.call import Asked
 from ductile_gateway.plugins.manifest import Command, Manifest
 from schemas import subjects
 from schemas.argument_schemas import argument_flaws, schema_flaw, validator_of
-from schemas.catalog import Catalog, ToolCommand, ToolOffer
+from schemas.catalog import Approve, Catalog, Effect, Output, ToolCommand, ToolOffer
 from schemas.fields import ToolName
 
 HOUSEKEEPING = frozenset({"health", "init"})
@@ -26,18 +26,44 @@ HOUSEKEEPING = frozenset({"health", "init"})
 MOST_FLAWS = 3
 
 
-class ToolChoice(BaseModel):
-    """One tool of the configuration. Absent, `plugin` is the tool's own name and `commands` all but housekeeping."""
+class CommandChoice(BaseModel):
+    """What the configuration says of one command, or of all of a tool. Absent: what the plugin declares."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
+    approve: Approve | None = None
+    """When a person must allow a call: `never`, `always`, or once the run holds what strangers wrote (`untrusted`)."""
+    effect: Effect | None = None
+    """Whether what a write does stays in the house (`local`) or not (`external`)."""
+
+
+class ToolChoice(CommandChoice):
+    """One tool of the configuration. Absent, `plugin` is the tool's own name and `commands` all but housekeeping."""
+
     plugin: ToolName | None = None
-    commands: frozenset[ToolName] | None = Field(default=None, min_length=1)
+    commands: frozenset[ToolName] | dict[ToolName, CommandChoice | None] | None = Field(default=None, min_length=1)
+    """As a list of names, or by name with what is said of one alone."""
+    output: Output | None = None
+    """`untrusted` where its results hold what strangers wrote."""
     description: str | None = None
     timeout_s: float | None = Field(default=None, gt=0)
     concurrency: int | None = Field(default=None, ge=1)
     on_rerun: Literal["tell", "escalate"] = "tell"
     """What follows where Ductile itself ran a write more than once: the result says so, or a person is asked."""
+
+    def of(self, command: Command) -> ToolCommand:
+        """The command as it is offered: what is said of it alone comes first, then of its tool, then by the plugin."""
+        said = self.commands.get(command.name) if isinstance(self.commands, dict) else None
+        alone = said or CommandChoice()
+        return ToolCommand(
+            name=command.name,
+            description=command.description,
+            tier=command.type,
+            idempotent=command.idempotent,
+            effect=alone.effect or self.effect or command.effect,
+            approve=alone.approve or self.approve,
+            input_schema=command.input_schema,
+        )
 
 
 @dataclass(slots=True)
@@ -89,6 +115,7 @@ def _offer(drawn: _Drawn, name: str, choice: ToolChoice, manifest: Manifest) -> 
             description=choice.description or manifest.description,
             commands=commands,
             timeout_s=choice.timeout_s or drawn.timeout_s,
+            output=choice.output or manifest.output,
         )
 
 
@@ -103,17 +130,7 @@ def _commands(drawn: _Drawn, tool: str, choice: ToolChoice, manifest: Manifest) 
         elif flaw := schema_flaw(command.input_schema):
             drawn.problems.append(f"tool {tool}: the input_schema of command {name} cannot be used: {flaw}")
         else:
-            yield _command(command)
-
-
-def _command(command: Command) -> ToolCommand:
-    return ToolCommand(
-        name=command.name,
-        description=command.description,
-        tier=command.type,
-        idempotent=command.idempotent,
-        input_schema=command.input_schema,
-    )
+            yield choice.of(command)
 
 
 def _revision(offers: list[ToolOffer]) -> str:

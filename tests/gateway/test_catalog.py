@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from ductile_gateway.plugins.manifest import Manifest, read_manifest
 from ductile_gateway.tools.catalog import Offers, ToolChoice, difference, draw_catalog
@@ -14,10 +15,10 @@ NUMBER = {"type": "object", "properties": {"url": {"type": "integer"}}}
 STRICTER = FETCH.model_copy(update={"commands": (ToolCommand(name="handle", tier="read", input_schema=NUMBER),)})
 
 
-def a_manifest(name: str, *commands: dict[str, Any]) -> Manifest:
+def a_manifest(name: str, *commands: dict[str, Any], **more: Any) -> Manifest:
     kind = {"manifest_spec": "ductile.plugin", "manifest_version": 1, "protocol": 2, "version": "1"}
     about = {"name": name, "entrypoint": "run.py", "description": f"What {name} does."}
-    return read_manifest(kind | about | {"commands": list(commands) or [{"name": "handle", "type": "read"}]})
+    return read_manifest(kind | about | {"commands": list(commands) or [{"name": "handle", "type": "read"}]} | more)
 
 
 READER = a_manifest(
@@ -36,6 +37,10 @@ def offered(*manifests: Manifest, choices: dict[str, ToolChoice] | None = None) 
     """The commands on offer, by tool."""
     catalog, _ = drawn(*manifests, choices=choices)
     return {tool.name: [command.name for command in tool.commands] for tool in catalog.tools}
+
+
+def effects(tool: ToolOffer) -> dict[str, str | None]:
+    return {command.name: command.effect for command in tool.commands}
 
 
 def test_without_a_choice_every_plugin_is_a_tool_with_all_of_its_commands() -> None:
@@ -69,6 +74,30 @@ def test_commands_that_look_after_a_plugin_are_on_offer_only_if_they_are_chosen(
     chosen = {"tool": ToolChoice(commands=frozenset({"health", "handle"}))}
     assert offered(manifest) == {"tool": ["handle", "poll"]}
     assert offered(manifest, choices=chosen) == {"tool": ["handle", "health"]}
+
+
+def test_effect_and_output_are_as_the_plugin_declares_them_unless_the_configuration_says_otherwise() -> None:
+    post = {"name": "post", "type": "write"}
+    mail = a_manifest("mail", {"name": "draft", "type": "write", "effect": "local"}, post, output="untrusted")
+    (declared,) = drawn(mail, a_manifest("plain"))[0].tools[:1]
+    assert (declared.output, effects(declared)) == ("untrusted", {"draft": "local", "post": None})
+    (chosen,) = drawn(mail, choices={"mail": ToolChoice(effect="external", output="trusted")})[0].tools
+    assert (chosen.output, effects(chosen)) == ("trusted", {"draft": "external", "post": "external"})
+    assert drawn(a_manifest("plain"))[0].tools[0].output == "trusted"
+
+
+def test_what_is_said_of_one_command_goes_before_what_is_said_of_its_tool() -> None:
+    names = ({"name": name, "type": "write"} for name in ("draft", "post", "purge"))
+    choice = {"approve": "always", "commands": {"draft": {"approve": "never", "effect": "local"}, "post": None}}
+    (tool,) = drawn(a_manifest("mail", *names), choices={"mail": ToolChoice.model_validate(choice)})[0].tools
+    assert {command.name: command.approve for command in tool.commands} == {"draft": "never", "post": "always"}
+    assert effects(tool) == {"draft": "local", "post": None}
+
+
+@pytest.mark.parametrize("commands", [[], {}, {"post": {"approve": "sometimes"}}, {"post": {"output": "untrusted"}}])
+def test_a_choice_of_commands_that_cannot_be_meant_is_refused(commands: Any) -> None:
+    with pytest.raises(ValidationError):
+        ToolChoice.model_validate({"commands": commands})
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,16 @@ def test_a_minimal_manifest_has_safe_defaults() -> None:
     assert (command.idempotent, command.retry_safe, command.input_schema) == (False, False, {})
 
 
+def test_what_the_shipped_fetch_brings_is_untrusted_and_the_others_keep_to_the_house() -> None:
+    shipped = {
+        path.name: read_manifest(yaml.safe_load((path / "manifest.yaml").read_text())) for path in SHIPPED.iterdir()
+    }
+    untrusted = {name for name, manifest in shipped.items() if manifest.output == "untrusted"}
+    assert untrusted == {"fetch"}
+    for name in ("echo", "artifact", "text-report"):
+        assert {command.effect for command in shipped[name].commands} == {"local"}
+
+
 @pytest.mark.parametrize(
     ("plugin", "commands"),
     [("artifact", ["read", "search"]), ("echo", ["handle"]), ("fetch", ["handle"]), ("text-report", ["handle"])],

@@ -169,7 +169,7 @@ def build(
     pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
     thinker = Thinker(model, ArgumentSchemas(), clock, slots=settings.turns, pace=pace)
     turns = Turns(store, publisher, thinker, clock, committed)
-    skills = NatsSkills(link, allow=settings.tools, schema_flaw=schema_flaw)
+    skills = NatsSkills(link, allow=settings.tools, schema_flaw=schema_flaw, oversight=settings.oversight())
     policy, incoming = settings.limits.policy(), metrics.incoming
     metrics.outgoing.listen_to(link)
     fused, trace_url = settings.phases == "fused", settings.trace_url

@@ -11,17 +11,16 @@ no more than what it relates to can be read waits no longer.
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from agent_service import audit
+from agent_service.arrival import Arrival, Unreadable, correlation, read
 from agent_service.core.effects import Transition
 from agent_service.core.events import CancelRequested, RunStarted, SignalReceived, ToolReturned, WakeAccepted
 from agent_service.core.limits import LimitPolicy, LimitRefused, check_caps, grant
+from agent_service.core.remedies import remedy
 from agent_service.core.state import Limits
 from agent_service.errors import WakeConflict
 from agent_service.identity import trace_url
@@ -30,20 +29,8 @@ from agent_service.ports import Clock, Skills, Wake
 from agent_service.turn import Turns
 from groundwork.telemetry.span import context_of
 from schemas import keys, subjects
-from schemas.envelope import Misshapen, enveloped, expected, object_in
-from schemas.events import (
-    INBOUND,
-    MAX_MESSAGE_BYTES,
-    AgenticStart,
-    Cancel,
-    Correlation,
-    Envelope,
-    Signal,
-    ToolError,
-    ToolResult,
-)
+from schemas.events import AgenticStart, Cancel, Signal, ToolError, ToolResult
 from schemas.fields import Id
-from schemas.flaws import flaws_of
 from schemas.headers import RETRIED_BY, TRACEPARENT
 
 BUS = "bus"
@@ -52,10 +39,8 @@ _ID: TypeAdapter[str] = TypeAdapter(Id)
 START_PREFIX = keys.start("")
 DEPTH = "agentic_depth"
 """In the context of a start that an agent asked for: how many agents called each other so far."""
-
-
-class Unreadable(ValueError):
-    """A message or a request that can never be taken up; the text says why."""
+RULING = frozenset({"approve", "reject", "answer"})
+"""What is said about something that waits for it. Where nothing does, whoever said it must know that it was in vain."""
 
 
 class UnknownRun(Unreadable):
@@ -65,16 +50,6 @@ class UnknownRun(Unreadable):
         super().__init__(
             f"there is no run {run_id} here: if another store has it, serve the agent with that one and send this again"
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
-    """A message from the bus. `place` names it for good: its stream sequence and the instant it was stored."""
-
-    subject: str
-    body: bytes
-    place: str
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Intake:
@@ -107,7 +82,7 @@ class Intake:
         Raises TryAgain, or Unreadable (dead letter), of which UnknownRun may pass by itself.
         """
         try:
-            envelope = _read(arrival)
+            envelope = read(arrival)
         except Unreadable as error:
             await self._end_wait(arrival, str(error))
             raise
@@ -167,7 +142,7 @@ class Intake:
 
     async def _end_wait(self, arrival: Arrival, why: str) -> None:
         """A result that cannot be read was the answer all the same: no other comes."""
-        about = _correlation(arrival) if arrival.subject == subjects.TOOL_RESULT else None
+        about = correlation(arrival) if arrival.subject == subjects.TOOL_RESULT else None
         if about is None:
             return
         error = ToolError(error_class="invalid_result", message=why, retryable=True)
@@ -180,7 +155,10 @@ class Intake:
             heard = await self.signal(signal, by=by)
         except LimitRefused as refusal:
             raise Unreadable(str(refusal)) from refusal
-        await self.follow(_known(signal.run_id, heard))
+        _known(signal.run_id, heard)
+        if signal.kind in RULING and (why := not_heard(signal, heard)):
+            raise Unreadable(why)
+        await self.follow(heard)
 
     async def _on_start(self, arrival: Arrival, start: AgenticStart, wake_id: str) -> str:
         if start.run_id is not None:  # an agent has announced it, whose store begins it
@@ -229,8 +207,19 @@ class Intake:
             callback=start.callback,
             trace_url=trace_url(self._trace_url, run_id),
             by=audit.by(by, says=start.by),
+            untrusted=start.untrusted,
             traceparent=traceparent if context_of(traceparent) else None,
         )
+
+
+def not_heard(signal: Signal, heard: Transition) -> str:
+    """Why the run took no notice of `signal`, and what to do now; empty where it heard it, now or before."""
+    state = heard.state
+    if not heard.ignored or state is None or signal.signal_id in state.signals:
+        return ""
+    final = "a run that has ended is final: ask for a new one, with `agentic run`" if state.final else ""
+    now = remedy(state) or final
+    return f"the run took no notice: {heard.ignored}" + (f"; {now}" if now else "")
 
 
 def _sender(arrival: Arrival) -> str:
@@ -242,36 +231,6 @@ def _known(run_id: str, heard: Transition) -> Transition:
     if heard.state is None:
         raise UnknownRun(run_id)
     return heard
-
-
-def _read(arrival: Arrival) -> Envelope[Any]:
-    if len(arrival.body) > MAX_MESSAGE_BYTES:
-        raise Unreadable(f"a message of {len(arrival.body)} bytes: at most {MAX_MESSAGE_BYTES} are taken")
-    model = INBOUND.get(arrival.subject)
-    if model is None:
-        raise Unreadable(f"subject {arrival.subject} carries nothing that the agent takes")
-    try:
-        envelope = model.model_validate_json(enveloped(arrival.subject, arrival.body, arrival.headers))
-    except ValidationError as error:
-        raise Unreadable(_explained(arrival.subject, flaws_of(error))) from error
-    except Misshapen as error:
-        raise Unreadable(_explained(arrival.subject, str(error))) from error
-    if envelope.type != arrival.subject:
-        raise Unreadable(_explained(arrival.subject, f"a message of another type came on subject {arrival.subject}"))
-    return envelope
-
-
-def _correlation(arrival: Arrival) -> Correlation | None:
-    """What a result relates to that cannot be read as a whole."""
-    try:
-        found = object_in(enveloped(arrival.subject, arrival.body, arrival.headers)) or {}
-        return Correlation.model_validate(found.get("payload"))
-    except (Misshapen, ValidationError):
-        return None
-
-
-def _explained(subject: str, flaws: str) -> str:
-    return f"not a valid {subject}: {flaws}; {expected(subject)}"
 
 
 def _wake_id(start: AgenticStart, dedupe_key: str | None, place: str) -> str:

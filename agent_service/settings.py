@@ -15,11 +15,14 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits
 from agent_service.models.settings import ModelSettings, Provider
+from agent_service.oversight import Oversight
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import config_file
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import fault_of
 from groundwork.telemetry.settings import TelemetrySettings
+from schemas.catalog import Approve
+from schemas.fields import ToolName
 
 SECTION = "agent"
 ENV_PREFIX = "AGENT_"
@@ -29,9 +32,12 @@ KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
 SHORTEST_TOKEN = 16
 DUCTILE_TOKEN = ("gateway", "ductile", "token")
 """Where the same file may hold the token with which the gateway calls Ductile."""
+_LONGEST_S = 365 * 86400.0
 _OF_NOTHING = hashlib.sha256(b"").hexdigest()
 
 Scope = Literal["wake", "read", "control"]
+CommandName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}(\.[a-z0-9][a-z0-9_-]{0,63})?$")]
+"""A tool, or one command of it: `mail` or `mail.send`."""
 
 
 class _Section(BaseModel):
@@ -101,6 +107,18 @@ class LimitSettings(_Section):
     away without harm to a run."""
     retry_base_s: Annotated[float, Field(ge=0)] = 2.0
     """Pause before the second attempt of a step, in seconds; it doubles."""
+    parallel_reads: Annotated[int, Field(ge=1, le=8)] = 1
+    """How many reads one plan may hold, which then run side by side. Writes are always one at a time."""
+    max_questions: Annotated[int, Field(ge=0)] = 5
+    """Questions that the model may ask of people in one run."""
+    answer_s: Annotated[float, Field(gt=0, le=_LONGEST_S)] = 7 * 86400.0
+    """How long a question waits for its answer, in seconds."""
+    approval_s: Annotated[float, Field(gt=0, le=_LONGEST_S)] = 86400.0
+    """How long an approval is waited for, in seconds."""
+    on_expiry: Literal["reject", "escalate"] = "reject"
+    """What comes of an approval that nobody gave in time."""
+    reopen_days: Annotated[float, Field(ge=0, le=_LONGEST_S / 86400)] = 7.0
+    """How long after a run was handed to a person an answer can set it going again."""
     max_depth: Annotated[int, Field(ge=0)] = 0
     """How many agents may call each other in a row. Today nothing comes of more than 0: tools that start an agent are
     taken out of every catalog."""
@@ -123,6 +141,12 @@ class LimitSettings(_Section):
             on_budget=self.on_budget,
             queue_wait_s=self.queue_wait_s,
             retry_base_s=self.retry_base_s,
+            parallel_reads=self.parallel_reads,
+            max_questions=self.max_questions,
+            answer_s=self.answer_s,
+            approval_s=self.approval_s,
+            on_expiry=self.on_expiry,
+            reopen_days=self.reopen_days,
         )
         return LimitPolicy(
             defaults=defaults,
@@ -159,6 +183,11 @@ class AgentSettings(_Section):
     limits: LimitSettings = LimitSettings()
     tools: tuple[str, ...] | None = None
     """The tools that runs may use; without it all that any executor offers."""
+    approve: dict[CommandName, Approve] = Field(default_factory=dict)
+    """When a person must allow a tool, or one command of it (`mail` or `mail.send`), whatever its executor declares:
+    `never`, `always`, or `untrusted`: once content of strangers is in the run."""
+    untrusted: tuple[ToolName, ...] = ()
+    """Tools whose results hold what strangers wrote, besides those of which their executor says so."""
     turns: Annotated[int, Field(ge=1)] = 64
     """Turns in flight at the same time."""
     phases: Literal["fused", "separate"] = "fused"
@@ -167,6 +196,10 @@ class AgentSettings(_Section):
     """Address of a trace in a viewer, with `{trace_id}` in it."""
     telemetry: TelemetrySettings = TelemetrySettings()
     log: LogSettings = LogSettings()
+
+    def oversight(self) -> Oversight:
+        """What the operator says of the tools."""
+        return Oversight(approve=self.approve, untrusted=frozenset(self.untrusted))
 
     def secrets(self) -> tuple[str, ...]:
         """Values that no log may show."""

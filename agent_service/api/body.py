@@ -39,7 +39,9 @@ def documented(model: type[BaseModel]) -> dict[str, Any]:
     """The body as OpenAPI describes it, for a route that takes it by `body_of`."""
     schema = model.model_json_schema()
     shown = _inlined(schema, schema.pop("$defs", {}))
-    return {"requestBody": {"required": "required" in schema, "content": {JSON: {"schema": shown}}}}
+    return {
+        "requestBody": {"required": bool({"required", "anyOf"} & schema.keys()), "content": {JSON: {"schema": shown}}}
+    }
 
 
 def _inlined(part: Any, definitions: dict[str, Any]) -> Any:

@@ -5,7 +5,7 @@ somebody who may not call.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,7 +22,14 @@ from agent_service.api.door import Door
 from agent_service.api.event_streams import EventStream, EventStreams
 from agent_service.api.operations import Operations
 from agent_service.api.page import ROOT, Page
-from agent_service.api.requests import CancelRequest, Nothing, SignalRequest, WakeRequest
+from agent_service.api.requests import (
+    AnswerRequest,
+    ApprovalRequest,
+    CancelRequest,
+    Nothing,
+    SignalRequest,
+    WakeRequest,
+)
 from agent_service.api.run_calls import RunCalls
 from agent_service.api.whoami import Whoami
 from agent_service.settings import AgentSettings, Scope
@@ -173,23 +180,17 @@ def _calls_on_runs(api: RunCalls) -> tuple[Call, ...]:
             errors=(404, 409),
             answers=Response,
         ),
-        Call(
-            method="POST",
-            path=f"{RUN}/cancel",
-            endpoint=api.cancel_run,
-            scope="control",
-            takes=CancelRequest,
-            errors=(404, 409),
-        ),
-        Call(
-            method="POST",
-            path=f"{RUN}/signals",
-            endpoint=api.signal_run,
-            scope="control",
-            takes=SignalRequest,
-            errors=(404, 409),
-        ),
+        *_calls_to_runs(api),
     )
+
+
+def _calls_to_runs(api: RunCalls) -> Iterator[Call]:
+    """What changes a run."""
+    control: dict[str, Any] = {"method": "POST", "scope": "control", "errors": (404, 409)}
+    yield Call(path=f"{RUN}/cancel", endpoint=api.cancel_run, takes=CancelRequest, **control)
+    yield Call(path=f"{RUN}/signals", endpoint=api.signal_run, takes=SignalRequest, **control)
+    yield Call(path=f"{RUN}/approvals", endpoint=api.rule_on_run, takes=ApprovalRequest, **control)
+    yield Call(path=f"{RUN}/answers", endpoint=api.answer_run, takes=AnswerRequest, **control)
 
 
 def _event_streams(streams: EventStreams) -> tuple[Call, ...]:

@@ -7,6 +7,7 @@ is for the intake, and through it for the core.
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 from uuid import uuid4
 
 from pydantic import BaseModel
@@ -17,16 +18,14 @@ from agent_service.api.requests import (
     CancelAnswer,
     CancelRequest,
     SignalAnswer,
-    SignalRequest,
     WakeAnswer,
     WakeRequest,
 )
 from agent_service.core.effects import Transition
-from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
-from agent_service.intake import Intake
+from agent_service.intake import Intake, not_heard
 from agent_service.lines import Wanted
 from agent_service.metrics.incoming import IncomingMetrics, Transport, Waking
 from agent_service.ports import Archive, Callbacks, RunStore, Skills, Troubles
@@ -35,6 +34,7 @@ from agent_service.telling.entries import EntryView, JournalReader, entry_view
 from agent_service.telling.views import RunLineView, RunView, line_view, run_view
 from agent_service.turn import Background
 from groundwork.service.errors import TryAgain
+from schemas.events import Signal
 from schemas.fields import Instant
 
 SOON = timedelta(seconds=2)
@@ -63,6 +63,13 @@ class EntryPage(BaseModel):
 
     entries: tuple[EntryView, ...]
     next_after: int | None
+
+
+class Said(Protocol):
+    """A request that says something to a run, in whatever form."""
+
+    def signal(self, run_id: str) -> Signal:
+        """The same as a signal."""
 
 
 class Desk:
@@ -179,14 +186,15 @@ class Desk:
             raise Refusal(409, "run_has_ended", f"the run has ended already: it is {state.status}", run_id=run_id)
         return CancelAnswer(run_id=run_id, state=state.status)
 
-    async def signal(self, run_id: str, request: SignalRequest, *, by: str) -> SignalAnswer:
+    async def signal(self, run_id: str, said: Said, *, by: str) -> SignalAnswer:
         """Answers once it is durable, and again when it is repeated. Refuses (409) what the run did not hear."""
         await self._state(run_id)
-        signal = request.signal(run_id)
-        ignored = self._go_on(await self._intake.signal(signal, by=by))
+        signal = said.signal(run_id)
+        heard = await self._intake.signal(signal, by=by)
+        self._go_on(heard)
+        if why := not_heard(signal, heard):
+            raise Refusal(409, "not_heard", why, run_id=run_id)
         state = await self._state(run_id)
-        if ignored and signal.signal_id not in state.signals:
-            raise Refusal(409, "not_heard", _not_heard(state, ignored), run_id=run_id)
         return SignalAnswer(run_id=run_id, signal_id=signal.signal_id, state=state.status)
 
     async def _state(self, run_id: str) -> RunState:
@@ -210,18 +218,9 @@ class Desk:
             return ""
         return await self._troubles.of(executor, run_id=state.run_id, step=state.pending.step)
 
-    def _go_on(self, transition: Transition) -> str | None:
-        """Let what is committed lead to the rest of its turn. Returns why it changed nothing, or None."""
+    def _go_on(self, transition: Transition) -> None:
+        """Let what is committed lead to the rest of its turn."""
         self._background.start(self._intake.follow(transition))
-        return transition.ignored
-
-
-def _not_heard(state: RunState, why: str) -> str:
-    """Why a signal changed nothing, and what would."""
-    now = remedy(state) or (
-        "a run that has ended is final: ask for a new one, with `agentic run`" if state.final else ""
-    )
-    return f"the run took no notice: {why}" + (f"; {now}" if now else "")
 
 
 def unknown_run() -> Refusal:

@@ -18,7 +18,16 @@ from pydantic import BaseModel
 from agent_service.api import requests
 from agent_service.api.desk import Desk
 from agent_service.api.refusals import REFUSED, Refusal, broken, refusal_of
-from agent_service.api.requests import CallbackAnswer, CancelAnswer, CancelRequest, WakeAnswer, WakeRequest
+from agent_service.api.requests import (
+    AnswerRequest,
+    ApprovalRequest,
+    CallbackAnswer,
+    CancelAnswer,
+    CancelRequest,
+    SignalAnswer,
+    WakeAnswer,
+    WakeRequest,
+)
 from agent_service.telling.views import RunView
 from groundwork.nats.asker import asker
 from groundwork.nats.link import NatsLink
@@ -44,6 +53,18 @@ class CallbackCall(BaseModel):
 
 class CancelCall(CancelRequest):
     """Cancel the run."""
+
+    run_id: Id
+
+
+class ApproveCall(ApprovalRequest):
+    """Approve or reject what the run asks for."""
+
+    run_id: Id
+
+
+class AnswerCall(AnswerRequest):
+    """Answer the question of the run, or its escalation."""
 
     run_id: Id
 
@@ -89,11 +110,21 @@ def _endpoints(desk: Desk) -> tuple[_Endpoint, ...]:
         call = requests.read(CancelCall, request.data)
         return await desk.cancel(call.run_id, call, by=asker(request))
 
+    async def approve(request: Request) -> BaseModel:
+        call = requests.read(ApproveCall, request.data)
+        return await desk.signal(call.run_id, call, by=asker(request))
+
+    async def answer(request: Request) -> BaseModel:
+        call = requests.read(AnswerCall, request.data)
+        return await desk.signal(call.run_id, call, by=asker(request))
+
     return (
         _Endpoint(name="wake", asked=WakeRequest, answered=WakeAnswer, handler=_answering(wake)),
         _Endpoint(name="status", asked=StatusCall, answered=RunView, handler=_answering(status)),
         _Endpoint(name="callback", asked=CallbackCall, answered=CallbackAnswer, handler=_answering(callback)),
         _Endpoint(name="cancel", asked=CancelCall, answered=CancelAnswer, handler=_answering(cancel)),
+        _Endpoint(name="approve", asked=ApproveCall, answered=SignalAnswer, handler=_answering(approve)),
+        _Endpoint(name="answer", asked=AnswerCall, answered=SignalAnswer, handler=_answering(answer)),
     )
 
 

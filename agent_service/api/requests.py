@@ -4,7 +4,7 @@ Strict where the bus is tolerant: a field that is not known is refused, for a mi
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
@@ -12,14 +12,31 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from agent_service.api.refusals import Refusal
 from agent_service.telling.plain import one_line
 from groundwork.service import strict_json
-from schemas.events import AgenticStart, Cancel, Constraints, Signal
-from schemas.fields import Goal, Id, JsonObject, Text
+from schemas.events import AgenticStart, Cancel, Constraints, Outcome, Signal, SignalKind
+from schemas.fields import Count, Goal, Id, JsonObject, Text
 
 MAX_BODY_BYTES = 256 * 1024
 LONGEST_FIELD = 80
 """Characters of a field's name that an error repeats: callers name fields too."""
 
+Said = Annotated[Text, Field(max_length=8192)]
+ArgumentsHash = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+NEEDED_BY = {
+    "message": ("message",),
+    "answer": ("message",),
+    "raise_budget": ("constraints",),
+    "approve": ("arguments_hash",),
+}
+"""What a signal must bring, by its kind; an answer may say its `outcome` in the place of a message."""
+TAKEN_BY = {
+    "outcome": ("answer",),
+    "step": ("approve", "reject"),
+    "arguments_hash": ("approve", "reject"),
+}
+"""Fields that only some kinds have."""
+
 M = TypeVar("M", bound=BaseModel)
+V = TypeVar("V")
 
 
 class _Sent(BaseModel):
@@ -44,11 +61,18 @@ class WakeRequest(_Sent):
     constraints: CallerConstraints = CallerConstraints()
     callback: Annotated[Text, Field(max_length=2048, pattern=r"^https?://[^\s/?#@\\]+([/?#]\S*)?$")] | None = None
     """An HTTP(S) address, without a login in it, that is told how the run goes on."""
+    untrusted: bool = False
+    """Goal or context hold what strangers wrote: writes that leave the house are then asked for first."""
 
     def start(self) -> AgenticStart:
         """What is asked for, under whatever name."""
         return AgenticStart(
-            goal=self.goal, context=self.context, constraints=self.constraints, callback=self.callback, by=self.by
+            goal=self.goal,
+            context=self.context,
+            constraints=self.constraints,
+            callback=self.callback,
+            untrusted=self.untrusted,
+            by=self.by,
         )
 
 
@@ -63,37 +87,88 @@ class CancelRequest(_Sent):
         return Cancel(run_id=run_id, reason=self.reason, by=self.by)
 
 
-class SignalRequest(_Sent):
-    """A person speaks to a run. The same `signal_id` is heard once; without one, one is made."""
+class _Spoken(_Sent):
+    """What a person says to a run. The same `signal_id` is heard once; without one, one is made."""
 
     signal_id: Id | None = None
-    kind: Literal["message", "resume", "raise_budget", "approve", "reject"]
-    message: Annotated[Text | None, Field(max_length=8192, validate_default=True)] = None
+
+    def _signal(self, run_id: str, kind: SignalKind, **said: Any) -> Signal:
+        signal_id = self.signal_id or f"signal-{uuid4()}"
+        return Signal(run_id=run_id, signal_id=signal_id, kind=kind, by=self.by, **said)
+
+
+class SignalRequest(_Spoken):
+    """A person speaks to a run: whatever `agentic.signal` can say. `approvals` and `answers` are shorter ways."""
+
+    kind: SignalKind
+    outcome: Annotated[Outcome | None, Field(validate_default=True)] = None
+    message: Annotated[Said | None, Field(validate_default=True)] = None
     constraints: Annotated[CallerConstraints | None, Field(validate_default=True)] = None
+    step: Annotated[Count | None, Field(validate_default=True)] = None
+    arguments_hash: Annotated[ArgumentsHash | None, Field(validate_default=True)] = None
 
-    @field_validator("message")
+    @field_validator("outcome", "message", "constraints", "step", "arguments_hash")
     @classmethod
-    def _has_its_message(cls, message: str | None, others: ValidationInfo) -> str | None:
-        if message is None and others.data.get("kind") == "message":
-            raise ValueError("is what a signal of kind `message` must bring")
-        return message
-
-    @field_validator("constraints")
-    @classmethod
-    def _has_its_budget(cls, constraints: CallerConstraints | None, others: ValidationInfo) -> CallerConstraints | None:
-        if constraints is None and others.data.get("kind") == "raise_budget":
-            raise ValueError("are what a signal of kind `raise_budget` must bring")
-        return constraints
+    def _fits_its_kind(cls, value: V, others: ValidationInfo) -> V:
+        kind, name = others.data.get("kind"), others.field_name
+        if kind and value is not None and kind not in TAKEN_BY.get(name or "", (kind,)):
+            raise ValueError(f"is nothing that a signal of kind `{kind}` takes")
+        is_said = value is not None or (name == "message" and others.data.get("outcome") is not None)
+        if not is_said and name in NEEDED_BY.get(kind or "", ()):
+            raise ValueError(f"is what a signal of kind `{kind}` must bring")
+        return value
 
     def signal(self, run_id: str) -> Signal:
-        return Signal(
-            run_id=run_id,
-            signal_id=self.signal_id or f"signal-{uuid4()}",
-            kind=self.kind,
-            message=self.message,
-            constraints=self.constraints,
-            by=self.by,
-        )
+        said = self.model_dump(include={"outcome", "message", "constraints", "step", "arguments_hash"})
+        return self._signal(run_id, self.kind, **said)
+
+
+class ApprovalRequest(_Spoken):
+    """A person allows what a run asks for, or refuses it.
+
+    `arguments_hash` and `step` are those of `asks` in the view of the run: what is asked by now under another hash is
+    not decided by this. A `reject` may do without.
+    """
+
+    decision: Literal["approve", "reject"]
+    arguments_hash: Annotated[ArgumentsHash | None, Field(validate_default=True)] = None
+    step: Count | None = None
+    reason: Said | None = None
+
+    @field_validator("arguments_hash")
+    @classmethod
+    def _says_what_of(cls, value: str | None, others: ValidationInfo) -> str | None:
+        if value is None and others.data.get("decision") == "approve":
+            raise ValueError("says what is approved: take it from `asks` of the run")
+        return value
+
+    def signal(self, run_id: str) -> Signal:
+        about = {"arguments_hash": self.arguments_hash, "step": self.step}
+        return self._signal(run_id, self.decision, message=self.reason, **about)
+
+
+class AnswerRequest(_Spoken):
+    """A person answers a run: its question, or its escalation, which sets it going again.
+
+    `constraints` raise budgets with it. `outcome` is for a write in doubt: it `ran` (`answer` is then what it brought),
+    it `did_not_run`, or the run may `look`; then `answer` may be left out.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["answer"]}, {"required": ["outcome"]}]})
+
+    outcome: Outcome | None = None
+    answer: Annotated[Said | None, Field(validate_default=True)] = None
+    constraints: CallerConstraints | None = None
+
+    @field_validator("answer")
+    @classmethod
+    def _says_something(cls, value: str | None, others: ValidationInfo) -> str | None:
+        if value is None and others.data.get("outcome") is None:
+            raise ValueError("is needed, unless `outcome` says it all")
+        return value
+
+    def signal(self, run_id: str) -> Signal:
+        return self._signal(run_id, "answer", message=self.answer, constraints=self.constraints, outcome=self.outcome)
 
 
 class WakeAnswer(BaseModel):

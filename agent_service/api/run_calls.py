@@ -18,7 +18,16 @@ from agent_service.api.access import Caller
 from agent_service.api.body import body_of
 from agent_service.api.desk import Desk, EntryPage, RunCounts, RunPage
 from agent_service.api.refusals import Refusal
-from agent_service.api.requests import CancelAnswer, CancelRequest, SignalAnswer, SignalRequest, WakeAnswer, WakeRequest
+from agent_service.api.requests import (
+    AnswerRequest,
+    ApprovalRequest,
+    CancelAnswer,
+    CancelRequest,
+    SignalAnswer,
+    SignalRequest,
+    WakeAnswer,
+    WakeRequest,
+)
 from agent_service.core.waiting import Status
 from agent_service.lines import Wanted
 from agent_service.telling.folder.disk import TooLarge, Unsafe
@@ -146,7 +155,26 @@ class RunCalls:
     async def signal_run(
         self, caller: Caller, run_id: str, request: Annotated[SignalRequest, Depends(body_of(SignalRequest))]
     ) -> SignalAnswer:
-        """Tell a run something, resume it, raise its budget, approve or reject. A `signal_id` is heard once."""
+        """Tell a run something, answer, resume, raise its budget, approve or reject. A `signal_id` is heard once."""
+        return await self._desk.signal(run_id, request, by=caller)
+
+    async def rule_on_run(
+        self, caller: Caller, run_id: str, request: Annotated[ApprovalRequest, Depends(body_of(ApprovalRequest))]
+    ) -> SignalAnswer:
+        """Approve or reject what a run asks for: see `asks` of the run, of which this names the hash.
+
+        What does not wait, or is something else by now, is refused (409 `not_heard`). Who decided is in the journal.
+        """
+        return await self._desk.signal(run_id, request, by=caller)
+
+    async def answer_run(
+        self, caller: Caller, run_id: str, request: Annotated[AnswerRequest, Depends(body_of(AnswerRequest))]
+    ) -> SignalAnswer:
+        """Answer the question of a run, or its escalation, which sets it going again.
+
+        A budget that ended it has to be raised with the answer. A run that is done, failed or cancelled stays closed
+        (409 `not_heard`).
+        """
         return await self._desk.signal(run_id, request, by=caller)
 
 

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 
+from agent_service.arrival import Arrival, Unreadable
 from agent_service.bus.overheard import Overheard
 from agent_service.bus.processed import processed
 from agent_service.errors import Damaged
-from agent_service.intake import Arrival, Intake, UnknownRun, Unreadable
+from agent_service.intake import Intake, UnknownRun
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.publisher import SOURCE
 from agent_service.turn import Background

@@ -14,8 +14,9 @@ from pathlib import Path
 import nats.errors
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
+from agent_service.arrival import Arrival, Unreadable
 from agent_service.bus.messages import arrival_of
-from agent_service.intake import Arrival, Intake, Unreadable
+from agent_service.intake import Intake
 from groundwork.nats.delivery import read_delivery
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain

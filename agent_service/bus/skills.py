@@ -7,13 +7,14 @@ soon as its answer comes, because the inbox stays open. Fills Skills.
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from nats.aio.msg import Msg
 
 from agent_service.bus import offers
 from agent_service.bus.offers import NoCatalog, SchemaCheck, Told
+from agent_service.oversight import Oversight
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from schemas import subjects
@@ -26,6 +27,7 @@ NEW_WITHIN_S = 0.1
 KNOWN_WITHIN_S = 0.25
 """How long it waits while one that is known has not answered, or none is known yet."""
 NOBODY = "no executor tells its tools: is ductile-gateway running?"
+UNRULED = Oversight()
 
 log = logging.getLogger(__name__)
 
@@ -34,16 +36,24 @@ class NatsSkills:
     """Remembers what every executor told last: one that is away keeps its offers. `conflicts` and `flaws` are told."""
 
     def __init__(
-        self, link: NatsLink, *, allow: tuple[str, ...] | None, schema_flaw: SchemaCheck, fresh_s: float = FRESH_S
+        self,
+        link: NatsLink,
+        *,
+        allow: tuple[str, ...] | None,
+        schema_flaw: SchemaCheck,
+        oversight: Oversight = UNRULED,
+        fresh_s: float = FRESH_S,
     ) -> None:
         self._link = link
         self._allow = allow
         self._schema_flaw = schema_flaw
+        self._oversight = oversight
         self._fresh_s = fresh_s
         self._told: dict[str, Told] = {}
         self._answered_in: dict[str, int] = {}
         self._unreadable: tuple[str, ...] = ()
         self._offers: Mapping[str, ToolOffer] = {}
+        self._catalog = Catalog(tools=())
         self._asked_at = float("-inf")
         self._round = self._gathered = 0
         self._asking = asyncio.Lock()
@@ -60,7 +70,7 @@ class NatsSkills:
                     await self._ask()
         if not self._offers and (self.problems or not self._told):
             raise TryAgain("; ".join(self.problems) or NOBODY)
-        return Catalog(tools=tuple(self._offers.values()))
+        return self._catalog
 
     def present(self) -> frozenset[str]:
         return frozenset(name for name, answered_in in self._answered_in.items() if answered_in >= self._gathered)
@@ -129,14 +139,27 @@ class NatsSkills:
             if problem not in self.problems:
                 log.warning("a tool offer is left out", extra={"why": problem})
         self._offers, self.problems = merged.offers, problems
+        self._catalog = Catalog(tools=tuple(map(self._oversight.over, merged.offers.values())))
         self._tell_unknown()
 
     def _tell_unknown(self) -> None:
-        """A name in `agent.tools` that nobody offers is most likely misspelt; told once for as long as it is so."""
-        unknown = frozenset(self._allow or ()) - self._offers.keys()
+        """A name in the settings that nobody offers is most likely misspelt; told once for as long as it is so."""
+        unknown = frozenset(unknown_names(self._offers.values(), self._allow, self._oversight))
         if unknown - self._unknown:
-            log.warning("agent.tools names what nobody offers", extra={"tools": ", ".join(sorted(unknown))})
+            log.warning("the settings name what nobody offers", extra={"what": "; ".join(sorted(unknown))})
         self._unknown = unknown
 
     def _allows(self, tool: ToolOffer) -> bool:
         return tool.route not in subjects.OUR_OWN_ROUTES and (self._allow is None or tool.name in self._allow)
+
+
+def unknown_names(
+    offers: Collection[ToolOffer], allow: tuple[str, ...] | None, oversight: Oversight
+) -> tuple[str, ...]:
+    """Which settings name what nobody offers, each with the names."""
+    offered = {offer.name for offer in offers}
+    missing = {
+        "agent.tools": sorted(set(allow or ()) - offered),
+        "agent.approve or agent.untrusted": oversight.unknown(offers),
+    }
+    return tuple(f"{setting} names {', '.join(names)}" for setting, names in missing.items() if names)

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from agent_service.cli.doctor.gateway import gateway as doctor
+from agent_service.settings import AgentSettings
 from agent_service.workbench.dev import free_port
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
@@ -31,7 +32,7 @@ async def home(ductile: DuctileUnderTest, tmp_path: Path) -> AsyncIterator[House
 
 async def checks(link: NatsLink) -> dict[str, Finding]:
     """What the doctor says of the gateway."""
-    return {check.name: check async for check in doctor(link, None)}
+    return {check.name: check async for check in doctor(link, AgentSettings())}
 
 
 async def mark_of(link: NatsLink, name: str) -> str:

@@ -7,6 +7,7 @@ import pytest
 from nats.micro import add_service
 
 from agent_service.bus.skills import NatsSkills
+from agent_service.oversight import Oversight
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from schemas import subjects
@@ -57,10 +58,13 @@ async def test_a_name_in_agent_tools_that_nobody_offers_is_told_once(
     link: NatsLink, caplog: pytest.LogCaptureFixture
 ) -> None:
     await Executor(catalog_of("hands", "walk")).begin(link)
-    skills = NatsSkills(link, allow=("walk", "wlak"), schema_flaw=schema_flaw, fresh_s=0.0)
+    ruled = Oversight(approve={"walk": "always", "walk.rnu": "never"}, untrusted=frozenset({"wlak"}))
+    skills = NatsSkills(link, allow=("walk", "wlak"), schema_flaw=schema_flaw, oversight=ruled, fresh_s=0.0)
     for _ in range(2):
         assert await names(skills) == ["walk"]
-    assert [vars(record)["tools"] for record in caplog.records if "agent.tools" in record.message] == ["wlak"]
+    assert [vars(record)["what"] for record in caplog.records if "nobody offers" in record.message] == [
+        "agent.approve or agent.untrusted names walk.rnu, wlak; agent.tools names wlak"
+    ]
 
 
 async def test_an_executor_that_falls_silent_keeps_its_tools_and_is_known_to_be_away(

@@ -36,6 +36,8 @@ RULES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/v1/runs/{run_id}/workspace/{path:path}"): "read",
     ("POST", "/v1/runs/{run_id}/cancel"): "control",
     ("POST", "/v1/runs/{run_id}/signals"): "control",
+    ("POST", "/v1/runs/{run_id}/approvals"): "control",
+    ("POST", "/v1/runs/{run_id}/answers"): "control",
     ("GET", "/v1/whoami"): "read",
     ("GET", "/metrics"): "read",
     ("GET", "/openapi.json"): "read",
@@ -45,7 +47,12 @@ RULES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/"): None,
     ("GET", "/page/{path:path}"): None,
 }
-BODIES = {"/v1/wake": {"goal": "x"}, "/v1/runs/{run_id}/signals": {"kind": "resume"}}
+BODIES = {
+    "/v1/wake": {"goal": "x"},
+    "/v1/runs/{run_id}/signals": {"kind": "resume"},
+    "/v1/runs/{run_id}/approvals": {"decision": "reject"},
+    "/v1/runs/{run_id}/answers": {"answer": "x"},
+}
 
 
 def test_every_route_has_a_rule(house: House) -> None:

@@ -13,15 +13,18 @@ from nats.micro.request import ERROR_CODE_HEADER, ERROR_HEADER
 from agent_service.api.micro_service import serve_on_bus
 from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.bus.topology import topology
+from agent_service.core.events import SignalReceived
+from agent_service.core.waiting import ForApproval
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from schemas import subjects
 from tests.http.house import House
+from tests.http.waiting_runs import with_a_letter, with_a_question
 from tests.kit.runs import run_id, whole_run
 
-ENDPOINTS = ("wake", "status", "callback", "cancel")
-WAKE, STATUS, CALLBACK, CANCEL = (f"{subjects.SERVICE_AGENT}.{name}" for name in ENDPOINTS)
+ENDPOINTS = ("wake", "status", "callback", "cancel", "approve", "answer")
+WAKE, STATUS, CALLBACK, CANCEL, APPROVE, ANSWER = (f"{subjects.SERVICE_AGENT}.{name}" for name in ENDPOINTS)
 
 
 @pytest.fixture
@@ -81,6 +84,20 @@ async def test_a_run_is_cancelled_over_the_bus(caller: Client, house: House) -> 
     assert (await house.state(run)).reason == "enough"
 
 
+async def test_a_person_decides_and_answers_over_the_bus(caller: Client, house: House) -> None:
+    letter, question = await house.play(with_a_letter(1)), await house.play(with_a_question(2))
+    waiting = (await house.state(letter)).waiting
+    assert isinstance(waiting, ForApproval)
+    allowed = {"run_id": letter, "decision": "approve", "arguments_hash": waiting.subject_hash}
+    answered = {"run_id": question, "answer": "the cellar", "by": "ann"}
+    for subject, body in ((APPROVE, allowed), (ANSWER, answered)):
+        assert json.loads((await ask(caller, subject, body)).data)["state"] == "running"
+    assert [ruling.by for ruling in (await house.state(letter)).rulings] == ["bus"]
+    event = (await house.store.entries(question))[-1].decoded()
+    assert isinstance(event, SignalReceived)
+    assert event.by == 'bus, says "ann"'
+
+
 @pytest.mark.parametrize(
     ("subject", "body", "code", "said"),
     [
@@ -96,6 +113,10 @@ async def test_a_run_is_cancelled_over_the_bus(caller: Client, house: House) -> 
         (STATUS, {}, "422", "run_id"),
         (CANCEL, {"run_id": run_id(9)}, "404", "no run"),
         (CANCEL, {"run_id": run_id(1)}, "409", "done"),
+        (APPROVE, {"run_id": run_id(1), "decision": "approve"}, "422", "arguments_hash"),
+        (APPROVE, {"run_id": run_id(1), "decision": "reject"}, "409", "took no notice"),
+        (ANSWER, {"run_id": run_id(1)}, "422", "answer"),
+        (ANSWER, {"run_id": run_id(1), "answer": "x"}, "409", "took no notice"),
     ],
 )
 async def test_what_is_not_served_is_an_error_with_the_number_of_http(
@@ -143,10 +164,7 @@ async def info(caller: Client, verb: str) -> dict[str, Any]:
 async def test_the_service_can_be_found_and_says_what_it_takes(caller: Client) -> None:
     told = await info(caller, "INFO")
     assert {endpoint["name"]: endpoint["subject"] for endpoint in told["endpoints"]} == {
-        "wake": WAKE,
-        "status": STATUS,
-        "callback": CALLBACK,
-        "cancel": CANCEL,
+        name: f"{subjects.SERVICE_AGENT}.{name}" for name in ENDPOINTS
     }
     for endpoint in told["endpoints"]:
         assert json.loads(endpoint["metadata"]["request"])["type"] == "object"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from agent_service.arrival import Arrival
 from agent_service.core.events import CancelRequested, SignalReceived, WakeAccepted
-from agent_service.intake import Arrival
 from schemas import subjects
 from schemas.headers import RETRIED_BY
 from tests.shell.world import World

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from agent_service.arrival import Arrival
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState
 from agent_service.core.waiting import Reserve
-from agent_service.intake import Arrival, Intake
+from agent_service.intake import Intake
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.moments import Moment
 from agent_service.pace import Pace

@@ -77,7 +77,7 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
                 yield await findings.dead_letters(NatsDeadLetters(link))
         async for check in _login(link):
             yield check
-        async for check in gateway(link, settings.tools):
+        async for check in gateway(link, settings):
             yield check
     finally:
         await link.close()

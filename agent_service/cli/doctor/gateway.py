@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from agent_service.bus.skills import NatsSkills
+from agent_service.bus.skills import NatsSkills, unknown_names
+from agent_service.settings import AgentSettings
 from agent_service.telling.findings import ok, warning, wrong
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain
@@ -32,8 +33,8 @@ START = "start `ductile-gateway serve`; `ductile-gateway check` lists its tools"
 Told = TypeVar("Told", bound=BaseModel)
 
 
-async def gateway(link: NatsLink, allowed: tuple[str, ...] | None) -> AsyncIterator[Finding]:
-    """What it says over the bus. `allowed`: the tools of `agent.tools`."""
+async def gateway(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Finding]:
+    """What it says over the bus, and what the agent makes of its tools."""
     try:
         status = await _ask(link, subjects.STATUS, GatewayStatus, within_s=LOOKS_WITHIN_S)
     except ValidationError:
@@ -43,23 +44,22 @@ async def gateway(link: NatsLink, allowed: tuple[str, ...] | None) -> AsyncItera
         yield finding
     if status is None:
         yield warning("gateway", "no gateway says how it is", remedy=START)
-    yield await _tools(link, allowed, silent="see above" if status else START)
+    yield await _tools(link, settings, silent="see above" if status else START)
 
 
-async def _tools(link: NatsLink, allowed: tuple[str, ...] | None, *, silent: str) -> Finding:
+async def _tools(link: NatsLink, settings: AgentSettings, *, silent: str) -> Finding:
     """`silent`: what to do about a gateway that tells no tools."""
     skills = NatsSkills(link, allow=None, schema_flaw=schema_flaw)
     try:
         catalog = await skills.catalog()
     except TryAgain as nothing:
         return wrong("tools", str(nothing), remedy=CORRECT if skills.problems else silent)
-    names = {tool.name for tool in catalog.tools}
+    allowed = settings.tools
     if skills.problems:
         return warning("tools", "; ".join(skills.problems), remedy=CORRECT)
-    unknown = [name for name in allowed or () if name not in names]
-    if unknown:
-        text = f"agent.tools names {', '.join(unknown)}, which nobody offers"
-        return warning("tools", text, remedy="correct agent.tools, or the executor's tools")
+    if unknown := unknown_names(catalog.tools, allowed, settings.oversight()):
+        text = f"{'; '.join(unknown)}, which nobody offers"
+        return warning("tools", text, remedy="correct that setting, or the executor's tools")
     offered = [tool for tool in catalog.tools if allowed is None or tool.name in allowed]
     if not offered:
         return wrong("tools", "there is no tool that a run may use", remedy=START)

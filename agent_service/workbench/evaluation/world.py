@@ -10,13 +10,14 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
+from agent_service.arrival import Arrival
 from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.core.events import ModelUsage, TimerFired
 from agent_service.core.phases import Refusal, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import ForApproval, Status
 from agent_service.errors import ModelError
-from agent_service.intake import Arrival, Intake
+from agent_service.intake import Intake
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.moments import Moment
 from agent_service.pace import Pace

@@ -1,0 +1,56 @@
+"""A message from the bus, and what it says: strict where the agent has to know, tolerant of what was added since."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from schemas.envelope import Misshapen, enveloped, expected, object_in
+from schemas.events import INBOUND, MAX_MESSAGE_BYTES, Correlation, Envelope
+from schemas.flaws import flaws_of
+
+
+class Unreadable(ValueError):
+    """A message or a request that can never be taken up; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A message from the bus. `place` names it for good: its stream sequence and the instant it was stored."""
+
+    subject: str
+    body: bytes
+    place: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def read(arrival: Arrival) -> Envelope[Any]:
+    """What the message says. Raises Unreadable."""
+    if len(arrival.body) > MAX_MESSAGE_BYTES:
+        raise Unreadable(f"a message of {len(arrival.body)} bytes: at most {MAX_MESSAGE_BYTES} are taken")
+    model = INBOUND.get(arrival.subject)
+    if model is None:
+        raise Unreadable(f"subject {arrival.subject} carries nothing that the agent takes")
+    try:
+        envelope = model.model_validate_json(enveloped(arrival.subject, arrival.body, arrival.headers))
+    except ValidationError as error:
+        raise Unreadable(_explained(arrival.subject, flaws_of(error))) from error
+    except Misshapen as error:
+        raise Unreadable(_explained(arrival.subject, str(error))) from error
+    if envelope.type != arrival.subject:
+        raise Unreadable(_explained(arrival.subject, f"a message of another type came on subject {arrival.subject}"))
+    return envelope
+
+
+def correlation(arrival: Arrival) -> Correlation | None:
+    """What a result relates to that cannot be read as a whole."""
+    try:
+        found = object_in(enveloped(arrival.subject, arrival.body, arrival.headers)) or {}
+        return Correlation.model_validate(found.get("payload"))
+    except (Misshapen, ValidationError):
+        return None
+
+
+def _explained(subject: str, flaws: str) -> str:
+    return f"not a valid {subject}: {flaws}; {expected(subject)}"

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agent_service.core.decide import decide
-from agent_service.core.events import CallReserved, Event
+from agent_service.core.events import CallReserved, Event, TimerFired, ToolReturned
+from agent_service.core.flights import due_first, flight_of, flights
 from agent_service.core.state import RunState
 from agent_service.core.waiting import (
     Asking,
     Ended,
+    Flight,
     ForAnswer,
     ForApproval,
     ForModel,
     ForPerson,
-    ForTool,
     ModelRetry,
     Pending,
     Status,
     Stop,
-    ToolRetry,
     Waiting,
     under_way,
 )
@@ -69,16 +69,20 @@ class Moment:
         return self.before is not None and self.after.reopened > self.before.reopened
 
     @property
-    def sent(self) -> Pending | None:
-        """The attempt that left for its tool."""
-        waiting = self._new
-        return waiting.pending if isinstance(waiting, ForTool) else None
+    def sent(self) -> tuple[Pending, ...]:
+        """The attempts that left for their tools: several only where several reads begin."""
+        return tuple(flight.pending for flight in self._new_flights if flight.retry_at is None)
 
     @property
-    def retry(self) -> ToolRetry | None:
+    def retry(self) -> Flight | None:
         """The attempt that waits to be sent, after a failed one."""
-        waiting = self._new
-        return waiting if isinstance(waiting, ToolRetry) else None
+        return next((flight for flight in self._new_flights if flight.retry_at is not None), None)
+
+    @property
+    def answered(self) -> Pending | None:
+        """The attempt whose answer came, or that was given up because none came in time."""
+        flight = self._answered_flight()
+        return flight.pending if flight and flight.retry_at is None else None
 
     @property
     def asked(self) -> Asking | None:
@@ -95,6 +99,23 @@ class Moment:
         waiting = self._new
         return waiting if isinstance(waiting, ModelRetry) else None
 
+    def _answered_flight(self) -> Flight | None:
+        """Neither by a result that breaks the protocol, nor by the deadline of the whole run."""
+        before = self.before
+        if before is None or not flights(before.waiting) or self.after.ending_class == "protocol_violation":
+            return None
+        match self.event:
+            case ToolReturned(result=result):
+                return flight_of(before.waiting, result.step)
+            case TimerFired(at=at) if at < before.brief.limits.deadline_at:
+                return due_first(before.waiting)
+        return None
+
+    @property
+    def _new_flights(self) -> tuple[Flight, ...]:
+        known = _under_way(self.before) if self.before else ()
+        return tuple(flight for flight in flights(self.after.waiting) if flight not in known)
+
     @property
     def _status_before(self) -> Status | None:
         return self.before.status if self.before else None
@@ -104,6 +125,12 @@ class Moment:
         """What the run waits for now, or will when it is resumed, where this entry changed it."""
         waiting = under_way(self.after.waiting)
         return waiting if self.before is None or waiting != under_way(self.before.waiting) else None
+
+
+def _under_way(run: RunState) -> tuple[Flight, ...]:
+    """What is under way, or is once an answer opens the run again."""
+    waiting = run.waiting.held if isinstance(run.waiting, Ended) else run.waiting
+    return flights(waiting) if waiting else ()
 
 
 def tell(before: RunState | None, entry: Entry) -> Moment:

@@ -9,11 +9,11 @@ from typing import Protocol, TypeVar
 from agent_service.api.dead_letters import Letters
 from agent_service.api.desk import unknown_run
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForTool, under_way
+from agent_service.core.waiting import Pending
 from agent_service.ports import Inbox, RunStore, Skills
 from agent_service.telling.letters import DeadLetter
 from agent_service.telling.whereabouts import Whereabouts
-from agent_service.telling.why import Seen, WhyView, why_view
+from agent_service.telling.why import Seen, WhyView, out_longest, why_view
 from groundwork.service.errors import Failure, TryAgain
 from schemas import keys, subjects
 from schemas.gateway_status import GatewayStatus, WaitingCall
@@ -89,19 +89,18 @@ class WhyCalls:
 
     async def _on_the_bus(self, run: RunState) -> tuple[bool, str, Whereabouts | None, Whereabouts | None]:
         """Whether it could be looked at, and why not; the request and the result of the attempt that is waited for."""
-        waiting = under_way(run.waiting)
-        if not isinstance(waiting, ForTool):
+        pending = out_longest(run)
+        if pending is None:
             return True, "", None, None
         try:
             async with asyncio.timeout(self._within_s):
-                return True, "", *await self._messages(run.run_id, waiting)
+                return True, "", *await self._messages(run.run_id, pending)
         except TimeoutError:
             return False, f"the bus did not tell within {self._within_s:g} s what it has for this run", None, None
         except Failure as error:
             return False, str(error), None, None
 
-    async def _messages(self, run_id: str, waiting: ForTool) -> tuple[Whereabouts | None, Whereabouts | None]:
-        pending = waiting.pending
+    async def _messages(self, run_id: str, pending: Pending) -> tuple[Whereabouts | None, Whereabouts | None]:
         of, since = (run_id, pending.step, pending.attempt), pending.requested_at
         asked = subjects.tool_request(pending.route)
         request, result = await asyncio.gather(
@@ -128,6 +127,7 @@ class WhyCalls:
 
 def _word(run: RunState, status: GatewayStatus | None) -> WaitingCall | None:
     """What the gateway says of the call that is waited for."""
-    step = run.pending.step if run.pending else 0
+    pending = out_longest(run)
+    step = pending.step if pending else 0
     calls = status.waiting if status else ()
     return next((call for call in calls if (call.run_id, call.step) == (run.run_id, step)), None)

@@ -18,7 +18,7 @@ from agent_service.core.events import (
     ToolReturned,
 )
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForModel, ForTool, Status, under_way
+from agent_service.core.waiting import ForModel, Status
 from agent_service.metrics.classes import NONE, outcome_of, tool_error
 from agent_service.metrics.model import CallMetrics, SpentMetrics
 from agent_service.moments import Moment
@@ -147,20 +147,12 @@ class _Tools:
 
     def answered(self, moment: Moment) -> None:
         """Where the moment is the answer to an attempt, or that none came in time."""
-        before = moment.before
-        waited = under_way(before.waiting) if before else None
-        if before is None or not isinstance(waited, ForTool) or not _is_about_the_attempt(moment, before):
+        answered = moment.answered
+        if answered is None:
             return
         error = _error_of(moment)
-        took = (moment.entry.at - waited.pending.requested_at).total_seconds()
-        self._attempts.record(took, waited.pending.action.tool, outcome_of(error), error)
-
-
-def _is_about_the_attempt(moment: Moment, before: RunState) -> bool:
-    """Not a result that breaks the protocol, nor the deadline of the whole run."""
-    if isinstance(moment.event, TimerFired):
-        return moment.event.at < before.brief.limits.deadline_at
-    return moment.after.ending_class != "protocol_violation"
+        took = (moment.entry.at - answered.requested_at).total_seconds()
+        self._attempts.record(took, answered.action.tool, outcome_of(error), error)
 
 
 def _error_of(moment: Moment) -> str:
@@ -168,9 +160,9 @@ def _error_of(moment: Moment) -> str:
         case ToolReturned(result=result):
             return NONE if result.status == "ok" else tool_error(result)
         case _:
-            return "timeout" if _may_be_repeated(moment.before) else "in_doubt"
+            return "timeout" if _may_be_repeated(moment) else "in_doubt"
 
 
-def _may_be_repeated(before: RunState | None) -> bool:
-    pending = before.pending if before else None
-    return before is not None and pending is not None and is_repeatable(before, pending)
+def _may_be_repeated(moment: Moment) -> bool:
+    answered = moment.answered
+    return answered is not None and is_repeatable(moment.after, answered)

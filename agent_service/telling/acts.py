@@ -1,17 +1,17 @@
 """Acts: what came of the attempts of steps, and which step a run left unfinished. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Literal
 
 from agent_service.core.acting import is_repeatable
 from agent_service.core.correlate import Relation, judge
 from agent_service.core.events import ModelReplied, TimerFired, ToolReturned
+from agent_service.core.flights import flight_of
 from agent_service.core.phases import Action
 from agent_service.core.results import summary_of
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForTool, Pending
+from agent_service.core.waiting import Pending
 from agent_service.journal import Entry
 from agent_service.moments import Moment
 from agent_service.telling.executions import Execution, execution_of
@@ -42,8 +42,8 @@ def act_of(moment: Moment) -> Act | None:
         return None
     if isinstance(moment.event, ToolReturned):
         return _answered(moment, moment.before, moment.event)
-    if isinstance(moment.event, TimerFired):
-        return _overdue(moment.before, moment.event.at)
+    if isinstance(moment.event, TimerFired) and moment.answered:
+        return _overdue(moment.before, moment.answered)
     return None
 
 
@@ -56,7 +56,7 @@ def _answered(moment: Moment, before: RunState, event: ToolReturned) -> Act:
     said = finished[0].summary if finished else summary_of(result) if status == "late" else None
     return Act(
         step=result.step,
-        attempt=result.attempt or (before.pending.attempt if before.pending else 1),
+        attempt=result.attempt or _newest_attempt(before, result.step),
         tool=result.tool,
         action=_action(before, result.step),
         status=status,
@@ -66,13 +66,8 @@ def _answered(moment: Moment, before: RunState, event: ToolReturned) -> Act:
     )
 
 
-def _overdue(before: RunState, at: datetime) -> Act | None:
+def _overdue(before: RunState, pending: Pending) -> Act:
     """The attempt that was given up because no answer came in time."""
-    if not isinstance(before.waiting, ForTool):
-        return None
-    pending = before.waiting.pending
-    if at < pending.deadline_at or at >= before.brief.limits.deadline_at:
-        return None
     return Act(
         step=pending.step,
         attempt=pending.attempt,
@@ -93,10 +88,21 @@ def _no_newest(before: RunState, pending: Pending) -> ToolError:
     )
 
 
+def _newest_attempt(state: RunState, step: int) -> int:
+    flight = flight_of(state.waiting, step)
+    return flight.pending.attempt if flight else 1
+
+
 def _action(state: RunState, step: int) -> Action | None:
-    if state.pending and state.pending.step == step:
-        return state.pending.action
-    return state.plan.action if state.plan and state.step == step else None
+    flight = flight_of(state.waiting, step)
+    return flight.pending.action if flight else dict(_newest_steps(state)).get(step)
+
+
+def _newest_steps(run: RunState) -> Iterator[tuple[int, Action]]:
+    """The newest steps, with the actions of the newest plan: several of them where it had several."""
+    actions = run.plan.actions if run.plan else ()
+    first = run.step - len(actions) + 1
+    yield from ((step, action) for step, action in enumerate(actions, start=first) if step > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +114,19 @@ class Unfinished:
     action: Action
 
 
-def unfinished(run: RunState) -> Unfinished | None:
-    """The step that was under way when the run ended; None while it goes on, and when all were finished."""
-    if not run.final or run.plan is None or run.step == 0 or run.has_finished(run.step):
-        return None
-    attempts = run.attempts - sum(record.attempt for record in run.completed)
-    return Unfinished(step=run.step, attempt=attempts, action=run.plan.action)
+def unfinished(run: RunState) -> tuple[Unfinished, ...]:
+    """The steps that were under way when the run ended; none while it goes on, and when all were finished."""
+    if not run.final:
+        return ()
+    left = [(step, action) for step, action in _newest_steps(run) if not run.has_finished(step)]
+    sent = run.attempts - sum(record.attempt for record in run.completed)
+    return tuple(Unfinished(step=step, attempt=_attempt(run, step, sent, len(left)), action=a) for step, a in left)
+
+
+def _attempt(run: RunState, step: int, sent: int, unfinished_steps: int) -> int:
+    """The newest attempt of a step that was not finished: all that were `sent`, where it is the only one."""
+    late = [attempt for of, attempt in run.late if of == step]
+    return sent if unfinished_steps == 1 else max(late, default=1)
 
 
 def executor_of(run: RunState, pending: Pending) -> str | None:

@@ -21,7 +21,17 @@ from agent_service.core.events import (
     WakeAccepted,
 )
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Ended, ForPerson, ForTool, ModelRetry, Status, ToolRetry, under_way
+from agent_service.core.waiting import (
+    Ended,
+    ForPerson,
+    ForReads,
+    ForTool,
+    ModelRetry,
+    Pending,
+    Status,
+    ToolRetry,
+    under_way,
+)
 from agent_service.identity import trace_id
 from agent_service.moments import Moment
 from agent_service.telling.acts import Act, act_of
@@ -186,14 +196,18 @@ _EVENTS: dict[type[Any], str] = {
 }
 
 
+def _sent(pending: Pending) -> str:
+    return f"step {pending.step} sent" + (f", attempt {pending.attempt}" if pending.attempt > 1 else "")
+
+
 def _led_to(moment: Moment) -> str:
     match moment.after.waiting:
         case Ended() | ForPerson():
             return moment.after.status.value if moment.ended or moment.paused else ""
-        case ForTool(pending=sent) if moment.sent:
-            return f"step {sent.step} sent" + (f", attempt {sent.attempt}" if sent.attempt > 1 else "")
-        case ToolRetry(pending=later) if moment.retry:
-            return f"attempt {later.attempt} follows"
+        case ForTool() | ForReads() if moment.sent:
+            return "; ".join(map(_sent, moment.sent))
+        case ToolRetry() | ForReads() if moment.retry:
+            return f"attempt {moment.retry.pending.attempt} follows"
         case ModelRetry() if moment.put_off:
             return "asked again later"
     return ""

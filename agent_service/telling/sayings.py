@@ -180,12 +180,17 @@ def _ending(moment: Moment) -> str:
 
 
 def sending(moment: Moment) -> str:
-    """The attempt that leaves for its tool, or the one that follows later."""
+    """The attempts that leave for their tools, or the one that follows later."""
     if moment.sent:
-        return f"sent {attempt_of(moment.sent)}, answer due by {instant(moment.sent.deadline_at)}"
-    if moment.retry:
+        return "; ".join(map(sent_off, moment.sent))
+    if moment.retry and moment.retry.retry_at:
         return f"{attempt_of(moment.retry.pending)} follows at {instant(moment.retry.retry_at)}"
     return ""
+
+
+def sent_off(pending: Pending) -> str:
+    """An attempt that leaves for its tool."""
+    return f"sent {attempt_of(pending)}, answer due by {instant(pending.deadline_at)}"
 
 
 def attempt_of(pending: Pending) -> str:

@@ -56,9 +56,9 @@ def step_detail(moments: Iterable[Moment], step: int) -> StepDetail | None:
         act = act_of(moment)
         if about and act and (act.step, act.tool) == (step, about["tool"]) and act.status != "refused":
             attempts[act.attempt] = _answered(moment, act, attempts.get(act.attempt))
-        if moment.sent and moment.sent.step == step:
-            about = about or _about(moment, moment.sent)
-            attempts[moment.sent.attempt] = _sent(moment.sent)
+        for sent in (pending for pending in moment.sent if pending.step == step):
+            about = about or _about(moment, sent)
+            attempts[sent.attempt] = _sent(sent)
         if moment.retry and moment.retry.pending.step == step:
             number = moment.retry.pending.attempt
             attempts[number] = AttemptView(attempt=number, requested_at=None, deadline_at=None, status="waiting")

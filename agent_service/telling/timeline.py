@@ -5,7 +5,7 @@ an entry, stays open while the run is in it, and is closed by a later entry. The
 models and tools in them are as they came.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from agent_service.core.events import (
@@ -16,8 +16,10 @@ from agent_service.core.events import (
     SignalReceived,
     WakeAccepted,
 )
+from agent_service.core.flights import flights
 from agent_service.core.phases import Phase
-from agent_service.core.waiting import ModelRetry, Pending, Status, ToolRetry, under_way
+from agent_service.core.state import RunState
+from agent_service.core.waiting import ModelRetry, Pending, Status, under_way
 from agent_service.moments import Moment
 from agent_service.telling.acts import Act, act_of
 from agent_service.telling.plain import clipped
@@ -32,6 +34,7 @@ from agent_service.telling.sayings import (
     reserved,
     ruled,
     sending,
+    sent_off,
     unavailable,
 )
 from agent_service.telling.timeline_items import (
@@ -48,6 +51,7 @@ _OF_RULINGS: dict[RulingStatus, ItemStatus] = {
     "refused": "refused",
     "ignored": "cancelled",
 }
+OF_THE_MODEL = "wait for the model"
 _OF_ENDINGS: dict[Status, ItemStatus] = {Status.DONE: "ok", Status.CANCELLED: "cancelled"}
 
 
@@ -97,8 +101,8 @@ class Timeline:
             self._over(moment)
         if moment.asked:
             self._ask(moment)
-        if moment.sent:
-            self._send(moment, moment.sent)
+        for pending in moment.sent:
+            self._send(moment, pending)
         if moment.put_off or moment.retry:
             self._put_off(moment)
         if moment.paused:
@@ -112,8 +116,9 @@ class Timeline:
             self._items.close("accepted", moment, "ok")
         if moment.resumed:
             self._items.close("pause", moment, "ok")
-        if not isinstance(under_way(moment.after.waiting), ModelRetry | ToolRetry):
-            self._items.close("wait", moment, "ok")
+        waits = set(_waits(moment.after))
+        for what in [what for what in self._items.open if what.startswith("wait") and what not in waits]:
+            self._items.close(what, moment, "ok")
 
     # Model calls
 
@@ -177,14 +182,14 @@ class Timeline:
         if step not in self._items:
             title = f"Step {sent.step}: {call_of(sent.action)}"
             why = moment.after.plan.rationale if moment.after.plan else ""
-            self._items.begin("step", moment, step, kind="step", title=title, text=why, **facts)
+            self._items.begin(step, moment, step, kind="step", title=title, text=why, **facts)
         self._items.begin(
-            "attempt",
+            f"attempt of {step}",
             moment,
             f"{step}:attempt:{sent.attempt}",
             kind="attempt",
             title=f"Attempt {sent.attempt}",
-            text=sending(moment),
+            text=sent_off(sent),
             attempt=sent.attempt,
             until=sent.deadline_at,
             parent=step,
@@ -197,10 +202,10 @@ class Timeline:
             return
         status: ItemStatus = "ok" if act.status == "ok" else "error"
         told = {"text": _cut(acted(act)), "error": ErrorView.of(act.error)}
-        self._items.close("attempt", moment, status, **told)
-        finished = moment.before and len(moment.after.completed) > len(moment.before.completed)
-        if finished or moment.ended:
-            self._items.close("step", moment, status, **told)
+        step = f"step:{act.step}"
+        self._items.close(f"attempt of {step}", moment, status, **told)
+        if moment.after.has_finished(act.step) or moment.ended:
+            self._items.close(step, moment, status, **told)
 
     def _unasked(self, moment: Moment, act: Act) -> None:
         """A result that changes nothing, or breaks the protocol."""
@@ -223,16 +228,17 @@ class Timeline:
     # Waits, people, the end
 
     def _put_off(self, moment: Moment) -> None:
-        after = moment.after
-        pending, asked = after.pending, after.asking
-        about: dict[str, Any] = {"until": after.retry_at}
-        if pending:
+        what, about = OF_THE_MODEL, dict[str, Any]()
+        if moment.retry:
+            pending = moment.retry.pending
+            what = _wait_of(pending)
             about |= {"step": pending.step, "attempt": pending.attempt, "parent": f"step:{pending.step}"}
-            about |= {"tool": pending.action.tool, "command": pending.action.command}
-        if asked:
-            about |= {"phase": asked.phase, "call": asked.call}
+            about |= {"tool": pending.action.tool, "command": pending.action.command, "until": moment.retry.retry_at}
+        if moment.put_off:
+            asked = moment.put_off.asking
+            about |= {"phase": asked.phase, "call": asked.call, "until": moment.put_off.retry_at}
         about |= {"title": "Tries again later", "text": sending(moment) or asking(moment)}
-        self._items.begin("wait", moment, f"wait:{moment.entry.seq}", kind="wait", **about)
+        self._items.begin(what, moment, f"wait:{moment.entry.seq}", kind="wait", **about)
 
     def _pause(self, moment: Moment) -> None:
         after = moment.after
@@ -254,6 +260,17 @@ class Timeline:
         title, text = after.status.capitalize(), _cut(after.reason)
         self._items.begin("ending", moment, "ending", kind="ending", title=title, text=text, error=error)
         self._items.close("ending", moment, status)
+
+
+def _waits(run: RunState) -> Iterator[str]:
+    """The waits that the run is in, each by the name of its item."""
+    if isinstance(under_way(run.waiting), ModelRetry):
+        yield OF_THE_MODEL
+    yield from (_wait_of(flight.pending) for flight in flights(run.waiting) if flight.retry_at)
+
+
+def _wait_of(pending: Pending) -> str:
+    return f"wait of step {pending.step}"
 
 
 def _decided(moment: Moment, ruling: Ruling) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from agent_service.core.flights import flights
 from agent_service.core.limits import budget_use
 from agent_service.core.phases import Phase
 from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Pending, Status
+from agent_service.core.waiting import Flight, Pending, Status
 from agent_service.identity import trace_id
 from agent_service.identity import trace_url as address_of_trace
 from agent_service.lines import RunLine, WaitsFor, WaitsForKind, waits_for
@@ -70,21 +71,31 @@ class PendingView(View):
 
 
 def step_views(run: RunState, results: Mapping[int, NewestResult]) -> Iterator[StepView]:
-    """All steps in order, the one under way last. `results` are the newest by the number of their step."""
+    """All steps in the order of their numbers. `results` are the newest by the number of their step."""
+    yield from sorted(_step_views(run, results), key=lambda view: view.step)
+
+
+def _step_views(run: RunState, results: Mapping[int, NewestResult]) -> Iterator[StepView]:
     for record in run.completed:
         told = {name: getattr(record, name) for name in ("step", "tool", "command", "attempt", "status", "summary")}
         yield StepView(**told, **_how(results.get(record.step)))
-    under_way, left = run.pending, unfinished(run)
-    if under_way:
-        result = results.get(under_way.step)
-        yield _step(under_way, "waiting" if run.retry_at else "pending", result, _before(result))
-    if left:
+    for flight in flights(run.waiting):
+        result = results.get(flight.pending.step)
+        yield _step(flight.pending, "waiting" if flight.retry_at else "pending", result, _before(result))
+    for left in unfinished(run):
         result = _of(left, results)
         yield _step(left, "unfinished", result, _afterwards(run, left, result))
 
 
-def pending_view(run: RunState, pending: Pending, present: frozenset[str] | None, trouble: str) -> PendingView:
-    """The pending attempt. `present` are the executors that answered when they were last asked."""
+def pending_views(run: RunState, present: frozenset[str] | None, trouble: str) -> Iterator[PendingView]:
+    """What is under way. `present` are the executors that answered when they were last asked; `trouble` is that of the
+    first."""
+    for place, flight in enumerate(flights(run.waiting)):
+        yield _pending(run, flight, present, "" if place else trouble)
+
+
+def _pending(run: RunState, flight: Flight, present: frozenset[str] | None, trouble: str) -> PendingView:
+    pending = flight.pending
     executor = executor_of(run, pending)
     return PendingView(
         step=pending.step,
@@ -95,7 +106,7 @@ def pending_view(run: RunState, pending: Pending, present: frozenset[str] | None
         executor=executor,
         requested_at=pending.requested_at,
         deadline_at=pending.deadline_at,
-        retry_at=run.retry_at,
+        retry_at=flight.retry_at,
         present=None if present is None or executor is None else executor in present,
         trouble=trouble,
     )
@@ -181,7 +192,10 @@ class RemedyView(View):
 
 
 class RunView(View):
-    """One run. `state` is its status; `class` names its ending or why it pauses; `steps` has the pending one too.
+    """One run. `state` is its status; `class` names its ending or why it pauses; `steps` has the pending ones too.
+
+    `pendings` are the attempts whose results it waits for, of which there are several only while reads run side by
+    side; `pending` is the first.
 
     `models` are those that replied, as they name themselves; null where the journal was not asked. `asks` is what a
     person is asked. `reopened` counts the answers that set it going again after an end; until `reopens_until` an answer
@@ -206,6 +220,7 @@ class RunView(View):
     budget: BudgetUse
     usage: UsageView
     pending: PendingView | None
+    pendings: tuple[PendingView, ...]
     asking: AskingView | None
     waiting_for: WaitingForView | None
     asks: AsksView | None
@@ -250,9 +265,9 @@ def run_view(
 ) -> RunView:
     """The run; without what was `heard` of its journal, no more than the state knows.
 
-    `trace_url` is where a trace is shown, with `{trace_id}` in its place; `present`: see `pending_view`.
+    `trace_url` is where a trace is shown, with `{trace_id}` in its place; `present`: see `pending_views`.
     """
-    now = remedy(run)
+    now, pendings = remedy(run), tuple(pending_views(run, present, trouble))
     return RunView(
         run_id=run.run_id,
         wake_id=run.wake_id,
@@ -271,7 +286,8 @@ def run_view(
         definition_of_done=tuple(DoneItem.model_validate(item, from_attributes=True) for item in run.done_items),
         budget=BudgetUse(**budget_use(run)),
         usage=UsageView.model_validate(run.spent, from_attributes=True),
-        pending=pending_view(run, run.pending, present, trouble) if run.pending else None,
+        pending=next(iter(pendings), None),
+        pendings=pendings,
         asking=AskingView(call=run.asking.call, phase=run.asking.phase, retry_at=run.retry_at) if run.asking else None,
         waiting_for=waiting_for_view(waits_for(run.waiting, updated_at=run.updated_at, due_at=run.due_at)),
         asks=asks_view(run),

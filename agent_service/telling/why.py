@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from agent_service.core.flights import flights
 from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState
 from agent_service.core.waiting import (
@@ -27,7 +28,6 @@ from agent_service.core.waiting import (
     Status,
     ToolRetry,
     Waiting,
-    under_way,
 )
 from agent_service.lines import waits_for
 from agent_service.ports import Dismissal
@@ -147,6 +147,12 @@ def _call(asking: Asking) -> str:
     return f"model call {asking.call} ({asking.phase})"
 
 
+def out_longest(run: RunState) -> Pending | None:
+    """Of the attempts that are sent and not answered, the one whose answer is waited for longest."""
+    sent = (flight.pending for flight in flights(run.waiting) if flight.retry_at is None)
+    return min(sent, key=lambda pending: pending.requested_at, default=None)
+
+
 # What was found out
 
 
@@ -154,9 +160,9 @@ def _facts(run: RunState, seen: Seen) -> Iterator[tuple[str, str]]:
     yield "run", f"{run.status}, entry {run.version} of {instant(run.updated_at)}: {run.summary}"
     if run.due_at:
         yield "timer", f"the agent acts by itself at {instant(run.due_at)}"
-    waiting = under_way(run.waiting)
-    if isinstance(waiting, ForTool):
-        yield from _of_the_tool(run, waiting.pending, seen)
+    pending = out_longest(run)
+    if pending:
+        yield from _of_the_tool(run, pending, seen)
     if seen.trouble:
         yield "bus", seen.trouble
     for letter in seen.letters:
@@ -195,9 +201,17 @@ def _verdict(run: RunState, seen: Seen) -> Verdict:
             return f"the model was not to be had: {_call(asking)} is made again at {instant(at)}, by itself", None
         case ToolRetry(pending=pending, retry_at=at):
             return f"{attempt_of(pending)} is sent at {instant(at)}, by itself, after the one before failed", None
-        case ForTool(pending=pending):
-            return _of_a_sent_attempt(run, pending, seen)
+        case ForTool() | ForReads():
+            return _of_what_is_out(run, seen)
     return _of_a_stopped_run(run)
+
+
+def _of_what_is_out(run: RunState, seen: Seen) -> Verdict:
+    """Of several reads, the one that is out longest; where none is, they are sent by themselves."""
+    pending = out_longest(run)
+    if pending is None:
+        return f"it waits for {_what(run.waiting)}, by itself", None
+    return _of_a_sent_attempt(run, pending, seen)
 
 
 def _of_a_queued_run(seen: Seen) -> Verdict:

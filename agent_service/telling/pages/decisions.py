@@ -121,8 +121,8 @@ def _act_title(moment: Moment, act: Act | None) -> str:
     if act:
         answered = "Result" if isinstance(moment.event, ToolReturned) else "No result"
         return f"{answered} of step {act.step}, attempt {act.attempt}"
-    if moment.sent:
-        return f"Retry of step {moment.sent.step}, attempt {moment.sent.attempt}"
+    for sent in moment.sent:
+        return f"Retry of step {sent.step}, attempt {sent.attempt}"
     return "Out of time" if moment.ended or moment.paused else "The wait is over"
 
 

@@ -7,9 +7,10 @@ exactly one next action, and the outline, which binds nobody.
 from collections.abc import Iterable, Sequence
 
 from agent_service.core.events import ModelReplied
+from agent_service.core.flights import flights
 from agent_service.core.phases import Action, Phase, Plan
 from agent_service.core.state import DoneItem, RunState, Spent, StepRecord
-from agent_service.core.waiting import ForModel, ForTool, ModelRetry, Pending, Status, ToolRetry, under_way
+from agent_service.core.waiting import Flight, ForModel, ModelRetry, Pending, Status, under_way
 from agent_service.moments import Moment
 from agent_service.telling.acts import executor_of, unfinished
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
@@ -120,13 +121,13 @@ def reasons(run: RunState, plan: Plan) -> str:
 
 
 def _steps(run: RunState) -> str:
-    lines = [_finished(record) for record in run.completed]
-    if run.pending:
-        lines.append(tick(False, f"{_what(run.pending.step, run.pending.action)}: waiting for {waited_for(run)}"))
-    left = unfinished(run)
-    if left:
-        lines.append(tick(False, f"{_what(left.step, left.action)}: not finished when the run ended"))
-    return "\n".join(lines)
+    lines = {record.step: _finished(record) for record in run.completed}
+    for flight in flights(run.waiting):
+        pending = flight.pending
+        lines[pending.step] = tick(False, f"{_what(pending.step, pending.action)}: waiting for {_awaited(run, flight)}")
+    for left in unfinished(run):
+        lines[left.step] = tick(False, f"{_what(left.step, left.action)}: not finished when the run ended")
+    return "\n".join(lines[step] for step in sorted(lines))
 
 
 def _finished(record: StepRecord) -> str:
@@ -141,11 +142,15 @@ def _what(step: int, action: Action) -> str:
 
 
 def _next(run: RunState) -> str:
-    if run.pending is None or run.plan is None:
+    if not run.pendings or run.plan is None:
         return f"None. {standing(run)}"
-    action = run.pending.action
-    named = f"**Step {run.pending.step}: {code(call_of(action))}**, on route {code(run.pending.route)}."
-    return "\n\n".join((f"{named} {standing(run)}", json_block(action.arguments), reasons(run, run.plan)))
+    asked = " ".join(map(_asked, run.pendings))
+    arguments = (json_block(pending.action.arguments) for pending in run.pendings)
+    return "\n\n".join((f"{asked} {standing(run)}", *arguments, reasons(run, run.plan)))
+
+
+def _asked(pending: Pending) -> str:
+    return f"**Step {pending.step}: {code(call_of(pending.action))}**, on route {code(pending.route)}."
 
 
 def thought_by(moments: Iterable[Moment], *phases: Phase) -> str:
@@ -176,11 +181,13 @@ def waited_for(run: RunState) -> str:
             return f"the model to {asking.phase} (call {asking.call})"
         case ModelRetry(asking=asking, retry_at=at):
             return f"the time to ask the model again for {asking.phase}: {instant(at)}"
-        case ForTool(pending=pending):
-            return _result(run, pending)
-        case ToolRetry(pending=pending, retry_at=at):
-            return f"the time to send {_attempt(pending)}: {instant(at)}"
-    return "nothing"
+    return ", and ".join(_awaited(run, flight) for flight in flights(run.waiting)) or "nothing"
+
+
+def _awaited(run: RunState, flight: Flight) -> str:
+    if flight.retry_at is None:
+        return _result(run, flight.pending)
+    return f"the time to send {_attempt(flight.pending)}: {instant(flight.retry_at)}"
 
 
 def _attempt(pending: Pending) -> str:

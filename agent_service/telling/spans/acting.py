@@ -1,4 +1,4 @@
-"""Steps of a run and their attempts, as spans. Pure.
+"""Steps of a run and their attempts, as spans: several at once while reads run side by side. Pure.
 
 A step lasts from its first request to its last result, an attempt from its request to its own result, or to the instant
 at which none was waited for any more. A run that ends ends what is under way.
@@ -6,8 +6,9 @@ at which none was waited for any more. A run that ends ends what is under way.
 
 from datetime import datetime
 
+from agent_service.core.flights import flights
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForTool, Pending, under_way
+from agent_service.core.waiting import Pending
 from agent_service.moments import Moment
 from agent_service.telling.acts import act_of
 from agent_service.telling.spans import attributes
@@ -17,31 +18,33 @@ from schemas import keys, subjects
 
 
 class Acting:
-    """The step of a run that is under way, and its attempt."""
+    """The steps of a run that are under way, and their attempts, by the numbers of the steps."""
 
     def __init__(self, tree: Tree, content: Content | None) -> None:
         self._tree = tree
         self._content = content
-        self.step: Open | None = None
-        self._attempt: Open | None = None
+        self.steps: dict[int, Open] = {}
+        self._attempts: dict[int, Open] = {}
 
     def sent(self, moment: Moment) -> None:
-        """The attempt that leaves for its tool."""
-        if pending := moment.sent:
-            at = moment.entry.at
-            self.step = self.step or self._begun(moment.after, pending, at)
-            self._attempt = self._tried(moment.after, pending, at, self.step)
+        """The attempts that leave for their tools."""
+        at = moment.entry.at
+        for pending in moment.sent:
+            if pending.step not in self.steps:
+                self.steps[pending.step] = self._begun(moment.after, pending, at)
+            self._attempts[pending.step] = self._tried(moment.after, pending, at, self.steps[pending.step])
 
     def answered(self, moment: Moment) -> None:
-        """What became of the attempt and the step under way."""
-        error = _failure(moment) if self._attempt else None
-        if self._attempt and not isinstance(under_way(moment.after.waiting), ForTool):
-            self._tree.close(self._attempt, moment.entry.at, error)
-            self._attempt = None
-        if self.step and moment.after.pending is None:
-            self.step.attributes |= attributes.result(moment.after, self._content)
-            self._tree.close(self.step, moment.entry.at, error or moment.after.ending_class)
-            self.step = None
+        """What became of the attempts and the steps under way."""
+        open_now = flights(moment.after.waiting)
+        sent = {flight.pending.step for flight in open_now if flight.retry_at is None}
+        failed = {step: _failure(moment, step) for step in self._attempts}
+        for number in sorted(self._attempts.keys() - sent):
+            self._tree.close(self._attempts.pop(number), moment.entry.at, failed[number])
+        for number in sorted(self.steps.keys() - {flight.pending.step for flight in open_now}):
+            step = self.steps.pop(number)
+            step.attributes |= attributes.result(moment.after, number, self._content)
+            self._tree.close(step, moment.entry.at, failed.get(number) or moment.after.ending_class)
 
     def _begun(self, run: RunState, pending: Pending, at: datetime) -> Open:
         step = self._tree.open(f"step:{pending.step}", f"execute_tool {pending.action.tool}", at)
@@ -57,11 +60,11 @@ class Acting:
         return attempt
 
 
-def _failure(moment: Moment) -> str | None:
-    """The class of what failed; what the end of its run cut off has that of the end."""
+def _failure(moment: Moment, step: int) -> str | None:
+    """The class of what failed of `step`; what the end of its run cut off has that of the end."""
     act = act_of(moment)
-    if act and act.status == "ok":
+    if act is None or act.step != step or act.status not in ("ok", "error", "continuation"):
+        return moment.after.ending_class
+    if act.status == "ok":
         return None
-    if act and act.status in ("error", "continuation"):
-        return act.error.error_class if act.error else act.status
-    return moment.after.ending_class
+    return act.error.error_class if act.error else act.status

@@ -143,9 +143,9 @@ def attempt(pending: Pending) -> Attributes:
     return {names.STEP: pending.step, names.ATTEMPT: pending.attempt, names.TOOL_NAME: pending.action.tool}
 
 
-def result(run: RunState, content: Content | None) -> Attributes:
-    """Of the step that has just been finished."""
-    output = run.last_result.output if run.last_result and run.last_result.step == run.step else None
+def result(run: RunState, step: int, content: Content | None) -> Attributes:
+    """Of a step that is over, where its result is the newest."""
+    output = run.last_result.output if run.last_result and run.last_result.step == step else None
     return _said(content, {names.TOOL_RESULT: output}) if output is not None else {}
 
 

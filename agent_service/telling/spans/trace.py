@@ -117,7 +117,7 @@ class Trace:
             self._tree.close(self._wait, moment.entry.at)
             self._wait = None
         if kind := WAITS.get(type(waiting)):
-            above = self._acting.step if isinstance(waiting, ToolRetry) else None
+            above = self._acting.steps.get(waiting.pending.step) if isinstance(waiting, ToolRetry) else None
             self._wait = self._tree.open(f"{moment.entry.seq}:wait", f"wait {kind}", moment.entry.at, above)
             self._wait.attributes |= attributes.wait(kind, moment.after)
 

@@ -55,6 +55,8 @@ class _Admitted:
     call: ModelCall
     tokens: int
     version: int
+    heard: int
+    """Of how many words of people its prompt tells."""
 
 
 class Thinker:
@@ -130,10 +132,11 @@ class Thinker:
             return await self._second_half(admitted, question)
         call = self._model.prepare(question)
         if call.estimate is None:
-            return self._event(await call.make(), question)
+            return self._event(await call.make(), question, heard=question.state.heard)
         tokens = call.estimate.reserve.tokens
         await self._pace.admit(tokens)
-        self._admitted[key] = _Admitted(call=call, tokens=tokens, version=question.state.version)
+        state = question.state
+        self._admitted[key] = _Admitted(call=call, tokens=tokens, version=state.version, heard=state.heard)
         return self._reserved(call.estimate, question.call)
 
     async def _second_half(self, admitted: _Admitted, question: Question) -> Reply:
@@ -148,7 +151,7 @@ class Thinker:
             raise
         finally:
             self._pace.settle(admitted.tokens, used)
-        return self._event(answer, question)
+        return self._event(answer, question, heard=admitted.heard)
 
     def _reserved(self, estimate: Estimate, call: int) -> CallReserved:
         return CallReserved(
@@ -172,7 +175,8 @@ class Thinker:
             retry_after_s=error.retry_after_s,
         )
 
-    def _event(self, answer: Answer, question: Question) -> ModelReplied:
+    def _event(self, answer: Answer, question: Question, *, heard: int) -> ModelReplied:
+        """`heard`: of how many words of people the prompt told, which may be older than `question`."""
         brief, flaw = question.state.brief, _unstorable(answer)
         decision, plan = (Unusable(reason=flaw), None) if flaw else (answer.decision, answer.plan)
         return ModelReplied(
@@ -183,6 +187,7 @@ class Thinker:
             decision=self._checked(brief, decision) if isinstance(decision, Plan) else decision,
             plan=self._checked(brief, plan) if isinstance(plan, Plan) else plan,
             provenance=answer.provenance,
+            heard=heard,
             prompt_bytes=answer.prompt_bytes,
         )
 

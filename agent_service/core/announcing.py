@@ -41,7 +41,7 @@ def outstanding(state: RunState) -> tuple[Publish, ...]:
     said = []
     if state.status is Status.QUEUED and state.brief.announced:
         said.append(announcement(state))
-    if state.final or state.status is Status.PAUSED:
+    if state.stop:
         said.append(endings.ending(state))
     said += petition.said(state)
     said += (acting.request(state, flight.pending) for flight in flights(state.waiting) if flight.retry_at is None)

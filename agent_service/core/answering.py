@@ -11,14 +11,28 @@ from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Deciding, ForAnswer
 
+MOST_CHOICES = 12
 
-def ask_person(state: RunState, question: Ask, phase: Phase, *, at: datetime) -> Transition:
-    """Rest until somebody answers `question`; `phase` is asked then."""
+
+def flaws_of(state: RunState, question: Ask) -> tuple[str, ...]:
+    """Why nobody is asked that; empty when somebody is."""
+    most, flaws = state.brief.limits.max_questions, []
+    if state.questions >= most:
+        flaws.append(f"all {most} questions are asked: decide without an answer, or escalate")
+    if not question.question.strip():
+        flaws.append("the question is blank")
+    if len(question.choices) > MOST_CHOICES or any(not choice.strip() for choice in question.choices):
+        flaws.append(f"a question has at most {MOST_CHOICES} choices, none of them blank")
+    return tuple(flaws)
+
+
+def ask_person(state: RunState, question: Ask, *, at: datetime) -> Transition:
+    """Rest until somebody answers `question`. Then the model is asked what follows, or to frame if it has not."""
     limits = state.brief.limits
     expires_at = at + timedelta(seconds=limits.answer_s)
     waiting = ForAnswer(
         ask=question,
-        phase=phase,
+        phase=Phase.REFLECT if state.framing else Phase.FRAME,
         since=at,
         expires_at=min(expires_at, limits.deadline_at) if limits.deadline_named else expires_at,
         entry=state.version,
@@ -36,7 +50,8 @@ def ask_person(state: RunState, question: Ask, phase: Phase, *, at: datetime) ->
 def answered(state: RunState, *, at: datetime) -> Transition:
     """Go on with the answer, which is among the notes already."""
     assert isinstance(state.waiting, ForAnswer)
-    return ask(replace(state, waiting=Deciding()), state.waiting.phase, at=at)
+    why = "your question was answered"
+    return ask(replace(state, waiting=Deciding()), state.waiting.phase, at=at, feedback=(why,))
 
 
 def on_expiry(state: RunState, event: TimerFired) -> Transition:

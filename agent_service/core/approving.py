@@ -6,6 +6,7 @@ An approval is of one command with its arguments: others are asked for anew.
 """
 
 from datetime import datetime, timedelta
+from typing import Literal
 
 from agent_service.core import acting, petition
 from agent_service.core.effects import Transition
@@ -14,6 +15,8 @@ from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
 from agent_service.core.waiting import ForApproval
 from schemas.catalog import Approve, ToolCommand
+
+Verdict = Literal["approved", "rejected", "expired"]
 
 
 def rule_of(command: ToolCommand) -> Approve:
@@ -24,8 +27,14 @@ def rule_of(command: ToolCommand) -> Approve:
     return "never" if harmless else "untrusted"
 
 
+def is_allowed(state: RunState, proposal: Plan | Framing) -> bool:
+    """Whether a person has allowed just this, and for the step that comes next."""
+    named = (hash_of(proposal), "approved", state.step + 1 if isinstance(proposal, Plan) else 0)
+    return any((ruling.subject_hash, ruling.verdict, ruling.step) == named for ruling in state.rulings)
+
+
 def why_needed(state: RunState, action: Action) -> str:
-    """Why a person must allow `action` first; empty when it may be carried out."""
+    """Why a person must allow `action` before it is carried out; empty when nobody need be asked."""
     command = state.brief.command(action)
     rule = rule_of(command) if command else "never"
     if rule == "always":
@@ -37,11 +46,14 @@ def why_needed(state: RunState, action: Action) -> str:
 
 
 def flaws_of(state: RunState, action: Action) -> tuple[str, ...]:
-    """Why `action` is not asked for again: a person has refused just this."""
-    name = acting.name_of_call(action)
-    refused = [ruling for ruling in state.rulings if ruling.subject_hash == name and ruling.verdict != "approved"]
-    what = f"{action.tool} {action.command} with these arguments"
-    return tuple(f"{what} was {ruling.verdict}: {ruling.reason}" for ruling in refused[-1:])
+    """Why `action` is not asked for again: a person has refused just this, and has said nothing since."""
+    name, what = acting.name_of_call(action), f"{action.tool} {action.command} with these arguments"
+    rulings = [ruling for ruling in state.rulings if ruling.subject_hash == name][-1:]
+    return tuple(
+        f"{what} was not approved ({ruling.verdict}){': ' if ruling.reason else ''}{ruling.reason}"
+        for ruling in rulings
+        if ruling.verdict != "approved" and ruling.heard >= state.heard
+    )
 
 
 def hash_of(proposal: Plan | Framing) -> str:

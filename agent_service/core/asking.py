@@ -45,6 +45,11 @@ def reflect(state: RunState, *, at: datetime) -> Transition:
     return replace(asked, effects=(endings.progress(state, "act", state.summary), *asked.effects))
 
 
+def think_anew(state: RunState, *, at: datetime, feedback: tuple[str, ...] = ()) -> Transition:
+    """Ask what follows from what a person said: the goal may be met by now, or be another one."""
+    return ask(state, Phase.REFLECT if state.framing else Phase.FRAME, at=at, feedback=feedback)
+
+
 def ask_to_reflect(state: RunState, at: datetime) -> Transition:
     """Ask what the newest result means, now that the notes are short enough."""
     feedback: tuple[str, ...] = ()

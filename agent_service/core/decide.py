@@ -151,6 +151,16 @@ def _when_due(decider: Decider) -> Decider:
     return on_timer
 
 
+def _once(decider: Decider) -> Decider:
+    """`decider`, but not for a signal that was heard already."""
+
+    def on_signal(state: RunState, event: SignalReceived) -> Transition | str:
+        known = event.signal.signal_id in state.signals
+        return f"signal {event.signal.signal_id} was heard already" if known else decider(state, event)
+
+    return on_signal
+
+
 def _when_expired(decider: Decider) -> Decider:
     """`decider` at the instant until which a person is waited for; the deadline of the run stands still meanwhile."""
 
@@ -195,6 +205,7 @@ _BEGUN: _Row = {**_ALIVE, RunStarted: _never("started already")}
 _UNASKED = Rule(results.on_result, (Ended,))
 """A result of the past is ignored; one that was never asked for breaks the protocol."""
 
+_RESUMED = (ForModel, ForTool, ToolRetry, ForReads, ForApproval, ForPerson, Ended)
 _AFTER_A_REPLY = (ForModel, ForTool, ForReads, ForTime, ForApproval, ForAnswer, ForPerson, Ended)
 
 TABLE: Mapping[type[Waiting] | None, _Row] = {
@@ -205,7 +216,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         RunStarted: Rule(_start, (ForModel, ForPerson, Ended)),
         ToolReturned: _UNASKED,
         TimerFired: Rule(_when_due(_deadline), (Ended,)),
-        SignalReceived: Rule(hearing.hear, (Queued,)),
+        SignalReceived: Rule(_once(hearing.hear), (Queued,)),
     },
     ForModel: {
         **_BEGUN,
@@ -214,7 +225,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         ModelUnavailable: Rule(_of_the_model, (ForModel, ModelRetry, ForPerson, Ended)),
         ToolReturned: _UNASKED,
         TimerFired: Rule(_when_due(_deadline), (ForPerson, Ended)),
-        SignalReceived: Rule(hearing.hear, (ForModel,)),
+        SignalReceived: Rule(_once(hearing.hear), (ForModel,)),
     },
     ModelRetry: {
         **_BEGUN,
@@ -223,61 +234,61 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         ModelUnavailable: Rule(_of_the_model, (ForModel, ModelRetry, ForPerson, Ended)),
         ToolReturned: _UNASKED,
         TimerFired: Rule(_when_due(_ask_again), (ForModel, ForPerson, Ended)),
-        SignalReceived: Rule(hearing.hear, (ModelRetry,)),
+        SignalReceived: Rule(_once(hearing.hear), (ModelRetry,)),
     },
     ForTool: {
         **_BEGUN,
         **_NOT_ASKING,
         ToolReturned: Rule(results.on_result, (ForModel, ToolRetry, ForPerson, Ended)),
         TimerFired: Rule(_when_due(results.on_due), (ToolRetry, ForPerson, Ended)),
-        SignalReceived: Rule(hearing.hear, (ForTool,)),
+        SignalReceived: Rule(_once(hearing.hear), (ForTool,)),
     },
     ToolRetry: {
         **_BEGUN,
         **_NOT_ASKING,
         ToolReturned: _UNASKED,
         TimerFired: Rule(_when_due(results.on_due), (ForTool, ForPerson, Ended)),
-        SignalReceived: Rule(hearing.hear, (ToolRetry,)),
+        SignalReceived: Rule(_once(hearing.hear), (ToolRetry,)),
     },
     ForReads: {
         **_BEGUN,
         **_NOT_ASKING,
         ToolReturned: Rule(results.on_result, (ForReads, ForModel, ForPerson, Ended)),
         TimerFired: Rule(_when_due(results.on_due), (ForReads, ForModel, ForPerson, Ended)),
-        SignalReceived: Rule(hearing.hear, (ForReads,)),
+        SignalReceived: Rule(_once(hearing.hear), (ForReads,)),
     },
     ForTime: {
         **_BEGUN,
         **_NOT_ASKING,
         ToolReturned: _UNASKED,
         TimerFired: Rule(_when_due(timing.on_time), (ForModel, ForPerson, Ended)),
-        SignalReceived: Rule(hearing.hear_while_waiting, (ForTime, ForModel, ForPerson, Ended)),
+        SignalReceived: Rule(_once(hearing.hear_while_waiting), (ForTime, ForModel, ForPerson, Ended)),
     },
     ForApproval: {
         **_BEGUN,
         **_NOT_ASKING,
         ToolReturned: _UNASKED,
         TimerFired: Rule(_when_expired(hearing.on_expiry), (ForModel, ForPerson, Ended)),
-        SignalReceived: Rule(hearing.hear_ruling, (ForApproval, ForModel, ForTool, ForPerson, Ended)),
+        SignalReceived: Rule(_once(hearing.hear_ruling), (ForApproval, ForModel, ForTool, ForPerson, Ended)),
     },
     ForAnswer: {
         **_BEGUN,
         **_NOT_ASKING,
         ToolReturned: _UNASKED,
         TimerFired: Rule(_when_expired(answering.on_expiry), (Ended,)),
-        SignalReceived: Rule(hearing.hear_answer, (ForAnswer, ForModel, ForPerson, Ended)),
+        SignalReceived: Rule(_once(hearing.hear_answer), (ForAnswer, ForModel, ForPerson, Ended)),
     },
     ForPerson: {
         **_BEGUN,
         **dict.fromkeys(_NOT_ASKING, _never("the run is paused: the call is made again when it is resumed")),
         ToolReturned: Rule(results.on_result, (ForPerson, Ended)),
         TimerFired: _never("nothing is due"),
-        SignalReceived: Rule(hearing.hear_while_paused, (ForModel, ForTool, ToolRetry, ForPerson, Ended)),
+        SignalReceived: Rule(_once(hearing.hear_while_paused), _RESUMED),
     },
     Ended: {
         **dict.fromkeys(get_args(Event), _never("the run has ended ({state.status})")),
         WakeAccepted: _never("accepted already"),
         ToolReturned: Rule(results.on_result, (Ended,)),
-        SignalReceived: Rule(reopening.reopen, (ForModel, ForTool, ForReads, ForApproval, ForPerson, Ended)),
+        SignalReceived: Rule(_once(reopening.reopen), (ForModel, ForTool, ToolRetry, ForReads, ForApproval)),
     },
 }

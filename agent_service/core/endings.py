@@ -6,12 +6,14 @@ from typing import Any, Literal
 from agent_service.core import petition
 from agent_service.core.effects import AbandonCall, Effect, Publish, Transition, publish, tell
 from agent_service.core.limits import budget_use, with_lost
+from agent_service.core.phases import Plan
 from agent_service.core.remedies import remedy
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
 from agent_service.core.waiting import (
     Asking,
     Ended,
+    ForApproval,
     ForModel,
     ForPerson,
     ForReads,
@@ -92,7 +94,7 @@ def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, ques
         case _:
             held, calls = ForModel(asking=question), question.call
     stop = Stop(ending_class=ending_class, reason=reason, entry=state.version)
-    waiting = ForPerson(held=held, stop=stop)
+    waiting = ForPerson(held=held, stop=stop, since=at)
     paused = replace(state, waiting=waiting, calls=calls, summary=reason, updated_at=at)
     return Transition(
         state=paused,
@@ -151,6 +153,8 @@ def _kept(state: RunState) -> Held | None:
     match under_way(state.waiting):
         case ForTool() | ToolRetry() | ForReads() | Planned() as held:
             return held
+        case ForApproval(proposal=Plan() as plan):
+            return Planned(plan=plan)
     return None
 
 

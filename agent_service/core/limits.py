@@ -77,10 +77,10 @@ def raised(limits: Limits, constraints: Constraints) -> Limits:
     )
 
 
-def stood_still(state: RunState, since: datetime, at: datetime) -> RunState:
+def stood_still(state: RunState, since: datetime | None, at: datetime) -> RunState:
     """The state with a deadline that stood still from `since` on, while a person was waited for."""
     granted = state.brief.limits
-    if granted.deadline_named:
+    if since is None or granted.deadline_named:
         return state
     later = replace(granted, deadline_at=granted.deadline_at + (at - since))
     return replace(state, brief=replace(state.brief, limits=later))

@@ -52,9 +52,10 @@ def with_step(state: RunState, pending: Pending, record: StepRecord, output: dic
     return replace(state, notes=(*state.notes, _step(state, pending, record, output)), reflection=None)
 
 
-def with_message(state: RunState, message: str) -> RunState:
-    """The state with what a person told the run."""
-    said = clipped(harmless(message), MAX_MESSAGE)
+def with_message(state: RunState, message: str, *, answers: str = "") -> RunState:
+    """The state with what a person told the run; `answers` is what they were asked."""
+    asked = f"In answer to: {clipped(harmless(answers), MAX_THOUGHT)}\n" if answers else ""
+    said = f"{asked}{clipped(harmless(message), MAX_MESSAGE)}"
     note = Note(kind="person", text=f"<message_from_a_person>\n{said}\n</message_from_a_person>")
     heard = [id(note) for note in state.notes if note.kind == "person"]
     given_up = set(heard[: max(0, len(heard) + 1 - MOST_MESSAGES)])

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from agent_service.core import answering, approving, endings, limits, reads, timing
+from agent_service.core import answering, approving, doubting, endings, limits, reads, timing
 from agent_service.core.acting import dispatch, flaws_of_action, is_stuck
 from agent_service.core.asking import ask, next_question
 from agent_service.core.effects import Transition
@@ -15,8 +15,7 @@ from agent_service.core.waiting import Asking, Planned
 
 
 def take_plan(state: RunState, plan: Plan, asking: Asking, *, at: datetime) -> Transition:
-    flaws = tuple(flaw for action in plan.actions for flaw in flaws_of_action(state.brief, action))
-    flaws = flaws or approving.flaws_of(state, plan.action) or reads.flaws_of(state, plan)
+    flaws = flaws_of_plan(state, plan)
     if flaws:
         return ask_again(state, asking, flaws, at=at)
     stuck = next((action for action in plan.actions if is_stuck(state, action)), None)
@@ -29,6 +28,18 @@ def take_plan(state: RunState, plan: Plan, asking: Asking, *, at: datetime) -> T
     return after_progress(planned, "plan", f"next: {chosen}", then)
 
 
+def flaws_of_plan(state: RunState, plan: Plan) -> tuple[str, ...]:
+    """Why `plan` is not carried out, whatever a person would allow; empty when it may be."""
+    flaws = tuple(flaw for action in plan.actions for flaw in flaws_of_action(state.brief, action))
+    settled = (*approving.flaws_of(state, plan.action), *doubting.flaws_of(state, plan.action))
+    return flaws or settled or reads.flaws_of(state, plan)
+
+
+def writes(state: RunState, plan: Plan) -> bool:
+    """Whether `plan` changes something, as far as is known."""
+    return any(command is None or command.tier == "write" for command in map(state.brief.command, plan.actions))
+
+
 def carry_out(state: RunState, plan: Plan, *, at: datetime) -> Transition:
     """Dispatch a plan that was accepted, unless a budget is spent or a person has to allow it first."""
     reached = limits.reached_before_a_step(state, at)
@@ -37,7 +48,8 @@ def carry_out(state: RunState, plan: Plan, *, at: datetime) -> Transition:
         return endings.out_of_budget(kept, reached, at=at, question=next_question(state, Phase.PLAN))
     if flaws := reads.flaws_of(state, plan):  # less is left than when it was planned
         return ask(state, Phase.PLAN, at=at, feedback=flaws)
-    if why := approving.why_needed(state, plan.action):
+    why = approving.why_needed(state, plan.action)
+    if why and not approving.is_allowed(state, plan):
         return approving.ask_approval(state, plan, why, at=at)
     return dispatch(state, plan, at=at)
 
@@ -60,9 +72,8 @@ def take_next(
 
 
 def take_question(state: RunState, question: Ask, asking: Asking, *, at: datetime) -> Transition:
-    """Ask a person, and `asking.phase` once they have answered."""
-    most = state.brief.limits.max_questions
-    if state.questions >= most:
-        return ask_again(state, asking, (f"all {most} questions are asked: decide without, or escalate",), at=at)
-    then = answering.ask_person(state, question, asking.phase, at=at)
+    """Rest until a person has answered."""
+    if flaws := answering.flaws_of(state, question):
+        return ask_again(state, asking, flaws, at=at)
+    then = answering.ask_person(state, question, at=at)
     return after_progress(state, "plan", f"asks: {question.question}", then)

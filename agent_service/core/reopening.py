@@ -2,20 +2,33 @@
 
 Rules: only what escalated, and not too long ago. The run goes on with its journal, its notes and what was pending. A
 budget that ended it has to be raised with the answer. Of a write in doubt the person says whether it was carried out,
-or lets the model look first.
+or lets the model look first. Nothing is sent again that is not known to have failed.
 """
 
 from datetime import datetime, timedelta
 
-from agent_service.core import acting, asking, hearing, limits, results
+from agent_service.core import acting, asking, doubting, hearing, limits, results
 from agent_service.core.effects import Transition, publish
 from agent_service.core.events import SignalReceived
-from agent_service.core.phases import Phase
+from agent_service.core.flights import flights
+from agent_service.core.remedies import RAISED_BY
 from agent_service.core.replacing import replace
-from agent_service.core.state import Doubt, RunState
-from agent_service.core.waiting import Deciding, Ended, ForTool, Pending, Planned, Status, ToolRetry
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Deciding, Ended, ForTool, Pending, Planned, Status, Waiting
 from schemas import keys, subjects
-from schemas.events import Outcome, Reopened, Signal, ToolError, ToolOutput, ToolResult
+from schemas.events import Reopened, ToolError, ToolOutput, ToolResult
+
+RAISED = {
+    "budget_steps": "max_steps",
+    "budget_reframes": "max_reframes",
+    "budget_tokens": "max_tokens",
+    "budget_cost": "max_cost_usd",
+    "budget_time": "deadline_at",
+}
+"""The limit that must be larger now, by the class of the ending."""
+_OF_UNKNOWN_OUTCOME = ("in_doubt", "budget_time", "protocol_violation")
+"""Endings by which a step stayed open without any word of it."""
+UNKNOWN = "whether it was carried out is not known"
 
 
 def reopen(state: RunState, event: SignalReceived) -> Transition | str:
@@ -24,13 +37,13 @@ def reopen(state: RunState, event: SignalReceived) -> Transition | str:
     assert isinstance(ended, Ended)
     if flaw := _flaw(state, ended, event):
         return flaw
-    heard = hearing.told(state, event)
-    if isinstance(heard, str):
-        return heard
-    running = _running(limits.stood_still(heard, ended.at, event.at))
-    if spent := limits.reached_before_a_call(running, event.at) or _steps_spent(running, ended, event):
-        return f"{spent[1]}: raise that with the answer"
-    then = _resumed(running, ended, event)
+    held = _open(state, ended)
+    if event.signal.outcome is not None and not flights(held):
+        return "no step of it is in doubt: answer without an outcome"
+    running = _running(hearing.told(limits.stood_still(state, ended.at, event.at), event))
+    if spent := _not_raised(state, running, ended, event.at):
+        return f"{spent}: raise that with the answer ({RAISED_BY.get(ended.stop.ending_class, '--deadline')})"
+    then = _with_what_was_open(replace(running, waiting=held), ended, event)
     opened = publish(subjects.REOPENED, _reopened(state, ended, event), keys.reopened(state.run_id, state.version))
     return replace(then, effects=(opened, *then.effects))
 
@@ -43,7 +56,7 @@ def _flaw(state: RunState, ended: Ended, event: SignalReceived) -> str:
     if not event.signal.message and event.signal.outcome is None:
         return "an answer needs a message"
     if event.at > closes_at(state, ended):
-        return f"the run was handed over more than {state.brief.limits.reopen_days:g} days ago"
+        return f"the run was handed over more than {state.brief.limits.reopen_days:g} days ago: ask for a new one"
     return ""
 
 
@@ -61,6 +74,8 @@ def _running(state: RunState) -> RunState:
         state,
         waiting=Deciding(),
         brief=brief,
+        claim=None,
+        proposed=None,
         refused_done=0,
         waited_at_step=state.step,
         reopened=state.reopened + 1,
@@ -68,80 +83,96 @@ def _running(state: RunState) -> RunState:
     )
 
 
-def _steps_spent(state: RunState, ended: Ended, event: SignalReceived) -> tuple[str, str] | None:
-    spent = limits.reached_before_a_step(state, event.at)
-    return spent if ended.stop.ending_class == "budget_steps" else None
+def _not_raised(before: RunState, running: RunState, ended: Ended, at: datetime) -> str:
+    """Why the run could not go far: the budget that ended it, or another, is spent still."""
+    limit = RAISED.get(ended.stop.ending_class)
+    if limit and getattr(running.brief.limits, limit) <= getattr(before.brief.limits, limit):
+        return ended.stop.reason
+    reached = limits.reached_before_a_call(running, at)
+    if limit == "max_steps" or isinstance(ended.held, Planned):
+        reached = reached or limits.reached_before_a_step(running, at)
+    return reached[1] if reached else ""
 
 
 def _reopened(state: RunState, ended: Ended, event: SignalReceived) -> Reopened:
     return Reopened(
         run_id=state.run_id,
-        by=event.by,
+        by=event.by or "a person",
         answer_to=ended.stop.ending_class,
         message=event.signal.message,
         has_callback=state.brief.callback is not None,
     )
 
 
-def _resumed(state: RunState, ended: Ended, event: SignalReceived) -> Transition:
-    match ended.held:
-        case ForTool(pending=pending) | ToolRetry(pending=pending):
-            return _with_the_step(state, pending, ended, event)
-        case Planned() as planned:
-            return hearing.go_on(replace(state, waiting=planned), at=event.at)
-    return asking.ask(state, _next_phase(state), at=event.at)
+def _open(state: RunState, ended: Ended) -> Waiting:
+    """What was open at the end; in states of earlier versions a step of which nobody knows, by its plan."""
+    unknown = ended.stop.ending_class in _OF_UNKNOWN_OUTCOME and state.step and not state.has_finished(state.step)
+    skill = state.brief.skill(state.plan.action.tool) if state.plan and unknown else None
+    if ended.held or state.plan is None or skill is None:
+        return ended.held or Deciding()
+    step, action, at = state.step, state.plan.action, ended.at
+    return ForTool(
+        pending=Pending(step=step, attempt=1, action=action, route=skill.route, requested_at=at, deadline_at=at)
+    )
 
 
-def _next_phase(state: RunState) -> Phase:
-    """What would have been asked next."""
-    if state.framing is None:
-        return Phase.FRAME
-    return Phase.REFLECT if state.completed and state.reflection is None else Phase.PLAN
+def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) -> Transition:
+    """Finish the steps that were open with what came of them, or with a person's word; or wait for them still."""
+    if isinstance(state.waiting, Planned):
+        return hearing.go_on(state, at=event.at, said=bool(event.signal.message))
+    if isinstance(state.waiting, Deciding):
+        why = f"the run was handed to a person ({ended.stop.ending_class}), and goes on with what they answered"
+        return asking.think_anew(state, at=event.at, feedback=(why,))
+    for flight in flights(state.waiting):
+        state = _with_the_step(state, flight.pending, ended, event)
+    return asking.reflect(state, at=event.at) if isinstance(state.waiting, Deciding) else Transition(state=state)
 
 
-def _with_the_step(state: RunState, pending: Pending, ended: Ended, event: SignalReceived) -> Transition:
-    """The step that was open is finished with what came of it, sent again where it may be, or in doubt."""
-    waiting = replace(state, waiting=ForTool(pending=pending))
-    came = next((result for result in reversed(ended.came) if result.step == pending.step), None)
-    in_doubt = came is None or (came.error is not None and came.error.error_class == "in_doubt")
-    if came is not None and not in_doubt:
-        return asking.reflect(results.finish_step(waiting, came, at=event.at), at=event.at)
-    if acting.is_repeatable(state, pending):
-        return acting.send(waiting, replace(pending, attempt=pending.attempt + 1), at=event.at)
-    result = _by_word(pending, event)
-    finished = results.finish_step(waiting, result, at=event.at)
-    if result.error is not None and result.error.error_class == "in_doubt":
-        doubt = Doubt(step=pending.step, tool=pending.action.tool, call=acting.name_of_call(pending.action))
-        finished = replace(finished, doubts=(*finished.doubts, doubt))
-    return asking.reflect(finished, at=event.at)
+def _with_the_step(state: RunState, pending: Pending, ended: Ended, event: SignalReceived) -> RunState:
+    result = _brought(pending, ended)
+    if result is None and ended.held and _may_still_come(state, pending, ended, event):
+        return state
+    if result is None:
+        result = _by_word(pending, event)
+        unknown = result.error is not None and result.error.error_class == "in_doubt"
+        doubted = unknown and not acting.is_repeatable(state, pending)
+        state = replace(state, doubts=(*state.doubts, doubting.of(pending))) if doubted else state
+    return results.finish_step(state, result, at=event.at)
+
+
+def _brought(pending: Pending, ended: Ended) -> ToolResult | None:
+    """The newest result of the step that says what came of it."""
+    known = (r for r in ended.came if r.step == pending.step and not (r.error and r.error.error_class == "in_doubt"))
+    return next(reversed(tuple(known)), None)
+
+
+def _may_still_come(state: RunState, pending: Pending, ended: Ended, event: SignalReceived) -> bool:
+    """Whether a result of the step is waited for: none came, and its time is not over or it may be tried again."""
+    if any(result.step == pending.step for result in ended.came) or doubting.outcome_of(event.signal) != "look":
+        return False
+    return event.at < pending.deadline_at or acting.is_repeatable(state, pending)
 
 
 def _by_word(pending: Pending, event: SignalReceived) -> ToolResult:
     """What a person says came of a write in doubt, as its result."""
-    outcome, message = outcome_of(event.signal), event.signal.message or ""
-    ok = outcome == "ran"
-    error_class = {"did_not_run": "did_not_run"}.get(outcome, "in_doubt")
-    told = {
-        "did_not_run": "a person says that it was not carried out",
-        "look": "whether it was carried out is not known: look with a read of the same tool before it is repeated",
-    }.get(outcome, "")
+    message = event.signal.message or ""
+    output, error = None, None
+    match doubting.outcome_of(event.signal):
+        case "ran":
+            said = message or "a person says that it was carried out"
+            output = ToolOutput.model_validate({"summary": said, "said_by": "a person"})
+        case "did_not_run":
+            said = f"a person says that it was not carried out. {message}".strip()
+            error = ToolError(error_class="did_not_run", message=said)
+        case "look":
+            error = ToolError(error_class="in_doubt", message=f"{UNKNOWN}. {message}".strip())
     return ToolResult(
         run_id=event.signal.run_id,
         step=pending.step,
         tool=pending.action.tool,
-        status="ok" if ok else "error",
-        result=ToolOutput.model_validate({"summary": message, "said_by": "a person"}) if ok else None,
-        error=None if ok else ToolError(error_class=error_class, message=f"{told}. {message}".strip()),
+        status="ok" if output else "error",
+        result=output,
+        error=error,
         completed_at=event.at,
         attempt=pending.attempt,
     )
-
-
-def outcome_of(signal: Signal) -> Outcome:
-    """What an answer says of a write in doubt; words that say nothing of it let the model look."""
-    if signal.outcome is not None:
-        return signal.outcome
-    words = (signal.message or "").casefold().lstrip()
-    if words.startswith(("it did not", "it didn't", "it was not")):
-        return "did_not_run"
-    return "ran" if words.startswith(("it ran", "it was done", "it did")) else "look"

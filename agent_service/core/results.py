@@ -10,7 +10,7 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
-from agent_service.core import acting, asking, endings, notes
+from agent_service.core import acting, asking, doubting, endings, notes
 from agent_service.core.correlate import Relation, judge
 from agent_service.core.effects import Transition
 from agent_service.core.events import TimerFired, ToolReturned
@@ -174,6 +174,7 @@ def finish_step(state: RunState, result: ToolResult, *, at: datetime) -> RunStat
         waiting=landed(state.waiting, record.step),
         completed=(*state.completed, record),
         last_result=LastResult(step=record.step, status=record.status, output=output),
+        doubts=doubting.after(state, record),
         artifacts=tuple(dict.fromkeys((*state.artifacts, *_artifacts(result)))),
         summary=f"step {record.step}: {record.tool} {record.status}",
         updated_at=at,

@@ -153,6 +153,7 @@ class Ruling:
     """What was decided about something that needed approval. `subject_hash` names it, as in ForApproval.
 
     `by`: who decided, as in SignalReceived; empty where nobody did in time. `step`: the one that it allowed, or 0.
+    `heard`: of how many words of people it was the last; what was refused stays so until they say more.
     """
 
     subject_hash: str
@@ -160,6 +161,7 @@ class Ruling:
     by: str
     reason: str = ""
     step: int = 0
+    heard: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

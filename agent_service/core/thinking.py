@@ -24,10 +24,9 @@ from agent_service.core.phases import (
     Refusal,
     Unusable,
     Verdict,
-    Verification,
     Wait,
 )
-from agent_service.core.planning import take_next, take_plan, take_question
+from agent_service.core.planning import take_next, take_plan, take_question, writes
 from agent_service.core.reflecting import take_reflection
 from agent_service.core.repairing import ask_again
 from agent_service.core.replacing import replace
@@ -57,7 +56,7 @@ def on_reply(state: RunState, reply: ModelReplied) -> Transition:
 def outrun(state: RunState, reply: ModelReplied) -> bool:
     """Whether a person said something that the prompt did not tell yet, and the reply would go past it.
 
-    What only reads, or frames, may go on: the next prompt tells of it.
+    What only reads, or frames for the first time, may go on: the next prompt tells of it.
     """
     if reply.heard is None or reply.heard >= state.heard:
         return False
@@ -67,12 +66,12 @@ def outrun(state: RunState, reply: ModelReplied) -> bool:
 def _goes_past(state: RunState, chosen: Decision) -> bool:
     match chosen:
         case Plan():
-            return any(
-                command is None or command.tier == "write" for command in map(state.brief.command, chosen.actions)
-            )
+            return writes(state, chosen)
         case Reflection(verdict=verdict):
             return verdict is not Verdict.CONTINUE
-    return isinstance(chosen, Ask | Wait | Verification)
+        case Framing():
+            return state.framing is not None
+    return not isinstance(chosen, Digest)
 
 
 def _set_aside(state: RunState, asking: Asking, *, at: datetime) -> Transition:

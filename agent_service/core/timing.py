@@ -20,6 +20,8 @@ def flaws_of(wait: Wait, at: datetime) -> tuple[str, ...]:
         return ("wait needs one of seconds and until",)
     if wait.seconds is not None and not 0 < wait.seconds <= LONGEST_S:
         return (f"wait.seconds is {wait.seconds}: it must be more than 0 and at most {LONGEST_S:.0f}",)
+    if wait.until is not None and wait.until.tzinfo is None:
+        return ("wait.until needs its time zone, such as Z for UTC",)
     if wait.until is not None and wait.until <= at:
         return (f"wait.until has passed: it is {at:%Y-%m-%dT%H:%M:%SZ}",)
     return ()

@@ -290,6 +290,8 @@ class ForPerson:
     kind: Literal["for_person"] = "for_person"
     held: Annotated[Held, Field(discriminator="kind")]
     stop: Stop
+    since: datetime | None = None
+    """Null in states of earlier versions."""
     status: ClassVar[Status] = Status.PAUSED
 
 

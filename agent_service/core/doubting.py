@@ -1,0 +1,58 @@
+"""Writes in doubt: nobody knows whether they were carried out, so nothing more is written by that tool until somebody
+looked, or a person said.
+
+A read of the same tool that goes well is a look: what it shows is the model's to judge. What a person says settles it.
+"""
+
+from agent_service.core import acting
+from agent_service.core.phases import Action
+from agent_service.core.state import Doubt, RunState, StepRecord
+from agent_service.core.waiting import Pending
+from schemas.events import Outcome, Signal
+
+_DID_NOT = ("it did not", "it didn't", "it was not", "it wasn't")
+_RAN = ("it ran", "it did", "it was done", "it was carried out")
+
+
+def outcome_of(signal: Signal) -> Outcome:
+    """What an answer says of a write in doubt; words that say nothing of it let the model look."""
+    if signal.outcome is not None:
+        return signal.outcome
+    words = (signal.message or "").casefold().lstrip()
+    if words.startswith(_DID_NOT):
+        return "did_not_run"
+    return "ran" if words.startswith(_RAN) else "look"
+
+
+def of(pending: Pending) -> Doubt:
+    """The doubt about a write whose outcome is not known."""
+    return Doubt(step=pending.step, tool=pending.action.tool, call=acting.name_of_call(pending.action))
+
+
+def flaws_of(state: RunState, action: Action) -> tuple[str, ...]:
+    """Why `action` may not be carried out yet; empty when it may."""
+    command = state.brief.command(action)
+    if command is None or command.tier == "read":
+        return ()
+    return tuple(_flaw(state, doubt) for doubt in state.doubts if doubt.tool == action.tool)
+
+
+def _flaw(state: RunState, doubt: Doubt) -> str:
+    skill = state.brief.skill(doubt.tool)
+    reads = [command.name for command in skill.commands if command.tier == "read"] if skill else []
+    look = f"look first, with {' or '.join(reads)} of {doubt.tool}" if reads else "ask a person first"
+    return f"whether step {doubt.step} ({doubt.tool}) was carried out is not known: {look}"
+
+
+def after(state: RunState, record: StepRecord) -> tuple[Doubt, ...]:
+    """What is still in doubt once a step is finished."""
+    skill = state.brief.skill(record.tool)
+    tiers = {command.name: command.tier for command in skill.commands} if skill else {}
+    if record.status != "ok" or tiers.get(record.command) != "read":
+        return state.doubts
+    return tuple(doubt for doubt in state.doubts if doubt.tool != record.tool)
+
+
+def after_a_word(state: RunState, signal: Signal) -> tuple[Doubt, ...]:
+    """What is still in doubt once a person has answered."""
+    return state.doubts if signal.kind != "answer" or outcome_of(signal) == "look" else ()

@@ -38,8 +38,10 @@ def put(state: RunState, asking: Asking, *, at: datetime) -> Transition:
 
 
 def reflect(state: RunState, *, at: datetime) -> Transition:
-    """Ask what the newest result means; where the notes have grown too long, have them compacted first."""
-    asked = ask(state, Phase.COMPACT, at=at) if notes.overfull(state) else ask_to_reflect(state, at)
+    """Ask what the newest result means; notes that have grown too long are compacted first, where need be by a call."""
+    by_facts = notes.overfull(state) and (notes.facts_suffice(state) or limits.nearly_spent(state))
+    short = notes.compacted(state, state.facts) if by_facts else state
+    asked = ask(short, Phase.COMPACT, at=at) if notes.overfull(short) else ask_to_reflect(short, at)
     if asked.state is None or asked.state.status is not state.status:
         return asked
     return replace(asked, effects=(endings.progress(state, "act", state.summary), *asked.effects))

@@ -13,6 +13,9 @@ from schemas.events import Constraints
 
 N = TypeVar("N", int, float)
 
+FEW_CALLS = 3
+"""So many, each like the average call of the run, are spared for decisions."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitPolicy:
@@ -95,6 +98,13 @@ def reached_before_a_call(state: RunState, at: datetime) -> tuple[str, str] | No
     if limits.max_tokens is not None and tokens >= limits.max_tokens:
         return "budget_tokens", f"{tokens} of {limits.max_tokens} tokens are spent"
     return None if limits.max_cost_usd is None else _cost_reached(limits.max_cost_usd, cost_so_far(spent))
+
+
+def nearly_spent(state: RunState) -> bool:
+    """Whether so little is left of tokens or money that a call which decides nothing would take another's place."""
+    limits, spent = state.brief.limits, state.spent
+    budgets = ((limits.max_tokens, spent.tokens + spent.lost_tokens), (limits.max_cost_usd, cost_so_far(spent)))
+    return any(limit and used and spent.calls * (limit - used) < FEW_CALLS * used for limit, used in budgets)
 
 
 def beyond_with(state: RunState, reserve: Reserve) -> tuple[str, str] | None:

@@ -2,12 +2,14 @@
 
 Rules: a note is appended and kept byte for byte, so that a provider's prompt cache knows it again. What tools, models
 and files wrote stands between tags that it cannot close. A note is bounded, and says how to get what was cut. When the
-notes have grown too long, the older steps give way to facts; what people said is never compacted.
+notes have grown too long, the older steps give way to facts; what people said is never compacted. What a person said
+after a step was planned stands after that step, for it was planned without.
 """
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from pydantic import JsonValue
 
@@ -21,12 +23,17 @@ KEPT_STEPS = 4
 """The newest steps, which stay as they are when the others are compacted."""
 SLACK_STEPS = 4
 """How many more there must be, so that a compaction is worth its call."""
-MAX_RESULT, MAX_ARGUMENTS, MAX_REFLECTION, MAX_THOUGHT, MAX_MESSAGE, MAX_FACT = 9000, 1500, 6000, 800, 2000, 400
+MAX_RESULT, MAX_ARGUMENTS, MAX_REFLECTION, MAX_THOUGHT, MAX_MESSAGE, MAX_FACT = 16_000, 1500, 6000, 800, 2000, 400
+"""Characters. That of a result has room for an excerpt of 12 kB, and for what the tool says beside it."""
 MOST_MESSAGES = 50
 """Of people, the newest."""
 MAX_MEMORY = 40
 """Facts that a memory may hold."""
-_TOLD_AS_TEXT = frozenset({"summary", "excerpt"})
+REMEMBERED_STEPS, MAX_REMEMBERED = 20, 120
+"""Steps of which a memory has a line, the newest, and characters of what such a step brought."""
+_OF_THE_CALL = frozenset({"job_id", "content_type"})
+"""What an executor tells beside a result and no decision needs."""
+_STEPS_NAMED = re.compile(r"\bsteps?\W{0,2}(\d+)(?:\s*(-|,|and|to)\s*(\d+))?", re.IGNORECASE)
 
 _LESS_THAN = re.compile("[<\ufe64\uff1c]")
 """The sign that begins a tag, with those that become it when Unicode's compatibility forms are folded."""
@@ -49,7 +56,15 @@ def clipped(text: str, length: int, rest: str = "") -> str:
 
 def with_step(state: RunState, pending: Pending, record: StepRecord, output: dict[str, JsonValue]) -> RunState:
     """The state with the note of a finished step, which takes the reflection before it along."""
-    return replace(state, notes=(*state.notes, _step(state, pending, record, output)), reflection=None)
+    known = len(state.notes) - _unshown(state)
+    step = _step(state, pending, record, output)
+    return replace(state, notes=(*state.notes[:known], step, *state.notes[known:]), reflection=None)
+
+
+def _unshown(state: RunState) -> int:
+    """How many of the newest notes are of people, and were not shown yet when the newest plan was made."""
+    newest = takewhile(lambda note: note.kind == "person", reversed(state.notes))
+    return min(len(tuple(newest)), max(0, state.heard - state.shown))
 
 
 def with_message(state: RunState, message: str, *, answers: str = "") -> RunState:
@@ -74,6 +89,23 @@ def _kept_steps(state: RunState) -> int:
     return max(KEPT_STEPS, len(state.plan.actions) if state.plan else 0)
 
 
+def facts_suffice(state: RunState) -> bool:
+    """Whether no model has to be asked what is worth keeping of the older steps: each of them failed, or a fact names
+    it as its source; and the facts are not too many."""
+    named = {step for fact in state.facts for step in _steps_in(fact)}
+    older = _older(state, _kept_steps(state))
+    return len(state.facts) <= MAX_MEMORY and all(r.status == "error" or r.step in named for r in older)
+
+
+def _steps_in(fact: str) -> Iterator[int]:
+    """The steps that a fact names as its source, as models write them: `step:3`, `steps 3 and 4`, `steps 1-4`."""
+    for first, how, last in _STEPS_NAMED.findall(fact):
+        yield int(first)
+        if last:
+            most = min(int(last), int(first) + MAX_MEMORY)
+            yield from range(int(first), most + 1) if how in ("-", "to") else (int(last),)
+
+
 def compacted(state: RunState, memory: Sequence[str], *, kept_steps: int | None = None) -> RunState:
     """The state with `memory` in the place of its facts and of all notes of steps but the newest `kept_steps`."""
     facts = tuple(fact[:MAX_FACT] for fact in memory if fact.strip())[-MAX_MEMORY:]
@@ -81,7 +113,13 @@ def compacted(state: RunState, memory: Sequence[str], *, kept_steps: int | None 
     kept = _kept_steps(state) if kept_steps is None else kept_steps
     given_up = {id(note) for note in steps[: max(0, len(steps) - kept)]}
     left = tuple(note for note in state.notes if note.kind != "memory" and id(note) not in given_up)
-    return replace(state, facts=facts, notes=(_memory(facts), *left))
+    return replace(state, facts=facts, notes=(_memory(facts, _older(state, kept)), *left))
+
+
+def _older(state: RunState, kept_steps: int) -> tuple[StepRecord, ...]:
+    """The steps of which no note is left once all but the newest are given up."""
+    noted = sum(note.kind == "step" for note in state.notes)
+    return state.completed[: len(state.completed) - min(noted, kept_steps)]
 
 
 def shrunk(state: RunState) -> RunState | None:
@@ -90,33 +128,45 @@ def shrunk(state: RunState) -> RunState | None:
     return compacted(state, state.facts, kept_steps=1) if len(steps) > 1 else None
 
 
-def thought(reflection: Reflection) -> str:
+def thought(reflection: Reflection, told_as: str = "Reflection") -> str:
     """A reflection as the model is reminded of it."""
     met = ", ".join(f"{m.item} ({m.evidence})" for m in reflection.met)
     facts = "".join(f"\n- {fact[:MAX_FACT]}" for fact in reflection.facts)
     lines = (
-        f"Reflection: {clipped(reflection.summary, MAX_THOUGHT)}",
-        f"Claimed as met: {clipped(met, MAX_THOUGHT)}" if met else "",
+        f"{told_as}: {clipped(reflection.summary, MAX_THOUGHT)}",
+        f"Accepted as met: {clipped(met, MAX_THOUGHT)}" if met else "",
         f"Facts learned:{facts}" if facts else "",
     )
     return clipped(harmless("\n".join(filter(None, lines))), MAX_REFLECTION)
 
 
-def _memory(facts: Sequence[str]) -> Note:
-    lines = "\n".join(f"- {harmless(fact)[:MAX_FACT]}" for fact in facts) or "- nothing worth keeping"
-    return Note(kind="memory", text=f"<memory_of_older_steps>\n{lines}\n</memory_of_older_steps>")
+def _memory(facts: Sequence[str], older: Sequence[StepRecord]) -> Note:
+    """The facts, and a line for each of the older steps: what was called, and what came of it."""
+    learned = [f"- {harmless(fact)[:MAX_FACT]}" for fact in facts] or ["- nothing worth keeping"]
+    lines = ["<memory_of_older_steps>", *learned, *_remembered(older), "</memory_of_older_steps>"]
+    return Note(kind="memory", text="\n".join(lines))
+
+
+def _remembered(older: Sequence[StepRecord]) -> list[str]:
+    if not older:
+        return []
+    told = [
+        f"- step {r.step}, {r.tool} {r.command}, {r.status}: {_in_short(r.summary)}" for r in older[-REMEMBERED_STEPS:]
+    ]
+    return ["<untrusted_result>", *told, "</untrusted_result>"]
+
+
+def _in_short(text: str) -> str:
+    line = " ".join(harmless(text).split())
+    return line if len(line) <= MAX_REMEMBERED else f"{line[:MAX_REMEMBERED]}…"
 
 
 def _step(state: RunState, pending: Pending, record: StepRecord, output: dict[str, JsonValue]) -> Note:
-    plan, action = state.plan, pending.action
-    arguments = json.dumps(action.arguments, ensure_ascii=False, sort_keys=True)
-    first = plan is not None and len(state.pendings) == len(plan.actions)  # of a plan, that is: it says why once
-    why = (plan.rationale, plan.expected_outcome) if plan and first else ("", "")
+    arguments = json.dumps(pending.action.arguments, ensure_ascii=False, sort_keys=True)
     lines = (
         f'<step number="{record.step}" tool="{record.tool}" command="{record.command}" status="{record.status}">',
-        thought(state.reflection) if state.reflection else "",
-        f"Why: {clipped(harmless(why[0]), MAX_THOUGHT)}" if why[0] else "",
-        f"Expected: {clipped(harmless(why[1]), MAX_THOUGHT)}" if why[1] else "",
+        thought(state.reflection, f"Reflection after step {_before(state, pending)}") if state.reflection else "",
+        *_reasons(state),
         f"Arguments: {clipped(harmless(arguments), MAX_ARGUMENTS)}",
         f"<untrusted_result>\n{_result(output)}\n</untrusted_result>",
         "</step>",
@@ -124,17 +174,58 @@ def _step(state: RunState, pending: Pending, record: StepRecord, output: dict[st
     return Note(kind="step", text="\n".join(filter(None, lines)))
 
 
+def _before(state: RunState, pending: Pending) -> int:
+    """The newest step when the pending one was planned, perhaps with others beside it."""
+    return min((open_one.step for open_one in state.pendings), default=pending.step) - 1
+
+
+def _reasons(state: RunState) -> Iterator[str]:
+    """Why the step was planned; told with the first that is finished of those that were planned together."""
+    plan = state.plan
+    if plan is None or len(state.pendings) < len(plan.actions):
+        return
+    if plan.rationale:
+        yield f"Why: {clipped(harmless(plan.rationale), MAX_THOUGHT)}"
+    if plan.expected_outcome:
+        yield f"Expected: {clipped(harmless(plan.expected_outcome), MAX_THOUGHT)}"
+
+
 def _result(output: dict[str, JsonValue]) -> str:
+    """Summary, what the tool brought besides as JSON, its artifacts by path and size, and the excerpt."""
     path, excerpt, summary = (_text(output.get(name)) for name in ("artifact_path", "excerpt", "summary"))
     kept = path if ARTIFACT_PATH.fullmatch(path) else ""
     rest = f"; the whole is the artifact {kept}" if kept else "; ask the tool for less at a time"
-    told = {name: value for name, value in output.items() if name not in _TOLD_AS_TEXT or not isinstance(value, str)}
+    listed = _listed(output.get("artifacts"))
+    told_otherwise = {
+        *_OF_THE_CALL,
+        *(name for name in ("summary", "excerpt") if isinstance(output.get(name), str)),
+        *(("artifact_path",) if kept else ()),
+        *(("artifacts",) if listed else ()),
+    }
+    told = {name: value for name, value in output.items() if name not in told_otherwise}
+    artifacts = ", ".join(listed) or kept
     parts = (
         summary,
         json.dumps(told, ensure_ascii=False, sort_keys=True) if told else "",
+        f"Artifacts: {artifacts}" if artifacts else "",
         f"Excerpt of {kept or 'the result'}:\n{excerpt}" if excerpt else "",
     )
     return clipped(harmless("\n".join(filter(None, parts)) or "(nothing)"), MAX_RESULT, rest)
+
+
+def _listed(artifacts: JsonValue) -> list[str]:
+    """Each artifact by its path and size; none where one of them is no artifact of a run."""
+    if not isinstance(artifacts, list):
+        return []
+    listed = [_sized(artifact) for artifact in artifacts if isinstance(artifact, dict)]
+    return listed if all(listed) and len(listed) == len(artifacts) else []
+
+
+def _sized(artifact: dict[str, JsonValue]) -> str:
+    path, size = _text(artifact.get("path")), artifact.get("size")
+    if not ARTIFACT_PATH.fullmatch(path):
+        return ""
+    return f"{path} ({size} bytes)" if isinstance(size, int) else path
 
 
 def _text(value: JsonValue) -> str:

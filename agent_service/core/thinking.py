@@ -39,7 +39,7 @@ def on_reply(state: RunState, reply: ModelReplied) -> Transition:
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
     spent, replies = _add(state.spent, reply), _replies(state, reply)
-    shown = state.shown if reply.heard is None else reply.heard
+    shown = state.heard if reply.heard is None else reply.heard
     state = replace(state, waiting=Deciding(), spent=spent, replies=replies, shown=shown, updated_at=reply.at)
     state = measured(state, reply)
     if outrun(state, reply):
@@ -96,9 +96,9 @@ def _decided(state: RunState, asking: Asking, reply: ModelReplied) -> Transition
             return take_question(state, question, asking, at=reply.at)
         case Phase.PLAN, Reflection(verdict=Verdict.ESCALATE, summary=summary):
             return endings.escalate(state, "model", summary, at=reply.at)
-        case Phase.REFLECT, Reflection() as reflection:
+        case Phase.REFLECT | Phase.COMPACT, Reflection() as reflection:  # to compact is a means, and may be left out
             return take_reflection(state, reflection, reply.plan, at=reply.at)
-        case Phase.COMPACT, Digest(memory=memory):
+        case Phase.REFLECT | Phase.COMPACT, Digest(memory=memory):
             compacted = notes.compacted(state, memory)
             then = ask_to_reflect(compacted, reply.at)
             return after_progress(compacted, "compact", "older notes are taken together", then)

@@ -29,7 +29,7 @@ def forgetting_the_thought(state: RunState, *rest: Any) -> tuple[Any, ...]:
 
 
 def with_the_whole_result(note: Note) -> Note:
-    return replace(note, text=note.text + "x" * 20_000)
+    return replace(note, text=note.text + "x" * 27_000)
 
 
 def still_reserved(right: Any) -> Any:

@@ -8,6 +8,7 @@ import pytest
 from agent_service import journal
 from agent_service.core.effects import Publish
 from agent_service.core.events import ToolReturned
+from agent_service.core.notes import facts_suffice
 from agent_service.core.phases import Phase, Unusable
 from agent_service.core.state import RunState
 from tests.core.cues import (
@@ -16,6 +17,7 @@ from tests.core.cues import (
     garbles,
     goes_on,
     plan,
+    plans,
     reflection,
     reflects,
     replies,
@@ -26,7 +28,7 @@ from tests.core.cues import (
 )
 from tests.core.model_cues import a_compacting_run, a_run_of, digests, page, too_long
 from tests.core.rules.reading import entries
-from tests.core.script import Script, abandons, asks, completes, fails, pauses
+from tests.core.script import Script, abandons, asks, completes, fails
 
 
 def kinds(run: Script) -> list[str]:
@@ -75,9 +77,17 @@ def test_a_digest_takes_the_place_of_the_facts_and_of_all_but_the_newest_four_st
     assert run.state.facts == ("page 1 has one heading", "page 2 is empty")
     assert kinds(run) == ["memory", "step", "step", "step", "step"]
     assert steps_noted(run) == [5, 6, 7, 8]
-    assert run.state.notes[0].text == (
-        "<memory_of_older_steps>\n- page 1 has one heading\n- page 2 is empty\n</memory_of_older_steps>"
+    assert run.state.notes[0].text.startswith(
+        "<memory_of_older_steps>\n- page 1 has one heading\n- page 2 is empty\n<untrusted_result>\n"
     )
+
+
+def test_a_memory_has_a_line_for_each_older_step_with_the_beginning_of_what_it_brought() -> None:
+    (memory, *_) = (a_compacting_run() >> digests("all is known")).state.notes
+    lines = [line for line in memory.text.splitlines() if line.startswith("- step ")]
+    assert lines[0] == "- step 1, fetch handle, ok: result of step 1"
+    assert lines[1] == f"- step 2, fetch handle, ok: page 2: {'x' * 112}…"
+    assert len(lines) == 4
 
 
 def test_a_digest_of_nothing_leaves_a_memory_that_says_so() -> None:
@@ -105,11 +115,50 @@ def test_a_second_compaction_takes_the_first_memory_along() -> None:
 # What is paid for a compaction
 
 
-def test_a_compaction_beyond_the_budget_pauses_and_is_made_once_there_is_more() -> None:
-    run = a_compacting_run(max_tokens=900, on_budget="pause")
-    assert run.outcomes == (pauses("budget_tokens"),)
-    run >> signal("raise_budget", max_tokens=5000) << asks("compact")
-    run >> digests("a fact") << asks("reflect")
+@pytest.mark.parametrize("scarce", [{"max_tokens": 1100}, {"max_cost_usd": 0.11}])
+def test_a_run_that_has_few_calls_left_gives_up_older_notes_without_one(scarce: dict[str, float]) -> None:
+    run = a_compacting_run(**scarce)
+    assert run.outcomes == (asks("reflect"),)
+    assert kinds(run) == ["memory", "step", "step", "step", "step"]
+    assert a_compacting_run(**{name: 10 * limit for name, limit in scarce.items()}).outcomes == (asks("compact"),)
+
+
+# When no call is needed
+
+
+def a_learning_run(*, every: int = 1) -> Script:
+    """Seven steps, of whose results a fact was noted each time, or every so many times; the eighth is planned."""
+    run = a_run_of(1, max_notes=2000)
+    for number in range(2, 9):
+        facts = (f"Page {number - 1} is long (step:{number - 1}).",) if (number - 1) % every == 0 else ()
+        run = run >> replies(reflection("continue", facts=facts), plan=plan(number=number))
+        run = run >> returns(output=page(number)) if number < 8 else run
+    return run
+
+
+def test_notes_give_way_to_facts_that_name_each_older_step_without_asking_the_model() -> None:
+    run = a_learning_run()
+    run >> returns(output=page(8)) << asks("reflect")
+    assert run.state.facts == tuple(f"Page {number} is long (step:{number})." for number in range(1, 8))
+    assert steps_noted(run) == [5, 6, 7, 8]
+    assert run.state.notes[0].text.startswith("<memory_of_older_steps>\n- Page 1 is long (step:1).\n")
+
+
+def test_a_step_that_no_fact_names_is_worth_a_call() -> None:
+    a_learning_run(every=2) >> returns(output=page(8)) << asks("compact")
+
+
+@pytest.mark.parametrize("source", ["(step:3)", "(step 3)", "(steps 3 and 4)", "Step #3:", "see steps 1-4"])
+def test_a_fact_names_its_steps_in_natural_words(source: str) -> None:
+    others = tuple(f"Page {number} is long (step:{number})." for number in (1, 2, 4, 5, 6, 7))
+    state = replace(a_learning_run().state, facts=(*others, f"Page 3 is long {source}."))
+    assert facts_suffice(state)
+    assert not facts_suffice(replace(state, facts=others))
+
+
+def test_more_facts_than_a_memory_holds_are_worth_a_call() -> None:
+    state = a_learning_run().state
+    assert not facts_suffice(replace(state, facts=(*state.facts, *(f"fact {number}" for number in range(40)))))
 
 
 def test_an_outage_puts_a_compaction_off() -> None:
@@ -121,11 +170,22 @@ def test_an_outage_puts_a_compaction_off() -> None:
 # A digest that cannot be used
 
 
-def test_a_decision_of_another_phase_is_no_digest() -> None:
+def test_a_plan_is_no_digest() -> None:
     run = a_compacting_run()
-    run >> reflects("done", PROOF) << asks("compact")
+    run >> plans() << asks("compact")
     assert run.told() == ("the reply is no decision of phase compact",)
-    assert run.state.refused_done == 0
+
+
+def test_a_reflection_in_the_place_of_a_digest_is_taken_up_and_the_notes_stay_for_now() -> None:
+    run = a_compacting_run(max_steps=8)
+    run >> reflects("done", PROOF) << completes()
+    assert len(kinds(run)) == 8
+
+
+def test_a_digest_in_the_place_of_a_reflection_is_kept_and_the_reflection_asked_for_again() -> None:
+    run = a_run_of(7)
+    run >> digests("all is known") << asks("reflect")
+    assert kinds(run) == ["memory", "step", "step", "step", "step"]
 
 
 def test_a_digest_that_was_cut_may_be_longer() -> None:
@@ -189,7 +249,7 @@ def long_run() -> list[RunState]:
 def test_the_notes_of_a_long_run_stay_bounded(long_run: list[RunState]) -> None:
     lengths = [sum(len(note.text) for note in state.notes) for state in long_run]
     assert len(lengths) == STEPS
-    assert max(lengths) <= max(lengths[:20]) + 1000 < 60_000
+    assert max(lengths) <= max(lengths[:20]) + 3000 < 60_000
 
 
 def test_what_is_written_of_a_long_run_stays_the_same_from_step_to_step(long_run: list[RunState]) -> None:

@@ -67,15 +67,16 @@ def test_a_step_is_noted_with_the_thought_before_it_and_the_newest_thought_waits
     assert "Reflection" not in newest(run).text
     assert run.state.reflection is not None
     run >> returns()
-    assert "\nReflection: looked at the result\nClaimed as met: d1 (step:1)\nFacts learned:\n- one heading\n" in (
-        newest(run).text
+    assert (
+        "\nReflection after step 1: looked at the result\nAccepted as met: d1 (step:1)\nFacts learned:\n- one heading\n"
+        in (newest(run).text)
     )
     assert run.state.reflection is None
 
 
 def test_a_thought_is_noted_also_when_its_plan_was_asked_for_apart() -> None:
     run = a_reflecting_run(fused=False) >> reflects("continue") >> plans() >> returns()
-    assert "\nReflection: looked at the result\n" in newest(run).text
+    assert "\nReflection after step 1: looked at the result\n" in newest(run).text
 
 
 # What a result is told as
@@ -84,8 +85,26 @@ def test_a_thought_is_noted_also_when_its_plan_was_asked_for_apart() -> None:
 def test_a_result_is_told_as_its_summary_the_rest_as_json_and_its_excerpt() -> None:
     output = {"summary": "a page", "excerpt": "Hello", "artifact_path": "artifacts/page.html", "links": [1]}
     assert told_of(output) == (
-        'a page\n{"artifact_path": "artifacts/page.html", "links": [1]}\nExcerpt of artifacts/page.html:\nHello'
+        'a page\n{"links": [1]}\nArtifacts: artifacts/page.html\nExcerpt of artifacts/page.html:\nHello'
     )
+
+
+def test_artifacts_are_told_by_path_and_size_alone() -> None:
+    page = {"path": "artifacts/page.html", "size": 812, "sha256": "e3b0c4", "content_type": "text/html"}
+    output = {
+        "summary": "a page",
+        "artifact_path": "artifacts/page.html",
+        "content_type": "text/html",
+        "job_id": "j-1",
+        "artifacts": [page, {"path": "artifacts/links.txt"}],
+    }
+    assert told_of(output) == "a page\nArtifacts: artifacts/page.html (812 bytes), artifacts/links.txt"
+
+
+@pytest.mark.parametrize("strange", ["artifacts/../x", "artifacts/a b\n</step>", 7, None])
+def test_what_only_calls_itself_an_artifact_is_told_as_it_came(strange: object) -> None:
+    output = {"summary": "a page", "artifacts": [{"path": "artifacts/a.txt"}, {"path": strange}]}
+    assert told_of(output).startswith('a page\n{"artifacts": [{"path": "artifacts/a.txt"}, {')
 
 
 def test_an_excerpt_of_no_artifact_says_so() -> None:
@@ -118,15 +137,15 @@ def test_a_result_that_is_cut_says_how_much_is_missing_and_where_the_whole_is(
     output: dict[str, Any], where: str
 ) -> None:
     told = told_of({**output, "excerpt": "x" * 50_000})
-    length = re.search(r"\n\[cut: 9000 of (\d+) characters are shown(.*)\]\Z", told)
+    length = re.search(r"\n\[cut: 16000 of (\d+) characters are shown(.*)\]\Z", told)
     assert length
     assert int(length[1]) > 50_000
     assert length[2] == where
 
 
 def test_a_result_of_just_the_bound_is_not_cut() -> None:
-    assert told_of({"summary": "x" * 9000}) == "x" * 9000
-    assert "[cut: 9000 of 9001 characters are shown" in told_of({"summary": "x" * 9001})
+    assert told_of({"summary": "x" * 16_000}) == "x" * 16_000
+    assert "[cut: 16000 of 16001 characters are shown" in told_of({"summary": "x" * 16_001})
 
 
 def test_arguments_and_reasons_are_cut_too() -> None:
@@ -149,6 +168,13 @@ def test_a_message_is_noted_where_it_was_said_and_kept() -> None:
     run = a_reflecting_run() >> signal("message", message="mind the tone") >> goes_on() >> returns()
     assert [note.kind for note in run.state.notes] == ["step", "person", "step"]
     assert run.state.notes[1].text == "<message_from_a_person>\nmind the tone\n</message_from_a_person>"
+
+
+def test_a_step_that_was_planned_before_a_person_spoke_is_noted_before_that() -> None:
+    run = a_reflecting_run() >> goes_on() >> signal("message", message="mind the tone") >> returns()
+    assert [note.kind for note in run.state.notes] == ["step", "step", "person"]
+    run >> goes_on() >> returns()
+    assert [note.kind for note in run.state.notes] == ["step", "step", "person", "step"]
 
 
 def test_a_signal_without_words_is_no_note() -> None:

@@ -59,7 +59,7 @@ def test_a_note_is_bounded_whatever_it_is_made_of(text: str) -> None:
 TAGS = {
     "step": ["<step", "<untrusted_result>", "</untrusted_result>", "</step>"],
     "person": ["<message_from_a_person>", "</message_from_a_person>"],
-    "memory": ["<memory_of_older_steps>", "</memory_of_older_steps>"],
+    "memory": ["<memory_of_older_steps>", "<untrusted_result>", "</untrusted_result>", "</memory_of_older_steps>"],
 }
 """All tags of a note of each kind, in their order."""
 

@@ -1,27 +1,38 @@
 """Rules of notes: appended and kept as they are, taken together only when too long, and never what people said.
 
-They say in their own way what a compaction may do: it gives up the notes of older steps and the memory before it.
+They say in their own way what a compaction may do: it gives up the notes of older steps and the memory before it. A
+step that was planned before a person spoke is noted before that.
 """
 
+from collections.abc import Iterable
+
 from agent_service.core.events import ModelReplied, ModelUnavailable, SignalReceived, ToolReturned
-from agent_service.core.phases import Phase, Unusable
+from agent_service.core.phases import Digest, Phase, Reflection, Unusable
 from agent_service.core.state import Note, RunState
 from tests.core.rules.reading import Story, after, entries, questions_of
 from tests.core.script import Moment
 
-MOST_STEPS = 8
-"""Notes of steps from which on they may be taken together."""
-LONGEST_STEP, LONGEST_MEMORY, LONGEST_MESSAGE = 20_000, 17_000, 2200
+MORE_STEPS = 4
+"""More notes of steps than are kept, from which on they may be taken together."""
+LONGEST_STEP, LONGEST_MEMORY, LONGEST_MESSAGE = 27_000, 24_000, 2200
 UNTOUCHED = ("done_items", "framing", "plan", "outline", "messages", "completed", "artifacts", "step", "reflection")
 
 
 def is_compaction(moment: Moment) -> bool:
-    """Whether the moment may give up notes: a digest, or none after the last repair, or a prompt that is too long."""
-    if moment.before is None or moment.before.asking is None or moment.transition.ignored:
+    """Whether the moment may give up notes: a digest, or none after the last repair, a prompt that is too long, or a
+    step after which the facts were enough."""
+    if moment.before is None or moment.transition.ignored:
         return False
+    if isinstance(moment.event, ToolReturned):
+        return len(steps_of(after(moment).notes)) < len(steps_of(moment.before.notes))
+    asking = moment.before.asking
     if isinstance(moment.event, ModelUnavailable):
-        return moment.event.remedy == "shrink"
-    return isinstance(moment.event, ModelReplied) and moment.before.asking.phase is Phase.COMPACT
+        return asking is not None and moment.event.remedy == "shrink"
+    if asking is None or not isinstance(moment.event, ModelReplied):
+        return False
+    if asking.phase is Phase.COMPACT:
+        return not isinstance(moment.event.decision, Reflection)
+    return asking.phase is Phase.REFLECT and isinstance(moment.event.decision, Digest)
 
 
 def notes_before(moment: Moment) -> tuple[Note, ...]:
@@ -32,12 +43,18 @@ def steps_of(notes: tuple[Note, ...]) -> list[Note]:
     return [note for note in notes if note.kind == "step"]
 
 
+def said_by_people(notes: Iterable[Note]) -> list[Note]:
+    return [note for note in notes if note.kind == "person"]
+
+
 def notes_are_only_appended_but_for_a_compaction(story: Story) -> None:
     for moment in story:
         if not is_compaction(moment):
-            before = notes_before(moment)
-            assert after(moment).notes[: len(before)] == before
-            assert len(after(moment).notes) <= len(before) + 1
+            before, now = notes_before(moment), after(moment).notes
+            for kind in ("person", "memory", "step"):
+                known = [note for note in before if note.kind == kind]
+                assert [note for note in now if note.kind == kind][: len(known)] == known
+            assert len(now) <= len(before) + 1
 
 
 def a_compaction_gives_up_older_steps_and_nothing_else(story: Story) -> None:
@@ -47,15 +64,20 @@ def a_compaction_gives_up_older_steps_and_nothing_else(story: Story) -> None:
             continue
         assert now[0].kind == "memory"
         assert [note for note in now[1:] if note.kind == "memory"] == []
-        kept = len(steps_of(now))
-        given_up = steps_of(before)[: len(steps_of(before)) - kept]
-        assert kept == (1 if isinstance(moment.event, ModelUnavailable) else 4)
-        assert list(now[1:]) == [note for note in before if note.kind != "memory" and note not in given_up]
+        assert said_by_people(now) == said_by_people(before)
+        kept, finished = steps_of(now), 1 if isinstance(moment.event, ToolReturned) else 0
+        most = 1 if isinstance(moment.event, ModelUnavailable) else kept_steps(after(moment))
+        assert len(kept) == min(most, len(steps_of(before)) + finished)
+        assert kept[: len(kept) - finished] == steps_of(before)[len(steps_of(before)) - len(kept) + finished :]
+
+
+def kept_steps(state: RunState) -> int:
+    return max(4, len(state.plan.actions) if state.plan else 0)
 
 
 def a_compaction_leaves_the_rest_of_the_run_as_it_is(story: Story) -> None:
     for moment in story:
-        if is_compaction(moment) and not after(moment).final:
+        if is_compaction(moment) and not isinstance(moment.event, ToolReturned) and not after(moment).final:
             assert moment.before is not None
             for name in UNTOUCHED:
                 assert getattr(after(moment), name) == getattr(moment.before, name)
@@ -71,21 +93,22 @@ def notes_are_compacted_only_when_they_are_too_long(story: Story) -> None:
 
 def is_too_long(state: RunState) -> bool:
     length = sum(len(note.text) for note in state.notes if note.kind in ("step", "memory"))
-    return len(steps_of(state.notes)) >= MOST_STEPS and length > state.brief.limits.max_notes
+    return len(steps_of(state.notes)) >= kept_steps(state) + MORE_STEPS and length > state.brief.limits.max_notes
 
 
 def every_finished_step_has_one_note_with_the_thought_before_it(story: Story) -> None:
     for moment in entries(story):
-        new = after(moment).notes[len(notes_before(moment)) :]
+        known = notes_before(moment)
+        new = [note for note in steps_of(after(moment).notes) if note not in known]
         finished = len(after(moment).completed) - (len(moment.before.completed) if moment.before else 0)
-        assert len(steps_of(new)) == finished
-        for note in steps_of(new):
+        assert len(new) == finished
+        for note in new:
             assert moment.before is not None
             assert note.text.startswith(f'<step number="{after(moment).completed[-1].step}" ')
             assert after(moment).reflection is None
             reflection = moment.before.reflection
-            assert ("\nReflection: " in note.text) == (reflection is not None)
-            assert reflection is None or f"\nReflection: {reflection.summary}" in note.text
+            assert ("\nReflection after step " in note.text) == (reflection is not None)
+            assert reflection is None or f": {reflection.summary}" in note.text
 
 
 def what_people_said_is_a_note_for_ever(story: Story) -> None:
@@ -118,4 +141,4 @@ def notes_that_nobody_can_digest_give_way_to_the_facts(story: Story) -> None:
         if last and isinstance(moment.event.decision, Unusable):
             assert after(moment).ending_class in ("", "budget_time", "budget_tokens", "budget_cost")
             assert set(after(moment).facts) <= set(moment.before.facts)
-            assert len(steps_of(after(moment).notes)) < MOST_STEPS
+            assert len(steps_of(after(moment).notes)) < kept_steps(after(moment)) + MORE_STEPS

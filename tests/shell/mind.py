@@ -25,6 +25,8 @@ class Mind:
         self.calls: Counter[tuple[str, int]] = Counter()
         self.opens = False
         """Whether a framing brings its plan along."""
+        self.side_by_side = 1
+        """How many actions each of its plans has."""
         self.outage: Exception | None = None
         self.asked = asyncio.Event()
         self.may_answer = asyncio.Event()
@@ -34,7 +36,7 @@ class Mind:
         """Calls that began before what they may spend was set aside in the store: there should be none."""
         self._faults = faults
         self._store = store
-        self._steps = steps
+        self.steps = steps
 
     def prepare(self, question: Question) -> ModelCall:
         return ModelCall(estimate=self._estimate(), make=partial(self._decide, question))
@@ -62,14 +64,20 @@ class Mind:
             self.unreserved.append(key)
 
     def _answer(self, state: RunState, phase: Phase) -> Answer:
-        plan = Plan(action=Action(tool="append", command="handle", arguments={"n": self.argument or state.step + 1}))
+        plan = self._plan(state)
         if phase is Phase.FRAME:
             framing = Framing(goal_statement="Append.", definition_of_done=("one", "two", "three"))
             return Answer(decision=framing, plan=plan if self.opens else None, usage=USAGE, model="mind")
         if phase is Phase.PLAN:
             return Answer(decision=plan, usage=USAGE, model="mind")
-        done = len(state.completed) >= self._steps
+        done = len(state.completed) >= self.steps
         met = tuple(Met(item=i.id, evidence=f"step:{state.step}") for i in state.done_items) if done else ()
         verdict = Verdict.DONE if done else Verdict.CONTINUE
         reflection = Reflection(verdict=verdict, summary="seen", met=met)
         return Answer(decision=reflection, plan=None if done else plan, usage=USAGE, model="mind")
+
+    def _plan(self, state: RunState) -> Plan:
+        (tool,) = state.brief.skills
+        numbers = range(state.step + 1, state.step + 1 + self.side_by_side)
+        actions = [Action(tool=tool.name, command="handle", arguments={"n": self.argument or n}) for n in numbers]
+        return Plan(action=actions[0], also=tuple(actions[1:]))

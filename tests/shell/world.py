@@ -29,7 +29,7 @@ from groundwork.service.errors import TryAgain
 from groundwork.telemetry.metrics import Instruments
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
-from schemas.events import Envelope, ToolOutput, ToolRequest, ToolResult
+from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
 from tests.kit.crashes import Crash, Points
 from tests.kit.fakes import FakeClock, MemoryStore
 from tests.kit.runs import NOON
@@ -89,6 +89,8 @@ class FakeGateway:
         self.executed: Counter[str] = Counter()
         self.told: dict[str, Any] = {}
         """What results tell of their calls."""
+        self.failing: set[tuple[int, int]] = set()
+        """Attempts, by step and number, that fail and may be tried again."""
         self._bus = bus
 
     def handle(self, delivery: Delivery) -> None:
@@ -96,12 +98,15 @@ class FakeGateway:
         call = keys.call(request.run_id, request.step, request.tool, request.attempt)
         if call not in self.executed:
             self.executed[call] += 1
+        fails = (request.step, request.attempt) in self.failing
+        error = ToolError(error_class="upstream", message="not now", retryable=True) if fails else None
         result = ToolResult(
             run_id=request.run_id,
             step=request.step,
             tool=request.tool,
-            status="ok",
-            result=ToolOutput.model_validate({"summary": f"line {request.step}"} | self.told),
+            status="error" if fails else "ok",
+            result=None if fails else ToolOutput.model_validate({"summary": f"line {request.step}"} | self.told),
+            error=error,
             completed_at=NOON,
             attempt=request.attempt,
         )
@@ -178,8 +183,18 @@ class World:
             try:
                 await self._go_on()
             except Crash:
-                while not await self._next_life():
-                    """Struck again while it was resuming what it had left."""
+                await self._live_on()
+
+    async def until_ended(self) -> None:
+        """As until it is quiet, with all the time that the run takes."""
+        await self.until_quiet()
+        while not (await self.state()).final:
+            self.clock.advance(seconds=60)
+            try:
+                await self.fire_timers()
+            except* Crash:
+                await self._live_on()
+            await self.until_quiet()
 
     async def fire_timers(self) -> None:
         """Let the time keeper find what is due, once."""
@@ -212,6 +227,11 @@ class World:
             await self.intake.receive(Arrival(subject=delivery.subject, body=delivery.body, place=str(delivery.place)))
             self.faults.point("before ack")
         self.bus.unacknowledged.remove(delivery)
+
+    async def _live_on(self) -> None:
+        """After a crash, however often it strikes again while what was left is resumed."""
+        while not await self._next_life():
+            """Struck again."""
 
     async def _next_life(self) -> bool:
         """Whether the new process lived through the resuming of what the last one left."""

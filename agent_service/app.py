@@ -25,6 +25,7 @@ from agent_service.bus.missed import MARK, Missed
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
 from agent_service.core.waiting import Status
+from agent_service.evidence import Evidence
 from agent_service.identity import SystemClock
 from agent_service.intake import Intake
 from agent_service.metrics.agent import AgentMetrics
@@ -167,7 +168,8 @@ def build(
 
     rates = settings.model
     pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
-    thinker = Thinker(model, ArgumentSchemas(), clock, slots=settings.turns, pace=pace)
+    evidence = Evidence(store, artifacts)
+    thinker = Thinker(model, ArgumentSchemas(), evidence, clock, slots=settings.turns, pace=pace)
     turns = Turns(store, publisher, thinker, clock, committed)
     skills = NatsSkills(link, allow=settings.tools, schema_flaw=schema_flaw, oversight=settings.oversight())
     policy, incoming = settings.limits.policy(), metrics.incoming

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from agent_service.core.effects import AskModel
-from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
+from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, Seen
 from agent_service.core.phases import Decision, Next, Plan, Unusable
 from agent_service.core.state import Brief, RunState
 from agent_service.core.waiting import ForModel
@@ -48,6 +48,12 @@ class ArgumentCheck(Protocol):
     def flaws(self, brief: Brief, plan: Plan) -> tuple[str, ...]: ...
 
 
+class EvidenceCheck(Protocol):
+    """Says of each quote with which a decision claims a proof whether it stands where the decision says."""
+
+    async def seen(self, state: RunState, decision: Decision) -> tuple[Seen, ...]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Admitted:
     """The first half of a call, made at `version` of its run: the second half belongs to a later one."""
@@ -63,10 +69,18 @@ class Thinker:
     """Asks the model and turns what comes back into events."""
 
     def __init__(
-        self, model: Model, arguments: ArgumentCheck, clock: Clock, *, slots: int, pace: Pace | None = None
+        self,
+        model: Model,
+        arguments: ArgumentCheck,
+        evidence: EvidenceCheck,
+        clock: Clock,
+        *,
+        slots: int,
+        pace: Pace | None = None,
     ) -> None:
         self._model = model
         self._arguments = arguments
+        self._evidence = evidence
         self._clock = clock
         self._pace = pace or Pace()
         self._slots = asyncio.Semaphore(slots)
@@ -132,7 +146,7 @@ class Thinker:
             return await self._second_half(admitted, question)
         call = self._model.prepare(question)
         if call.estimate is None:
-            return self._event(await call.make(), question, heard=question.state.heard)
+            return await self._event(await call.make(), question, heard=question.state.heard)
         tokens = call.estimate.reserve.tokens
         await self._pace.admit(tokens)
         state = question.state
@@ -151,7 +165,7 @@ class Thinker:
             raise
         finally:
             self._pace.settle(admitted.tokens, used)
-        return self._event(answer, question, heard=admitted.heard)
+        return await self._event(answer, question, heard=admitted.heard)
 
     def _reserved(self, estimate: Estimate, call: int) -> CallReserved:
         return CallReserved(
@@ -175,7 +189,7 @@ class Thinker:
             retry_after_s=error.retry_after_s,
         )
 
-    def _event(self, answer: Answer, question: Question, *, heard: int) -> ModelReplied:
+    async def _event(self, answer: Answer, question: Question, *, heard: int) -> ModelReplied:
         """`heard`: of how many words of people the prompt told, which may be older than `question`."""
         brief, flaw = question.state.brief, _unstorable(answer)
         decision, plan = (Unusable(reason=flaw), None) if flaw else (answer.decision, answer.plan)
@@ -189,6 +203,7 @@ class Thinker:
             provenance=answer.provenance,
             heard=heard,
             prompt_bytes=answer.prompt_bytes,
+            seen=await self._evidence.seen(question.state, decision),
         )
 
     def _checked(self, brief: Brief, plan: Plan) -> Plan | Unusable:

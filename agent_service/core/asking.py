@@ -24,7 +24,13 @@ def ask(state: RunState, phase: Phase, *, at: datetime, feedback: tuple[str, ...
 
 
 def put(state: RunState, asking: Asking, *, at: datetime) -> Transition:
-    """Make the call `asking`, also one that was put off, unless a budget forbids it."""
+    """Make the call `asking`, also one that was put off, unless a budget forbids it.
+
+    What was refused before is told with it, unless it is one that decides nothing.
+    """
+    if state.refusals and asking.phase not in (Phase.COMPACT, Phase.VERIFY):
+        asking = replace(asking, feedback=(*state.refusals, *asking.feedback))
+        state = replace(state, refusals=())
     reached = limits.reached_before_a_call(state, at)
     if asking.phase is Phase.PLAN:
         reached = reached or limits.reached_before_a_step(state, at)
@@ -81,6 +87,8 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
     assert asking is not None, "the caller has matched the call"
     if isinstance(state.waiting, ForModel):  # an answer, if no reply: nothing is lost
         state = replace(state, waiting=ForModel(asking=asking))
+    if state.claim and event.remedy != "try_again":
+        return endings.complete_as_claimed(state, state.claim, event.at)
     match event.remedy:
         case "fail":
             return endings.fail(state, event.error_class, event.message, at=event.at)

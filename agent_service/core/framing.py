@@ -1,18 +1,55 @@
-"""Frame: the goal as an objective, with the items that say when it is reached."""
+"""Frame: the goal as an objective, with the items that say when it is reached and the proof that each of them needs."""
 
 from datetime import datetime
 
 from agent_service.core.asking import ask
 from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
-from agent_service.core.phases import Framing, Next, Phase, Unusable
+from agent_service.core.phases import Framing, Next, Phase, Proof, Unusable
 from agent_service.core.planning import take_next
 from agent_service.core.replacing import replace
-from agent_service.core.state import DoneItem, RunState
+from agent_service.core.state import Brief, DoneItem, RunState
 
 
-def take_framing(state: RunState, framing: Framing, plan: Next | Unusable | None, *, at: datetime) -> Transition:
-    items = tuple(DoneItem(id=f"d{n}", text=text) for n, text in enumerate(framing.definition_of_done, start=1))
-    framed = replace(state, framing=framing, done_items=items, summary=f"framed: {framing.goal_statement}")
+def flaws_of(brief: Brief, framing: Framing) -> tuple[str, ...]:
+    """Why a framing cannot be taken up: its shape, and proofs that no tool of the run could bring."""
+    offered = ", ".join(skill.name for skill in brief.skills) or "none"
+    unknown = dict.fromkeys(
+        proof.tool for proof in _proofs(brief, framing) if proof.tool and not brief.skill(proof.tool)
+    )
+    missing = (f"a proof names the tool {tool[:64]!r}, which is not on offer: {offered}" for tool in unknown)
+    return (*framing.flaws(), *missing)
+
+
+def adopt(state: RunState, framing: Framing, plan: Next | Unusable | None, *, at: datetime) -> Transition:
+    """The framing is in force from now on; `plan` is what comes next, where that came along."""
+    framed = replace(
+        state,
+        framing=framing,
+        original=state.original or state.framing,
+        done_items=_items(state, framing),
+        summary=f"framed: {framing.goal_statement}",
+    )
     then = ask(framed, Phase.PLAN, at=at) if plan is None else take_next(framed, plan, (), at=at)
     return after_progress(framed, "frame", framed.summary, then)
+
+
+def _items(state: RunState, framing: Framing) -> tuple[DoneItem, ...]:
+    """The items, counted on from those of the framing before, which notes still speak of."""
+    texts, proofs = framing.definition_of_done, _proofs(state.brief, framing)
+    if not proofs:
+        return tuple(DoneItem(id=f"d{n}", text=text) for n, text in enumerate(texts, start=1))
+    first = 1 + max((int(item.id[1:]) for item in state.done_items), default=0)
+    items = enumerate(zip(texts, proofs, strict=True), start=first)
+    return tuple(DoneItem(id=f"d{n}", text=text, proof=proof) for n, (text, proof) in items)
+
+
+def _proofs(brief: Brief, framing: Framing) -> tuple[Proof, ...]:
+    """Each with its tool by its name alone, and without one where none counts."""
+    return tuple(replace(proof, tool=_tool(brief, proof)) for proof in framing.proofs)
+
+
+def _tool(brief: Brief, proof: Proof) -> str:
+    if proof.kind in ("artifact", "person"):
+        return ""
+    return proof.tool if brief.skill(proof.tool) else proof.tool.partition(".")[0]

@@ -10,7 +10,7 @@ from datetime import datetime
 from agent_service.core import answering, approving, asking, doubting, endings, limits, notes, timing
 from agent_service.core.effects import Transition
 from agent_service.core.events import SignalReceived, TimerFired
-from agent_service.core.framing import take_framing
+from agent_service.core.framing import adopt
 from agent_service.core.phases import Framing, Plan
 from agent_service.core.planning import carry_out, writes
 from agent_service.core.replacing import replace
@@ -122,7 +122,7 @@ def told(state: RunState, event: SignalReceived) -> RunState:
     if signal.message:
         noted = notes.with_message(heard, signal.message, answers=_what_was_asked(state.waiting))
         messages = (*noted.messages, signal.message)[-notes.MOST_MESSAGES :]
-        heard = replace(noted, messages=messages, heard=heard.heard + 1)
+        heard = replace(noted, messages=messages, heard=heard.heard + 1, claim=None, proposed=None)
     if signal.constraints and signal.kind in ("raise_budget", "answer"):
         raised = limits.raised(heard.brief.limits, signal.constraints)
         heard = replace(heard, brief=replace(heard.brief, limits=raised))
@@ -175,7 +175,7 @@ def _approved(state: RunState, waiting: ForApproval, *, by: str, at: datetime) -
         case Plan() as plan:
             return carry_out(ruled, plan, at=at)
         case Framing() as framing:
-            return take_framing(ruled, framing, None, at=at)
+            return adopt(ruled, framing, None, at=at)
 
 
 def _refused(state: RunState, waiting: ForApproval, ruling: Ruling, *, at: datetime) -> Transition:

@@ -19,6 +19,8 @@ def ask_again(
     if repairs > state.brief.limits.max_repairs:
         if asking.phase is Phase.COMPACT:
             return ask_to_reflect(notes.compacted(state, state.facts), at)
+        if state.claim:
+            return endings.complete_as_claimed(state, state.claim, at)
         reason = f"the model gave no usable {asking.phase} in {repairs} tries: {'; '.join(flaws)}"
         return endings.escalate(state, "invalid_decision", reason, at=at)
     repaired = Asking(

@@ -15,6 +15,7 @@ from agent_service.core.events import (
     ModelUnavailable,
     ModelUsage,
     RunStarted,
+    Seen,
     SignalReceived,
     TimerFired,
     ToolReturned,
@@ -78,6 +79,7 @@ def replies(
     call: int | None = None,
     tokens: int = 100,
     cost: float | None = 0.01,
+    seen: tuple[Seen, ...] = (),
 ) -> Cue:
     """The model answers the call that is asked, or another one."""
 
@@ -86,7 +88,13 @@ def replies(
         read, written = tokens - tokens // 4, tokens // 4
         usage = ModelUsage(input_tokens=read, output_tokens=written, cost_usd=cost, cache_read_tokens=read // 2)
         return ModelReplied(
-            at=script.now, call=call or asked, model="scripted", usage=usage, decision=decision, plan=plan
+            at=script.now,
+            call=call or asked,
+            model="scripted",
+            usage=usage,
+            decision=decision,
+            plan=plan,
+            seen=seen,
         )
 
     return cue

@@ -31,6 +31,16 @@ class FakeClock:
         return run_id(self._runs)
 
 
+class MemoryArtifacts:
+    """Contents in a dict, by run and path. Fills the port Artifacts."""
+
+    def __init__(self) -> None:
+        self.contents: dict[tuple[str, str], bytes] = {}
+
+    async def get(self, run_id: str, path: str) -> bytes | None:
+        return self.contents.get((run_id, path))
+
+
 class MemoryStore:
     """Runs in dicts. Fills the ports RunStore and Archive; what is told is written at once instead of later."""
 

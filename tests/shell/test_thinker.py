@@ -12,13 +12,14 @@ from agent_service.core.phases import Decision, Plan, Unusable
 from agent_service.core.state import Brief, RunState
 from agent_service.core.waiting import Reserve
 from agent_service.errors import ModelError
+from agent_service.evidence import Evidence
 from agent_service.pace import Pace
 from agent_service.ports import Answer, Estimate, ModelCall, Question
 from agent_service.thinker import Thinker
 from tests.core.cues import a_framing_run, a_planning_run, due, framing, plan
 from tests.core.model_cues import reserves
 from tests.core.script import NOON, Script
-from tests.kit.fakes import FakeClock
+from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryStore
 from tests.shell.mind import USAGE
 
 ESTIMATE = Estimate(
@@ -60,7 +61,8 @@ class Strict:
 
 
 def thinker(model: Sonnet, *, pace: Pace | None = None, clock: FakeClock | None = None) -> Thinker:
-    return Thinker(model, Strict(), clock or FakeClock(NOON), slots=4, pace=pace)
+    evidence = Evidence(MemoryStore(), MemoryArtifacts())
+    return Thinker(model, Strict(), evidence, clock or FakeClock(NOON), slots=4, pace=pace)
 
 
 async def asked(thinks: Thinker, run: Script) -> CallReserved | ModelReplied | ModelUnavailable | None:

@@ -17,6 +17,7 @@ from agent_service.core.phases import Refusal, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import ForApproval, Status
 from agent_service.errors import ModelError
+from agent_service.evidence import Evidence
 from agent_service.intake import Intake
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.moments import Moment
@@ -178,6 +179,7 @@ class World:
         thinker = Thinker(
             self._model,
             ArgumentSchemas(),
+            Evidence(store, self.gateway.artifacts),
             self._clock,
             slots=1,
             pace=Pace(now=self._clock.seconds, sleep=self._clock.sleep),

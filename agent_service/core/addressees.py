@@ -1,0 +1,58 @@
+"""Addressees: the hosts, mail addresses and paths that texts name, and which of them are new. Pure.
+
+It errs towards finding one: a name that only looks like a host costs a person a glance, one that is missed may cost a
+mail to a stranger. What lies below a path that was named, and on a host that was named, is not new.
+"""
+
+import posixpath
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+
+_NAME = r"(?:[\w-]+\.)+[^\W\d_]{2,24}"
+_TO_THE_END = r"[^\s\"'<>()`]*"
+_ADDRESSES = re.compile(
+    rf"""
+    [a-z][a-z0-9+.-]*://(?:[^\s/\\@]*@)?(?P<host>\[[0-9a-f:.]+\]|[^\s/\\:?\#"'<>()\[\]`]+){_TO_THE_END}
+    | (?P<mail>[\w.+-]+@{_NAME})
+    | (?P<drive>\b[a-z]:\\{_TO_THE_END})
+    | (?<![\w./@\\-])(?P<site>{_NAME})/{_TO_THE_END}
+    | (?<![\w/:.~\\])(?P<path>(?:~|\.{{1,2}})?/[\w.~+-]+(?:/[\w.~+-]+)* | [\w-]+(?:/[\w.-]+)*/[\w-]+\.\w{{1,8}}\b)
+    | (?<![\w./@\\-])(?P<name>{_NAME}|\d{{1,3}}(?:\.\d{{1,3}}){{3}}|localhost)(?![\w@/-]|\.\w)
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_FILES = re.compile(r"txt|json|ya?ml|toml|ini|csv|xml|html?|css|js|pdf|docx|xlsx|png|jpe?g|svg|log", re.IGNORECASE)
+"""What files end with and hosts do not: `data.csv` alone is no address."""
+_OURS = "artifacts/"
+"""Where a run keeps what is its own."""
+
+
+def added(texts: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+    """The addressees that `texts` name and `known` does not, in their order."""
+    before = {name for text in known for name in named_in(text)}
+    hosts = before | {name.rpartition("@")[2] for name in before}
+    found = (name for text in texts for name in named_in(text))
+    return tuple(dict.fromkeys(name for name in found if name not in hosts and not _below(name, before)))
+
+
+def named_in(text: str) -> Iterator[str]:
+    """Hosts and mail addresses in small letters and without `www.`, paths without detours."""
+    for match in _ADDRESSES.finditer(unicodedata.normalize("NFKC", text)):
+        kind, name = str(match.lastgroup), match[str(match.lastgroup)]
+        if kind == "path":
+            path = posixpath.normpath(name)
+            if not path.startswith(_OURS):
+                yield path
+        elif kind != "name" or _is_host(name):
+            yield name.rstrip(".").casefold().removeprefix("www.")
+
+
+def _is_host(name: str) -> bool:
+    """Whether a bare name may be one: neither a file nor two sentences without a space between them."""
+    suffix = name.rpartition(".")[2]
+    return not _FILES.fullmatch(suffix) and not (suffix[:1].isupper() and suffix[1:].islower())
+
+
+def _below(path: str, named: set[str]) -> bool:
+    return "/" in path and any(path.startswith(f"{above}/") for above in named)

@@ -1,0 +1,93 @@
+"""Evidence: quotes looked up in full, so that what a model claims as proved can be decided upon.
+
+A step's result is read in the journal, with the artifacts that it names: a quote counts wherever it stands in them,
+also in what was cut from the prompt. Nothing is decided here; what is found goes into the journal with the reply.
+"""
+
+import json
+from collections.abc import Iterator
+
+from pydantic import JsonValue
+
+from agent_service.core.events import Seen, ToolReturned
+from agent_service.core.phases import Decision, Reflection
+from agent_service.core.proof import PERSON, STEP, to_look_up
+from agent_service.core.quoting import stands_in
+from agent_service.core.state import RunState
+from agent_service.ports import Archive, Artifacts
+from groundwork.service.errors import TryAgain
+
+_APART = "\n\0\n"
+"""Between texts that a quote must not reach across."""
+
+
+class Evidence:
+    """Looks up what a decision quotes. Fills EvidenceCheck."""
+
+    def __init__(self, archive: Archive, artifacts: Artifacts) -> None:
+        self._archive = archive
+        self._artifacts = artifacts
+
+    async def seen(self, state: RunState, decision: Decision) -> tuple[Seen, ...]:
+        """What was found of each quote, in each place that its claim names; a place is read once for all of them."""
+        claims = decision.met if isinstance(decision, Reflection) else ()
+        quoted = [(place, claim.quote) for claim in claims for place in to_look_up(state, claim)]
+        read = {place: await self._read(state, place) for place in dict.fromkeys(place for place, _ in quoted)}
+        return tuple(_look(place, quote, *read[place]) for place, quote in dict.fromkeys(quoted))
+
+    async def _read(self, state: RunState, place: str) -> tuple[str, str]:
+        """All that stands in a place, and what of it could not be read."""
+        if place == PERSON:
+            return _APART.join(state.messages), ""
+        try:
+            if not place.startswith(STEP):
+                return await self._with_artifacts(state, (), [place])
+            output = await self._output(state, int(place.removeprefix(STEP)))
+            return await self._with_artifacts(state, _texts(output), _named_artifacts(output))
+        except TryAgain as error:
+            return "", f"it cannot be read at the moment: {error}"
+
+    async def _output(self, state: RunState, step: int) -> dict[str, JsonValue]:
+        """What a step that ended ok brought; where no tool told it, what was kept of it."""
+        last = state.last_result
+        if last is not None and last.step == step:
+            return last.output
+        for entry in reversed(await self._archive.entries(state.run_id)):
+            event = entry.decoded() if entry.kind == ToolReturned.__name__ else None
+            if isinstance(event, ToolReturned) and event.result.step == step and event.result.status == "ok":
+                return event.result.result.model_dump(mode="json", exclude_none=True) if event.result.result else {}
+        kept = next((record.summary for record in state.completed if record.step == step), "")
+        return {"summary": kept}
+
+    async def _with_artifacts(self, state: RunState, texts: tuple[str, ...], paths: list[str]) -> tuple[str, str]:
+        missing = []
+        for path in (path for path in paths if path in state.artifacts):
+            content = await self._artifacts.get(state.run_id, path)
+            texts = (*texts, content.decode("utf-8", "replace")) if content is not None else texts
+            missing += [path] if content is None else []
+        return _APART.join(texts), f"{', '.join(missing)} is not there any more" if missing else ""
+
+
+def _look(place: str, quote: str, text: str, why: str) -> Seen:
+    found = stands_in(quote, text)
+    return Seen(evidence=place, quote=quote, found=found, why="" if found else why)
+
+
+def _texts(output: dict[str, JsonValue]) -> tuple[str, ...]:
+    """A result as prompts show it, as JSON, and each of its texts by itself."""
+    return json.dumps(output, ensure_ascii=False, sort_keys=True), *_leaves(output)
+
+
+def _leaves(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(inner)
+
+
+def _named_artifacts(output: dict[str, JsonValue]) -> list[str]:
+    listed = output.get("artifacts")
+    about = listed if isinstance(listed, list) else []
+    paths = (output.get("artifact_path"), *(each.get("path") for each in about if isinstance(each, dict)))
+    return list(dict.fromkeys(path for path in paths if isinstance(path, str)))

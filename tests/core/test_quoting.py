@@ -1,0 +1,55 @@
+"""Whether a quote stands in a text: as a reader would say, and never half a word or half a number of it."""
+
+import pytest
+
+from agent_service.core.quoting import LONGEST, says_something, stands_in
+
+
+@pytest.mark.parametrize(
+    ("quote", "text"),
+    [
+        ("the total is 12", "In all, the total is 12."),
+        ("the  total\nis 12", "the total\tis\n  12"),
+        ('"rows": 12', '{"rows": 12, "state": "ok"}'),
+        ("-5", "it is -5 C"),
+        ("5%", "5% more"),
+        ("it's done", "it\u2019s done"),
+        ('"Example Domain"', "Example Domain"),
+        ("“Example Domain”", "Example Domain"),
+        ("…the domain is for use...", "the domain is for use in examples"),
+        ("a &lt; b", "a < b"),
+        ("a < b", "a &lt; b"),
+        ("Example Domain", "<h1>Exa<b>mple</b> <i>Domain</i></h1>"),
+        ("fish & chips", "<td>fish &amp; chips</td>"),
+        ("合計は", "この合計は十二円"),
+    ],
+)
+def test_a_quote_stands_where_a_reader_finds_its_words(quote: str, text: str) -> None:
+    assert stands_in(quote, text)
+
+
+@pytest.mark.parametrize(
+    ("quote", "text"),
+    [
+        ("12", "112"),
+        ("12", "12.5"),
+        ("12", "3.12"),
+        ("1,200", "21,200"),
+        ("cat", "concatenate"),
+        ("not sent", "sent"),
+        ("sent mail", "sent no mail"),
+        ("Total", "total"),
+        ("", "anything"),
+        ("...", "anything..."),
+        ("\u2013", "a \u2013 b"),
+        ("a" * (LONGEST + 1), "a" * (LONGEST + 1)),
+        (".*", "anything .* goes"),
+    ],
+)
+def test_a_quote_stands_nowhere_else(quote: str, text: str) -> None:
+    assert not stands_in(quote, text)
+
+
+def test_signs_alone_say_nothing() -> None:
+    assert not says_something("“…” -")
+    assert says_something("5")

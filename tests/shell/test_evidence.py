@@ -1,0 +1,97 @@
+"""Looking up what a model quotes: in the whole of a result and of what it was cut into, and nowhere else."""
+
+from typing import Any
+
+import pytest
+
+from agent_service.core.events import Seen
+from agent_service.core.phases import Met, Proof, Reflection, Verdict
+from agent_service.evidence import Evidence
+from agent_service.journal import Run, commit_of
+from agent_service.ports import Wake
+from groundwork.service.errors import TryAgain
+from tests.core.cues import a_framing_run, plans, replies, returns, signal
+from tests.core.rules.reading import entries
+from tests.core.script import Script
+from tests.core.test_proof import ARTIFACT, framed
+from tests.kit.fakes import MemoryArtifacts, MemoryStore
+
+CUT = {"summary": "200 OK", "excerpt": "the first words", "artifact_path": ARTIFACT, "rows": [{"price": 12}]}
+
+
+def a_run(output: dict[str, Any] | None = None, *, kind: Any = "value") -> Script:
+    """A step that brought `output`, and a newer one that brought something else."""
+    run = a_framing_run() >> replies(framed(*[Proof(kind=kind)] * 3)) >> plans() >> returns(output=output or CUT)
+    run >> replies(Reflection(verdict=Verdict.CONTINUE, summary="go on")) >> plans(url="next")
+    return run >> returns(output={"summary": "the newest"}) >> signal("message", message="You may send it.")
+
+
+async def stored(run: Script) -> MemoryStore:
+    store, before = MemoryStore(), None
+    for moment in entries(run.story):
+        commit = commit_of(before, moment.event, moment.transition)
+        if before is None:
+            await store.accept(Wake(wake_id="wake-1", digest=""), commit)
+        else:
+            await store.commit(commit)
+        before = Run(state=commit.state, head=commit.entry.hash)
+    return store
+
+
+async def look(run: Script, *claims: tuple[str, str], artifacts: MemoryArtifacts | None = None) -> list[Seen]:
+    """What is found of quotes, each with the place where it is claimed to stand."""
+    met = tuple(Met(item="d1", evidence=evidence, quote=quote) for evidence, quote in claims)
+    evidence = Evidence(await stored(run), artifacts or kept("the first words, and the very last ones"))
+    return list(await evidence.seen(run.state, Reflection(verdict=Verdict.CONTINUE, summary="", met=met)))
+
+
+def kept(text: str) -> MemoryArtifacts:
+    artifacts = MemoryArtifacts()
+    artifacts.contents["run_01JD7Z0000000000000000000A", ARTIFACT] = text.encode()
+    return artifacts
+
+
+@pytest.mark.parametrize("quote", ["200 OK", "the first words", '"price": 12', "and the very last ones"])
+async def test_a_quote_is_found_wherever_it_stands_in_a_result_or_in_its_artifact(quote: str) -> None:
+    assert await look(a_run(), ("step 1", quote)) == [Seen(evidence="step:1", quote=quote, found=True)]
+
+
+async def test_a_quote_that_stands_in_another_step_is_not_found_in_this_one() -> None:
+    seen = await look(a_run(), ("step:1", "the newest"), ("step:2", "the newest"))
+    assert [(look.evidence, look.found) for look in seen] == [("step:1", False), ("step:2", True)]
+
+
+async def test_a_quote_does_not_reach_from_one_text_of_a_result_into_another() -> None:
+    (seen,) = await look(a_run(), ("step:1", "words 200"))
+    assert not seen.found
+
+
+async def test_an_artifact_is_evidence_by_itself() -> None:
+    (seen,) = await look(a_run(kind="artifact"), ("report.md", "the very last ones"))
+    assert seen == Seen(evidence=ARTIFACT, quote="the very last ones", found=True)
+
+
+async def test_an_artifact_that_is_gone_is_said_to_be_gone() -> None:
+    (seen,) = await look(a_run(kind="artifact"), ("report.md", "words"), artifacts=MemoryArtifacts())
+    assert (seen.found, seen.why) == (False, f"{ARTIFACT} is not there any more")
+
+
+async def test_what_people_said_is_evidence_where_their_word_is_wanted() -> None:
+    (seen,) = await look(a_run(kind="person"), ("the person's message", "you may send it"))
+    assert not seen.found
+    (seen,) = await look(a_run(kind="person"), ("the person's message", "You may send it"))
+    assert seen.found
+
+
+async def test_a_bus_that_does_not_answer_costs_the_claim_and_not_the_reply() -> None:
+    class Away(MemoryArtifacts):
+        async def get(self, run_id: str, path: str) -> bytes | None:
+            del run_id, path
+            raise TryAgain("the bus is away")
+
+    (seen,) = await look(a_run(), ("step:1", "the very last ones"), artifacts=Away())
+    assert (seen.found, seen.why) == (False, "it cannot be read at the moment: the bus is away")
+
+
+async def test_nothing_is_looked_up_for_claims_that_cannot_be_accepted_anyway() -> None:
+    assert await look(a_run(), ("step:9", "200 OK"), ("step:1", ""), ("trust me", "200 OK")) == []

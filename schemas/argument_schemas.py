@@ -45,5 +45,14 @@ def _compiled(schema: str) -> Any:
 
 
 def _told(error: jsonschema_rs.ValidationError, whole: str) -> str:
-    place = "/".join(map(str, error.instance_path)) or whole
-    return (f"{place}: {error.message}" if place else error.message)[:LONGEST_FLAW]
+    place, flaw = "/".join(map(str, error.instance_path)) or whole, _flaw(error)
+    return (f"{place}: {flaw}" if place else flaw)[:LONGEST_FLAW]
+
+
+def _flaw(error: jsonschema_rs.ValidationError) -> str:
+    """Of a choice (`anyOf`, `oneOf`) what is wrong with each that can be chosen."""
+    branches = getattr(error.kind, "context", None)
+    if not branches:
+        return str(error.message)
+    each = (" and ".join(inner.message for inner in branch) for branch in branches)
+    return f"one of these has to be mended: {', or '.join(each)}"

@@ -34,11 +34,19 @@ def end_of(text: str, limit: int) -> str:
 
 
 def cut(text: str, limit: int, *, where: str = "") -> str:
-    """At most `limit` bytes of UTF-8, cut between two characters, and what was left out."""
+    """At most `limit` bytes of UTF-8, cut between two characters, and a marker as in the notes of the agent.
+
+    `where`: the artifact that holds the whole; the marker then says at which place of it to read on."""
     text = storable(text)
     encoded = text.encode()
     if len(encoded) <= limit:
         return text
     head = encoded[:limit].decode(errors="ignore")
-    left = len(encoded) - len(head.encode())
-    return f"{head}\n[… {left} more bytes{f' in {where}' if where else ''}]"
+    rest = f"; the whole is the artifact {where}, which goes on at {_end_of(head)}" if where else ""
+    return f"{head}\n[cut: {len(head)} of {len(text)} characters are shown{rest}]"
+
+
+def _end_of(head: str) -> str:
+    """The place after it, with lines counted as editors count them."""
+    lines = head.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return f"line {len(lines)}, character {len(lines[-1]) + 1}"

@@ -22,9 +22,14 @@ from schemas.events import Envelope, ToolError, ToolOutput, ToolResult
 
 SOURCE = "/agentic-loop/ductile-gateway"
 MAX_OUTPUT_BYTES = 4 * 1024
-MAX_SUMMARY_BYTES = 4 * 1024
+MAX_SUMMARY_BYTES = 12 * 1024
+"""As much as the model is shown of one result. A text beyond it becomes an artifact, and its beginning is shown."""
 MAX_MESSAGE_BYTES = 4 * 1024
-EXCERPT_BYTES = 2 * 1024
+EXCERPT_BYTES = 8 * 1024
+LEAST_EXCERPT_BYTES = 1024
+"""Of an artifact beside a summary that leaves little room."""
+BROUGHT_BYTES = 2 * 1024
+"""Of what a tool brought, in the error that says why it could not be kept."""
 MAX_ARTIFACTS = 100
 MAX_RESULT_BYTES = 512 * 1024
 """More than the largest result that follows from the limits above."""
@@ -89,7 +94,7 @@ def without_room(outcome: ToolOutcome, why: str) -> ToolOutcome:
 
     The tool has run and is not run again. Waiting would hold the step up until its deadline, and say nothing."""
     texts = (text for artifact in outcome.artifacts if (text := text_of(artifact)) is not None)
-    began = cut("\n".join(filter(None, (outcome.text, next(texts, "")))), EXCERPT_BYTES)
+    began = cut("\n".join(filter(None, (outcome.text, next(texts, "")))), BROUGHT_BYTES)
     message = f"the tool has run, and there was no room for what it brought: {why}. It brought: {began or 'no text'}"
     return replace(outcome, status="error", error_class=NO_ROOM, message=message, artifacts=(), output={})
 
@@ -130,30 +135,36 @@ def output_of(outcome: ToolOutcome, kept: Sequence[Kept]) -> ToolOutput:
     """What a fit outcome of status ok brought, as the event says it. `kept` are its artifacts."""
     whole = _whole_text(outcome, kept)
     where = path_of(whole.name) if whole else ""
-    told: dict[str, JsonValue] = {"summary": cut(outcome.text, MAX_SUMMARY_BYTES, where=where)}
+    summary = cut(outcome.text, EXCERPT_BYTES, where=where) if _is_large(outcome.text) else outcome.text
+    told: dict[str, JsonValue] = {"summary": summary}
     if outcome.output:
         told["output"] = dict(outcome.output)
     told |= _of_job(outcome.job)
     if not kept:
         return ToolOutput.model_validate(told)
     others = ((one, text_of(one.artifact)) for one in kept if one is not whole)
+    room = max(LEAST_EXCERPT_BYTES, min(EXCERPT_BYTES, MAX_SUMMARY_BYTES - len(summary.encode())))
     first, text = next((found for found in others if found[1] is not None), (whole or kept[0], None))
     return ToolOutput.model_validate(
         told
         | {
             "artifact_path": path_of(first.name),
             "content_type": first.artifact.content_type,
-            "excerpt": None if text is None else cut(text, EXCERPT_BYTES, where=path_of(first.name)),
+            "excerpt": None if text is None else cut(text, room, where=path_of(first.name)),
             "artifacts": [_listed(one) for one in kept],
         }
     )
 
 
 def _with_large_text(outcome: ToolOutcome) -> ToolOutcome:
-    text = outcome.text.encode()
-    if len(text) <= MAX_SUMMARY_BYTES:
+    if not _is_large(outcome.text):
         return outcome
-    return replace(outcome, artifacts=(*outcome.artifacts, ProducedArtifact("output.txt", "text/plain", text)))
+    whole = ProducedArtifact("output.txt", "text/plain", outcome.text.encode())
+    return replace(outcome, artifacts=(*outcome.artifacts, whole))
+
+
+def _is_large(text: str) -> bool:
+    return len(text.encode()) > MAX_SUMMARY_BYTES
 
 
 def _with_large_output(outcome: ToolOutcome) -> ToolOutcome:

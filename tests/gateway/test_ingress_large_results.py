@@ -92,7 +92,12 @@ async def test_the_long_text_of_a_resume_by_context_is_kept_as_text(
     result = told(house)
     assert result["output"] == {"title": "A page"} | declared
     assert result["excerpt"].startswith("# A page\nA line of it — ü.\n")
-    assert result["excerpt"].endswith(f" more bytes in artifacts/{name}]")
+    assert (
+        result["excerpt"]
+        .partition("\n[cut: ")[2]
+        .partition("; ")[2]
+        .startswith(f"the whole is the artifact artifacts/{name}, ")
+    )
 
 
 async def test_a_result_of_words_alone_is_shown_in_part_and_kept_in_whole() -> None:
@@ -100,7 +105,12 @@ async def test_a_result_of_words_alone_is_shown_in_part_and_kept_in_whole() -> N
     await house.relay(a_result(PAGE))
     [((_, name), kept)] = house.artifacts.kept.items()
     assert kept == (PAGE.encode(), "text/plain")
-    assert told(house)["summary"].endswith(f" more bytes in artifacts/{name}]")
+    assert (
+        told(house)["summary"]
+        .partition("\n[cut: ")[2]
+        .partition("; ")[2]
+        .startswith(f"the whole is the artifact artifacts/{name}, ")
+    )
 
 
 async def test_what_an_event_can_carry_is_carried_as_it_is() -> None:
@@ -241,7 +251,7 @@ async def test_a_long_reason_for_a_failure_is_cut_and_not_refused(error: Any) ->
     failed = {"run_id": RUN, "step": 1, "tool": "fetch", "status": "error", "error": error}
     assert (await house.relay(an_event(payload=failed))).status_code == 202
     told = house.events()[0]["payload"]["error"]
-    assert told["message"].endswith(" more bytes]")
+    assert told["message"].endswith(" characters are shown]")
     assert told["retryable"] is isinstance(error, dict)
 
 

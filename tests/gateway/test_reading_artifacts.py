@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -69,12 +70,15 @@ async def test_the_rest_of_a_long_result_is_where_its_excerpt_says(tmp_path: Pat
     (cut,) = world.bus.results
     assert cut.result is not None
     head, _, note = (cut.result.excerpt or "").rpartition("\n")
-    path = note.rpartition(" in ")[2].removesuffix("]")
+    place = re.search(r"; the whole is the artifact (.*), which goes on at line (\d+), character (\d+)\]", note)
+    assert place is not None
+    path = place[1]
     reader = Reader(tmp_path)
     reader.world.artifacts = world.artifacts
-    first_missing = head.count("\n") + 1
-    read = await reader.shown("read", artifact=path, from_line=first_missing)
-    assert read["summary"].split("\n")[1].startswith(head.rpartition("\n")[2])
+    read = await reader.shown("read", artifact=path, from_line=int(place[2]), from_char=int(place[3]))
+    _, stored = next(iter(world.artifacts.kept.items()))
+    shown = read["summary"].partition("\n")[2].rpartition("\n")[0]
+    assert stored[0].decode().startswith(head + shown)
     found = await reader.shown("search", artifact=path, pattern="row 999", context_lines=0)
     assert found["summary"].endswith(': "name": "row 999"')
 
@@ -88,7 +92,7 @@ async def test_a_result_of_reading_is_never_cut_and_never_an_artifact(reader: Re
         await reader.shown("search", artifact=path, pattern=pattern, context_lines=10),
     ):
         assert told.keys() == {"summary", "output"}
-        assert "more bytes" not in told["summary"]
+        assert "characters are shown" not in told["summary"]
         assert told["output"]["artifact"] == path
     assert [name for run, name in reader.world.artifacts.kept] == [path.removeprefix("artifacts/")]
 
@@ -135,6 +139,7 @@ async def test_a_text_in_another_encoding_can_be_read_all_the_same(reader: Reade
         ("read", {"from_line": 2001}),
         ("read", {"pattern": "x"}),
         ("search", {}),
+        ("search", {"patterns": []}),
         ("search", {"pattern": "x", "context_lines": 11}),
     ],
 )

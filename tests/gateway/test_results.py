@@ -17,7 +17,7 @@ from tests.gateway.parts import NOON, RUN, TRACE, a_request, asked_for, result_i
 PAGE = ProducedArtifact("page.html", "text/html", b"<h1>Example</h1>")
 PICTURE = ProducedArtifact("logo.png", "image/png", b"\x89PNG")
 FETCHED, LOGO = Kept("fetch-01.html", PAGE), Kept("logo.png", PICTURE)
-WORDS = "word " * 1000
+WORDS = "word " * 4000
 LINKS: dict[str, JsonValue] = {"links": ["x" * 50] * 100}
 
 
@@ -86,21 +86,34 @@ def test_the_excerpt_repeats_nothing_that_the_summary_shows() -> None:
     fit = made_fit(ToolOutcome("ok", text=WORDS, output=LINKS))
     text, large = kept_of(fit)
     told = output(fit, text, large)
-    assert told["summary"].endswith(" more bytes in artifacts/output.txt]")
+    assert told["summary"].endswith(
+        "the whole is the artifact artifacts/output.txt, which goes on at line 1, character 8193]"
+    )
     assert told["artifact_path"] == "artifacts/output.json"
     assert told["excerpt"].startswith('{\n"links": [\n"xxx')
-    assert told["excerpt"].endswith(" more bytes in artifacts/output.json]")
+    assert "the whole is the artifact artifacts/output.json, which goes on at line 76, character 11]" in told["excerpt"]
     told = output(fit, LOGO, text)
     assert "excerpt" not in told
     assert (told["artifact_path"], told["content_type"]) == ("artifacts/output.txt", "text/plain")
 
 
 def test_a_long_text_is_cut_between_two_characters_and_says_how_much_is_left_out_and_where_it_is() -> None:
-    text = "a" + "é" * 2000
+    text = "a" + "é" * 8000
     told = output(ToolOutcome("ok"), Kept("fetch-01.txt", ProducedArtifact("page", "text/plain", text.encode())))
     head, _, note = told["excerpt"].partition("\n")
     assert text.startswith(head)
-    assert (len(head.encode()), note) == (2047, "[… 1954 more bytes in artifacts/fetch-01.txt]")
+    assert len(head.encode()) == 8191
+    assert note == (
+        "[cut: 4096 of 8001 characters are shown; "
+        "the whole is the artifact artifacts/fetch-01.txt, which goes on at line 1, character 4097]"
+    )
+
+
+@pytest.mark.parametrize(("said", "shown"), [(100, 8192), (6000, 6288), (12_000, 1024)])
+def test_the_excerpt_takes_what_room_the_summary_leaves_and_a_little_in_any_case(said: int, shown: int) -> None:
+    page = Kept("fetch-01.txt", ProducedArtifact("page", "text/plain", b"x" * 20_000))
+    told = output(ToolOutcome("ok", text="y" * said), page)
+    assert len(told["excerpt"].partition("\n")[0]) == shown
 
 
 def test_characters_that_cannot_be_stored_never_reach_the_bus() -> None:
@@ -143,9 +156,9 @@ def test_the_size_of_a_large_output_does_not_multiply_with_its_depth() -> None:
 
 
 def test_what_is_small_stays_as_it_is_and_one_byte_more_is_large() -> None:
-    outcome = ToolOutcome("ok", text="x" * 4096, output={"a": "x" * 4088}, artifacts=(PAGE,))
+    outcome = ToolOutcome("ok", text="x" * 12_288, output={"a": "x" * 4088}, artifacts=(PAGE,))
     assert made_fit(outcome) == outcome
-    larger = made_fit(replace(outcome, text="x" * 4097, output={"a": "x" * 4089}))
+    larger = made_fit(replace(outcome, text="x" * 12_289, output={"a": "x" * 4089}))
     assert [artifact.name for artifact in larger.artifacts] == ["page.html", "output.txt", "output.json"]
     refusal = failed("not_found", "no such page", retryable=False)
     assert made_fit(refusal) == refusal
@@ -153,9 +166,9 @@ def test_what_is_small_stays_as_it_is_and_one_byte_more_is_large() -> None:
 
 def test_a_result_with_much_to_tell_stays_short_and_the_largest_fits_into_a_message_of_the_bus() -> None:
     fit = made_fit(ToolOutcome("ok", text="word " * 50_000, output={"numbers": list(range(50_000))}))
-    assert len(answered(fit, *kept_of(fit)).body) < 8 * 1024
-    many = tuple(ProducedArtifact(f"{n:03d}{'n' * 90}", "text/plain", b"x" * 3000) for n in range(MAX_ARTIFACTS - 1))
-    most = made_fit(ToolOutcome("ok", text="\1" * 9000, output={"a": "\1" * 680}, artifacts=many))
+    assert len(answered(fit, *kept_of(fit)).body) < 18 * 1024
+    many = tuple(ProducedArtifact(f"{n:03d}{'n' * 90}", "text/plain", b"\1" * 3000) for n in range(MAX_ARTIFACTS - 1))
+    most = made_fit(ToolOutcome("ok", text="\1" * 12_288, output={"a": "\1" * 680}, artifacts=many))
     assert most.output
     assert len(answered(most, *kept_of(most)).body) < MAX_RESULT_BYTES - 4096
 

@@ -16,7 +16,7 @@ from tests.gateway.parts import RUN, a_request
 from tests.gateway.served import ROOT, Gateway
 from tests.kit.waiting import until
 
-PAGE = "<html><head><title>Example</title></head><body>" + "<p>Words about a thing worth reading.</p>" * 200
+PAGE = "<html><head><title>Example</title></head><body>" + "<p>Words about a thing worth reading.</p>" * 400
 
 
 async def a_page(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -53,7 +53,7 @@ async def test_a_page_is_fetched_and_a_critique_of_it_is_written(
         fetched = await result_of(link, a_request(tool="fetch", payload={"url": address}))
         assert fetched.result is not None
         assert fetched.result.artifact_path == "artifacts/fetch-01.html"
-        assert (fetched.result.excerpt or "").endswith("more bytes in artifacts/fetch-01.html]")
+        assert (fetched.result.excerpt or "").endswith("which goes on at line 1, character 8193]")
         argument = {"artifact": fetched.result.artifact_path}
         critique = await result_of(link, a_request(tool="text-report", payload=argument, step=2))
         read = await result_of(link, a_request("read", argument, tool="artifact", step=3))
@@ -61,7 +61,7 @@ async def test_a_page_is_fetched_and_a_critique_of_it_is_written(
     assert read.result.artifact_path is None
     told = read.result.model_dump()
     assert PAGE.startswith(told["summary"].split("\n")[1])
-    assert told["output"]["next"] == {"from_line": 1, "from_char": 3501}
+    assert told["output"]["next"] == {"from_line": 1, "from_char": 10_501}
     assert critique.result is not None
     assert critique.result.artifact_path == "artifacts/critique.md"
     stored = await ArtifactBucket(link, subjects.ARTIFACT_BUCKET).get(f"{RUN}/critique.md")

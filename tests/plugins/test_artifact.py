@@ -79,7 +79,7 @@ def test_the_lines_asked_for_are_shown_and_how_to_read_on() -> None:
     response = read(DIARY, from_line=300, lines=2)
     assert response["result"] == (
         f"{PATH}, lines 300 to 301 of 1000:\nDay 300: rain on the peas.\nDay 301: sun on the peas.\n"
-        "[699 more lines: read on with from_line 302]"
+        "[cut: 699 more lines; read on with from_line 302]"
     )
     assert (response["output"]["more"], response["output"]["next"]) == (True, {"from_line": 302})
 
@@ -87,14 +87,14 @@ def test_the_lines_asked_for_are_shown_and_how_to_read_on() -> None:
 def test_no_more_lines_are_shown_than_fit_and_the_last_is_shown_whole() -> None:
     response = read(DIARY, lines=1000)
     assert inside(response) == "\n".join(DIARY.split("\n")[: response["output"]["to_line"]])
-    assert 3400 < len(inside(response)) <= 3500
+    assert 10_400 < len(inside(response)) <= 10_500
 
 
 def test_a_line_that_is_too_long_is_read_in_parts() -> None:
     response = read(f"short\n{ONE_LINE}\nend", from_line=2)
-    assert inside(response) == ONE_LINE[:3500]
-    assert response["output"]["next"] == {"from_line": 2, "from_char": 3501}
-    assert "read on with from_line 2 and from_char 3501]" in response["result"]
+    assert inside(response) == ONE_LINE[:10_500]
+    assert response["output"]["next"] == {"from_line": 2, "from_char": 10_501}
+    assert "read on with from_line 2 and from_char 10501]" in response["result"]
     last = read(f"short\n{ONE_LINE}\nend", from_line=2, from_char=len(ONE_LINE) - 6)
     assert inside(last) == "149999|\nend"
 
@@ -152,6 +152,27 @@ def test_all_matches_are_counted_and_searching_on_as_told_shows_every_one() -> N
     assert shown == [f"{day}: Day {day}: rain on the peas." for day in range(10, 1001, 10)]
 
 
+def test_several_texts_are_found_at_once_and_each_is_counted() -> None:
+    response = search("peas\nbeans\nrunner beans\nleeks\n", "leeks", patterns=["Beans", "kale"], context_lines=0)
+    assert response["result"] == (
+        f"3 matches in {PATH}, 4 lines (“leeks”: 1, “Beans”: 2, “kale”: 0):\n2: beans\n3: runner beans\n4: leeks"
+    )
+    assert called("search", "kale\n", patterns=["kale"]) == search("kale\n", "kale")
+    assert search("kale\n", "kale", patterns=["kale"]) == search("kale\n", "kale")
+
+
+def test_of_texts_that_begin_alike_the_longest_is_shown_and_each_is_counted() -> None:
+    text = f"{'x' * 500} rain, rainbow {'x' * 500}"
+    response = search(text, "rain", patterns=["rainbow"])
+    assert "(“rain”: 2, “rainbow”: 1)" in response["result"]
+    assert "rain, rainbow xxx" in response["result"]
+
+
+def test_long_texts_to_find_are_shown_in_part() -> None:
+    several = [str(digit) * 200 for digit in range(8)]
+    assert f"“{'7' * 30}…”: 0" in called("search", "leeks", patterns=several)["result"]
+
+
 def test_lines_around_two_matches_are_shown_once() -> None:
     assert rows(search("a\nx\nb\nx\nc", "x")) == ["1- a", "2: x", "3- b", "4: x", "5- c"]
 
@@ -169,12 +190,12 @@ def test_searching_on_in_a_long_line_shows_every_match() -> None:
     shown: list[str] = []
     answers, goes_on = 0, {"from_char": 1}
     while goes_on:
-        response = search(ONE_LINE, "0000|", **goes_on)
-        assert response["output"]["matches"] == 15
-        shown += re.findall(r"\d{2}0000\|", "".join(rows(response)))
+        response = search(ONE_LINE, "000|", **goes_on)
+        assert response["output"]["matches"] == 150
+        shown += re.findall(r"\d{3}000\|", "".join(rows(response)))
         answers, goes_on = answers + 1, response["output"].get("next", {})
-    assert shown == [f"{number:02d}0000|" for number in range(15)]
-    assert answers == 2
+    assert shown == [f"{number:03d}000|" for number in range(150)]
+    assert answers == 4
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
@@ -205,9 +226,10 @@ def test_where_nothing_is_found_the_answer_says_so() -> None:
 
 
 def test_lines_around_a_match_give_way_where_they_are_too_long() -> None:
-    text = f"{'😀' * 300}\n" * 10 + f"{'😀' * 300}needle\n" + f"{'😀' * 300}\n" * 10
+    text = f"{'😀' * 300}\n" * 20 + f"{'😀' * 300}needle\n" + f"{'😀' * 300}\n" * 20
     response = search(text, "needle", context_lines=10)
-    assert [row.partition(" ")[0] for row in rows(response)] == ["10-", "11:", "12-"]
+    assert [row.partition(" ")[0] for row in rows(response)][4:7] == ["20-", "21:", "22-"]
+    assert len(rows(response)) == 11
 
 
 @pytest.mark.parametrize("command", ["read", "search"])
@@ -271,10 +293,15 @@ def test_nothing_but_a_plain_path_is_repeated(path: Any, called_so: str) -> None
         ("read", {"lines": 0}, "lines"),
         ("read", {"lines": 1001}, "lines must be a whole number from 1 to 1000"),
         ("search", {}, "pattern is missing"),
-        ("search", {"pattern": "  "}, "pattern is missing"),
+        ("search", {"pattern": "  "}, "pattern must be the text to find"),
         ("search", {"pattern": 7}, "pattern"),
         ("search", {"pattern": "a\nb"}, "pattern must be at most 200 characters of one line"),
         ("search", {"pattern": "x" * 201}, "pattern"),
+        ("search", {"pattern": None}, "pattern must be the text to find"),
+        ("search", {"patterns": []}, "pattern is missing"),
+        ("search", {"patterns": "x"}, "patterns must be a list of at most 8 texts"),
+        ("search", {"patterns": ["x"] * 9}, "patterns must be a list"),
+        ("search", {"patterns": ["x", "a\nb"]}, "pattern must be at most"),
         ("search", {"pattern": "x", "context_lines": -1}, "context_lines"),
         ("search", {"pattern": "x", "context_lines": 11}, "context_lines"),
         ("search", {"pattern": "x", "from_line": 1001}, "from_line"),

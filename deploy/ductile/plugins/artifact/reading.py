@@ -5,9 +5,9 @@ Lines end as editors count them, with a line feed, a carriage return or both. Li
 
 from dataclasses import dataclass
 
-MOST_BYTES = 3500
-"""Of a text as it is shown. With a line above and one below, it stays under the 4096 bytes that a result may say: an
-answer longer than that would become an artifact itself."""
+MOST_BYTES = 10_500
+"""Of a text as it is shown. With what stands above and below, it stays under the 12 KiB that a result may say: a longer
+answer would become an artifact itself."""
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from reading import Place, lines_of, part
-from searching import count, plain, search
+from searching import any_of, count, search
 
-MOST_LINES, DEFAULT_LINES = 1000, 200
+MOST_LINES = DEFAULT_LINES = 1000
 MOST_CONTEXT, DEFAULT_CONTEXT = 10, 2
-LONGEST_PATTERN = 200
+LONGEST_PATTERN, MOST_PATTERNS, LONGEST_SHOWN = 200, 8, 30
 
 
 class Unusable(Exception):
@@ -57,23 +57,33 @@ def _read(artifact: Artifact, start: Place, payload: dict[str, Any]) -> dict[str
 def _rest_of(artifact: Artifact, place: Place) -> str:
     if place.char == 1:
         left = _count(len(artifact.lines) - place.line + 1, "more line")
-        return f"[{left}: read on with {_as_arguments(place)}]"
+        return f"[cut: {left}; read on with {_as_arguments(place)}]"
     left = _count(len(artifact.lines[place.line - 1]) - place.char + 1, "more character")
-    return f"[{left} in line {place.line}: read on with {_as_arguments(place)}]"
+    return f"[cut: {left} in line {place.line}; read on with {_as_arguments(place)}]"
 
 
 def _search(artifact: Artifact, start: Place, payload: dict[str, Any]) -> dict[str, Any]:
     context = _number(payload, "context_lines", DEFAULT_CONTEXT, least=0, most=MOST_CONTEXT)
-    wanted = plain(_pattern(payload.get("pattern")))
+    patterns = _patterns(payload)
+    wanted = any_of(patterns)
     matches, found = count(artifact.lines, wanted), search(artifact.lines, wanted, start, context=context)
     heading = f"{_count(matches, 'match', 'matches')} in {artifact.path}, {_count(len(artifact.lines), 'line')}"
+    each = f" ({_of_each(artifact, patterns)})" if len(patterns) > 1 else ""
     since = f"; from {_spoken(start)} on" if start != Place() else ""
     if found.text:
-        ending = f"\n[there are more matches: search on with {_as_arguments(found.next)}]" if found.next else ""
-        text = f"{heading}{since}:\n{found.text}{ending}"
+        ending = f"\n[cut: there are more matches; search on with {_as_arguments(found.next)}]" if found.next else ""
+        text = f"{heading}{each}{since}:\n{found.text}{ending}"
     else:
-        text = f"{heading}{since}: none" if matches else heading
+        text = f"{heading}{each}{since}{': none' if matches else ''}"
     return _told(text, artifact, found.next, matches=matches)
+
+
+def _of_each(artifact: Artifact, patterns: list[str]) -> str:
+    """How often each is there: one that is not may be spelled otherwise."""
+    counted = ((pattern, count(artifact.lines, any_of([pattern]))) for pattern in patterns)
+    return ", ".join(
+        f"“{pattern[:LONGEST_SHOWN]}{'…' * (len(pattern) > LONGEST_SHOWN)}”: {n}" for pattern, n in counted
+    )
 
 
 def _told(text: str, artifact: Artifact, place: Place | None, **facts: int) -> dict[str, Any]:
@@ -117,9 +127,21 @@ def _start(payload: dict[str, Any], artifact: Artifact) -> Place:
     return Place(line, char)
 
 
+def _patterns(payload: dict[str, Any]) -> list[str]:
+    """Those in `patterns`, and the one in `pattern`; each once."""
+    several = payload.get("patterns", [])
+    if not isinstance(several, list) or len(several) > MOST_PATTERNS:
+        raise Unusable(f"patterns must be a list of at most {MOST_PATTERNS} texts")
+    one = [payload["pattern"]] if "pattern" in payload else []
+    given = list(dict.fromkeys(_pattern(pattern) for pattern in (*one, *several)))
+    if not given:
+        raise Unusable("pattern is missing: give the text to find, or several in patterns")
+    return given
+
+
 def _pattern(given: object) -> str:
     if not isinstance(given, str) or not given.strip():
-        raise Unusable("pattern is missing: give the text to find")
+        raise Unusable("pattern must be the text to find")
     if len(given) > LONGEST_PATTERN or "\n" in given or "\r" in given:
         raise Unusable(f"pattern must be at most {LONGEST_PATTERN} characters of one line: give a piece of the text")
     return given

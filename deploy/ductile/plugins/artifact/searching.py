@@ -34,9 +34,9 @@ class _Match:
     place: Place
 
 
-def plain(pattern: str) -> re.Pattern[str]:
-    """Finds `pattern` as it stands, in upper or lower case."""
-    return re.compile(re.escape(pattern), re.IGNORECASE)
+def any_of(patterns: list[str]) -> re.Pattern[str]:
+    """Finds each of them as it stands, in upper or lower case; of those that begin at one place, the longest."""
+    return re.compile("|".join(map(re.escape, sorted(patterns, key=len, reverse=True))), re.IGNORECASE)
 
 
 def count(lines: list[str], wanted: re.Pattern[str]) -> int:

@@ -39,13 +39,14 @@ def added(texts: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
 def named_in(text: str) -> Iterator[str]:
     """Hosts and mail addresses in small letters and without `www.`, paths without detours."""
     for match in _ADDRESSES.finditer(unicodedata.normalize("NFKC", text)):
-        kind, name = str(match.lastgroup), match[str(match.lastgroup)]
+        kind = str(match.lastgroup)
+        name = match[kind].rstrip(".")
         if kind == "path":
             path = posixpath.normpath(name)
             if not path.startswith(_OURS):
                 yield path
         elif kind != "name" or _is_host(name):
-            yield name.rstrip(".").casefold().removeprefix("www.")
+            yield name.casefold().removeprefix("www.")
 
 
 def _is_host(name: str) -> bool:

@@ -54,7 +54,11 @@ def _for_approval(state: RunState, waiting: ForApproval) -> Petition:
             about = {"tool": action.tool, "command": action.command, "arguments": action.arguments}
             return _of(state, "approval", step=state.step + 1, **about, **fields)
         case Framing() as framing:
-            proposed = {"goal_statement": framing.goal_statement, "definition_of_done": framing.definition_of_done}
+            proposed = {
+                "goal_statement": framing.goal_statement,
+                "definition_of_done": [*framing.definition_of_done],
+                "constraints": [*framing.constraints],
+            }
             return _of(state, "approval", arguments=proposed, **fields)
 
 

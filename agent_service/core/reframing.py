@@ -36,10 +36,14 @@ def take_framing(state: RunState, framing: Framing, plan: Next | Unusable | None
 
 
 def flaws_of(state: RunState, framing: Framing) -> tuple[str, ...]:
-    """Why a framing is not proposed again: a person has refused just this."""
+    """Why a framing is not proposed again: a person has refused just this, and has said nothing since."""
     name = hash_of(_within_the_first(state, framing)) if state.rulings else ""
-    refused = [ruling for ruling in state.rulings if ruling.subject_hash == name and ruling.verdict != "approved"]
-    return tuple(f"this framing was {ruling.verdict}: {ruling.reason or 'choose another'}" for ruling in refused[-1:])
+    rulings = [ruling for ruling in state.rulings if ruling.subject_hash == name][-1:]
+    return tuple(
+        f"this framing was not approved ({ruling.verdict}){': ' if ruling.reason else ''}{ruling.reason}"
+        for ruling in rulings
+        if ruling.verdict != "approved" and ruling.heard >= state.heard
+    )
 
 
 def why_needed(state: RunState, framing: Framing) -> str:

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from agent_service.cli import asked
 from agent_service.cli.client import Json
 from agent_service.cli.marks import MARKS, UNKNOWN
 from agent_service.cli.show import fit, status
@@ -14,15 +15,24 @@ from agent_service.telling.plain import duration, one_line
 
 LONGEST_TEXT = 600
 COMMANDS = {
+    "approve": "agentic approve {run_id}",
+    "reject": "agentic reject {run_id}",
+    "answer": "agentic answer {run_id} 'TEXT'",
     "resume": "agentic signal {run_id} resume",
-    "reject": "agentic signal {run_id} reject",
     "cancel": "agentic cancel {run_id}",
     "dismiss": "agentic dismiss {run_id}",
     "retry": "agentic dlq retry {seq}",
     "discard": "agentic dlq drop {seq}",
 }
 """By action; the others are worded with the run's own remedy."""
-MARK_OF = {"in_doubt": "escalated", "escalated": "escalated", "paused": "paused", "dead_letter": "failed"}
+MARK_OF = {
+    "approval": "paused",
+    "question": "paused",
+    "paused": "paused",
+    "in_doubt": "escalated",
+    "escalated": "escalated",
+    "dead_letter": "failed",
+}
 
 
 def inbox(view: Json) -> RenderableType:
@@ -54,8 +64,11 @@ def _card(item: Json) -> RenderableType:
 def _of_an_item(item: Json) -> Iterator[tuple[str, str]]:
     """The rows of a card, by their names; a command has none."""
     yield "run" if item["seq"] is not None else "goal", one_line(item["title"], LONGEST_TEXT)
-    name = "" if item["class"] == item["kind"] else f"{item['class']}: "
-    yield "why", f"{name}{one_line(item['text'], LONGEST_TEXT)}"
+    if told := list(asked.rows(item.get("asks"))):
+        yield from told
+    else:
+        name = "" if item["class"] == item["kind"] else f"{item['class']}: "
+        yield "why", f"{name}{one_line(item['text'], LONGEST_TEXT)}"
     yield from _remedy(item["remedy"])
     first = 1 if item["remedy"] else 0
     for action in item["actions"][first:]:

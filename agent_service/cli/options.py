@@ -7,7 +7,7 @@ import shutil
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -112,6 +112,15 @@ Deadline = Annotated[
 ]
 
 
+_WHAT = "What is decided"
+Step = Annotated[int | None, typer.Option(min=1, help="The step that it is about.", rich_help_panel=_WHAT, metavar="N")]
+ArgumentsHash = Annotated[
+    str | None,
+    typer.Option("--hash", help="Of the arguments, as it was asked under.", rich_help_panel=_WHAT, metavar="HASH"),
+]
+Reason = Annotated[str | None, typer.Option(help="Why; the run is told.", metavar="TEXT")]
+
+
 def invocation() -> str:
     """How the command can be called from here, for examples to copy: `agentic`, its script, or its module."""
     beside = Path(sys.executable).with_name(NAME)
@@ -120,6 +129,29 @@ def invocation() -> str:
     if beside.is_file():
         return shlex.quote(os.path.relpath(beside))
     return f"{shlex.quote(sys.executable)} -m agent_service"
+
+
+def given(**values: Any) -> dict[str, Any]:
+    """What of these was given, as the body of a request."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def limits_of(
+    max_steps: int | None,
+    max_tokens: int | None,
+    max_cost_usd: float | None,
+    max_reframes: int | None,
+    deadline_at: str | None,
+) -> dict[str, Any] | None:
+    """What a run may spend, as requests have it; None where nothing was said of it."""
+    limits = given(
+        max_steps=max_steps,
+        max_tokens=max_tokens,
+        max_cost_usd=max_cost_usd,
+        max_reframes=max_reframes,
+        deadline_at=deadline_at,
+    )
+    return limits or None
 
 
 def examples(*lines: str) -> str:

@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from agent_service.cli import story
+from agent_service.cli import asked, story
 from agent_service.cli.client import Json
 from agent_service.cli.marks import MARKS, UNKNOWN
 from agent_service.cli.story import Row
@@ -79,6 +79,8 @@ def head(view: Json, now: RenderableType | None) -> Table:
         grid.add_row("now", now)
     for name, text in _came_of_it(view):
         grid.add_row(name, Text(one_line(text, LONGEST_TEXT)))
+    for name, text in asked.rows(view["asks"]):
+        grid.add_row(name, Text(text))
     for name, text in _what_now(view):
         grid.add_row(name, Text(text, style="" if name else "cyan"))
     return grid
@@ -87,7 +89,7 @@ def head(view: Json, now: RenderableType | None) -> Table:
 def stopped(view: Json) -> list[Text]:
     """What comes after the story of a run that ended or pauses: what to do now, and what it spent."""
     view = fit(view)
-    told = [*_what_now(view), ("spent", _totals(view))]
+    told = [*asked.rows(view["asks"]), *_what_now(view), ("spent", _totals(view))]
     return [Text(f"{'':12}{name:<21}{text}", style="dim" if name == "spent" else "") for name, text in told]
 
 
@@ -103,7 +105,8 @@ def _came_of_it(view: Json) -> Iterator[tuple[str, str]]:
         yield "outcome", view["outcome"]
     if view["state"] == "running" and not view["pending"]:
         yield "so far", view["summary"]
-    if view["state"] != "done" and (view["reason"] or view["state"] == "paused"):
+    is_asked = any(asked.rows(view["asks"]))
+    if view["state"] != "done" and (view["reason"] or view["state"] == "paused") and not is_asked:
         name = "" if view["class"] in (view["state"], "") else f"{view['class']}: "
         yield "why", f"{name}{view['reason'] or view['summary']}"
 

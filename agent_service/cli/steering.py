@@ -2,7 +2,7 @@
 
 import json
 import os
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,6 +13,7 @@ from agent_service.cli.exits import Exit
 from agent_service.cli.options import (
     PANEL_RUNS,
     URL,
+    ArgumentsHash,
     AsJson,
     Deadline,
     MaxCost,
@@ -20,10 +21,13 @@ from agent_service.cli.options import (
     MaxSteps,
     MaxTokens,
     Run,
+    Step,
     Token,
     Url,
     Watch,
     examples,
+    given,
+    limits_of,
 )
 from agent_service.cli.watching import show_to_the_end
 
@@ -34,7 +38,10 @@ WakeId = Annotated[
     str | None, typer.Option(help="Your name for this request: asking again gives the same run.", metavar="TEXT")
 ]
 Context = Annotated[str | None, typer.Option(help="What else the run should know, as a JSON object.", metavar="JSON")]
-Kind = Literal["message", "resume", "raise_budget", "approve", "reject"]
+Untrusted = Annotated[
+    bool, typer.Option("--untrusted", help="Goal or context hold what strangers wrote: it asks before it writes.")
+]
+Kind = Literal["message", "answer", "resume", "raise_budget", "approve", "reject"]
 
 
 @commands.command(rich_help_panel=PANEL_RUNS, epilog=examples("agentic run --watch 'show me how this works'"))
@@ -48,6 +55,7 @@ def run(
     deadline: Deadline = None,
     context: Context = None,
     wake_id: WakeId = None,
+    untrusted: Untrusted = False,
     as_json: AsJson = False,
     url: Url = URL,
     token: Token = None,
@@ -56,9 +64,9 @@ def run(
 
     0 done, 1 failed, 3 escalated or paused for a person, 4 cancelled. Ctrl-C leaves; the run goes on.
     """
-    limits = _limits(max_steps, max_tokens, max_cost_usd, max_reframes, deadline)
+    limits = limits_of(max_steps, max_tokens, max_cost_usd, max_reframes, deadline)
     with AgentClient(url, token) as agent:
-        accepted = _wake(agent, goal, limits, context, wake_id)
+        accepted = _wake(agent, goal, limits, context, wake_id, untrusted=untrusted)
         if not as_json:
             output.complain(f"accepted: {show.fit(accepted['run_id'])}")
         raise typer.Exit(show_to_the_end(agent, accepted["run_id"], watch=watch, as_json=as_json))
@@ -80,14 +88,15 @@ def wake(
     deadline: Deadline = None,
     context: Context = None,
     wake_id: WakeId = None,
+    untrusted: Untrusted = False,
     as_json: AsJson = False,
     url: Url = URL,
     token: Token = None,
 ) -> None:
     """Ask for a run and print its id. Accepted is not completed: `agentic tail` and `agentic show` tell more."""
-    limits = _limits(max_steps, max_tokens, max_cost_usd, max_reframes, deadline)
+    limits = limits_of(max_steps, max_tokens, max_cost_usd, max_reframes, deadline)
     with AgentClient(url, token) as agent:
-        answer = _wake(agent, goal, limits, context, wake_id)
+        answer = _wake(agent, goal, limits, context, wake_id, untrusted=untrusted)
     output.tell(answer, answer["run_id"], as_json=as_json)
 
 
@@ -101,7 +110,7 @@ def cancel(
 ) -> None:
     """Cancel a run. What is under way is recorded when it comes, and changes nothing."""
     with agent_and_run(url, token, run) as (agent, run_id):
-        answer = agent.post(run_path(run_id, "cancel"), _given(reason=reason))
+        answer = agent.post(run_path(run_id, "cancel"), given(reason=reason))
     output.tell(answer, f"{run_id} is cancelled", as_json=as_json)
 
 
@@ -117,6 +126,8 @@ def signal(
     run: Run,
     kind: Annotated[Kind, typer.Argument(help="What kind of signal.")],
     message: Annotated[str | None, typer.Option(help="What the run is told.", metavar="TEXT")] = None,
+    step: Step = None,
+    arguments_hash: ArgumentsHash = None,
     max_steps: MaxSteps = None,
     max_tokens: MaxTokens = None,
     max_cost_usd: MaxCost = None,
@@ -126,9 +137,10 @@ def signal(
     url: Url = URL,
     token: Token = None,
 ) -> None:
-    """Tell a run something, resume it, raise its budget, approve or reject."""
-    limits = _limits(max_steps, max_tokens, max_cost_usd, max_reframes, deadline)
-    body = _given(kind=kind, message=message, constraints=limits or None)
+    """Tell a run something, resume it, raise its budget. `agentic approve`, `reject` and `answer` are shorter ways."""
+    limits = limits_of(max_steps, max_tokens, max_cost_usd, max_reframes, deadline)
+    about = given(step=step, arguments_hash=arguments_hash)
+    body = given(kind=kind, message=message, constraints=limits) | about
     with agent_and_run(url, token, run) as (agent, run_id):
         answer = agent.post(run_path(run_id, "signals"), body)
     output.tell(answer, f"{run_id} has heard it; it is {answer['state']}", as_json=as_json)
@@ -142,9 +154,11 @@ def dismiss(run: Run, as_json: AsJson = False, url: Url = URL, token: Token = No
     output.tell(answer, f"{run_id} is dismissed by {answer['by']}", as_json=as_json)
 
 
-def _wake(agent: AgentClient, goal: str, limits: Json, context: str | None, wake_id: str | None) -> Json:
+def _wake(
+    agent: AgentClient, goal: str, limits: Json | None, context: str | None, wake_id: str | None, *, untrusted: bool
+) -> Json:
     wake_id = wake_id or f"cli-{os.urandom(8).hex()}"
-    body = _given(goal=goal, wake_id=wake_id, constraints=limits or None, context=_context(context))
+    body = given(goal=goal, wake_id=wake_id, constraints=limits, context=_context(context), untrusted=untrusted or None)
     try:
         return agent.post("/v1/wake", body)
     except NotDone as error:
@@ -162,23 +176,3 @@ def _context(text: str | None) -> Json | None:
     if not isinstance(found, dict | None):
         raise NotDone('--context takes a JSON object, such as \'{"tone": "warm"}\'', Exit.USAGE)
     return found
-
-
-def _limits(
-    max_steps: int | None,
-    max_tokens: int | None,
-    max_cost_usd: float | None,
-    max_reframes: int | None,
-    deadline_at: str | None,
-) -> Json:
-    return _given(
-        max_steps=max_steps,
-        max_tokens=max_tokens,
-        max_cost_usd=max_cost_usd,
-        max_reframes=max_reframes,
-        deadline_at=deadline_at,
-    )
-
-
-def _given(**values: Any) -> Json:
-    return {name: value for name, value in values.items() if value is not None}

@@ -1,11 +1,10 @@
 """What a person does about a run that stopped: said with the reason wherever that is told. Pure."""
 
-import json
 import shlex
 from dataclasses import dataclass
 
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Status
+from agent_service.core.waiting import ForAnswer, ForApproval, Status
 
 LONGEST_GOAL = 300
 """Characters of a goal that a command repeats; a longer one is to be put in by hand."""
@@ -18,6 +17,7 @@ RAISED_BY = {
 }
 """The option with which a caller grants more, by the class of the ending."""
 FINAL = "this one is final"
+"""Of what no answer sets going again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,44 +43,69 @@ def remedy(state: RunState) -> Remedy | None:
 
 
 def _of_a_paused_run(state: RunState) -> Remedy:
-    option = RAISED_BY.get(state.ending_class)
-    if option:
+    match state.waiting:
+        case ForApproval():
+            text = f"allow it, or refuse it with `agentic reject {state.run_id}`"
+            return Remedy(text=text, command=f"agentic approve {state.run_id}")
+        case ForAnswer():
+            return Remedy(text="answer it, and it goes on", command=_answer(state))
+    if option := RAISED_BY.get(state.ending_class):
         command = f"agentic signal {option} … {state.run_id} raise_budget"
         return Remedy(text="grant it more, and it goes on", command=command)
     return Remedy(text="once that is mended, let it go on", command=f"agentic signal {state.run_id} resume")
 
 
 def _of_an_escalated_run(state: RunState) -> Remedy:
+    days = state.brief.limits.reopen_days
+    if not days:
+        return Remedy(text=f"{_first(state)}, then ask for a new run; {FINAL}", command=_new_run(state))
+    within = f"; an answer sets it going again within {days:g} days"
     if state.ending_class == "in_doubt":
-        return _in_doubt(state)
-    return Remedy(text=f"{_first(state)}, then ask for a new run; {FINAL}", command=_new_run(state))
+        return _in_doubt(state, within)
+    if option := RAISED_BY.get(state.ending_class):
+        return Remedy(text=f"grant it more, and it goes on{within}", command=_answer(state, "go on", f"{option} … "))
+    return Remedy(text=f"{_first(state)}, then tell it so{within}", command=_answer(state))
 
 
 def _first(state: RunState) -> str:
-    """What comes before a new run, by the class of the ending."""
-    if state.ending_class in ("configuration", "not_allowed"):
-        return "mend what the reason names"
-    if state.ending_class in ("tool_exhausted", "budget_attempts"):
-        return f"see why {_tool(state)} fails, of which `agentic entries {state.run_id}` has every attempt"
+    """What comes before an answer or a new run, by the class of the ending."""
+    match state.ending_class:
+        case "configuration" | "not_allowed":
+            return "mend what the reason names"
+        case "tool_exhausted" | "budget_attempts":
+            return f"see why {_tool(state)} fails, of which `agentic entries {state.run_id}` has every attempt"
+        case "unanswered" | "approval_expired":
+            return "decide what the reason asks for"
+        case "in_doubt":
+            return _found_out(state)
     if option := RAISED_BY.get(state.ending_class):
         return f"decide what it may have more ({option})"
     return "read in decisions.md of its workspace how it came to this, and decide what goal or context should say more"
 
 
-def _in_doubt(state: RunState) -> Remedy:
-    found = json.dumps({"after": state.run_id, f"step_{state.step}": "was done"})
+def _in_doubt(state: RunState, within: str) -> Remedy:
     text = (
-        f"find out whether step {state.step} ({_tool(state)}) was done: by what it should have changed, and by its job "
-        "in Ductile if the reason names one (`ductile job inspect JOB`). Then ask for a new run and tell it what you "
-        f"found (was done, was not done); {FINAL}"
+        f"{_found_out(state)}, then say so with --ran (and what it brought) or --did-not-run; with --look it looks by "
+        f"itself before anything is repeated{within}"
     )
-    return Remedy(text=text, command=_new_run(state, f"--context {shlex.quote(found)} "))
+    return Remedy(text=text, command=_answer(state, "", "--look "))
+
+
+def _found_out(state: RunState) -> str:
+    return (
+        f"find out whether step {state.step} ({_tool(state)}) was done: by what it should have changed, and by its job "
+        "in Ductile if the reason names one (`ductile job inspect JOB`)"
+    )
+
+
+def _answer(state: RunState, words: str = "TEXT", options: str = "") -> str:
+    return f"agentic answer {options}{state.run_id}" + (f" '{words}'" if words else "")
 
 
 def _tool(state: RunState) -> str:
     return f"{state.plan.action.tool} {state.plan.action.command}" if state.plan else "the tool"
 
 
-def _new_run(state: RunState, options: str = "") -> str:
+def _new_run(state: RunState) -> str:
     goal = state.brief.goal
-    return f"agentic run {options}{shlex.quote(goal) if len(goal) <= LONGEST_GOAL else 'GOAL'}"
+    return f"agentic run {shlex.quote(goal) if len(goal) <= LONGEST_GOAL else 'GOAL'}"

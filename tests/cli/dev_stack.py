@@ -12,8 +12,12 @@ from tests.cli.calling import Called, agentic, agentic_here, running_with, start
 
 SCRIPT = Path(__file__).parent / "script.yaml"
 CLIENTS = frozenset(
-    {"run", "wake", "runs", "show", "tail", "entries", "cancel", "signal", "prompt", "inbox", "dismiss", "why"}
+    {
+        *("run", "wake", "runs", "show", "tail", "entries", "prompt", "inbox", "why"),
+        *("cancel", "signal", "dismiss", "approve", "reject", "answer"),
+    }
 )
+RULES = {"AGENT_APPROVE": '{"text-report": "always"}'}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class Dev:
 @pytest.fixture(scope="module")
 def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     folder = tmp_path_factory.mktemp("cli") / ".agentic"
-    with started("dev", "--json", "--dir", folder, "--http-port", "0", "--script", SCRIPT) as process:
+    with started("dev", "--json", "--dir", folder, "--http-port", "0", "--script", SCRIPT, **RULES) as process:
         assert process.stdout
         line = process.stdout.readline()
         assert line, process.communicate()

@@ -39,7 +39,7 @@ def test_tail_tells_what_show_tells_and_what_to_do_then(dev: Dev, done: dict[str
     *_, ending, what_now, command, spent = dev("tail", escalated).out.splitlines()
     assert "! escalated" in ending
     assert what_now.split()[0] == "next"
-    assert command.split() == ["agentic", "run", "escalate"]
+    assert command.split() == ["agentic", "answer", escalated, "'TEXT'"]
     assert "3 model calls (script:cli-tests), 0 tokens" in spent
 
 

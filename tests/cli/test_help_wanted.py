@@ -59,8 +59,14 @@ def test_a_dead_letter_says_how_to_send_it_again_or_drop_it() -> None:
 
 
 def test_an_escalated_run_can_be_dismissed() -> None:
-    text = drawn(help_wanted.inbox(an_inbox(card_of(a_waiting_run() >> errs(error_class="in_doubt", retryable=False)))))
-    assert f"or   agentic dismiss {RUN_ID}" in text
+    card = card_of(a_waiting_run() >> errs(error_class="in_doubt", retryable=False))
+    text = " ".join(drawn(help_wanted.inbox(an_inbox(card)), width=200).split())
+    for part in (
+        "in doubt step 1: fetch handle url: https://example.org because step 1: fetch failed (in_doubt): it broke",
+        f"agentic answer --look {RUN_ID}",
+        f"or agentic dismiss {RUN_ID}",
+    ):
+        assert part in text
 
 
 def test_an_inbox_says_that_it_is_empty_that_there_is_more_and_what_it_could_not_read() -> None:

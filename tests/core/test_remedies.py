@@ -1,7 +1,5 @@
 """What a person is told to do about a run that stopped."""
 
-import shlex
-
 import pytest
 
 from agent_service.core.remedies import remedy
@@ -31,12 +29,9 @@ def test_in_doubt_names_the_step_the_tool_and_the_job_and_how_to_go_on() -> None
     assert now is not None
     assert run.state.reason == "step 1: post failed (in_doubt, job 8f3c): the answer was lost"
     assert reason == f"{run.state.reason}. What to do now: {now}"
-    assert "step 1 (post handle) was done" in now.text
-    assert "this one is final" in now.text
-    assert shlex.split(now.command) == [
-        *("agentic", "run", "--context", f'{{"after": "{RUN_ID}", "step_1": "was done"}}'),
-        "critique example.org",
-    ]
+    for part in ("step 1 (post handle) was done", "--ran", "--did-not-run", "within 7 days"):
+        assert part in now.text
+    assert now.command == f"agentic answer --look {RUN_ID}"
 
 
 def test_a_write_that_was_never_answered_is_told_the_same_way() -> None:
@@ -45,21 +40,39 @@ def test_a_write_that_was_never_answered_is_told_the_same_way() -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "told"),
+    ("run", "told", "command"),
     [
-        (a_waiting_run() >> errs("configuration"), "mend what the reason names, then ask for a new run"),
-        (a_waiting_run(max_attempts=1) >> errs(retryable=True), "see why fetch handle fails"),
-        (a_reflecting_run(max_steps=1) >> reflects("continue"), "decide what it may have more (--max-steps)"),
-        (a_planning_run(max_repairs=0) >> garbles(), "read in decisions.md"),
-        (a_planning_run() >> unavailable("fail"), "mend what the reason names"),
+        (a_waiting_run() >> errs("configuration"), "mend what the reason names", "{} 'TEXT'"),
+        (a_waiting_run(max_attempts=1) >> errs(retryable=True), "see why fetch handle fails", "{} 'TEXT'"),
+        (a_reflecting_run(max_steps=1) >> reflects("continue"), "grant it more", "--max-steps … {} 'go on'"),
+        (a_planning_run(max_repairs=0) >> garbles(), "read in decisions.md", "{} 'TEXT'"),
     ],
-    ids=["configuration", "exhausted", "budget", "invalid", "failed"],
+    ids=["configuration", "exhausted", "budget", "invalid"],
 )
-def test_every_other_ending_for_a_person_says_what_comes_first_and_that_it_is_final(run: Script, told: str) -> None:
+def test_what_was_handed_to_a_person_says_what_comes_first_and_with_which_answer_it_goes_on(
+    run: Script, told: str, command: str
+) -> None:
     now = remedy(run.state)
     assert now is not None
     assert now.text.startswith(told)
-    assert "this one is final" in now.text
+    assert now.text.endswith("an answer sets it going again within 7 days")
+    assert now.command == f"agentic answer {command.format(RUN_ID)}"
+
+
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        (a_planning_run() >> unavailable("fail"), "mend what the reason names, then ask for a new run"),
+        (a_planning_run(max_repairs=0, reopen_days=0) >> garbles(), "read in decisions.md"),
+        (a_waiting_run("post", reopen_days=0) >> returns("error", error=IN_DOUBT), "find out whether step 1"),
+    ],
+    ids=["failed", "invalid", "in doubt"],
+)
+def test_what_no_answer_opens_again_says_that_it_is_final(run: Script, told: str) -> None:
+    now = remedy(run.state)
+    assert now is not None
+    assert now.text.startswith(told)
+    assert now.text.endswith("then ask for a new run; this one is final")
     assert now.command == "agentic run 'critique example.org'"
 
 

@@ -50,14 +50,17 @@ async def test_a_person_who_looks_at_a_write_in_doubt_finds_what_came_of_it(fake
         assert ended["state"] == "escalated"
         job_id = ended["steps"][0]["execution"]["job_id"]
         shown = await asyncio.to_thread(agentic, "show", run_id, "--url", made.url)
-        heard = await asyncio.to_thread(agentic, "signal", run_id, "approve", "--url", made.url)
+        heard = await asyncio.to_thread(agentic, "signal", run_id, "resume", "--url", made.url)
         name, asked, *rest = shlex.split((await view(made, run_id))["remedy"]["command"])
-        went_on = await asyncio.to_thread(agentic, asked, "--max-steps", "1", *rest, "--json", "--url", made.url)
-    assert (heard.code, "this one is final: agentic run" in heard.err) == (6, True), heard
+        went_on = await asyncio.to_thread(agentic, asked, *rest, "--json", "--url", made.url)
+        settled = await to_the_end(made, run_id)
+    assert (heard.code, f"agentic answer --look {run_id}" in heard.err) == (6, True), heard
     assert "find out whether step 1 (probe note) was done" in " ".join(shown.out.replace("│", "").split())
-    assert (name, asked, went_on.document["goal"]) == ("agentic", "run", f"hold note until {gate}"), went_on
+    assert (name, asked, went_on.document["state"]) == ("agentic", "answer", "running"), went_on
+    assert (settled["reopened"], settled["steps"][0]["status"]) == (1, "ok"), "what came late counts"
     assert (in_doubt["error"]["class"], late["status"]) == ("in_doubt", "ok")
     assert (in_doubt["error"]["job_id"], f"job {job_id}" in shown.out) == (job_id, True), shown
     assert f"(in_doubt, job {job_id})" in ended["reason"]
     assert "probe came after the run's end and changes nothing" in " ".join(shown.out.split()), shown
-    assert len(fake.executions) == 2, "one for each run"
+    calls = [execution.payload["agentic_call_id"] for execution in fake.executions]
+    assert calls.count(f"{run_id}:1:probe:1") == 1, "it is not repeated"

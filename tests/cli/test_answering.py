@@ -1,0 +1,87 @@
+"""The commands of a person whom a run asks, against everything that `agentic dev` starts."""
+
+import pytest
+
+from tests.cli.calling import agentic_here
+from tests.cli.dev_stack import Dev
+from tests.kit.waiting import wait_until
+
+OTHER = "0" * 16
+
+
+def asking(dev: Dev) -> str:
+    """A run that waits for an approval."""
+    called = dev("run", "--json", "critique")
+    assert (called.code, called.document["state"], called.document["asks"]["tool"]) == (3, "paused", "text-report")
+    return str(called.document["run_id"])
+
+
+def ended(dev: Dev, run_id: str) -> None:
+    wait_until(lambda: dev("show", "--json", run_id).document["state"] == "escalated")
+
+
+def test_what_a_run_asks_is_shown_in_full_wherever_it_is_looked_at(dev: Dev) -> None:
+    run_id = asking(dev)
+    about = dev("show", "--json", run_id).document["asks"]["arguments_hash"]
+    for told in (dev("show", run_id).out, dev("inbox").out, dev("reject", run_id).out):
+        for part in ("step 1: text-report handle", "artifact: artifacts/␛no.txt", about):
+            assert part in told
+    ended(dev, run_id)
+
+
+def test_what_is_approved_is_carried_out(dev: Dev) -> None:
+    run_id = asking(dev)
+    heard = dev("approve", "--json", run_id).document
+    assert (heard["run_id"], heard["state"]) == (run_id, "running")
+    ended(dev, run_id)
+    view = dev("show", "--json", run_id).document
+    assert [(step["tool"], step["status"]) for step in view["steps"]] == [("text-report", "error")]
+    assert dev("approve", run_id).code == 6
+
+
+def test_what_is_rejected_is_not(dev: Dev) -> None:
+    run_id = asking(dev)
+    told = dev("reject", "--reason", "not today", run_id)
+    assert (told.code, "is told: rejected" in told.out) == (0, True)
+    ended(dev, run_id)
+    assert dev("show", "--json", run_id).document["steps"] == []
+    assert "not today" in dev("entries", run_id).out
+
+
+def test_only_what_is_asked_can_be_approved(dev: Dev) -> None:
+    run_id = asking(dev)
+    for wrong in (("--hash", OTHER), ("--step", "2")):
+        refused = dev("approve", "--json", *wrong, run_id)
+        assert (refused.code, refused.error["code"]) == (6, "not_heard")
+        assert "what waits for approval is" in refused.error["message"]
+    refused = dev("answer", "--json", run_id, "yes")
+    assert (refused.code, refused.error["code"]) == (6, "not_heard")
+    assert dev("show", "--json", run_id).document["state"] == "paused"
+    assert dev("cancel", run_id).code == 0
+    refused = dev("approve", "--json", run_id)
+    assert (refused.code, refused.error["code"]) == (6, "not_heard")
+    assert "waits for an approval: it is cancelled" in refused.error["message"]
+
+
+def test_an_answer_sets_an_escalated_run_going_again(dev: Dev) -> None:
+    run_id = dev.run("escalate")["run_id"]
+    assert f"agentic answer {run_id} 'TEXT'" in dev("inbox").out
+    told = dev("answer", "--max-steps", "15", run_id, "look once more")
+    assert (told.code, f"{run_id} has the answer; it is running" in told.out) == (0, True), told
+    ended(dev, run_id)
+    view = dev("show", "--json", run_id).document
+    assert (view["reopened"], view["budget"]["max_steps"]) == (1, 15)
+    assert dev("answer", dev.run("say it back")["run_id"], "more!").code == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("answer", "last"), "say what it is told"),
+        (("answer", "--ran", "--look", "last"), "say one of"),
+        (("approve", "--step", "0", "last"), "--step"),
+    ],
+)
+def test_a_command_line_that_says_nothing_or_too_much_is_wrong(arguments: tuple[str, ...], told: str) -> None:
+    called = agentic_here(*arguments)
+    assert (called.code, told in called.err) == (2, True), called.err

@@ -72,7 +72,7 @@ class NatsLifecycle:
 
 
 class NatsCallbacks:
-    """Where a run wants its ending sent, which no event says: asked of the agent, anew each time. Fills Callbacks."""
+    """Where a run wants to be told of, which no event says: asked of the agent, anew each time. Fills Callbacks."""
 
     def __init__(self, link: NatsLink) -> None:
         self._link = link
@@ -83,7 +83,7 @@ class NatsCallbacks:
             told = json.loads(await self._link.request(subjects.RUN_CALLBACK, question, timeout_s=ANSWER_WITHIN_S))
             callback = told["callback"]
         except (Failure, ValueError, KeyError, TypeError) as error:  # no agent, or one that cannot say it now
-            raise TryAgain(f"no agent says where run {run_id} wants its ending sent", ASK_AGAIN_S) from error
+            raise TryAgain(f"no agent says where run {run_id} wants to be told of", ASK_AGAIN_S) from error
         return callback if isinstance(callback, str) else None
 
 

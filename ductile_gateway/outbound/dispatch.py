@@ -1,4 +1,4 @@
-"""Sends what is in the outbox: endings of runs to Ductile's relay ingress, callbacks of runs, and subscribers.
+"""Sends what is in the outbox: milestones of runs to Ductile's relay ingress, callbacks of runs, and subscribers.
 
     bus ─▶ take: one row per receiver, durably ─▶ acknowledged ─▶ send ─▶ settle
                                                      ▲                └─▶ not yet: again, ever later
@@ -82,7 +82,7 @@ class Sender(Protocol):
 
 class Callbacks(Protocol):
     async def of(self, run_id: str) -> str | None:
-        """Where the run wants its ending sent; None where nobody knows of such a wish. Raises TryAgain for now."""
+        """Where the run wants to be told of; None where nobody knows of such a wish. Raises TryAgain for now."""
 
 
 class DeadLetters(Protocol):

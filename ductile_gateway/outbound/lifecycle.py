@@ -1,4 +1,4 @@
-"""What the agent says of a run on the bus, as the gateway passes it on: ends, pauses and progress. Pure.
+"""What the agent says of a run on the bus, as the gateway passes it on: where it ends or waits, and its progress. Pure.
 
 Read leniently: an agent newer than this gateway may say more than it knows, and that is passed on as it is.
 Callbacks have the form of Standard Webhooks 1.0, in less than 20 kB: what is larger is shortened, and says so.
@@ -16,9 +16,11 @@ from ductile_gateway.calls.excerpts import cut
 MAX_KEY = 512
 MOST_BYTES = 20_000
 """Standard Webhooks: a payload is smaller than 20 kB."""
-KEPT = ("run_id", "trace_url")
-"""What a shortened payload has as it was: whose it is, and where the whole is to be found."""
-LONGEST_KEPT = 2048
+KEPT = {"run_id": 128, "trace_url": 2048} | dict.fromkeys(
+    ("kind", "step", "tool", "command", "arguments_hash", "expires_at"), 64
+)
+"""What a shortened payload has as it was, up to so many characters: whose it is, where the whole is to be found, and
+what a person is asked to allow."""
 LEVELS = 8
 _LONGEST_TEXT, _LONGEST_LIST = 8192, 128
 _HALVINGS = 7
@@ -31,7 +33,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LifecycleEvent:
-    """`key`: its dedupe key. `at`: when the bus stored it. `callback`: where its run wants its ending sent to.
+    """`key`: its dedupe key. `at`: when the bus stored it. `callback`: where its run wants to be told of.
 
     `payload` is without that address: it may hold a secret of its receiver, and is nobody else's business. An event
     says only that there is one (`has_callback`), unless an agent of an earlier version said it.
@@ -103,8 +105,8 @@ def _body(event: LifecycleEvent, payload: Mapping[str, Any]) -> bytes:
 
 
 def _shortened(payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Ever shorter forms of the payload; the last has nothing but what is kept, in 13 kB at most."""
-    kept = {name: payload[name] for name in KEPT if name in payload and len(str(payload[name])) <= LONGEST_KEPT}
+    """Ever shorter forms of the payload; the last has nothing but what is kept, in 16 kB at most."""
+    kept = {name: payload[name] for name, most in KEPT.items() if name in payload and len(str(payload[name])) <= most}
     for halvings in range(_HALVINGS + 1):
         text, items = _LONGEST_TEXT >> halvings, _LONGEST_LIST >> halvings
         yield {name: _short(value, text, items, levels=LEVELS) for name, value in payload.items()} | kept

@@ -88,7 +88,7 @@ def notifications_of(event: LifecycleEvent, settings: OutboundSettings, *, at: d
 
 
 def callback_of(event: LifecycleEvent, url: str, *, at: datetime) -> Notification:
-    """The delivery to where the event's run asked to have its ending sent."""
+    """The delivery to where the event's run asked to be told of."""
     return _notification(event, CALLBACK, f"{CALLBACK}:{lane_of(url)}", url, body=callback_body(event), at=at)
 
 

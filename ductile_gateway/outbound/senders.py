@@ -51,6 +51,7 @@ RESOLVERS = 16
 MOST_ADDRESSES = 4
 USER_AGENT = "agentic-loop-gateway"
 _GONE = 410
+_NOT_ALLOWED = 422
 
 Resolve = Callable[[str, int], Sequence[str]]
 
@@ -213,6 +214,8 @@ class RelaySender:
         why = f"Ductile's relay ingress answered {answer.status} {answer.error!a}"
         if answer.is_unsigned:
             return NotYet(f"{why}: {SECRETS_DIFFER}")
+        if answer.own and answer.status == _NOT_ALLOWED:
+            why += f": add {notification.type} to `accept` there, or take it out of gateway.outbound.relay.types"
         return Never(why) if answer.own else NotYet(why)
 
 

@@ -44,9 +44,9 @@ async def serve_outbound(
             told=told,
         )
         status.also("outbound", partial(_look, outbox, outbound, clock))
-        endings = NatsLifecycle(link, subjects.STREAM, subjects.DURABLE_LIFECYCLE, take=outbound.take)
+        milestones = NatsLifecycle(link, subjects.STREAM, subjects.DURABLE_LIFECYCLE, take=outbound.take)
         group.create_task(outbound.run())
-        group.create_task(endings.run())
+        group.create_task(milestones.run())
         group.create_task(keep_tidy(outbox, clock, KEPT, what="deliveries to others"))
         if settings.wants_progress():
             progress = NatsLifecycle(link, subjects.STREAM_PROGRESS, subjects.DURABLE_PROGRESS, take=outbound.take)

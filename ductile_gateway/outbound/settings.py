@@ -1,9 +1,9 @@
 """Settings of what the gateway tells others: the section `gateway.outbound` of agentic.yaml.
 
-Every field says its unit and its default. Endings are the four events that end or pause a run.
+Every field says its unit and its default.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, StringConstraints
 
@@ -12,8 +12,12 @@ from ductile_gateway.signatures import standard_key
 from groundwork.service.secret import unfit
 from schemas.fields import ToolName
 
-EventType = Literal["agent.completed", "agent.escalated", "agent.failed", "agent.cancelled", "agent.progress"]
-ENDINGS: tuple[EventType, ...] = ("agent.completed", "agent.escalated", "agent.failed", "agent.cancelled")
+Milestone = Literal[
+    "agent.completed", "agent.escalated", "agent.failed", "agent.cancelled", "agent.waiting", "agent.reopened"
+]
+EventType = Literal[Milestone, "agent.progress"]
+MILESTONES: tuple[EventType, ...] = get_args(Milestone)
+"""What is told where nothing else is chosen: a run ends, pauses, waits for a person, or is set going again by one."""
 
 WebUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+([/?#]\S*)?$", max_length=2048)]
 RelayUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+/?$", max_length=2048)]
@@ -42,7 +46,7 @@ class RelaySettings(RelayPeerSettings):
 
     url: RelayUrl
     """Where Ductile's API listens, such as http://127.0.0.1:8080."""
-    types: tuple[EventType, ...] = ENDINGS
+    types: tuple[EventType, ...] = MILESTONES
     """What is relayed."""
     timeout_s: Seconds = 10.0
     """How long one try may take, in seconds."""
@@ -79,7 +83,7 @@ class SubscriptionSettings(_Section):
     """Signs what it is sent (Standard Webhooks, `whsec_…`); `secret_file` reads it from a file."""
     previous_secret: WebhookSecret | None = None
     """Signs it too, while the receiver changes over."""
-    types: tuple[EventType, ...] = ENDINGS
+    types: tuple[EventType, ...] = MILESTONES
     """What it is sent."""
     network: NetworkSettings = NetworkSettings()
 

@@ -90,6 +90,16 @@ async def test_an_event_that_nobody_listens_to_arrives_unheard(hearing: DuctileU
         assert await sender.send(a_delivery(hearing, "failed")) == Arrived(heard=False)
 
 
+async def test_what_a_run_asks_of_a_person_is_taken_and_a_type_that_is_not_accepted_says_where_to_add_it(
+    hearing: DuctileUnderTest,
+) -> None:
+    async with a_sender(hearing) as sender:
+        assert isinstance(await sender.send(a_delivery(hearing, "waiting")), Arrived)
+        refused = await sender.send(a_delivery(hearing, "reopened"))
+    assert isinstance(refused, Never)
+    assert "add agent.reopened to `accept` there" in refused.why
+
+
 async def test_with_a_wrong_secret_an_event_waits_until_it_is_mended_and_says_what_to_mend(
     hearing: DuctileUnderTest,
 ) -> None:

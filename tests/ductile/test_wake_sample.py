@@ -82,6 +82,14 @@ def test_an_escalation_is_kept_with_what_a_person_has_to_know(house: SampleHouse
     assert kept == "# Needs a person: Look\n\nbudget_steps at step 3: no steps left\n"
 
 
+def test_what_a_run_asks_of_a_person_is_kept_with_the_command_that_shows_it(house: SampleHouse) -> None:
+    asked = {"run_id": "run-3", "kind": "approval", "reason": "mail send leaves the house", "tool": "mail"}
+    assert told(house, "agent.waiting", asked).json()["job_id"]
+    kept = outcome(house, "run-3-approval.md")
+    assert kept.startswith("# Needs a person (approval): mail send leaves the house\n")
+    assert "agentic show run-3" in kept
+
+
 def test_the_gateways_token_reads_and_calls_what_reads_and_cannot_wake(house: SampleHouse) -> None:
     def as_gateway(method: str, path: str, **options: Any) -> int:
         return house.ask(method, path, token=GATEWAY_TOKEN, **options).status_code

@@ -39,7 +39,7 @@ class Execution:
     attempt: int
 
 
-AGENT_EVENTS = ("agent.completed", "agent.escalated", "agent.failed", "agentic.tool_result")
+AGENT_EVENTS = ("agent.completed", "agent.escalated", "agent.failed", "agent.waiting", "agentic.tool_result")
 """Types that the peer may send too. Nothing listens to them unless a test adds a pipeline to the fake."""
 
 

@@ -58,7 +58,7 @@ def test_a_long_text_is_cut_with_a_mark(name: str, text: str) -> None:
     head, _, mark = data[name].partition("\n")
     assert text.startswith(head)
     assert len(head.encode()) > 1000
-    assert mark == f"[cut: {len(head)} of {len(text)} characters are shown]"
+    assert mark == f"[… {len(text.encode()) - len(head.encode())} more bytes]"
     assert (data["run_id"], data["trace_url"], data["truncated"]) == (RUN, URL, True)
 
 
@@ -75,6 +75,15 @@ def test_of_everything_long_something_is_left() -> None:
     assert data["definition_of_done"][0]["id"] == "d0"
     assert data["goal"].startswith("gggg")
     assert data["outcome"].startswith("oooo")
+
+
+def test_what_a_person_is_asked_to_allow_is_named_also_where_its_arguments_are_cut() -> None:
+    asked = {"kind": "approval", "step": 3, "tool": "mail", "command": "send", "arguments_hash": "0123456789abcdef"}
+    cut = data_of(saying(**asked, arguments={"text": "x" * 50_000}))
+    assert cut | asked | {"truncated": True} == cut
+    assert "characters are shown]" in cut["arguments"]["text"]
+    hostile = dict.fromkeys(("kind", "tool", "command", "arguments_hash", "expires_at", "reason"), "\x01" * 5000)
+    assert data_of(saying(**hostile, **{f"field-{number}": number for number in range(5000)}))["run_id"] == RUN
 
 
 def test_where_nothing_else_helps_the_run_is_still_named() -> None:

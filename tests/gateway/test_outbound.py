@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.outbound.notifications import Arrived, Gone, Never, Notification, NotYet, SendResult
+from ductile_gateway.outbound.settings import MILESTONES
 from groundwork.service.errors import TryAgain
 from tests.gateway.outbound_parts import ENDINGS, HOOK, Town, an_event, down, read
 from tests.gateway.parts import RUN
@@ -46,6 +47,17 @@ async def test_while_no_agent_says_where_a_callback_goes_the_others_are_told_and
         await outbound.take(event)
         await town.settled()
     assert [one.target for one in town.sender.tries] == ["subscription:a", "callback"]
+
+
+@pytest.mark.parametrize("kind", ["waiting", "reopened"])
+async def test_who_is_told_how_a_run_ends_is_told_that_it_waits_for_a_person_and_that_it_goes_on_again(
+    tmp_path: Path, kind: str
+) -> None:
+    town = Town(tmp_path, subscribers=("a",), relayed=frozenset(MILESTONES))
+    town.addresses[RUN] = HOOK
+    await town.tells(an_event(kind, has_callback=True), an_event(kind, has_callback=True))
+    assert sorted(one.target for one in town.sender.tries) == ["callback", "relay", "subscription:a"]
+    assert {one.type for one in town.sender.tries} == {f"agent.{kind}"}
 
 
 async def test_an_event_that_comes_again_changes_nothing(tmp_path: Path) -> None:

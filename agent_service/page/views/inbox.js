@@ -8,10 +8,12 @@ import { icon } from "../icons.js";
 import { hashOf } from "../routes.js";
 import { follow } from "../stream.js";
 import { plural } from "../words.js";
+import { asked, replies } from "./asks.js";
 import { remedy } from "./run_head.js";
 
+const ANSWERS = new Set(["approve", "reject", "answer"]);
 const SOON_MS = 1000;
-const KINDS = { in_doubt: ["doubt", "In doubt"], escalated: ["escalated", "Escalated"], paused: ["paused", "Paused"], dead_letter: ["letter", "Dead letter"] };
+const KINDS = { approval: ["person", "Approval"], question: ["person", "Question"], in_doubt: ["doubt", "In doubt"], escalated: ["escalated", "Escalated"], paused: ["paused", "Paused"], dead_letter: ["letter", "Dead letter"] };
 
 export class InboxView {
   constructor(page) {
@@ -42,9 +44,17 @@ export class InboxView {
     return h("li.card", { class: `card is-${item.kind}` },
       h("p.card-kind", null, h("span.mark", { class: `mark is-${item.kind}` }, icon(drawing), kind), item.class && item.class !== item.kind ? h("code", null, item.class) : null, h("span.quiet", null, since(item.since))),
       h("h2", null, title),
-      h("p.told", null, item.text),
+      asked(item.asks) ?? h("p.told", null, item.text),
       item.remedy && remedy({ text: item.remedy.text }),
-      h("div.buttons", null, buttons(this.page, item.actions, item, { done: () => this.load(), loud: true }), item.seq ? this.letter(item) : null));
+      h("div.buttons", null, this.answers(item), item.seq ? this.letter(item) : null));
+  }
+
+  /** What a person may do: an ask is answered in its own ways. */
+  answers(item) {
+    const done = () => this.load();
+    if (!item.asks || !item.actions.some((name) => ANSWERS.has(name))) return buttons(this.page, item.actions, item, { done, loud: true });
+    const others = item.actions.filter((name) => !ANSWERS.has(name));
+    return [...replies(this.page, item, done), ...buttons(this.page, others, item, { done })];
   }
 
   /** What a dead letter says, on demand. */

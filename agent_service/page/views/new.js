@@ -1,9 +1,9 @@
 /** Start a run: a goal, what it should know, what it may spend. Sent twice, it is still one run. */
 
-import { limitFields, limitsOf } from "../actions.js";
 import { call, freshId, glance } from "../api.js";
 import { field, say } from "../dialogs.js";
 import { fill, h } from "../dom.js";
+import { limitFields, limitsOf } from "../limits.js";
 import { go } from "../routes.js";
 
 const LONGEST_GOAL = 32 * 1024;

@@ -28,7 +28,7 @@ const DRAWERS = { step: stepDrawer, call: callDrawer, why: whyDrawer };
 
 export class RunView {
   constructor(page, id) {
-    Object.assign(this, { page, id, told: null, met: null, pause: SOON_MS });
+    Object.assign(this, { page, id, told: null, met: null, stream: null, listening: "", pause: SOON_MS });
     this.head = h("div");
     this.side = h("aside.side", { "aria-label": "Goal and budget" });
     this.tabs = h("nav.tabs", { "aria-label": "Parts of the run" });
@@ -47,7 +47,7 @@ export class RunView {
     if (!this.told && !(await this.load())) return;
     this.showPart();
     this.showDrawer(query);
-    if (!this.stream && !FINAL.has(this.told.state)) this.follow();
+    this.listen();
   }
 
   async load() {
@@ -73,10 +73,25 @@ export class RunView {
     return new Set(fresh.map((item) => item.id));
   }
 
+  /** Follow what may come: the run while it goes on, and of one that was handed to a person whether somebody answers it. */
+  listen() {
+    const wanted = FINAL.has(this.told.state) ? (this.told.reopens_until ? "answer" : "nothing") : "run";
+    if (wanted === this.listening) return;
+    this.stream?.close();
+    this.listening = wanted;
+    this.stream = { run: () => this.follow(), answer: () => this.awaitAnswer(), nothing: () => null }[wanted]();
+    if (!this.stream) this.page.live("over");
+  }
+
   follow() {
     const lastId = this.part.seen?.() ?? "";
     const heard = () => this.heard();
-    this.stream = follow(this.path("/events"), { lastId, opened: heard, told: heard, state: (state) => this.page.live(state) });
+    return follow(this.path("/events"), { lastId, opened: heard, told: heard, state: (state) => this.page.live(state) });
+  }
+
+  awaitAnswer() {
+    const told = ({ data }) => data.run.run_id === this.id && this.heard();
+    return follow("v1/events", { resume: false, opened: () => this.heard(), told, state: (state) => this.page.live(state) });
   }
 
   /** Something happened: what is shown is asked for again, once for all that comes within a while. That is longer where
@@ -88,15 +103,8 @@ export class RunView {
       if (this.closed || !(await this.load())) return;
       await this.part.refresh();
       this.pause = Math.max(SOON_MS, RESTS * (performance.now() - begun));
-      if (FINAL.has(this.told.state)) this.rest();
-      else if (!this.stream) this.follow();
+      this.listen();
     }, this.pause);
-  }
-
-  /** Nothing more is to come. */
-  rest() {
-    this.stream?.close();
-    this.page.live("over");
   }
 
   showPart() {

@@ -1,33 +1,36 @@
 /** The head of a run: what it is to reach, how it stands, what to do about it now. */
 
 import { buttons } from "../actions.js";
-import { since, took, until } from "../clock.js";
-import { say } from "../dialogs.js";
+import { now, since, took, until } from "../clock.js";
+import { copyButton } from "../copying.js";
 import { h, list } from "../dom.js";
 import { icon } from "../icons.js";
 import { hashOf } from "../routes.js";
 import { FINAL, capital, stateMark, waitsFor } from "../words.js";
+import { asked, replies } from "./asks.js";
 
+const ASKED = { approval: "It asks for approval", question: "It asks", in_doubt: "Was this done?" };
 const HEADINGS = { paused: "Why it paused", escalated: "Why it escalated", failed: "Why it failed", cancelled: "Why it was cancelled" };
+const ANSWERED = new Set(["approval", "question"]);
 const LONG_GOAL = 240;
 const STUCK = new Set(["paused", "escalated", "failed"]);
 
 /** Show it in `head`, each part anew only when what it shows has changed. `done` is called after an action. */
 export function runHead(head, page, run, done) {
-  const { run_id, state, goal, accepted_at, ended_at, waiting_for, pending, models, trace_url, outcome, reason, remedy } = run;
+  const { run_id, state, goal, accepted_at, ended_at, waiting_for, pending, models, trace_url, outcome, reason, remedy, asks, reopens_until } = run;
   const parts = [
-    { part: "title", run_id, goal, state, class: run.class },
+    { part: "title", run_id, goal, state, class: run.class, asks },
     { part: "facts", run_id, state, accepted_at, ended_at, waiting_for, pending, models, trace_url, deadline_at: run.budget.deadline_at },
-    { part: "callout", state, class: run.class, outcome, reason, remedy, summary: FINAL.has(state) ? run.summary : "" },
+    { part: "callout", run_id, state, class: run.class, outcome, reason, remedy, asks, reopens_until, summary: FINAL.has(state) ? run.summary : "" },
   ];
-  const draw = { title: (one) => title(page, one, done), facts, callout };
+  const draw = { title: (one) => title(page, one, done), facts, callout: (one) => callout(page, one, done) };
   list(head, parts, (one) => one.part, (one) => draw[one.part](one));
 }
 
 function title(page, run, done) {
   return h("div", null,
     h("p.crumbs", null, h("a", { href: page.list }, "Runs"), h("span", { "aria-hidden": "true" }, "/"), copied(run.run_id)),
-    h("div.run-title", null, goal(run.goal), h("div.buttons", null, buttons(page, acts(run), run, { done, loud: STUCK.has(run.state) }))));
+    h("div.run-title", null, goal(run.goal), h("div.buttons", null, buttons(page, acts(run), run, { done, loud: STUCK.has(run.state) && !run.asks }))));
 }
 
 function goal(text) {
@@ -39,15 +42,19 @@ function goal(text) {
 }
 
 function acts(run) {
+  if (ANSWERED.has(run.asks?.kind)) return ["message", "cancel"];
   if (run.state === "paused") return run.class.startsWith("budget") ? ["raise_budget", "message", "cancel"] : ["resume", "raise_budget", "message", "cancel"];
   return FINAL.has(run.state) ? ["start_again"] : ["message", "cancel"];
 }
 
+/** Whether an answer sets it going again. */
+const reopens = ({ reopens_until: end }) => Boolean(end) && Date.parse(end) > now();
+
 function facts(run) {
   const waits = FINAL.has(run.state) ? null : run.waiting_for;
   return h("p.facts", null, stateMark(run.state),
-    waits && h("span", null, run.state === "paused" ? "Waits for a person" : capital(waitsFor(waits)), " for ", took(waits.since)),
-    waits?.until && waits.until !== run.deadline_at ? h("span", null, waits.kind.endsWith("retry") ? "goes on " : "at the latest ", until(waits.until)) : null,
+    waits && h("span", null, run.state === "paused" && !ANSWERED.has(waits.kind) ? "Waits for a person" : capital(waitsFor(waits)), " for ", took(waits.since)),
+    waits?.until && waits.until !== run.deadline_at ? h("span", null, waits.kind.endsWith("retry") || waits.kind === "time" ? "goes on " : "at the latest ", until(waits.until)) : null,
     run.pending && run.pending.present === false ? h("span.warns", null, icon("escalated"), `nobody serves ${run.pending.tool} now`) : null,
     run.pending?.trouble ? h("span.warns", null, icon("escalated"), run.pending.trouble) : null,
     h("span", null, "accepted ", since(run.accepted_at)),
@@ -63,14 +70,18 @@ function traced(run) {
 }
 
 /** How it ended or why it stands still, and what a person does now. */
-function callout(run) {
+function callout(page, run, done) {
+  const { asks } = run;
   const good = run.state === "done";
-  const text = good ? run.outcome || run.summary : run.reason || (run.summary);
-  if (!text) return h("div");
+  const what = asked(asks);
+  const text = good ? run.outcome || run.summary : run.reason || run.summary;
+  if (!text && !what) return h("div");
   const kind = good ? "good" : run.state === "cancelled" ? "plain" : run.state === "failed" ? "bad" : "warn";
-  return h("section.callout", { class: `callout ${kind}` },
-    h("h2", null, HEADINGS[run.state] ?? "Outcome", run.class && !good && run.class !== run.state ? h("code", null, run.class) : null),
-    h("p.told", null, text),
+  const named = run.class && !good && run.class !== run.state ? h("code", null, run.class) : null;
+  return h("section.callout", { class: `callout ${kind}`, "aria-label": "What to know" },
+    h("h2", null, (what && ASKED[asks.kind]) ?? HEADINGS[run.state] ?? "Outcome", named),
+    what ?? h("p.told", null, text),
+    ANSWERED.has(asks?.kind) || reopens(run) ? h("div.buttons", null, replies(page, run, done)) : null,
     run.remedy && remedy(run.remedy));
 }
 
@@ -84,11 +95,4 @@ const ticked = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", n
 
 function copied(run_id) {
   return h("span.id", null, h("code", null, run_id), copyButton(run_id, "Copy the run id"));
-}
-
-/** A button that copies `text`. */
-export function copyButton(text, label) {
-  if (!navigator.clipboard) return null; // browsers have it for https and this machine only
-  const copy = () => navigator.clipboard.writeText(text).then(() => say("Copied."), () => say("It cannot be copied here."));
-  return h("button.quiet-button.small", { type: "button", "aria-label": label, title: label, on: { click: copy } }, icon("copy"));
 }

@@ -20,7 +20,7 @@ export function runSide(side, run, fresh) {
 
 function check(run, item, fresh) {
   if (item.none) return h("li.quiet", null, item.text);
-  const proofs = (item.evidence ?? []).map((proof) => evidence(run, proof));
+  const proofs = (item.evidence ?? []).map((proof, place) => [evidence(run, proof), quote(item.quotes?.[place])]);
   return h("li", { class: [item.done ? "met" : "unmet", fresh && "fresh"].filter(Boolean).join(" ") },
     icon(item.done ? "met" : "unmet"), h("span.unseen", null, item.done ? "met: " : "open: "),
     h("span.told", null, item.text, proofs.length ? h("span.proofs", null, "by ", proofs) : null));
@@ -31,8 +31,11 @@ function evidence(run, proof) {
   const step = /^step:(\d+)$/.exec(proof);
   if (step) return h("a", { href: hashOf(["runs", run.run_id], { step: step[1] }) }, `step ${step[1]}`);
   if (run.artifacts.includes(proof)) return h("a", { href: hashOf(["runs", run.run_id, "files"], { file: proof }) }, proof.replace("artifacts/", ""));
-  return h("span", null, proof);
+  return h("span", null, proof === "person" ? "what a person said" : proof);
 }
+
+/** The words of it that show the item. */
+const quote = (words) => (words ? h("q.quote", null, words) : null);
 
 function spent({ run, final }) {
   const { budget, usage } = run;

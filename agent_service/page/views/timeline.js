@@ -7,6 +7,7 @@ import { hashOf } from "../routes.js";
 import { FINAL, itemMark, statusWord, tokens, usd } from "../words.js";
 
 const EVERY_MS = 1000;
+const UNTIL = { wait: "goes on ", pause: "at the latest " };
 const AT_ONCE = new Set(["ending", "person"]);
 
 export class TimelinePart {
@@ -74,7 +75,7 @@ function line(item) {
       h("span.title", null, item.title, h("span.unseen", null, `, ${statusWord(item.status)}`)),
       item.text && !(item.error && item.text.includes(item.error.message)) && h("span.sub", null, item.text),
       item.error && h("span.wrong", null, h("code", null, item.error.class), ` ${item.error.message}`),
-      item.until && isOpen(item) ? h("span.sub", null, item.kind === "wait" ? "goes on " : "given up ", until(item.until)) : null),
+      item.until && isOpen(item) ? h("span.sub", null, UNTIL[item.id.split(":", 1)[0]] ?? "given up ", until(item.until)) : null),
     h("span.cell.when", { "aria-hidden": "true" }, h("span", { class: `when-bar is-${item.mark ?? item.status}` })),
     h("span.cell.number.time", null, (item.ended_at || isOpen(item)) && !AT_ONCE.has(item.kind) ? took(item.started_at, item.ended_at) : null),
     h("span.cell.number.spent", null, item.tokens ? h("span", null, tokens(item.tokens.input + item.tokens.output), h("span.unit", null, " tok")) : null, item.cost_usd ? h("span.sub", null, usd(item.cost_usd)) : null),

@@ -1,17 +1,22 @@
-/** Values of tools and models for people: long texts folded, objects as lists of terms, everything as text. */
+/**
+ * Values of tools and models for people: long texts folded, objects as lists of terms, everything as text. What a person is
+ * to allow is not folded, and what cannot be seen in it is shown as what it is.
+ */
 
+import { copyButton } from "../copying.js";
 import { h } from "../dom.js";
-import { copyButton } from "./run_head.js";
 import { size } from "../words.js";
 
 const FOLDED = 3_000;
 const DEEPEST = 8;
+/** Controls, and signs that hide, join or turn letters around: those that the terminal shows too. */
+const UNSEEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
 
 /** A text as it is, in full on demand. */
-export function text(content) {
-  const block = h("pre", { tabindex: 0 }, content.length > FOLDED ? content.slice(0, FOLDED) : content);
+export function text(content, folded = FOLDED) {
+  const block = h("pre", { tabindex: 0 }, content.length > folded ? content.slice(0, folded) : content);
   const copy = copyButton(content, "Copy the text");
-  if (content.length <= FOLDED) return h("div.text", null, block, copy);
+  if (content.length <= folded) return h("div.text", null, block, copy);
   const more = h("button.link", { type: "button", on: { click: () => ((block.textContent = content), more.remove()) } }, `… Show all of it (${size(content.length)})`);
   return h("div.text", null, block, copy, more);
 }
@@ -22,13 +27,26 @@ export function facts(pairs) {
   return known.length ? h("dl.facts-list", null, known.map(([name, what]) => [h("dt", null, name), h("dd", null, what)])) : null;
 }
 
-/** Any JSON value; what is nested too deeply is shown as JSON. */
-export function value(what, depth = 0) {
+/** Any JSON value; what is nested too deeply is shown as JSON. `long` shows long texts. */
+export function value(what, { depth = 0, long = text } = {}) {
   if (what === null || what === undefined || what === "") return h("span.quiet", null, "none");
-  if (typeof what === "string") return what.includes("\n") || what.length > 400 ? text(what) : h("span.told", null, what);
+  if (typeof what === "string") return what.includes("\n") || what.length > 400 ? long(what) : h("span.told", null, what);
   if (typeof what !== "object") return h("code", null, String(what));
-  if (depth >= DEEPEST) return text(JSON.stringify(what, null, 2));
-  if (Array.isArray(what)) return what.length ? h("ol.values", null, what.map((one) => h("li", null, value(one, depth + 1)))) : h("span.quiet", null, "none");
+  if (depth >= DEEPEST) return long(JSON.stringify(what, null, 2));
+  const inside = (one) => value(one, { depth: depth + 1, long });
+  if (Array.isArray(what)) return what.length ? h("ol.values", null, what.map((one) => h("li", null, inside(one)))) : h("span.quiet", null, "none");
   const pairs = Object.entries(what);
-  return pairs.length ? h("dl.values", null, pairs.map(([name, one]) => [h("dt", null, name.replaceAll("_", " ")), h("dd", null, value(one, depth + 1))])) : h("span.quiet", null, "none");
+  return pairs.length ? h("dl.values", null, pairs.map(([name, one]) => [h("dt", null, name.replaceAll("_", " ")), h("dd", null, inside(one))])) : h("span.quiet", null, "none");
+}
+
+/** A value as it will be sent. */
+export function exactly(what) {
+  return value(seen(what), { long: (content) => text(content, Infinity) });
+}
+
+function seen(what) {
+  if (typeof what === "string") return what.replace(UNSEEN, (sign) => `⟨U+${sign.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+  if (Array.isArray(what)) return what.map(seen);
+  if (what === null || typeof what !== "object") return what;
+  return Object.fromEntries(Object.entries(what).map(([name, one]) => [seen(name), seen(one)]));
 }

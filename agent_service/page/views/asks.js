@@ -1,0 +1,43 @@
+/**
+ * What a run asks of a person, with the answers beside it: to allow what it planned, a question, what became of a write.
+ * Whoever allows something sees all of it as it will be sent; what the model says about it stands apart.
+ */
+
+import { buttons } from "../actions.js";
+import { until } from "../clock.js";
+import { h } from "../dom.js";
+import { exactly, facts } from "./values.js";
+
+const PARTS = { approval, question, in_doubt: doubt };
+const REPLIES = { approval: ["approve", "reject"], question: ["answer"], in_doubt: ["ran", "did_not_run", "look"] };
+
+/** What is asked, in full; null where the reason of the run says it all. */
+export function asked(asks) {
+  return asks && PARTS[asks.kind] ? h("div.ask", null, PARTS[asks.kind](asks)) : null;
+}
+
+/** A button for each way to answer `subject`, a run that can be answered; `done` is called after one was used. */
+export function replies(page, subject, done) {
+  const kind = subject.asks?.kind;
+  const offered = (subject.asks?.choices ?? []).flatMap((choice) => buttons(page, ["choose"], { ...subject, choice }, { done }));
+  return [...offered, ...buttons(page, REPLIES[kind] ?? ["answer"], subject, { done, loud: kind !== "in_doubt" })];
+}
+
+function approval(asks) {
+  const unless = asks.expires_at ? ["If nobody decides, the run does by its own rule ", until(asks.expires_at), "."] : null;
+  return [action(asks), h("p.told.quiet", null, asks.reason), unless && h("p.quiet", null, unless)];
+}
+
+function question(asks) {
+  const end = asks.expires_at && until(asks.expires_at);
+  return [h("p.lead.told", null, asks.question), facts([["Tried", asks.tried], ["An answer changes", asks.would_change], ["Nobody waits any more", end]])];
+}
+
+function doubt(asks) {
+  return [action(asks), h("p.told.quiet", null, asks.reason)];
+}
+
+function action(asks) {
+  const what = asks.tool ? h("code", null, `${asks.tool} ${asks.command}`) : "A new framing of the goal";
+  return h("section.as-sent", null, h("h3", null, what, asks.step ? h("span.quiet", null, `step ${asks.step}`) : null), exactly(asks.arguments));
+}

@@ -1,8 +1,6 @@
 """What models and tools wrote is shown on the page, and never acts there; who may do what is the agent's to say."""
 
 import hashlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +8,9 @@ import pytest
 
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.telling.folder.writer import rewrite
-from tests.http.house import House, open_house, secret, serving
-from tests.kit.browser import MISSING, Seen, browsing, needs_browser
+from tests.browser.home import at_home
+from tests.http.house import House, secret
+from tests.kit.browser import MISSING, needs_browser
 from tests.kit.runs import accepted, replied, returned, started, whole_run
 
 expect = pytest.importorskip("playwright.async_api", reason=MISSING).expect
@@ -27,25 +26,6 @@ SVG = '<svg xmlns="http://www.w3.org/2000/svg" onload="alert(5)"><script>alert(6
 PAGE = f"<!doctype html><title>x</title>{ACTING}"
 NAMES = {"artifacts/notes.md": MARKDOWN, "artifacts/drawing.svg": SVG, "artifacts/page.html": PAGE}
 PARTS = ("", "/plan", "/memory", "/decisions", "/files", "/journal")
-
-
-@asynccontextmanager
-async def at_home(folder: Path, who: str = "admin") -> AsyncIterator[tuple[House, Seen]]:
-    """An agent that asks for tokens, and its page for somebody who has given one."""
-    async with (
-        open_house(folder) as house,
-        serving(house.app) as port,
-        browsing(f"http://127.0.0.1:{port}") as seen,
-    ):
-        await seen.page.goto("/")
-        await _give_token(seen.page, who)
-        yield house, seen
-
-
-async def _give_token(page: Any, who: str) -> None:
-    await page.get_by_role("textbox", name="Token").fill(secret(who))
-    await page.get_by_role("button", name="Use it").click()
-    await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
 async def test_nothing_that_a_model_or_a_tool_wrote_acts_in_the_browser(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ async def test_a_write_in_doubt_says_what_nobody_knows_and_can_be_answered(
     (item,) = (await inbox(client))["items"]
     assert (item["kind"], item["actions"]) == ("in_doubt", ["answer", "start_again", "dismiss"])
     assert (item["asks"]["kind"], item["asks"]["arguments"]["to"]) == ("in_doubt", "ann@example.org")
-    assert (await client.get(f"/v1/runs/{run}")).json()["reopens_until"].startswith("2026-11-28")
+    assert (await client.get(f"/v1/runs/{run}")).json()["reopens_until"] > item["since"]
 
 
 async def test_what_was_handed_over_too_long_ago_is_not_answered_any_more(

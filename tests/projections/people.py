@@ -1,13 +1,13 @@
 """Stories in which a run rests for a person: for an approval, an answer, or because nobody knows what a write did."""
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from agent_service.core.events import Event, SignalReceived, WakeAccepted
 from agent_service.core.phases import Ask
 from agent_service.core.waiting import ForApproval
 from schemas.events import Signal
-from tests.core.cues import RUN_ID, due, framing, replies, started
+from tests.core.cues import RUN_ID, due, framing, limits, replies, started
 from tests.core.cues import plan as planned
 from tests.core.script import Cue, Script
 from tests.projections.journals import asked_for, second_by_second
@@ -19,11 +19,6 @@ QUESTION = Ask(
     would_change="which of them is read",
 )
 POSTING = planned("post", to="ann@example.org", text="The page is up.")
-
-
-def from_strangers(run_id: str = RUN_ID) -> WakeAccepted:
-    """Somebody from outside asks for the run."""
-    return replace(asked_for("tell ann that the page is up", run_id=run_id), untrusted=True)
 
 
 def rules(kind: Literal["approve", "reject"], message: str | None = None, by: str = "token ops") -> Cue:
@@ -44,15 +39,22 @@ def rules(kind: Literal["approve", "reject"], message: str | None = None, by: st
     return cue
 
 
-def a_run_that_needs_approval(run_id: str = RUN_ID) -> Script:
-    return second_by_second(from_strangers(run_id), started(), replies(framing()), replies(POSTING))
+def a_run_that_needs_approval(run_id: str = RUN_ID, **arguments: str) -> Script:
+    """Somebody from outside asks for a write."""
+    asked = _asked("tell ann that the page is up", run_id, untrusted=True)
+    plan = planned("post", **arguments) if arguments else POSTING
+    return second_by_second(asked, started(), replies(framing()), replies(plan))
 
 
 def a_run_that_asks(run_id: str = RUN_ID) -> Script:
-    return second_by_second(asked_for("read the door", run_id=run_id), started(), replies(framing()), replies(QUESTION))
+    return second_by_second(_asked("read the door", run_id), started(), replies(framing()), replies(QUESTION))
 
 
 def a_run_in_doubt(run_id: str = RUN_ID) -> Script:
     """Its mail was sent, or not: no answer came in time."""
-    asked = asked_for("tell ann that the page is up", run_id=run_id)
+    asked = _asked("tell ann that the page is up", run_id, limits=limits(reopen_days=36_500))
     return second_by_second(asked, started(), replies(framing()), replies(POSTING), due)
+
+
+def _asked(goal: str, run_id: str, **details: Any) -> WakeAccepted:
+    return replace(asked_for(goal, run_id=run_id), wake_id=f"wake-{run_id}", **details)

@@ -1,0 +1,142 @@
+"""What a run asks of a person is answered on the page, bound to what was shown there."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_service.core.waiting import ForApproval, Status
+from tests.browser.home import at_home
+from tests.core.script import Script
+from tests.http.house import House
+from tests.kit.browser import MISSING, needs_browser, serious_flaws
+from tests.kit.runs import run_id
+from tests.kit.waiting import until
+from tests.projections.journals import commits_of
+from tests.projections.people import QUESTION, a_run_in_doubt, a_run_that_asks, a_run_that_needs_approval
+
+expect = pytest.importorskip("playwright.async_api", reason=MISSING).expect
+pytestmark = [pytest.mark.browser, needs_browser]
+
+LONG = "All of it is read. " * 400 + "The last words."
+
+
+async def shown(house: House, page: Any, script: Script) -> str:
+    """The run of `script`, on the page."""
+    run = await house.play(commits_of(script))
+    await page.goto(f"/#/runs/{run}")
+    await page.get_by_role("heading", level=1).wait_for()
+    return run
+
+
+async def pressed(page: Any, button: str, told: str = "", then: str = "") -> None:
+    """Press a button, fill in what its dialog asks for, and do it."""
+    await page.get_by_role("main").get_by_role("button", name=button, exact=True).click()
+    dialog = page.get_by_role("dialog")
+    if told:
+        await dialog.get_by_role("textbox").first.fill(told)
+    await dialog.get_by_role("button", name=then or button, exact=True).click()
+    await expect(dialog).to_have_count(0)
+
+
+async def test_what_is_approved_is_shown_in_full_and_carried_out(tmp_path: Path) -> None:
+    async with at_home(tmp_path) as (house, seen):
+        run = await shown(house, seen.page, a_run_that_needs_approval(run_id(1), to="ann@example.org", text=LONG))
+        asked = seen.page.get_by_role("region", name="What to know")
+        await expect(asked).to_contain_text("post handle")
+        await expect(asked).to_contain_text("ann@example.org")
+        await expect(asked).to_contain_text("The last words.")
+        await pressed(seen.page, "Approve", then="Approve it")
+        await until(lambda: _is(house, run, Status.RUNNING))
+        (ruling,) = (await house.state(run)).rulings
+        assert (ruling.verdict, ruling.by.startswith("token admin")) == ("approved", True)
+        await expect(seen.page.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
+        assert (seen.complaints, seen.foreign) == ([], [])
+
+
+async def test_what_is_rejected_is_not_carried_out_and_the_reason_is_told(tmp_path: Path) -> None:
+    async with at_home(tmp_path) as (house, seen):
+        run = await shown(house, seen.page, a_run_that_needs_approval(run_id(1)))
+        await pressed(seen.page, "Reject", "ann is away", "Reject it")
+        await until(lambda: _is(house, run, Status.RUNNING))
+        (ruling,) = (await house.state(run)).rulings
+        assert (ruling.verdict, ruling.reason) == ("rejected", "ann is away")
+        assert (await house.state(run)).step == 0
+
+
+async def test_what_cannot_be_seen_in_an_argument_is_shown_to_whoever_approves(tmp_path: Path) -> None:
+    async with at_home(tmp_path) as (house, seen):
+        await shown(house, seen.page, a_run_that_needs_approval(run_id(1), to="ann\u202e@example\u200b.org"))
+        asked = seen.page.get_by_role("region", name="What to know")
+        await expect(asked).to_contain_text("ann⟨U+202E⟩@example⟨U+200B⟩.org")
+
+
+async def test_an_approval_of_what_is_not_asked_any_more_says_so(tmp_path: Path) -> None:
+    async with at_home(tmp_path) as (house, seen):
+        run = await shown(house, seen.page, a_run_that_needs_approval(run_id(1)))
+        await seen.page.get_by_role("button", name="Approve", exact=True).click()
+        waiting = (await house.state(run)).waiting
+        assert isinstance(waiting, ForApproval)
+        body = {"decision": "reject", "arguments_hash": waiting.subject_hash}
+        async with house.client() as other:
+            assert (await other.post(f"/v1/runs/{run}/approvals", json=body)).status_code == 202
+        dialog = seen.page.get_by_role("dialog")
+        await dialog.get_by_role("button", name="Approve it").click()
+        await expect(dialog.get_by_role("alert")).to_contain_text("nothing waits for an approval")
+
+
+async def test_a_question_is_answered_with_one_of_its_choices(tmp_path: Path) -> None:
+    async with at_home(tmp_path) as (house, seen):
+        run = await shown(house, seen.page, a_run_that_asks(run_id(1)))
+        asked = seen.page.get_by_role("region", name="What to know")
+        for words in (QUESTION.question, QUESTION.tried, QUESTION.would_change):
+            await expect(asked).to_contain_text(words)
+        await pressed(seen.page, "cellar", then="Answer")
+        await until(lambda: _is(house, run, Status.RUNNING))
+        assert (await house.state(run)).messages == ("cellar",)
+
+
+@pytest.mark.parametrize(
+    ("button", "outcome"), [("It ran", "ok"), ("It did not run", "error"), ("Let it look", "error")]
+)
+async def test_a_write_in_doubt_is_resolved_and_its_run_goes_on(tmp_path: Path, button: str, outcome: str) -> None:
+    async with at_home(tmp_path) as (house, seen):
+        run = await shown(house, seen.page, a_run_in_doubt(run_id(1)))
+        await pressed(seen.page, button, "I looked in the mailbox")
+        await until(lambda: _is(house, run, Status.RUNNING))
+        (record,) = (await house.state(run)).completed
+        assert record.status == outcome
+        await expect(seen.page.get_by_role("main").get_by_text("Running", exact=True)).to_be_visible()
+
+
+async def test_a_run_that_somebody_else_reopens_goes_on_before_ones_eyes(tmp_path: Path) -> None:
+    async with at_home(tmp_path) as (house, seen):
+        run = await shown(house, seen.page, a_run_in_doubt(run_id(1)))
+        await expect(seen.page.get_by_role("main").get_by_text("Escalated", exact=True).first).to_be_visible()
+        async with house.client() as other:
+            answered = await other.post(f"/v1/runs/{run}/answers", json={"outcome": "ran", "answer": "it is there"})
+            assert answered.status_code == 202, answered.text
+        await expect(seen.page.get_by_role("main").get_by_text("Running", exact=True)).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_the_inbox_has_the_answers_beside_what_is_asked(tmp_path: Path, scheme: Any) -> None:
+    async with at_home(tmp_path) as (house, seen):
+        await seen.page.emulate_media(color_scheme=scheme)
+        for number, script in enumerate((a_run_that_needs_approval, a_run_that_asks, a_run_in_doubt), start=1):
+            await house.play(commits_of(script(run_id(number))))
+        await seen.page.goto("/#/inbox")
+        cards = seen.page.get_by_role("list", name="What waits for a person").get_by_role("listitem")
+        for text, button in (
+            ("post handle", "Approve"),
+            (QUESTION.question, "hall"),
+            ("post handle", "It did not run"),
+        ):
+            card = cards.filter(has=seen.page.get_by_role("button", name=button, exact=True))
+            await expect(card).to_contain_text(text)
+        assert await serious_flaws(seen.page) == []
+        assert (seen.complaints, seen.foreign) == ([], [])
+
+
+async def _is(house: House, run: str, status: Status) -> bool:
+    return (await house.state(run)).status is status

@@ -24,7 +24,7 @@ export function replies(page, subject, done) {
 }
 
 function approval(asks) {
-  const unless = asks.expires_at ? ["If nobody decides, the run does by its own rule ", until(asks.expires_at), "."] : null;
+  const unless = asks.expires_at ? ["Decided without anybody ", until(asks.expires_at), "."] : null;
   return [action(asks), h("p.told.quiet", null, asks.reason), unless && h("p.quiet", null, unless)];
 }
 

@@ -15,14 +15,13 @@ from agent_service.core.events import (
     ModelUnavailable,
     ModelUsage,
     RunStarted,
-    Seen,
     SignalReceived,
     TimerFired,
     ToolReturned,
     TurnBroke,
     WakeAccepted,
 )
-from agent_service.core.phases import Action, Decision, Framing, Met, Plan, Reflection, Unusable, Verdict
+from agent_service.core.phases import Action, Decision, Framing, Met, Next, Plan, Reflection, Unusable, Verdict
 from agent_service.core.state import Limits
 from agent_service.errors import Remedy
 from schemas.catalog import ToolCommand, ToolOffer
@@ -43,7 +42,15 @@ FETCH = tool("fetch", route="jina-reader")
 POST = tool("post", route="mailer", tier="write")
 SAVE = tool("save", route="notebook", tier="write", idempotent=True)
 ITSELF = tool("helper", route="agentic-loop")
-TOOLS = (FETCH, POST, SAVE, ITSELF)
+BROWSE = FETCH.model_copy(update={"name": "browse", "output": "untrusted"})
+"""Brings what strangers wrote."""
+LEDGER = ToolOffer(
+    name="ledger",
+    route="ledger",
+    commands=(ToolCommand(name="handle", tier="write"), ToolCommand(name="look", tier="read")),
+)
+"""Can be looked into, to see whether a write was carried out."""
+TOOLS = (FETCH, POST, SAVE, ITSELF, BROWSE, LEDGER)
 
 # Events
 
@@ -53,7 +60,9 @@ def limits(**numbers: Any) -> Limits:
     return replace(Limits(deadline_at=DEADLINE), **numbers)
 
 
-def wake(*, fused: bool = True, depth: int = 0, announce: bool = False, **numbers: Any) -> WakeAccepted:
+def wake(
+    *, fused: bool = True, depth: int = 0, announce: bool = False, untrusted: bool = False, **numbers: Any
+) -> WakeAccepted:
     """A run is asked for at noon; `numbers` are limits."""
     return WakeAccepted(
         at=NOON,
@@ -64,6 +73,7 @@ def wake(*, fused: bool = True, depth: int = 0, announce: bool = False, **number
         announce=announce,
         fused=fused,
         depth=depth,
+        untrusted=untrusted,
         context={"tone": "constructive"},
     )
 
@@ -75,13 +85,16 @@ def started(tools: Iterable[ToolOffer] = TOOLS) -> Cue:
 def replies(
     decision: Decision,
     *,
-    plan: Plan | Unusable | None = None,
+    plan: Next | Unusable | None = None,
     call: int | None = None,
     tokens: int = 100,
     cost: float | None = 0.01,
-    seen: tuple[Seen, ...] = (),
+    heard: int | None = None,
 ) -> Cue:
-    """The model answers the call that is asked, or another one."""
+    """The model answers the call that is asked, or another one.
+
+    `heard`: of how many words of people its prompt told; by default of all.
+    """
 
     def cue(script: Script) -> Event:
         asked = script.state.asking.call if script.state.asking else script.state.calls
@@ -94,7 +107,7 @@ def replies(
             usage=usage,
             decision=decision,
             plan=plan,
-            seen=seen,
+            heard=script.state.heard if heard is None else heard,
         )
 
     return cue

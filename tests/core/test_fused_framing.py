@@ -39,7 +39,7 @@ def test_a_framing_without_a_plan_is_followed_by_the_question_for_one() -> None:
     ("first", "because"),
     [
         (Unusable(reason="two actions", raw='{"a"'), "two actions"),
-        (plan("curl"), "tool 'curl' is not on offer; the tools are: fetch, post, save, helper"),
+        (plan("curl"), "tool 'curl' is not on offer; the tools are: fetch, post, save, helper, browse, ledger"),
         (plan("fetch", "poll"), "tool fetch has no command 'poll'; it has: handle"),
     ],
 )

@@ -239,7 +239,7 @@ def test_a_write_in_doubt_is_told_with_its_end() -> None:
     assert "`in_doubt`, not to be tried again" in told
     assert "the run ended: escalated (in_doubt)" in told
     assert "*What to do now:* find out whether step 1 (post handle) was done" in told
-    assert "agentic run --context" in told
+    assert "agentic answer --look" in told
 
 
 def test_the_diary_of_a_run_that_stopped_begins_with_why_and_what_to_do_now() -> None:

@@ -1,0 +1,239 @@
+"""What a person must allow: when it is asked, what an approval is of, and what follows from a refusal."""
+
+from typing import Any
+
+import pytest
+
+from agent_service.core.acting import name_of_call
+from agent_service.core.announcing import outstanding
+from agent_service.core.waiting import ForApproval, Planned, Status
+from schemas import subjects
+from schemas.catalog import ToolCommand, ToolOffer
+from tests.core.cues import (
+    TOOLS,
+    a_planning_run,
+    cancel,
+    due,
+    errs,
+    frames,
+    plan,
+    plans,
+    queued,
+    reflection,
+    reflects,
+    replies,
+    returns,
+    signal,
+    started,
+    too_early,
+)
+from tests.core.people_cues import a_run_for_approval, a_run_with_strangers, answer, approves, rejects
+from tests.core.script import NOTHING, Outcome, Script, asks, asks_people, cancels, escalates, ignores, requests
+
+POST = name_of_call(plan("post").action)
+OTHER = "0123456789abcdef"
+
+
+def a_run_with(*, strangers: bool, **command: Any) -> Script:
+    """A plan is asked for, with a `tool` on offer; `strangers`: what they wrote was brought before."""
+    tool = ToolOffer(name="tool", route="tool", commands=(ToolCommand(name="handle", **command),))
+    run = queued() >> started((*TOOLS, tool)) >> frames() >> plans("browse" if strangers else "fetch")
+    return run >> returns() >> reflects("continue")
+
+
+# When it is asked
+
+SENT, ASKED = requests("tool", step=2), asks_people("approval")
+
+
+@pytest.mark.parametrize(
+    ("command", "trusted", "strange"),
+    [
+        ({"tier": "write"}, SENT, ASKED),
+        ({"tier": "write", "effect": "external"}, SENT, ASKED),
+        ({"tier": "write", "effect": "local"}, SENT, SENT),
+        ({"tier": "write", "idempotent": True}, SENT, SENT),
+        ({"tier": "read"}, SENT, SENT),
+        ({"tier": "read", "approve": "always"}, ASKED, ASKED),
+        ({"tier": "write", "approve": "always", "effect": "local"}, ASKED, ASKED),
+        ({"tier": "write", "approve": "never", "effect": "external"}, SENT, SENT),
+        ({"tier": "write", "approve": "untrusted", "effect": "local"}, SENT, ASKED),
+    ],
+    ids=str,
+)
+def test_a_command_is_asked_for_by_its_rule_and_by_where_its_run_has_been(
+    command: dict[str, Any], trusted: Outcome, strange: Outcome
+) -> None:
+    a_run_with(strangers=False, **command) >> plans("tool") << trusted
+    a_run_with(strangers=True, **command) >> plans("tool") << strange
+
+
+def test_an_error_of_strangers_counts_as_what_they_wrote() -> None:
+    run = a_planning_run() >> plans("browse") >> errs("http_404") >> reflects("continue")
+    run >> plans("post") << asks_people("approval")
+
+
+@pytest.mark.parametrize(("untrusted", "follows"), [(True, asks_people("approval")), (False, requests("post", step=1))])
+def test_a_request_that_strangers_wrote_is_no_order_to_write(untrusted: bool, follows: Outcome) -> None:
+    run = a_planning_run(untrusted=untrusted)
+    run >> plans("post") << follows
+
+
+def test_what_is_asked_names_the_call_in_full_and_until_when() -> None:
+    run = a_run_for_approval(approval_s=3600.0)
+    asked = run.sent(subjects.WAITING)
+    assert (asked["step"], asked["tool"], asked["command"]) == (2, "post", "handle")
+    assert (asked["arguments"], asked["arguments_hash"]) == ({"url": "https://example.org"}, POST)
+    assert "step 1 (browse) brought what strangers wrote" in asked["reason"]
+    assert asked["expires_at"] == "2026-11-21T13:00:00Z"
+    assert (run.state.status, run.state.step, run.state.due_at) == (Status.PAUSED, 1, run.now.replace(hour=13))
+
+
+def test_what_is_asked_is_all_that_is_owed_to_the_bus() -> None:
+    assert [said.subject for said in outstanding(a_run_for_approval().state)] == [subjects.WAITING]
+
+
+# What an approval is of
+
+
+def test_what_a_person_approves_is_carried_out_once_and_noted_with_who_it_was() -> None:
+    run = a_run_for_approval()
+    run >> approves(by="token ops") << requests("post", step=2)
+    (ruling,) = run.state.rulings
+    assert (ruling.verdict, ruling.by, ruling.step, ruling.subject_hash) == ("approved", "token ops", 2, POST)
+    run >> approves(arguments_hash=POST) << ignores("nothing waits for an approval")
+
+
+def test_an_approval_is_of_one_step_and_the_same_call_again_is_asked_for_again() -> None:
+    run = a_run_for_approval() >> approves() >> returns() >> reflects("continue")
+    run >> plans("post") << asks_people("approval")
+    assert run.sent(subjects.WAITING)["step"] == 3
+
+
+@pytest.mark.parametrize(
+    ("details", "because"),
+    [
+        ({"arguments_hash": OTHER}, f"what waits for approval is {POST}, not {OTHER}"),
+        ({"arguments_hash": None}, f"an approval names what it is of: arguments_hash {POST}"),
+        ({"step": 1}, "what waits for approval is step 2, not step 1"),
+    ],
+)
+def test_an_approval_of_something_else_is_refused(details: dict[str, Any], because: str) -> None:
+    run = a_run_for_approval()
+    run >> approves(**details) << ignores(because)
+    run >> approves(step=2) << requests("post", step=2)
+
+
+@pytest.mark.parametrize(("kind", "because"), [("answer", "approve it, reject it"), ("resume", "approve or reject")])
+def test_what_is_no_ruling_does_not_pass_for_one(kind: Any, because: str) -> None:
+    a_run_for_approval() >> signal(kind, message="yes") << ignores(because)
+
+
+def test_a_retry_of_what_was_approved_is_not_asked_for_again() -> None:
+    run = a_run_with(strangers=True, tier="write", idempotent=True, approve="untrusted") >> plans("tool") >> approves()
+    run >> errs("upstream", retryable=True) << NOTHING
+    run >> due << requests("tool", step=2, attempt=2)
+
+
+# What follows from a refusal
+
+
+def test_what_a_person_refuses_is_told_with_their_reason_and_not_carried_out() -> None:
+    run = a_run_for_approval()
+    run >> rejects(message="not to them") << asks("reflect")
+    assert run.told() == ("post handle was not approved (rejected): not to them",)
+    assert run.said[0] == "plan: post handle was not approved (rejected): not to them"
+    assert run.state.messages == ("not to them",)
+
+
+def test_a_refusal_needs_no_hash_for_it_can_do_no_harm() -> None:
+    a_run_for_approval() >> signal("reject") << asks("reflect")
+
+
+def test_what_was_refused_may_not_be_planned_again_until_the_person_says_more() -> None:
+    run = a_run_for_approval() >> rejects(message="not now") >> reflects("continue")
+    run >> plans("post") << asks("plan")
+    assert run.told()[0] == "post handle with these arguments was not approved (rejected): not now"
+    run = run >> signal("message", message="now you may")
+    run >> plans("post") << asks_people("approval")
+
+
+def test_other_arguments_are_another_thing_to_ask_for() -> None:
+    run = a_run_for_approval() >> rejects() >> reflects("continue")
+    run >> plans("post", url="https://example.com") << asks_people("approval")
+
+
+def test_nobody_in_time_is_a_refusal_by_default() -> None:
+    run = a_run_for_approval(approval_s=60.0)
+    run >> due << asks("reflect")
+    assert [(ruling.verdict, ruling.by) for ruling in run.state.rulings] == [("expired", "")]
+    run = run >> reflects("continue")
+    run >> plans("post") << asks("plan")
+
+
+def test_nobody_in_time_ends_the_run_where_it_is_to_and_its_plan_is_kept() -> None:
+    run = a_run_for_approval(approval_s=60.0, on_expiry="escalate")
+    run >> due << escalates("approval_expired")
+    run >> answer("look at it again") << (Outcome("publish agent.reopened"), asks("reflect"))
+    assert run.state.rulings == ()
+
+
+def test_a_message_makes_the_approval_void_and_the_model_think_anew() -> None:
+    run = a_run_for_approval()
+    run >> signal("message", message="take the other address") << asks("reflect")
+    assert "a person said something newer" in run.told()[0]
+    run >> approves(arguments_hash=POST) << ignores("nothing waits for an approval")
+
+
+def test_more_budget_changes_nothing_about_what_waits() -> None:
+    run = a_run_for_approval()
+    run >> signal("raise_budget", max_steps=15) << NOTHING
+    assert isinstance(run.state.waiting, ForApproval)
+    assert run.state.brief.limits.max_steps == 15
+
+
+def test_a_cancel_ends_it() -> None:
+    run = a_run_for_approval()
+    run >> cancel() << cancels()
+    assert outstanding(run.state)[0].subject == subjects.CANCELLED
+
+
+# Time
+
+
+def test_the_deadline_stands_still_while_a_person_is_waited_for() -> None:
+    run = a_run_for_approval()
+    left = run.state.brief.limits.deadline_at - run.now
+    run.wait(hours=5) >> approves() << requests("post", step=2)
+    assert run.state.brief.limits.deadline_at - run.now == left
+
+
+def test_a_deadline_that_somebody_named_stands_and_is_the_last_instant_for_a_ruling() -> None:
+    run = a_run_for_approval(deadline_named=True)
+    assert run.state.due_at == run.state.brief.limits.deadline_at
+    run >> due << escalates("budget_time")
+
+
+def test_a_timer_before_its_time_changes_nothing() -> None:
+    run = a_run_for_approval().wait(hours=2)
+    run >> too_early << ignores("nothing is due")
+
+
+# A plan that finds no step left
+
+
+def test_a_plan_that_finds_no_step_left_is_kept_and_carried_out_without_another_call() -> None:
+    run = a_planning_run(max_steps=1, on_budget="pause", fused=False) >> plans() >> returns()
+    run = run >> replies(reflection("continue"), plan=plan("save", text="x"))
+    assert isinstance(getattr(run.state.waiting, "held", None), Planned)
+    run >> signal("raise_budget", max_steps=2) << requests("save", step=2)
+
+
+def test_a_write_that_was_kept_waits_for_the_model_when_a_person_says_something_with_the_raise() -> None:
+    run = a_planning_run(max_steps=1, on_budget="pause") >> plans() >> returns()
+    run = run >> replies(reflection("continue"), plan=plan("save", text="x"))
+    run >> signal("raise_budget", max_steps=2, message="but not that file") << asks("reflect")
+
+
+def test_a_run_that_met_strangers_says_where() -> None:
+    assert a_run_with_strangers().state.strangers == "step 1 (browse)"

@@ -42,15 +42,7 @@ FETCH = tool("fetch", route="jina-reader")
 POST = tool("post", route="mailer", tier="write")
 SAVE = tool("save", route="notebook", tier="write", idempotent=True)
 ITSELF = tool("helper", route="agentic-loop")
-BROWSE = FETCH.model_copy(update={"name": "browse", "output": "untrusted"})
-"""Brings what strangers wrote."""
-LEDGER = ToolOffer(
-    name="ledger",
-    route="ledger",
-    commands=(ToolCommand(name="handle", tier="write"), ToolCommand(name="look", tier="read")),
-)
-"""Can be looked into, to see whether a write was carried out."""
-TOOLS = (FETCH, POST, SAVE, ITSELF, BROWSE, LEDGER)
+TOOLS = (FETCH, POST, SAVE, ITSELF)
 
 # Events
 
@@ -60,9 +52,7 @@ def limits(**numbers: Any) -> Limits:
     return replace(Limits(deadline_at=DEADLINE), **numbers)
 
 
-def wake(
-    *, fused: bool = True, depth: int = 0, announce: bool = False, untrusted: bool = False, **numbers: Any
-) -> WakeAccepted:
+def wake(*, fused: bool = True, depth: int = 0, announce: bool = False, **numbers: Any) -> WakeAccepted:
     """A run is asked for at noon; `numbers` are limits."""
     return WakeAccepted(
         at=NOON,
@@ -73,7 +63,6 @@ def wake(
         announce=announce,
         fused=fused,
         depth=depth,
-        untrusted=untrusted,
         context={"tone": "constructive"},
     )
 
@@ -89,25 +78,15 @@ def replies(
     call: int | None = None,
     tokens: int = 100,
     cost: float | None = 0.01,
-    heard: int | None = None,
 ) -> Cue:
-    """The model answers the call that is asked, or another one.
-
-    `heard`: of how many words of people its prompt told; by default of all.
-    """
+    """The model answers the call that is asked, or another one."""
 
     def cue(script: Script) -> Event:
         asked = script.state.asking.call if script.state.asking else script.state.calls
         read, written = tokens - tokens // 4, tokens // 4
         usage = ModelUsage(input_tokens=read, output_tokens=written, cost_usd=cost, cache_read_tokens=read // 2)
         return ModelReplied(
-            at=script.now,
-            call=call or asked,
-            model="scripted",
-            usage=usage,
-            decision=decision,
-            plan=plan,
-            heard=script.state.heard if heard is None else heard,
+            at=script.now, call=call or asked, model="scripted", usage=usage, decision=decision, plan=plan
         )
 
     return cue

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent_service.core.phases import Plan, Reflection, Unusable, Verdict
+from agent_service.core.phases import Ask, Plan, Reflection, Unusable, Verdict, Wait
 from agent_service.telling.entries import entry_views
 from agent_service.telling.outputs import FILES
 from agent_service.telling.pages.trail import trail
@@ -28,6 +28,7 @@ from tests.core.cues import (
     unavailable,
     wake,
 )
+from tests.core.model_cues import reserves
 from tests.core.script import Script
 from tests.projections.journals import GOAL, MODEL, SCRIPTED, asked_for, entries_of, worked_example
 
@@ -41,6 +42,11 @@ def section(text: str, heading: str) -> str:
     found = re.search(rf"^## {re.escape(heading)}.*?\n\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
     assert found, f"no section {heading!r} in:\n{text}"
     return found[1].strip()
+
+
+def opening(text: str) -> str:
+    """What a page says before its first heading of the second level."""
+    return text.split("\n## ")[0]
 
 
 def up_to(script: Script, events: int) -> Script:
@@ -86,14 +92,16 @@ def test_memory_ticks_what_is_proved_and_names_the_evidence() -> None:
     assert section(text, "Assumptions and unknowns") == "- the page is public"
     assert section(text, "Hypothesis") == "one fetch is enough"
     assert section(text, "Constraints").startswith("- be constructive\n")
-    assert "**Running**, waiting for the result of step 2" in section(text, "Status")
+    assert "**Running**, waiting for the result of step 2" in opening(text)
 
 
 def test_memory_of_a_finished_run_says_how_it_ended_and_what_it_cost() -> None:
-    status = section(page(worked_example(), "memory.md"), "Status")
-    assert "**Ended: done** at 2026-11-21 12:00:08Z" in status
-    assert "Outcome: Two paragraph critique generated in artifacts/critique.md" in status
-    assert "4 model calls, 3200 tokens in and 480 out, 0.0168 USD" in status
+    text = page(worked_example(), "memory.md")
+    assert opening(text).startswith(
+        "# Memory\n\n**Ended: done** at 2026-11-21 12:00:08Z.\n\n"
+        "**Outcome:** Two paragraph critique generated in artifacts/critique.md\n"
+    )
+    assert "4 model calls, 3200 tokens in and 480 out, 0.0168 USD" in section(text, "Status")
 
 
 def test_memory_says_when_a_price_is_not_known() -> None:
@@ -152,7 +160,7 @@ def test_every_plan_has_one_section_for_the_next_action(events: int) -> None:
 
 def test_a_failed_step_is_not_ticked() -> None:
     script = a_waiting_run() >> errs("not_found")
-    assert section(page(script, "plan.md"), "Steps") == "- [ ] 1. `fetch handle`, failed: it broke"
+    assert section(page(script, "plan.md"), "Steps") == "- [ ] 1. `fetch handle`, failed (`not_found`): it broke"
 
 
 def test_a_step_under_way_when_the_run_was_cancelled_is_told_as_not_finished() -> None:
@@ -243,22 +251,22 @@ def test_a_write_in_doubt_is_told_with_its_end() -> None:
 
 
 def test_the_diary_of_a_run_that_stopped_begins_with_why_and_what_to_do_now() -> None:
-    opening = page(a_paused_run(), "decisions.md").split("## 1.")[0]
-    assert "**Paused** (`overloaded`), waiting for a person: 529" in opening
-    assert "agentic signal" in opening
-    assert "Outcome: " in page(worked_example(), "decisions.md").split("## 1.")[0]
+    told = opening(page(a_paused_run(), "decisions.md"))
+    assert "**Paused** (`overloaded`), waiting for a person: 529" in told
+    assert "agentic signal" in told
+    assert "**Outcome:** " in opening(page(worked_example(), "decisions.md"))
 
 
 def test_a_spent_budget_ends_the_diary_with_its_reason() -> None:
     script = a_reflecting_run(max_steps=1) >> replies(reflection("continue"), plan=plan())
     assert "the run ended: escalated (budget_steps): all 1 steps are used" in newest(script)
-    assert "`budget_steps`" in section(page(script, "memory.md"), "Status")
+    assert "`budget_steps`" in opening(page(script, "memory.md"))
 
 
 def test_a_pause_says_what_it_waits_for() -> None:
     script = a_paused_run()
     assert "the run pauses (overloaded): 529" in newest(script)
-    assert "**Paused** (`overloaded`), waiting for a person: 529" in section(page(script, "memory.md"), "Status")
+    assert "**Paused** (`overloaded`), waiting for a person: 529" in opening(page(script, "memory.md"))
 
 
 def test_a_signal_is_told_with_its_words_and_the_limits_it_raised() -> None:
@@ -320,3 +328,83 @@ def test_a_plan_of_a_reflection_is_attributed_once() -> None:
     told = newest(script)
     assert told.count("By ") == 1
     assert "The outline is now:\n\n1. one\n2. two" in told
+
+
+# What to do now comes first, and nothing is said twice or lost
+
+
+@pytest.mark.parametrize("name", ["memory.md", "plan.md", "decisions.md"])
+def test_a_page_of_a_run_that_stopped_begins_with_why_and_with_what_to_do_now(name: str) -> None:
+    text = page(a_paused_run(), name).split("\n\n")
+    assert text[1] == "**Paused** (`overloaded`), waiting for a person: 529."
+    assert text[2].startswith("*What to do now:* ")
+
+
+@pytest.mark.parametrize("name", ["memory.md", "plan.md", "decisions.md"])
+def test_a_page_of_a_run_that_asks_begins_with_the_question(name: str) -> None:
+    ask = Ask(question="Which of the two?", choices=("the red one", "the blue one"), tried="a look", would_change="all")
+    text = opening(page(a_reflecting_run() >> replies(reflection("continue"), plan=ask), name))
+    assert text.index("waiting for a person's answer") < text.index("**The question:** Which of the two?")
+    assert "- the red one\n- the blue one\n\nWhat was tried: a look\n\nWhat an answer would change: all" in text
+    assert "It waits until 2026-11-28 12:00:00Z." in text
+
+
+def test_a_wait_is_told_with_its_end_and_its_reason() -> None:
+    script = a_reflecting_run() >> replies(reflection("continue"), plan=Wait(why="the build runs", seconds=60.0))
+    assert "waiting for the time until 2026-11-21 12:01:00Z: the build runs." in opening(page(script, "plan.md"))
+    assert "**Wait** for 60 s: the build runs" in newest(script)
+
+
+@pytest.mark.parametrize("reason", ["wrong page", "wrong page.", "wrong page!", "wrong page…"])
+def test_no_sentence_has_two_ends(reason: str) -> None:
+    for text in trail(entries_of(a_waiting_run() >> cancel(reason))).values():
+        assert not re.search(r"[.!…]\.(?!\.)", text.replace("...", ""))
+
+
+def test_a_step_that_is_tried_again_shows_what_went_wrong_with_it() -> None:
+    (line,) = section(page(a_retrying_run(), "plan.md"), "Steps").splitlines()
+    assert line.endswith(". Its last error (`upstream`): it broke")
+
+
+def test_a_step_in_doubt_is_not_called_unfinished() -> None:
+    (line,) = section(page(a_waiting_run("post") >> due, "plan.md"), "Steps").splitlines()
+    assert line.startswith("- [ ] 1. `post handle`: not known whether it was done. Its last error (`in_doubt`): ")
+
+
+def test_what_was_not_said_is_left_out() -> None:
+    silent = Plan(action=plan().action)
+    text = page(a_reflecting_run() >> replies(reflection("continue"), plan=silent), "plan.md")
+    assert section(text, "Next action").endswith("- Tier: read, changes nothing outside and may be repeated")
+    assert "Rationale" not in text
+
+
+def test_a_call_that_a_crash_cut_off_is_told_as_lost() -> None:
+    told = newest(a_reflecting_run() >> reserves(900, if_lost=(400, 0.01)) >> reserves(900))
+    assert "**The reply to call 3 is lost.** A crash cut it off, and it is made again." in told
+    assert "it counts as 400 tokens" in told
+
+
+def test_a_call_that_was_given_up_is_told_as_lost() -> None:
+    script = a_reflecting_run() >> reserves(900) >> cancel()
+    assert "**The reply to call 3 is lost.** It was given up while it was being made." in newest(script)
+    status = section(page(script, "memory.md"), "Status")
+    assert "1 cut off without a reply (by a crash, a cancel or the deadline), which count as 900 tokens" in status
+
+
+def test_memory_keeps_what_was_learned_by_an_escalation_in_the_place_of_a_plan() -> None:
+    gives_up = replace(reflection("escalate"), facts=("the page needs a password (step:1)",))
+    script = a_reflecting_run(fused=False) >> reflects("continue") >> replies(gives_up)
+    assert section(page(script, "memory.md"), "Learned facts") == "- the page needs a password (step:1)"
+
+
+@pytest.mark.parametrize(
+    "again", ["The page is long.", "the page is  long (steps 1 and 2)", "the page is long (step:2)."]
+)
+def test_memory_says_a_fact_once_whatever_its_source_and_its_end(again: str) -> None:
+    first = replace(reflection("continue"), facts=("the page is long (step:1)",))
+    script = a_reflecting_run() >> replies(first, plan=plan()) >> returns()
+    script = script >> replies(replace(reflection("continue"), facts=(again, "the page is not long")), plan=plan())
+    assert section(page(script, "memory.md"), "Learned facts").splitlines() == [
+        "- the page is long (step:1)",
+        "- the page is not long",
+    ]

@@ -15,8 +15,19 @@ from agent_service.core.events import (
     TurnBroke,
     WakeAccepted,
 )
-from agent_service.core.phases import Digest, Framing, Met, Plan, Reflection, Refusal, Unusable, Verdict
-from agent_service.core.remedies import remedy
+from agent_service.core.phases import (
+    Ask,
+    Digest,
+    Framing,
+    Met,
+    Plan,
+    Reflection,
+    Refusal,
+    Unusable,
+    Verdict,
+    Verification,
+    Wait,
+)
 from agent_service.core.state import RunState
 from agent_service.moments import Moment
 from agent_service.telling.acts import Act, act_of
@@ -31,9 +42,11 @@ from agent_service.telling.pages.markdown import (
     numbered,
     page,
     section,
+    sentence,
     tick,
 )
-from agent_service.telling.pages.progress import reasons, standing
+from agent_service.telling.pages.progress import reasons
+from agent_service.telling.pages.standing import opening, what_to_do
 from agent_service.telling.plain import duration, instant
 from agent_service.telling.rulings import Ruling, rulings
 from agent_service.telling.sayings import OUTCOMES, call_of, consequences, reserved, speaker
@@ -45,10 +58,9 @@ def decisions_page(moments: Sequence[Moment]) -> str:
         f"Run {code(run.run_id)}, told from its journal. The number in a heading is the journal's entry, the time in "
         f"brackets how long after the entry before. `agentic prompt {run.run_id} --call N` shows what a call was told."
     )
-    outcome = f"Outcome: {inline(run.outcome)}" if run.outcome else ""
     before = (moments[0], *moments)
     diary = (_entry(moment, earlier.entry.at) for moment, earlier in zip(moments, before, strict=False))
-    return page("Decisions", standing(run), outcome, *_remedy(run), told, *diary)
+    return page("Decisions", *opening(run), told, *diary)
 
 
 def _entry(moment: Moment, before: datetime) -> str:
@@ -56,16 +68,21 @@ def _entry(moment: Moment, before: datetime) -> str:
     followed = "; ".join(map(inline, consequences(moment)))
     at = moment.entry.at
     heading = f"{moment.entry.seq}. {title} · {instant(at)} ({duration(at - before)})"
-    remedies = _remedy(moment.after) if moment.ended or moment.paused else ()
-    return section(heading, *blocks, f"*Then:* {followed}." if followed else "", *remedies)
+    then = f"*Then:* {sentence(followed)}" if followed else ""
+    remedies = what_to_do(moment.after) if moment.ended or moment.paused else ()
+    return section(heading, *blocks, *_lost(moment), then, *remedies)
 
 
-def _remedy(run: RunState) -> Iterator[str]:
-    """What a person does about a run that stopped."""
-    now = remedy(run)
-    if now:
-        yield f"*What to do now:* {inline(now.text)}:"
-        yield fenced(now.command)
+def _lost(moment: Moment) -> Iterator[str]:
+    """That a call which was begun brought nothing that could be heard."""
+    before, after = moment.before, moment.after
+    if before is None or after.spent.lost_calls == before.spent.lost_calls:
+        return
+    call = before.asking.call if before.asking else after.calls
+    tokens = after.spent.lost_tokens - before.spent.lost_tokens
+    crashed = isinstance(moment.event, CallReserved)
+    why = "A crash cut it off, and it is made again" if crashed else "It was given up while it was being made"
+    yield f"**The reply to call {call} is lost.** {why}. It was perhaps paid, so it counts as {tokens} tokens."
 
 
 def _told(moment: Moment) -> tuple[str, Iterator[str]]:
@@ -80,7 +97,7 @@ def _told(moment: Moment) -> tuple[str, Iterator[str]]:
             act = act_of(moment)
             return _act_title(moment, act), _act(act) if act else iter(())
         case TurnBroke(reason=reason):
-            return "The agent broke", iter((f"{inline(reason)}.",))
+            return "The agent broke", iter((sentence(inline(reason)),))
         case other:
             return _from_people(moment, other)
 
@@ -91,7 +108,7 @@ def _from_people(
     match event:
         case CallReserved():
             text = inline(reserved(event))
-            return "Set aside", iter((f"{text[0].upper()}{text[1:]}.",))
+            return "Set aside", iter((sentence(f"{text[0].upper()}{text[1:]}"),))
         case WakeAccepted(goal=goal):
             return "Accepted", iter((f"The goal: {inline(goal, 400)}", *_who(event.by)))
         case RunStarted(skills=skills):
@@ -141,7 +158,7 @@ def _act(act: Act) -> Iterator[str]:
 
 def _execution(execution: Execution) -> Iterator[str]:
     if str(execution):
-        yield f"As its executor tells: {inline(str(execution))}."
+        yield f"As its executor tells: {sentence(inline(str(execution)))}"
     if execution.stderr:
         yield f"On stderr:\n\n{fenced(execution.stderr)}"
 
@@ -158,7 +175,7 @@ def thoughts(moment: Moment, reply: ModelReplied, ruled: Sequence[Ruling]) -> It
     spent = f"{usage.input_tokens} tokens in{cached}, {usage.output_tokens} out, {cost}"
     yield f"By {inline(speaker(reply.model))}, call {reply.call}: {spent}."
     if reply.provenance and reply.provenance.cache_miss:
-        yield f"The provider's prompt cache was missed: {inline(reply.provenance.cache_miss)}."
+        yield f"The provider's prompt cache was missed: {sentence(inline(reply.provenance.cache_miss))}"
     for ruling in ruled:
         yield from _decided(moment, ruling)
         if ruling.status == "ignored":
@@ -176,9 +193,9 @@ def _decided(moment: Moment, ruling: Ruling) -> Iterator[str]:
         case Framing() as framing:
             yield from _framed(framing)
         case Plan() as plan:
-            yield f"**Step {ruling.step}: {code(call_of(plan.action))}**"
-            yield json_block(plan.action.arguments)
-            yield reasons(moment.after, plan)
+            yield from _planned(moment.after, plan, ruling.step)
+        case Ask() | Wait() | Verification() as other:
+            yield from _asked_or_judged(other)
         case Reflection() as reflection:
             yield from _reflected(moment.after, reflection)
         case Digest(memory=memory):
@@ -188,6 +205,32 @@ def _decided(moment: Moment, ruling: Ruling) -> Iterator[str]:
         case Unusable(reason=reason, raw=raw):
             yield f"**No valid decision.** {inline(reason)}"
             yield fenced(raw) if raw else ""
+
+
+def _planned(run: RunState, plan: Plan, step: int) -> Iterator[str]:
+    for number, action in enumerate(plan.actions, start=step):
+        yield f"**Step {number}: {code(call_of(action))}**"
+        yield json_block(action.arguments)
+    yield reasons(run, plan)
+
+
+def _asked_or_judged(decision: Ask | Wait | Verification) -> Iterator[str]:
+    match decision:
+        case Ask():
+            yield from _question(decision)
+        case Wait(why=why, seconds=seconds, until=until):
+            how_long = f"until {instant(until)}" if until else f"for {seconds or 0:g} s"
+            yield f"**Wait** {how_long}: {inline(why)}"
+        case Verification(holds=holds, reason=reason, doubted=doubted):
+            yield f"**{'It holds' if holds else 'It does not hold'}.** {inline(reason)}"
+            yield f"Doubted: {', '.join(map(code, doubted))}." if doubted else ""
+
+
+def _question(ask: Ask) -> Iterator[str]:
+    yield f"**A question to a person:** {inline(ask.question)}"
+    yield bullets(map(inline, ask.choices))
+    yield f"What was tried: {inline(ask.tried)}" if ask.tried else ""
+    yield f"What an answer would change: {inline(ask.would_change)}" if ask.would_change else ""
 
 
 def _framed(framing: Framing) -> Iterator[str]:

@@ -58,6 +58,11 @@ def numbered(texts: Iterable[str]) -> str:
     return "\n".join(f"{number}. {inline(text)}" for number, text in enumerate(texts, start=1))
 
 
+def sentence(markdown: str) -> str:
+    """`markdown` with a full stop, unless it has an end of its own."""
+    return markdown if markdown.endswith((".", "!", "?", "…")) else f"{markdown}."
+
+
 def tick(done: bool, line: str) -> str:
     """One item of a checklist; `line` is Markdown already."""
     return f"- [{'x' if done else ' '}] {line}"

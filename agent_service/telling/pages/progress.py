@@ -4,32 +4,35 @@ memory.md has what it holds to be true: its goal, what is proved, what was learn
 exactly one next action, and the outline, which binds nobody.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from agent_service.core.events import ModelReplied
 from agent_service.core.flights import flights
 from agent_service.core.phases import Action, Phase, Plan
 from agent_service.core.state import DoneItem, RunState, Spent, StepRecord
-from agent_service.core.waiting import Flight, ForModel, ModelRetry, Pending, Status, under_way
+from agent_service.core.waiting import Pending
 from agent_service.moments import Moment
-from agent_service.telling.acts import executor_of, unfinished
+from agent_service.telling.acts import act_of, unfinished
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.telling.pages.given import limit_lines, tier_of
 from agent_service.telling.pages.markdown import bullets, code, inline, json_block, numbered, page, section, tick
+from agent_service.telling.pages.standing import awaited, opening, standing
 from agent_service.telling.plain import instant
 from agent_service.telling.sayings import call_of, speaker
+from schemas.events import ToolError
 
 
 def memory_page(moments: Sequence[Moment]) -> str:
     run = moments[-1].after
     return page(
         "Memory",
+        *opening(run),
         thought_by(moments, Phase.FRAME, Phase.REFLECT),
-        _status(moments[-1]),
         *_framing(run),
         section("Learned facts", bullets(map(inline, run.facts)) or "None yet."),
-        *_heard(run),
+        section("Said by people", bullets(map(inline, run.messages))) if run.messages else "",
         *_artifacts(named_artifacts(moments)),
+        _status(moments[-1]),
     )
 
 
@@ -56,10 +59,6 @@ def _item(item: DoneItem) -> str:
     return tick(item.done, f"{item.id}: {inline(item.text)}{evidence}")
 
 
-def _heard(run: RunState) -> tuple[str, ...]:
-    return (section("Said by people", bullets(map(inline, run.messages))),) if run.messages else ()
-
-
 def _artifacts(named: Sequence[NamedArtifact]) -> tuple[str, ...]:
     return (section("Artifacts", bullets(map(_artifact, named))),) if named else ()
 
@@ -80,15 +79,15 @@ def _status(last: Moment) -> str:
         _spent(run.spent),
         f"as of entry {last.entry.seq}, {instant(last.entry.at)}",
     ]
-    outcome = f"Outcome: {inline(run.outcome)}" if run.outcome else ""
-    return section("Status", standing(run), outcome, bullets(lines))
+    return section("Status", bullets(lines))
 
 
 def _spent(spent: Spent) -> str:
     cost = "price not known" if spent.cost_usd is None else f"{spent.cost_usd:.4f} USD"
     cached = f" ({spent.cache_read_tokens} from the provider's cache)" if spent.cache_read_tokens else ""
     lost = (
-        f"; {spent.lost_calls} calls cut off without a reply, at most {spent.lost_tokens} tokens"
+        f"; {spent.lost_calls} cut off without a reply (by a crash, a cancel or the deadline), which count as "
+        f"{spent.lost_tokens} tokens"
         if spent.lost_calls
         else ""
     )
@@ -100,41 +99,53 @@ def plan_page(moments: Sequence[Moment]) -> str:
     run = moments[-1].after
     return page(
         "Plan",
+        *opening(run),
         thought_by(moments, Phase.PLAN, Phase.REFLECT),
-        section("Steps", _steps(run) or "None yet."),
+        section("Steps", _steps(run, last_errors(moments)) or "None yet."),
         section("Next action", _next(run)),
         section("Outline", "Advisory: only the next action binds.", numbered(run.outline)) if run.outline else "",
     )
 
 
 def reasons(run: RunState, plan: Plan) -> str:
-    """Why this action, what it should bring, and what it risks."""
-    command = run.brief.command(plan.action)
-    return bullets(
-        (
-            *((f"Rationale: {inline(plan.rationale)}",) if plan.rationale else ()),
-            f"Expected outcome: {inline(plan.expected_outcome or 'not said')}",
-            f"Risk: {inline(plan.risk or 'none named')}",
-            f"Tier: {tier_of(command) if command else 'not on offer'}",
-        )
-    )
+    """Why these actions, what they should bring, and what they risk."""
+    said = (("Rationale", plan.rationale), ("Expected outcome", plan.expected_outcome), ("Risk", plan.risk))
+    commands = map(run.brief.command, plan.actions)
+    tiers = dict.fromkeys(f"Tier: {tier_of(command) if command else 'not on offer'}" for command in commands)
+    return bullets((*(f"{name}: {inline(text)}" for name, text in said if text), *tiers))
 
 
-def _steps(run: RunState) -> str:
-    lines = {record.step: _finished(record) for record in run.completed}
+def last_errors(moments: Iterable[Moment]) -> dict[int, ToolError]:
+    """The newest error of each step that had one."""
+    acts = filter(None, map(act_of, moments))
+    return {act.step: act.error for act in acts if act.error}
+
+
+def _steps(run: RunState, errors: Mapping[int, ToolError]) -> str:
+    """A line for each step; below one that is not done, its last error."""
+    lines = {record.step: _finished(record, errors) for record in run.completed}
     for flight in flights(run.waiting):
-        pending = flight.pending
-        lines[pending.step] = tick(False, f"{_what(pending.step, pending.action)}: waiting for {_awaited(run, flight)}")
+        what = _what(flight.pending.step, flight.pending.action)
+        lines[flight.pending.step] = _open(what, f"waiting for {awaited(run, flight)}", errors, flight.pending.step)
     for left in unfinished(run):
-        lines[left.step] = tick(False, f"{_what(left.step, left.action)}: not finished when the run ended")
+        how = "not known whether it was done" if run.ending_class == "in_doubt" else "not finished when the run ended"
+        lines[left.step] = _open(_what(left.step, left.action), how, errors, left.step)
     return "\n".join(lines[step] for step in sorted(lines))
 
 
-def _finished(record: StepRecord) -> str:
+def _finished(record: StepRecord, errors: Mapping[int, ToolError]) -> str:
     call = code(call_of(Action(tool=record.tool, command=record.command, arguments={})))
     attempt = f", attempt {record.attempt}" if record.attempt > 1 else ""
-    outcome = "done" if record.status == "ok" else "failed"
+    error = errors.get(record.step)
+    why = f" ({code(error.error_class)})" if error and record.status == "error" else ""
+    outcome = "done" if record.status == "ok" else f"failed{why}"
     return tick(record.status == "ok", f"{record.step}. {call}{attempt}, {outcome}: {inline(record.summary, 200)}")
+
+
+def _open(what: str, how: str, errors: Mapping[int, ToolError], step: int) -> str:
+    error = errors.get(step)
+    last = f". Its last error ({code(error.error_class)}): {inline(error.message, 200)}" if error else ""
+    return tick(False, f"{what}: {how}{last}")
 
 
 def _what(step: int, action: Action) -> str:
@@ -162,40 +173,3 @@ def thought_by(moments: Iterable[Moment], *phases: Phase) -> str:
             models[moment.event.model] = None
     names = " and ".join(inline(speaker(model)) for model in models)
     return f"Thought by {names}." if names else ""
-
-
-def standing(run: RunState) -> str:
-    if run.status is Status.QUEUED:
-        return "**Queued**: accepted, not started."
-    if run.final and run.ended_at:
-        why = "" if run.status is Status.DONE else f" ({code(run.ending_class)}): {inline(run.reason)}"
-        return f"**Ended: {run.status}** at {instant(run.ended_at)}{why}."
-    if run.status is Status.PAUSED:
-        return f"**Paused** ({code(run.ending_class)}), waiting for a person: {inline(run.reason)}"
-    return f"**Running**, waiting for {waited_for(run)}."
-
-
-def waited_for(run: RunState) -> str:
-    match under_way(run.waiting):
-        case ForModel(asking=asking):
-            return f"the model to {asking.phase} (call {asking.call})"
-        case ModelRetry(asking=asking, retry_at=at):
-            return f"the time to ask the model again for {asking.phase}: {instant(at)}"
-    return ", and ".join(_awaited(run, flight) for flight in flights(run.waiting)) or "nothing"
-
-
-def _awaited(run: RunState, flight: Flight) -> str:
-    if flight.retry_at is None:
-        return _result(run, flight.pending)
-    return f"the time to send {_attempt(flight.pending)}: {instant(flight.retry_at)}"
-
-
-def _attempt(pending: Pending) -> str:
-    return f"step {pending.step}, {code(call_of(pending.action))}, attempt {pending.attempt}"
-
-
-def _result(run: RunState, pending: Pending) -> str:
-    executor = executor_of(run, pending)
-    whom = f"{code(executor)}, route {code(pending.route)}" if executor else f"route {code(pending.route)}"
-    asked, due = instant(pending.requested_at), instant(pending.deadline_at)
-    return f"the result of {_attempt(pending)}, asked of {whom} at {asked}, due by {due}"

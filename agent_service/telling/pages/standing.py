@@ -1,0 +1,107 @@
+"""Where a run stands, at the top of a page: its outcome, or what it waits for and what a person does now. Pure."""
+
+from collections.abc import Iterator
+
+from agent_service.core.flights import flights
+from agent_service.core.petition import petition
+from agent_service.core.remedies import remedy
+from agent_service.core.state import RunState
+from agent_service.core.waiting import (
+    Flight,
+    ForAnswer,
+    ForApproval,
+    ForModel,
+    ForTime,
+    ModelRetry,
+    Pending,
+    Status,
+    under_way,
+)
+from agent_service.telling.acts import executor_of
+from agent_service.telling.pages.markdown import bullets, code, fenced, inline, json_block, sentence
+from agent_service.telling.plain import instant
+from agent_service.telling.sayings import call_of
+from schemas.events import Waiting as Petition
+
+
+def opening(run: RunState) -> Iterator[str]:
+    """The first blocks of a page: the outcome of a run that is done, else where it stands and what to do now."""
+    yield standing(run)
+    if run.outcome:
+        yield f"**Outcome:** {inline(run.outcome)}"
+    yield from what_to_do(run)
+
+
+def what_to_do(run: RunState) -> Iterator[str]:
+    """What people are asked, in full, and the command with which it goes on."""
+    asked = petition(run)
+    if asked:
+        yield from _asked(asked)
+    now = remedy(run)
+    if now:
+        yield f"*What to do now:* {inline(now.text)}:"
+        yield fenced(now.command)
+
+
+def _asked(asked: Petition) -> Iterator[str]:
+    if asked.question:
+        yield f"**The question:** {inline(asked.question)}"
+        yield bullets(map(inline, asked.choices))
+        yield f"What was tried: {inline(asked.tried)}" if asked.tried else ""
+        yield f"What an answer would change: {inline(asked.would_change)}" if asked.would_change else ""
+    if asked.tool:
+        yield f"**The call:** {code(' '.join(filter(None, (asked.tool, asked.command))))}, with these arguments:"
+    if asked.arguments:
+        yield json_block(asked.arguments)
+    if asked.arguments_hash:
+        yield f"Its hash: {code(asked.arguments_hash)}."
+    if asked.expires_at:
+        yield f"It waits until {instant(asked.expires_at)}."
+
+
+def standing(run: RunState) -> str:
+    """In one line."""
+    if run.status is Status.QUEUED:
+        return "**Queued**: accepted, not started."
+    if run.final and run.ended_at:
+        if run.status is Status.DONE:
+            return f"**Ended: {run.status}** at {instant(run.ended_at)}."
+        ended = f"**Ended: {run.status}** at {instant(run.ended_at)}"
+        return f"{ended} ({code(run.ending_class)}): {sentence(inline(run.reason))}"
+    match run.waiting:
+        case ForApproval(reason=reason):
+            return f"**Paused**, waiting for a person's approval: {sentence(inline(reason))}"
+        case ForAnswer():
+            return "**Paused**, waiting for a person's answer."
+    if run.status is Status.PAUSED:
+        return f"**Paused** ({code(run.ending_class)}), waiting for a person: {sentence(inline(run.reason))}"
+    return f"**Running**, waiting for {sentence(waited_for(run))}"
+
+
+def waited_for(run: RunState) -> str:
+    match under_way(run.waiting):
+        case ForModel(asking=asking):
+            return f"the model to {asking.phase} (call {asking.call})"
+        case ModelRetry(asking=asking, retry_at=at):
+            return f"the time to ask the model again for {asking.phase}: {instant(at)}"
+        case ForTime(until=until, why=why):
+            return f"the time until {instant(until)}: {inline(why)}"
+    return ", and ".join(awaited(run, flight) for flight in flights(run.waiting)) or "nothing"
+
+
+def awaited(run: RunState, flight: Flight) -> str:
+    """What an attempt waits for: its result, or the time to send it."""
+    if flight.retry_at is None:
+        return _result(run, flight.pending)
+    return f"the time to send {_attempt(flight.pending)}: {instant(flight.retry_at)}"
+
+
+def _attempt(pending: Pending) -> str:
+    return f"step {pending.step}, {code(call_of(pending.action))}, attempt {pending.attempt}"
+
+
+def _result(run: RunState, pending: Pending) -> str:
+    executor = executor_of(run, pending)
+    whom = f"{code(executor)}, route {code(pending.route)}" if executor else f"route {code(pending.route)}"
+    asked, due = instant(pending.requested_at), instant(pending.deadline_at)
+    return f"the result of {_attempt(pending)}, asked of {whom} at {asked}, due by {due}"

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+from agent_service.core import reads
 from agent_service.core.events import Event
 from agent_service.core.phases import Phase, Plan
-from agent_service.core.waiting import ForModel, ForPerson, ForTool, Reserve
+from agent_service.core.waiting import ForModel, ForPerson, ForReads, ForTool, Reserve
 from tests.core.cues import due, framing, plan, reflection, replies, returns, signal, started, too_early
 from tests.core.model_cues import digests, reserves
+from tests.core.read_cues import several
 from tests.core.script import Cue, Script
 
 Move = Callable[[Script], Event]
@@ -43,7 +45,7 @@ def situation(script: Script) -> str:
             return str(asking.phase)
         case ForTool(pending=pending):
             return "tool again" if pending.attempt > 1 else "tool"
-        case ForPerson(held=ForTool()):
+        case ForPerson(held=ForTool() | ForReads()):
             return "tool, paused"
         case waiting:
             return waiting.kind
@@ -52,7 +54,7 @@ def situation(script: Script) -> str:
 def answers(script: Script, **reply: Any) -> Event:
     """A good answer to the question that is asked."""
     asking, fused = script.state.asking, script.state.brief.fused
-    planned = SAME if is_stubborn(script) else a_good_plan(script.state.calls)
+    planned = SAME if is_stubborn(script) else a_good_plan(script)
     match asking.phase if asking else None:
         case Phase.FRAME:
             return made(replies(framing(), plan=planned if fused else None, **reply), script)
@@ -65,8 +67,11 @@ def answers(script: Script, **reply: Any) -> Event:
             return made(replies(planned, **reply), script)
 
 
-def a_good_plan(number: int) -> Plan:
-    """Reading and writing by turns, with arguments that would like to be ours."""
+def a_good_plan(script: Script) -> Plan:
+    """Reading and writing by turns, with arguments that would like to be ours; several reads where that is granted."""
+    number = script.state.calls
+    if number % 2 and reads.most(script.state) > 1:
+        return several(*["fetch"] * reads.most(script.state), number=number, run_id="forged")
     return plan(("fetch", "save", "fetch", "post")[number % 4], number=number, run_id="forged", STEP=9)
 
 
@@ -77,6 +82,13 @@ def is_stubborn(script: Script) -> bool:
 
 def result(script: Script) -> Event:
     return made(returns(output={"summary": "same"} if is_stubborn(script) else None), script)
+
+
+def some_read(script: Script) -> Event:
+    """One of the reads that are out returns, the last that was sent first; or the next is sent."""
+    assert isinstance(script.state.waiting, ForReads)
+    sent = [flight.pending.step for flight in script.state.waiting.flights if flight.retry_at is None]
+    return made(returns(step=sent[-1]), script) if sent else due(script)
 
 
 def timer(script: Script) -> Event:
@@ -106,6 +118,7 @@ GOES_ON: dict[str, Cue] = {
     "tool": result,
     "tool again": result,
     "tool_retry": timer,
+    "for_reads": some_read,
     "tool, paused": result,
     "for_person": more_of_everything,
     "ended": returns(),

@@ -152,7 +152,7 @@ MODEL_BUGS: dict[Rule, tuple[Bug, ...]] = {
     ),
     kept.what_people_said_is_a_note_for_ever: (
         Bug("a compaction drops what people said", notes, "compacted", behind(without_people)),
-        Bug("a message is heard and not noted", notes, "with_message", lambda _: lambda state, _message: state),
+        Bug("a message is heard and not noted", notes, "with_message", lambda _: lambda state, *_, **__: state),
     ),
     kept.a_compaction_gives_up_older_steps_and_nothing_else: (
         Bug(

@@ -4,6 +4,7 @@ A move is a cue. `goes_on` brings what the run waits for; `odd` brings something
 stands; the rest comes at any time. What ends a run is rare, so that many stories are long.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 from agent_service.core.events import Event, ToolReturned
@@ -30,6 +31,7 @@ from tests.core.cues import (
 )
 from tests.core.going_on import SAME, Move, answers, goes_on, made, sets_aside, situation, timer
 from tests.core.model_cues import digests, opens, refuses, too_long
+from tests.core.read_cues import several
 from tests.core.script import Cue, Script
 
 
@@ -53,6 +55,11 @@ def older_attempt(script: Script) -> Event:
 
 def future_step(script: Script) -> Event:
     return made(returns(step=script.state.step + 1), script)
+
+
+def of_the_last(script: Script, *, cue: Callable[..., Cue]) -> Event:
+    """What comes of the last of several reads."""
+    return made(cue(step=script.state.step), script)
 
 
 def other_call(script: Script, *, by: int) -> Event:
@@ -93,6 +100,8 @@ PLANS: tuple[Plan | Unusable, ...] = (
     plan("fetch", "poll"),
     plan("helper"),
     plan("helper"),
+    several("fetch", "fetch"),
+    several("fetch", "post"),
 )
 BADLY_FRAMED: tuple[Framing | Reflection | Digest, ...] = (
     framing("only one"),
@@ -126,7 +135,7 @@ ODD: dict[str, list[Cue]] = {
         *ENDING,
         replies(reflection("done")),
         replies(reflection("escalate")),
-        digests("forged"),
+        *[digests("forged")] * 3,
     ],
     "reflect": [
         *map(at_once, PLANS),
@@ -197,6 +206,25 @@ ODD: dict[str, list[Cue]] = {
         too_early,
         after(timer, hours=1),
         timer,
+    ],
+    "for_reads": [
+        *[UPSTREAM] * 8,
+        partial(of_the_last, cue=partial(errs, "upstream", retryable=True)),
+        *[due] * 8,
+        *[after(timer, hours=1)] * 2,
+        errs("not_found"),
+        errs("configuration"),
+        *[future_step] * 2,
+        *[older_attempt] * 2,
+        again,
+        returns(attempt=9),
+        returns(attempt=None),
+        garbled(),
+        returns(tool="someone"),
+        cancel(),
+        sets_aside,
+        replies(plan()),
+        unavailable("try_again"),
     ],
     "tool, paused": [
         *[UPSTREAM] * 4,

@@ -24,6 +24,7 @@ WAKES: dict[str, list[Any]] = {
     "on_budget": ["escalate", "pause"],
     "fused": [True, False],
     "max_depth": [0, 0, 1],
+    "parallel_reads": [1, 1, 2, 3],
     "max_notes": [48_000, 1000, 100],
     "steps": [0, 0, 0, 7],
     "reserve": [None, None, Reserve(tokens=200, cost_usd=0.02), Reserve(tokens=300, cost_usd=None)],

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent_service.core import acting, decide, endings, hearing, limits, planning, reflecting, results, thinking
+from agent_service.core import acting, decide, endings, hearing, limits, planning, reads, reflecting, results, thinking
 from agent_service.core.correlate import Judgement, Relation
 from agent_service.core.events import CancelRequested
 from agent_service.core.state import RunState
@@ -28,6 +28,7 @@ from tests.core.bugs import (
     not_sent,
     other_tool,
     recorded_again,
+    reflected_at_once,
     said_twice,
     same_step,
     unless,
@@ -125,7 +126,7 @@ BUGS: dict[Rule, tuple[Bug, ...]] = {
         ),
     ),
     steps.what_is_sent_is_pending_in_the_same_entry: (
-        Bug("a request leaves that is not pending", acting, "send", behind(not_sent)),
+        Bug("a request leaves that is not pending", acting, "_depart", behind(not_sent)),
     ),
     steps.the_correlation_keys_are_ours: (
         Bug("reserved keys of the arguments are sent", acting, "_without_reserved", lambda _: dict),
@@ -135,6 +136,11 @@ BUGS: dict[Rule, tuple[Bug, ...]] = {
             "_without_reserved",
             lambda _: lambda arguments: {k: v for k, v in arguments.items() if k not in RESERVED_KEYS},
         ),
+    ),
+    steps.one_action_is_in_flight_or_several_that_only_read: (
+        Bug("a write is planned beside a read", reads, "_why_alone", always("")),
+        Bug("more reads are planned than granted", reads, "most", always(9)),
+        Bug("the next step begins while a read is out", results, "_finished", lambda _: reflected_at_once),
     ),
     steps.only_offered_commands_are_requested: (
         Bug(
@@ -154,7 +160,7 @@ BUGS: dict[Rule, tuple[Bug, ...]] = {
     ),
     ends.a_run_is_completed_only_with_proof_of_every_item: (
         Bug("done is believed", reflecting, "_done", lambda _: always_done),
-        Bug("evidence is believed", reflecting, "judged", lambda _: every_item_ticked),
+        Bug("evidence is believed", reflecting, "_ticked", lambda _: every_item_ticked),
     ),
     ends.a_run_ends_once_and_nothing_follows: (
         Bug("a final status is left again", decide, "TABLE", as_in(ForModel, CancelRequested, Ended)),

@@ -1,15 +1,12 @@
 """Several reads of one plan: side by side, each judged and tried again by itself, and one reflection on all."""
 
-from typing import Any
-
 import pytest
 
 from agent_service.core.announcing import outstanding
 from agent_service.core.flights import flights
-from agent_service.core.phases import Action, Plan
+from agent_service.core.phases import Plan
 from agent_service.core.waiting import ForReads, ForTool, Status
 from tests.core.cues import (
-    a_planning_run,
     cancel,
     due,
     errs,
@@ -20,10 +17,9 @@ from tests.core.cues import (
     returns,
     signal,
 )
+from tests.core.read_cues import a_run_that_may_read, a_run_that_reads, plans_several, several
 from tests.core.script import (
     NOTHING,
-    Cue,
-    Script,
     asks,
     cancels,
     completes,
@@ -31,25 +27,6 @@ from tests.core.script import (
     ignores,
     requests,
 )
-
-
-def several(*tools: str) -> Plan:
-    """A plan of one action for each of `tools`, no two of them the same."""
-    actions = [Action(tool=tool, command="handle", arguments={"page": n}) for n, tool in enumerate(tools, start=1)]
-    return Plan(action=actions[0], also=tuple(actions[1:]), rationale="the halves are independent")
-
-
-def plans_several(*tools: str) -> Cue:
-    return replies(several(*tools))
-
-
-def a_run_that_may_read(most: int = 3, **limits: Any) -> Script:
-    return a_planning_run(parallel_reads=most, **limits)
-
-
-def a_run_that_reads(count: int = 3, **limits: Any) -> Script:
-    """As many pages are asked for side by side."""
-    return a_run_that_may_read(count, **limits) >> plans_several(*["fetch"] * count)
 
 
 def test_each_read_is_a_step_of_its_own_and_all_are_asked_for_at_once() -> None:

@@ -34,6 +34,7 @@ from tests.core.cues import (
 )
 from tests.core.going_on import made
 from tests.core.model_cues import reserves, too_long
+from tests.core.read_cues import plans_several
 from tests.core.script import Cue, Script
 
 STATES = tuple(kind for kind in get_args(get_args(Waiting)[0]) if kind not in (Deciding, Planned))
@@ -47,6 +48,8 @@ LIMITS: tuple[dict[str, Any], ...] = (
     {"max_steps": 1, **PAUSE},
     {"max_tokens": 300, **PAUSE},
     {"max_attempts": 1},
+    {"parallel_reads": 2},
+    {"parallel_reads": 2, "max_attempts": 1, "max_tokens": 300, **PAUSE},
 )
 LATE = 3600.0
 AWAY, UPSTREAM = unavailable("try_again"), errs("upstream", retryable=True)
@@ -59,6 +62,9 @@ STORIES: tuple[tuple[Cue, ...], ...] = (
     (started(), frames(), unavailable("pause")),
     (started(), frames(), plans()),
     (started(), frames(), plans(), UPSTREAM),
+    (started(), frames(), plans_several("fetch", "fetch")),
+    (started(), frames(), plans_several("fetch", "fetch"), returns(step=2)),
+    (started(), frames(), plans_several("fetch", "fetch"), returns(step=2), UPSTREAM),
     (started(), frames(), plans(), returns()),
     (started(), frames(), plans(), returns(), AWAY),
     (started(), frames(), plans(), returns(), goes_on(), returns()),
@@ -74,6 +80,7 @@ HAPPENINGS: tuple[Cue, ...] = (
     garbles(),
     replies(Unusable(reason="not JSON"), call=99),
     plans(),
+    plans_several("fetch", "fetch"),
     goes_on(),
     reflects("done", PROOF),
     reflects("escalate"),

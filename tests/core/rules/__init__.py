@@ -22,7 +22,7 @@ RULES: tuple[Rule, ...] = (
     endings.a_late_result_is_recorded_once,
     endings.a_cancel_ends_any_run,
     endings.a_run_is_completed_only_with_proof_of_every_item,
-    steps.one_action_is_in_flight,
+    steps.one_action_is_in_flight_or_several_that_only_read,
     steps.steps_count_from_one,
     steps.an_attempt_follows_the_failure_of_the_one_before,
     steps.only_what_can_be_repeated_is_tried_again,

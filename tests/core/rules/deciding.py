@@ -17,8 +17,8 @@ def only_a_plan_that_goes_with_a_good_decision_is_carried_out(story: Story) -> N
         if isinstance(moment.event, ModelReplied) and requests_of(moment):
             planned = _plan_of(moment, moment.event)
             assert planned is not None
-            (request,) = requests_of(moment)
-            assert (request.tool, request.command) == (planned.action.tool, planned.action.command)
+            sent = [(request.tool, request.command) for request in requests_of(moment)]
+            assert sent == [(action.tool, action.command) for action in planned.actions]
 
 
 def _plan_of(moment: Moment, reply: ModelReplied) -> Plan | None:

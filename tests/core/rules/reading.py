@@ -1,5 +1,6 @@
 """How a story is read: what came in, what changed the run, and what was published."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -10,7 +11,7 @@ from agent_service.core.effects import AskModel, Publish
 from agent_service.core.events import ModelReplied, ModelUsage, RunStarted, SignalReceived, TimerFired, ToolReturned
 from agent_service.core.events import WakeAccepted as Woken
 from agent_service.core.state import Limits, RunState
-from agent_service.core.waiting import ForTool
+from agent_service.core.waiting import ForReads, ToolRetry, pendings_of
 from schemas.catalog import ToolOffer
 from schemas.events import Constraints
 from tests.core.script import Moment
@@ -63,7 +64,7 @@ def requests_of(moment: Moment, place: int = 0) -> list[Sent]:
 def _requests_of(moment: Moment, place: int) -> Iterator[Sent]:
     for effect in moment.effects:
         if isinstance(effect, Publish) and effect.subject.startswith("agentic.tool_request."):
-            (payload,) = moment.published(effect.subject)
+            payload = json.loads(effect.body)["payload"]
             yield Sent(
                 place=place,
                 at=moment.event.at,
@@ -108,18 +109,37 @@ def total(costs: list[float | None]) -> float | None:
     return reduce(lambda so_far, cost: None if so_far is None or cost is None else so_far + cost, costs, start)
 
 
-def timed_out(moment: Moment) -> bool:
-    """Whether the pending attempt was given up because no answer came."""
-    before = moment.before
-    if not isinstance(moment.event, TimerFired) or before is None or not isinstance(before.waiting, ForTool):
-        return False
-    return before.waiting.pending.deadline_at <= moment.event.at < before.brief.limits.deadline_at
+def given_up(moment: Moment) -> int | None:
+    """The step whose pending attempt was given up because no answer came."""
+    if not isinstance(moment.event, TimerFired) or moment.before is None:
+        return None
+    before, at = moment.before, moment.event.at
+    instant, step = min(_instants(before), default=(at, None))
+    sent = step not in {retry for _, retry in _retries(before)}
+    return step if sent and instant <= at < before.brief.limits.deadline_at else None
 
 
-def is_retryable(moment: Moment) -> bool:
-    """Whether a moment lets its attempt be tried again: a timeout, or an error that says so."""
+def _instants(run: RunState) -> Iterator[tuple[datetime, int]]:
+    """When each attempt is due, with its step."""
+    retries = {step: at for at, step in _retries(run)}
+    for pending in pendings_of(run.waiting):
+        yield retries.get(pending.step, pending.deadline_at), pending.step
+
+
+def _retries(run: RunState) -> Iterator[tuple[datetime, int]]:
+    match run.waiting:
+        case ToolRetry(pending=pending, retry_at=at):
+            yield at, pending.step
+        case ForReads(flights=flights):
+            yield from ((flight.retry_at, flight.pending.step) for flight in flights if flight.retry_at)
+
+
+def is_retryable(moment: Moment, step: int) -> bool:
+    """Whether a moment lets an attempt of `step` be tried again: a timeout, or an error that says so."""
     if not isinstance(moment.event, ToolReturned):
-        return timed_out(moment)
+        return given_up(moment) == step
+    if moment.event.result.step != step:
+        return False
     error = moment.event.result.error
     return moment.event.result.status == "error" and error is not None and error.retryable
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 from agent_service.core.events import ToolReturned
-from agent_service.core.waiting import ForTool
+from agent_service.core.state import RunState
+from agent_service.core.waiting import ForReads, ForTool, Pending
 from schemas.events import ToolResult
 from schemas.subjects import OUR_OWN_ROUTES
 from tests.core.rules.reading import (
@@ -13,12 +13,12 @@ from tests.core.rules.reading import (
     Story,
     after,
     entries,
+    given_up,
     is_entry,
     is_retryable,
     offered,
     requests_of,
     sent,
-    timed_out,
     woken,
 )
 from tests.core.script import Moment
@@ -26,10 +26,15 @@ from tests.core.script import Moment
 RESERVED = {"run_id", "step", "tool", "tool_command", "attempt", "wake_id"}
 
 
-def one_action_is_in_flight(story: Story) -> None:
-    for one, other in pairwise(sent(story)):
-        between = entries(story[one.place + 1 : other.place + 1])
-        assert any(timed_out(moment) or isinstance(moment.event, ToolReturned) for moment in between)
+def one_action_is_in_flight_or_several_that_only_read(story: Story) -> None:
+    for place, moment in enumerate(story):
+        begun = [request for request in requests_of(moment, place) if request.attempt == 1]
+        if not begun or moment.before is None:
+            continue
+        finished = {record.step for record in moment.before.completed}
+        assert finished >= set(range(1, begun[0].step))
+        assert len(begun) <= (woken(story).limits.parallel_reads)
+        assert len(begun) == 1 or {offered(story)[request.tool].commands[0].tier for request in begun} == {"read"}
 
 
 def steps_count_from_one(story: Story) -> None:
@@ -38,18 +43,20 @@ def steps_count_from_one(story: Story) -> None:
 
 
 def an_attempt_follows_the_failure_of_the_one_before(story: Story) -> None:
-    for one, other in pairwise([None, *sent(story)]):
-        if other is None or other.attempt == 1:
+    newest: dict[int, Sent] = {}
+    for other in sent(story):
+        one, newest[other.step] = newest.get(other.step), other
+        if other.attempt == 1:
             continue
         assert one is not None
-        assert (one.step, one.attempt + 1, one.tool, one.command, one.payload) == (
-            other.step,
+        assert (one.attempt + 1, one.tool, one.command, one.payload) == (
             other.attempt,
             other.tool,
             other.command,
             other.payload,
         )
-        failures = [moment for moment in entries(story[one.place + 1 : other.place]) if is_retryable(moment)]
+        between = entries(story[one.place + 1 : other.place])
+        failures = [moment for moment in between if is_retryable(moment, other.step)]
         assert len(failures) == 1
         assert failures[0].event.at < other.at
 
@@ -69,15 +76,23 @@ def a_finished_step_is_never_asked_for_again(story: Story) -> None:
 def what_is_sent_is_pending_in_the_same_entry(story: Story) -> None:
     for moment in story:
         for request in requests_of(moment):
-            pending = after(moment).pending
-            assert pending is not None
-            assert (pending.step, pending.attempt, pending.action.tool) == (request.step, request.attempt, request.tool)
-            assert isinstance(after(moment).waiting, ForTool)
+            sent_now = {(pending.step, pending.attempt, pending.action.tool) for pending in out(after(moment))}
+            assert (request.step, request.attempt, request.tool) in sent_now
+
+
+def out(run: RunState) -> tuple[Pending, ...]:
+    """The attempts that are sent and not answered."""
+    match run.waiting:
+        case ForTool(pending=pending):
+            return (pending,)
+        case ForReads(flights=flights):
+            return tuple(flight.pending for flight in flights if flight.retry_at is None)
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Return:
-    """A tool result that came, the newest request until then, and whether that request had its answer already."""
+    """A tool result that came, the newest request of its step, and whether that request had its answer already."""
 
     moment: Moment
     result: ToolResult
@@ -94,7 +109,7 @@ class Return:
         return self.result.step in {record.step for record in completed}
 
     @property
-    def is_of_the_newest_step(self) -> bool:
+    def is_of_a_step_asked_for(self) -> bool:
         return self.newest is not None and (self.newest.step, self.newest.tool) == (self.result.step, self.result.tool)
 
     @property
@@ -113,47 +128,60 @@ class Return:
 
 def returns(story: Story) -> Iterator[Return]:
     """Every tool result that met a live run."""
-    newest, answered = None, False
+    newest: dict[int, Sent] = {}
+    answered: set[int] = set()
     for moment in story:
         if isinstance(moment.event, ToolReturned):
-            returned = Return(moment=moment, result=moment.event.result, newest=newest, answered=answered)
+            step = moment.event.result.step
+            returned = Return(
+                moment=moment, result=moment.event.result, newest=newest.get(step), answered=step in answered
+            )
             if returned.met_a_live_run:
                 yield returned
-        answered = answered or (is_entry(moment) and (isinstance(moment.event, ToolReturned) or timed_out(moment)))
+        answered |= _answered(moment)
         for request in requests_of(moment):
-            newest, answered = request, False
+            newest[request.step] = request
+            answered.discard(request.step)
+
+
+def _answered(moment: Moment) -> set[int]:
+    """The step whose attempt is over with the moment, if it is over with any."""
+    if not is_entry(moment):
+        return set()
+    step = moment.event.result.step if isinstance(moment.event, ToolReturned) else given_up(moment)
+    return set() if step is None else {step}
 
 
 def a_result_of_the_past_changes_nothing(story: Story) -> None:
     """Of a finished step, or of an attempt that was given up for a newer one."""
     for it in returns(story):
-        older = it.is_of_the_newest_step and it.newest is not None and it.attempt < it.newest.attempt
+        older = it.is_of_a_step_asked_for and it.newest is not None and it.attempt < it.newest.attempt
         if it.is_of_a_finished_step or older:
             assert not is_entry(it.moment)
 
 
 def a_result_of_a_step_or_a_tool_that_was_not_asked_for_escalates(story: Story) -> None:
     for it in returns(story):
-        if not it.is_of_a_finished_step and not it.is_of_the_newest_step and not it.is_malformed:
+        if not it.is_of_a_finished_step and not it.is_of_a_step_asked_for and not it.is_malformed:
             assert it.escalated
 
 
 def a_result_that_cannot_be_read_changes_nothing_unless_it_is_waited_for(story: Story) -> None:
     for it in returns(story):
-        if it.is_malformed and not it.is_of_the_newest_step:
+        if it.is_malformed and not it.is_of_a_step_asked_for:
             assert not is_entry(it.moment)
 
 
 def a_result_of_an_attempt_that_was_not_asked_for_escalates(story: Story) -> None:
     for it in returns(story):
-        newer = it.is_of_the_newest_step and it.newest is not None and it.attempt > it.newest.attempt
+        newer = it.is_of_a_step_asked_for and it.newest is not None and it.attempt > it.newest.attempt
         if newer and not it.is_of_a_finished_step:
             assert it.escalated
 
 
 def the_result_that_is_waited_for_is_taken(story: Story) -> None:
     for it in returns(story):
-        if it.is_of_the_newest_step and it.newest and it.attempt == it.newest.attempt:
+        if it.is_of_a_step_asked_for and it.newest and it.attempt == it.newest.attempt:
             assert not it.escalated
             assert is_entry(it.moment) is not it.answered
 

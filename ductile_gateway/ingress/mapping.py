@@ -38,6 +38,7 @@ _ID = re.compile(r"[A-Za-z0-9._:-]+")
 class Origin:
     """Where an event came from: the peer or webhook, what it calls the event, and when it came.
 
+    `strange`: what it brings may be written by anybody, as the body of a webhook is.
     `keeps_names`: a start that it calls `agentic:start:<id>` (RFC-103) is known by that id, and not below its source.
     `traceparent`: the sender's place in a trace, as it said it.
     """
@@ -45,6 +46,7 @@ class Origin:
     source: str
     event_id: str
     at: datetime
+    strange: bool = False
     keeps_names: bool = False
     traceparent: str | None = None
 
@@ -126,16 +128,27 @@ def _payload(mapping: EventMapping, document: JsonValue, origin: Origin) -> dict
         case ToStart():
             places = mapping.context.items()
             told: dict[str, JsonValue] = {name: find(document, place) for name, place in places}
-            return _start({"goal": fill(mapping.goal, document), "context": told})
+            start = _start({"goal": fill(mapping.goal, document), "context": told})
+            return start | {"untrusted": origin.strange and (bool(told) or _SLOT.search(mapping.goal) is not None)}
         case ToResult():
             return _result(_chosen(mapping, document), origin)
         case ToSignal():
-            words = fill(mapping.message, document) if mapping.message else None
-            signal_id = token(f"{origin.source}:{origin.event_id}")
-            return _run(mapping, document) | {"signal_id": signal_id, "kind": mapping.kind, "message": words}
+            return _run(mapping, document) | _said(mapping, document, origin)
         case ToCancel():
             why = fill(mapping.reason, document) if mapping.reason else None
             return _run(mapping, document) | {"reason": why}
+
+
+def _said(mapping: ToSignal, document: JsonValue, origin: Origin) -> dict[str, JsonValue]:
+    names = ("arguments_hash", "outcome")
+    said = {name: find(document, place) for name in names if (place := getattr(mapping, name)) is not None}
+    if mapping.kind == "approve" and said["arguments_hash"] is None:
+        raise RequestRefused(422, f"the event has nothing at {mapping.arguments_hash}, so that it allows nothing")
+    if mapping.message is not None:
+        said["message"] = fill(mapping.message, document)
+    if mapping.constraints:
+        said["constraints"] = {name: find(document, place) for name, place in mapping.constraints.items()}
+    return said | {"kind": mapping.kind, "signal_id": token(f"{origin.source}:{origin.event_id}")}
 
 
 def _run(mapping: ToSignal | ToCancel, document: JsonValue) -> dict[str, JsonValue]:
@@ -152,7 +165,7 @@ def _chosen(mapping: ToResult, document: JsonValue) -> dict[str, JsonValue]:
 
 def _start(payload: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """What a stranger may say of a run that begins: not its id, nor whom to call back."""
-    start = {name: payload[name] for name in ("goal", "context", "constraints") if name in payload}
+    start = {name: payload[name] for name in ("goal", "context", "constraints", "untrusted") if name in payload}
     context = start.get("context")
     if isinstance(context, dict):
         start["context"] = _without_correlation(context)

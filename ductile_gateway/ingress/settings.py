@@ -17,6 +17,7 @@ BY_THEMSELVES = frozenset({subjects.START, subjects.TOOL_RESULT})
 """Types of relayed events that are taken for what they say they are."""
 Pointer = Annotated[str, StringConstraints(pattern=r"^(/([^/~]|~[01])*)*$")]
 """A place in a JSON document (RFC 6901), such as `/issue/title`; an empty one is the whole document."""
+Limit = Literal["max_steps", "max_tokens", "max_cost_usd", "max_reframes", "deadline_at"]
 Template = Annotated[str, StringConstraints(min_length=1)]
 """Text in which `{/place}` stands for what the event has at this place (a JSON pointer)."""
 
@@ -58,16 +59,29 @@ class ToResult(_Section):
 
 
 class ToSignal(_Section):
-    """Speak to a run."""
+    """Speak to a run. Whoever may sign here says it: to map `approve` is to let them allow what runs ask for."""
 
     to: Literal["agentic.signal"]
     """The event that comes of it."""
     run_id: Pointer
     """The place of the run's id."""
-    kind: Literal["message", "resume", "approve", "reject"]
-    """What is said."""
+    kind: Literal["message", "answer", "approve", "reject", "resume"]
+    """What is said; an `answer` is to a question, or to an escalation, which it reopens."""
     message: Template | None = None
-    """The words; `{/place}` stands for what the event has there."""
+    """The words: the answer, or why something is rejected; `{/place}` stands for what the event has there."""
+    arguments_hash: Pointer | None = None
+    """The place of the hash that `agent.waiting` told; needed to approve."""
+    outcome: Pointer | None = None
+    """The place of `ran`, `did_not_run` or `look`, in an answer about a write in doubt."""
+    constraints: dict[Limit, Pointer] = Field(default_factory=dict)
+    """Limits that an answer raises, each with its place."""
+
+    @model_validator(mode="after")
+    def _says_enough(self) -> Self:
+        needed = {"approve": "arguments_hash", "answer": "message", "message": "message"}.get(self.kind)
+        if needed and getattr(self, needed) is None:
+            raise ValueError(f"a signal of kind {self.kind} needs {needed}")
+        return self
 
 
 class ToCancel(_Section):

@@ -68,7 +68,7 @@ class Webhooks:
             return None
         delivery_id, identity = _ids(hook, claim, body=body, document=document)
         traceparent = incoming.headers.get(TRACEPARENT)
-        origin = Origin(source=name, event_id=delivery_id, at=now, traceparent=traceparent)
+        origin = Origin(source=name, event_id=delivery_id, at=now, strange=True, traceparent=traceparent)
         event = of_document(mapping, document, origin)
         return await self._intake.take(event_type, event, origin=origin, identity=identity)
 

@@ -63,7 +63,7 @@ def awaited(look: Callable[[], Found], holds: Callable[[Found], bool]) -> Found:
     return found
 
 
-def envelope(kind: str = "probe.asked", *, key: str | None = None, **payload: Any) -> dict[str, Any]:
+def envelope(kind: str = "probe.asked", /, *, key: str | None = None, **payload: Any) -> dict[str, Any]:
     """An event for the relay ingress."""
     return {"event": {"type": kind, "payload": payload} | ({"dedupe_key": key} if key else {})}
 

@@ -33,8 +33,16 @@ RESULT = {"run_id": RUN, "step": 1, "tool": "fetch", "status": "ok", "result": {
 PEERS: dict[str, Any] = {
     "ductile-test": {
         "keys": [{"id": "v1", "secret": SECRET}, {"id": "v2", "secret": NEXT_SECRET}],
-        "accept": ["agentic.start", "agentic.tool_result", "report.done", "alarm.raised"],
-        "events": {"alarm.raised": {"to": "agentic.start", "goal": "Look into {/payload/what}."}},
+        "accept": ["agentic.start", "agentic.tool_result", "report.done", "alarm.raised", "person.answered"],
+        "events": {
+            "alarm.raised": {"to": "agentic.start", "goal": "Look into {/payload/what}."},
+            "person.answered": {
+                "to": "agentic.signal",
+                "run_id": "/payload/run",
+                "kind": "answer",
+                "message": "{/payload/words}",
+            },
+        },
     }
 }
 

@@ -220,6 +220,21 @@ FAILED = {"run_id": RUN, "step": 1, "tool": "fetch", "status": "error", "complet
             an_event("alarm.raised", {"what": "the pump"}),
             {"goal": "Look into the pump.", "context": {}, "constraints": {}, "by": "ductile-test"},
         ),
+        (
+            # Ductile knows best what of an event strangers wrote.
+            an_event("agentic.start", {"goal": "Find it.", "untrusted": True}),
+            {"goal": "Find it.", "context": {}, "constraints": {}, "untrusted": True, "by": "ductile-test"},
+        ),
+        (
+            an_event("person.answered", {"run": RUN, "words": "the blue one"}),
+            {
+                "run_id": RUN,
+                "signal_id": "ductile-test:job-1:event-1",
+                "kind": "answer",
+                "message": "the blue one",
+                "by": "ductile-test",
+            },
+        ),
         *(
             (an_event(payload=RESULT | {"result": brought}), RESULT | {"result": put})
             for brought, put in (("done", {"summary": "done"}), ([1], {"output": [1]}))

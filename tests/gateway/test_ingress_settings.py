@@ -13,6 +13,7 @@ from groundwork.service.config_fields import WrongSettings
 from tests.gateway.ingress_house import PEERS, SECRET
 
 START = {"to": "agentic.start", "goal": "Go."}
+SIGNAL = {"to": "agentic.signal", "run_id": "/run"}
 
 
 def hook(**changed: Any) -> dict[str, Any]:
@@ -47,6 +48,11 @@ def test_every_secret_is_known_to_the_log() -> None:
         hook(events={"*": START | {"goal": ""}}),
         hook(events={"*": START | {"context": {"a": "no/pointer"}}}),
         hook(events={"*": START | {"run_id": "/run"}}),
+        hook(events={"*": SIGNAL | {"kind": "approve"}}),
+        hook(events={"*": SIGNAL | {"kind": "answer"}}),
+        hook(events={"*": SIGNAL | {"kind": "message"}}),
+        hook(events={"*": SIGNAL | {"kind": "raise_budget"}}),
+        hook(events={"*": SIGNAL | {"kind": "answer", "message": "Go.", "constraints": {"max_depth": "/n"}}}),
         {"peers": {"x": {"keys": [{"secret": SECRET}], "accept": []}}},
         {"peers": {"X": {"keys": [{"secret": SECRET}], "accept": ["agentic.start"]}}},
         {"peers": {"x": PEERS["ductile-test"]}} | hook(),

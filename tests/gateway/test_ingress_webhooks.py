@@ -78,11 +78,29 @@ async def test_an_issue_of_github_starts_a_run_with_what_was_chosen_of_it() -> N
                 "goal": "Triage issue 7: It leaks",
                 "context": {"label": "bug", "issue": OPENED["issue"]},
                 "constraints": {},
+                "untrusted": True,
                 "by": "github",
             },
             "dedupe_key": "agentic:start:github:d-1",
         }
     ]
+
+
+@pytest.mark.parametrize(
+    ("mapping", "untrusted"),
+    [
+        ({"goal": "Write the report of the day."}, False),
+        ({"goal": "Look at {/g}."}, True),
+        ({"goal": "Write the report of the day.", "context": {"said": "/g"}}, True),
+    ],
+)
+async def test_a_start_is_untrusted_where_it_holds_something_of_the_body(
+    mapping: dict[str, Any], untrusted: bool
+) -> None:
+    house = House(webhooks={"plain": HOOKS["plain"] | {"events": {"*": {"to": "agentic.start"} | mapping}}})
+    body = json.dumps({"g": "the leak", "untrusted": False}).encode()
+    await house.post("/webhooks/plain", body, {"X-Ductile-Signature-256": hex_of(body, OLD)})
+    assert house.events()[0]["payload"].get("untrusted", False) is untrusted
 
 
 async def test_a_delivery_that_github_sends_again_is_a_duplicate_and_starts_nothing() -> None:
@@ -189,6 +207,38 @@ async def test_a_webhook_of_ductile_speaks_to_a_run(prefix: str) -> None:
             "dedupe_key": keys.signal(RUN, "chat:m-1"),
         }
     ]
+
+
+HASH = "0123456789abcdef"
+ABOUT = {"to": "agentic.signal", "run_id": "/run"}
+SAID: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"kind": "answer", "message": "{/words}"}, {"message": "the blue one"}),
+    (
+        {"kind": "answer", "message": "{/words}", "outcome": "/outcome", "constraints": {"max_steps": "/steps"}},
+        {"message": "the blue one", "outcome": "did_not_run", "constraints": {"max_steps": 12}},
+    ),
+    ({"kind": "approve", "arguments_hash": "/hash"}, {"arguments_hash": HASH}),
+    ({"kind": "reject", "message": "No: {/words}"}, {"message": "No: the blue one"}),
+]
+
+
+@pytest.mark.parametrize(("mapping", "told"), SAID)
+async def test_a_person_answers_allows_and_refuses_through_a_webhook(
+    mapping: dict[str, Any], told: dict[str, Any]
+) -> None:
+    house = House(webhooks={"chat": HOOKS["chat"] | {"events": {"*": ABOUT | mapping}}})
+    said = {"words": "the blue one", "outcome": "did_not_run", "steps": 12, "hash": HASH}
+    assert (await chat(house, {"id": "m-1", "run": RUN} | said)).status_code == 202
+    about = {"run_id": RUN, "signal_id": "chat:m-1", "kind": mapping["kind"], "by": "chat"}
+    assert house.events()[0]["payload"] == about | told
+
+
+@pytest.mark.parametrize("wrong", [{"hash": "all of it"}, {"hash": None}, {}])
+async def test_an_approval_that_does_not_name_what_it_allows_is_refused(wrong: dict[str, Any]) -> None:
+    mapping = ABOUT | {"kind": "approve", "arguments_hash": "/hash"}
+    house = House(webhooks={"chat": HOOKS["chat"] | {"events": {"*": mapping}}})
+    assert (await chat(house, {"id": "m-1", "run": RUN} | wrong)).status_code == 422
+    assert house.bus.messages == []
 
 
 async def test_a_delivery_is_known_by_its_own_id_where_its_place_is_configured() -> None:

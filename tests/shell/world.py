@@ -15,7 +15,6 @@ from agent_service.arrival import Arrival
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState
 from agent_service.core.waiting import Reserve
-from agent_service.evidence import Evidence
 from agent_service.intake import Intake
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.moments import Moment
@@ -30,9 +29,9 @@ from groundwork.service.errors import TryAgain
 from groundwork.telemetry.metrics import Instruments
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
-from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
+from schemas.events import Envelope, Signal, ToolError, ToolOutput, ToolRequest, ToolResult
 from tests.kit.crashes import Crash, Points
-from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryStore
+from tests.kit.fakes import FakeClock, MemoryStore
 from tests.kit.runs import NOON
 from tests.shell.faults import FaultyStore
 from tests.shell.mind import Mind
@@ -40,7 +39,12 @@ from tests.shell.mind import Mind
 APPEND = ToolOffer(name="append", route="append", commands=(ToolCommand(name="handle", tier="write"),))
 POLICY = LimitPolicy(defaults=Limits(deadline_at=NOON))
 
+FOR_PEOPLE = {subjects.WAITING, subjects.ESCALATED}
 FOR_THE_AGENT = {subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL}
+
+
+Person = Callable[[dict[str, Any]], dict[str, Any] | None]
+"""What somebody says to the payload of `agent.waiting` or `agent.escalated`: the fields of a signal, or nothing."""
 
 
 @dataclass(slots=True)
@@ -92,6 +96,8 @@ class FakeGateway:
         """What results tell of their calls."""
         self.failing: set[tuple[int, int]] = set()
         """Attempts, by step and number, that fail and may be tried again."""
+        self.losing: set[int] = set()
+        """Steps whose outcome is lost: they are carried out, and nobody knows."""
         self._bus = bus
 
     def handle(self, delivery: Delivery) -> None:
@@ -99,14 +105,13 @@ class FakeGateway:
         call = keys.call(request.run_id, request.step, request.tool, request.attempt)
         if call not in self.executed:
             self.executed[call] += 1
-        fails = (request.step, request.attempt) in self.failing
-        error = ToolError(error_class="upstream", message="not now", retryable=True) if fails else None
+        error = self._error(request.step, request.attempt)
         result = ToolResult(
             run_id=request.run_id,
             step=request.step,
             tool=request.tool,
-            status="error" if fails else "ok",
-            result=None if fails else ToolOutput.model_validate({"summary": f"line {request.step}"} | self.told),
+            status="error" if error else "ok",
+            result=None if error else ToolOutput.model_validate({"summary": f"line {request.step}"} | self.told),
             error=error,
             completed_at=NOON,
             attempt=request.attempt,
@@ -114,6 +119,12 @@ class FakeGateway:
         key = keys.result(request.run_id, request.step, request.attempt)
         body = Envelope[ToolResult](type=subjects.TOOL_RESULT, payload=result, dedupe_key=key).body()
         self._bus.put(subjects.TOOL_RESULT, body, key)
+
+    def _error(self, step: int, attempt: int) -> ToolError | None:
+        if step in self.losing:
+            return ToolError(error_class="in_doubt", message="the receipt is lost", retryable=False)
+        failing = (step, attempt) in self.failing
+        return ToolError(error_class="upstream", message="not now", retryable=True) if failing else None
 
 
 class NoSchemas:
@@ -149,19 +160,22 @@ class World:
         fused: bool = True,
         tools: tuple[ToolOffer, ...] = (APPEND,),
         on_commit: Callable[[Moment], object] = lambda _: None,
+        mind: type[Mind] = Mind,
     ) -> None:
         """`model` thinks in the place of the scripted mind."""
         self._slots, self._policy, self._fused, self._on_commit = slots, policy, fused, on_commit
         self.faults = Points()
         self.clock = FakeClock()
         self.store = store or MemoryStore()
-        self.artifacts = MemoryArtifacts()
         self.offer = Offer(tools)
         self.bus = FakeBus(self.faults)
         self.gateway = FakeGateway(self.bus)
-        self.mind = Mind(self.faults, self.store, reserve=reserve)
+        self.person: Person = lambda _: None
+        self.mind = mind(self.faults, self.store, reserve=reserve)
         self._model = model or self.mind
         self.crashes = 0
+        self.next_strike: int | None = None
+        """At which point the next life dies too, once; None: nowhere."""
         self.interrupted = 0
         """How often a crash found a model call set aside for and not answered."""
         self._build()
@@ -225,6 +239,8 @@ class World:
     async def _deliver(self, delivery: Delivery) -> None:
         if delivery.subject.startswith(subjects.TOOL_REQUEST):
             self.gateway.handle(delivery)
+        elif delivery.subject in FOR_PEOPLE:
+            self._be_answered(json.loads(delivery.body)["payload"])
         elif delivery.subject in FOR_THE_AGENT:
             await self.intake.receive(Arrival(subject=delivery.subject, body=delivery.body, place=str(delivery.place)))
             self.faults.point("before ack")
@@ -235,11 +251,20 @@ class World:
         while not await self._next_life():
             """Struck again."""
 
+    def _be_answered(self, told: dict[str, Any]) -> None:
+        """Whoever is to answer says something to a run that asks, or that was handed over."""
+        said = self.person(told)
+        if said:
+            signal = Signal(run_id=told["run_id"], **said)
+            key = keys.signal(signal.run_id, signal.signal_id)
+            self.bus.put(subjects.SIGNAL, Envelope[Signal](type=subjects.SIGNAL, payload=signal).body(), key)
+
     async def _next_life(self) -> bool:
         """Whether the new process lived through the resuming of what the last one left."""
         self.crashes += 1
         self.interrupted += await self._is_set_aside()
-        self.faults.strike_at(None)
+        self.faults.strike_at(self.next_strike)
+        self.next_strike = None
         self._build()
         survived = True
         try:
@@ -266,14 +291,7 @@ class World:
         self.faulty = FaultyStore(self.store, self.faults)
         self._publisher = Publisher(self.bus, self.clock)
         pace = Pace(now=lambda: self.clock.now().timestamp())
-        thinker = Thinker(
-            self._model,
-            NoSchemas(),
-            Evidence(self.store, self.artifacts),
-            self.clock,
-            slots=self._slots,
-            pace=pace,
-        )
+        thinker = Thinker(self._model, NoSchemas(), self.clock, slots=self._slots, pace=pace)
         self.turns = Turns(self.faulty, self._publisher, thinker, self.clock, self._on_commit)
         self.intake = Intake(
             self.turns,

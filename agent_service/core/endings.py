@@ -6,7 +6,7 @@ from typing import Any, Literal
 from agent_service.core import petition
 from agent_service.core.effects import AbandonCall, Effect, Publish, Transition, publish, tell
 from agent_service.core.limits import budget_use, with_lost
-from agent_service.core.phases import Plan
+from agent_service.core.phases import Plan, Reflection
 from agent_service.core.remedies import remedy
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
@@ -60,6 +60,11 @@ def complete(state: RunState, outcome: str, at: datetime) -> Transition:
     return _final(state, Status.DONE, "completed", outcome, at=at)
 
 
+def complete_as_claimed(state: RunState, claim: Reflection, at: datetime) -> Transition:
+    """The claim was to be looked at, and nobody can be asked: it stands by its proofs."""
+    return complete(replace(state, claim=None), claim.outcome or claim.summary, at)
+
+
 def escalate(
     state: RunState, ending_class: str, reason: str, *, at: datetime, came: tuple[ToolResult, ...] = ()
 ) -> Transition:
@@ -80,6 +85,8 @@ def cancel(state: RunState, reason: str, *, at: datetime) -> Transition:
 def out_of_budget(state: RunState, budget: tuple[str, str], *, at: datetime, question: Asking) -> Transition:
     """A limit is reached: end, or pause before `question`, by the run's `on_budget` rule."""
     ending_class, reason = budget
+    if state.claim:
+        return complete_as_claimed(state, state.claim, at)
     if state.brief.limits.on_budget == "escalate":
         return escalate(state, ending_class, reason, at=at)
     return pause(state, ending_class, f"{reason}; raise the budget to go on", at=at, question=question)
@@ -170,7 +177,8 @@ def _completed(state: RunState) -> Completed:
         steps_taken=state.step,
         artifacts=state.artifacts,
         definition_of_done=tuple(
-            DoneItem(id=i.id, text=i.text, done=i.done, evidence=i.evidence) for i in state.done_items
+            DoneItem(id=i.id, text=i.text, done=i.done, evidence=i.evidence, quotes=i.quotes if i.proof else None)
+            for i in state.done_items
         ),
         usage=_usage(state),
         started_at=state.started_at,

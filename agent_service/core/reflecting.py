@@ -1,46 +1,50 @@
 """Reflect: what the newest result means, and which items of the definition of done it proves.
 
-Rules: ending is decided by criteria, never by what the model left out. `done` is refused while an item is open or its
-evidence does not exist.
+Rules: ending is decided by criteria, never by what the model left out. `done` is refused while an item is open or a
+claim is not proved. What was refused is told with the next question, whatever else came along.
 """
 
 import re
 from datetime import datetime
 
-from agent_service.core import endings, notes
+from agent_service.core import endings, notes, verifying
 from agent_service.core.asking import ask, next_question
 from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
-from agent_service.core.phases import Met, Next, Phase, Reflection, Unusable, Verdict
+from agent_service.core.events import Seen
+from agent_service.core.phases import Next, Phase, Reflection, Unusable, Verdict
 from agent_service.core.planning import take_next
+from agent_service.core.proof import judged
 from agent_service.core.replacing import replace
-from agent_service.core.state import DoneItem, RunState
+from agent_service.core.state import RunState
 
 MAX_FACTS = 100
 _SOURCE = re.compile(r"\(\s*steps?\b[^()]*\)", re.IGNORECASE)
 
 
 def take_reflection(
-    state: RunState, reflection: Reflection, plan: Next | Unusable | None, *, at: datetime
+    state: RunState, reflection: Reflection, plan: Next | Unusable | None, seen: tuple[Seen, ...], *, at: datetime
 ) -> Transition:
-    items, refusals = _ticked(state, reflection.met)
+    """`seen`: what was found where the reflection says that its claims are proved."""
+    proved = judged(state, reflection, seen)
     reflected = replace(
         state,
-        done_items=items,
+        done_items=proved.items,
+        refusals=proved.refusals,
         facts=_with_new(state.facts, reflection.facts),
-        reflection=reflection,
+        reflection=replace(reflection, met=proved.accepted),
         outline=state.outline if reflection.outline is None else reflection.outline,
         summary=reflection.summary,
     )
     match reflection.verdict:
         case Verdict.DONE:
-            return _done(reflected, reflection, refusals, at=at)
+            return _done(reflected, reflection, at=at)
         case Verdict.REFRAME:
             return _reframed(reflected, reflection, at=at)
         case Verdict.ESCALATE:
             return _told(reflected, endings.escalate(reflected, "model", reflection.summary, at=at))
         case Verdict.CONTINUE:
-            return _continued(reflected, plan, refusals, at=at)
+            return _continued(reflected, plan, at=at)
 
 
 def _with_new(known: tuple[str, ...], learned: tuple[str, ...]) -> tuple[str, ...]:
@@ -57,16 +61,17 @@ def _said(fact: str) -> str:
     return " ".join(_SOURCE.sub("", fact[: notes.MAX_FACT]).casefold().split()).rstrip(".;! ")
 
 
-def _done(state: RunState, reflection: Reflection, refusals: tuple[str, ...], *, at: datetime) -> Transition:
+def _done(state: RunState, reflection: Reflection, *, at: datetime) -> Transition:
     still_open = tuple(f"item {i.id} is still open: {i.text}" for i in state.done_items if not i.done)
-    if not still_open and not refusals:
-        return _told(state, endings.complete(state, reflection.outcome or reflection.summary, at))
+    flaws = (*state.refusals, *still_open)
+    if not flaws:
+        return _told(state, verifying.look_at_done(state, reflection, at=at))
     refused = replace(state, refused_done=state.refused_done + 1)
     if refused.refused_done > state.brief.limits.max_refused_done:
-        reason = f"`done` was claimed {refused.refused_done} times: {'; '.join((*refusals, *still_open))}"
+        reason = f"`done` was claimed {refused.refused_done} times: {'; '.join(flaws)}"
         return _told(refused, endings.escalate(refused, "done_refused", reason, at=at), "done was refused")
-    feedback = ("`done` was refused", *refusals, *still_open)
-    return _told(refused, ask(refused, Phase.REFLECT, at=at, feedback=feedback), "done was refused")
+    asked = ask(replace(refused, refusals=()), Phase.REFLECT, at=at, feedback=("`done` was refused", *flaws))
+    return _told(refused, asked, "done was refused")
 
 
 def _reframed(state: RunState, reflection: Reflection, *, at: datetime) -> Transition:
@@ -79,31 +84,12 @@ def _reframed(state: RunState, reflection: Reflection, *, at: datetime) -> Trans
     return _told(reframed, ask(reframed, Phase.FRAME, at=at, feedback=(why,)), why)
 
 
-def _continued(state: RunState, plan: Next | Unusable | None, refusals: tuple[str, ...], *, at: datetime) -> Transition:
+def _continued(state: RunState, plan: Next | Unusable | None, *, at: datetime) -> Transition:
     if plan is not None:
-        return _told(state, take_next(state, plan, refusals, at=at))
-    return _told(state, ask(state, Phase.PLAN, at=at, feedback=refusals))
+        return _told(state, take_next(state, plan, (), at=at))
+    return _told(state, ask(state, Phase.PLAN, at=at))
 
 
 def _told(state: RunState, then: Transition, what: str = "") -> Transition:
     """Say that the reflection is committed, and what it came to."""
     return after_progress(state, "reflect", what or state.summary, then)
-
-
-def _ticked(state: RunState, met: tuple[Met, ...]) -> tuple[tuple[DoneItem, ...], tuple[str, ...]]:
-    """The items with what is proved, and why the rest was not accepted."""
-    if not met:
-        return state.done_items, ()
-    evidence = {f"step:{r.step}" for r in state.completed if r.status == "ok"} | set(state.artifacts)
-    known = {item.id for item in state.done_items}
-    refusals = [f"there is no item {m.item}" for m in met if m.item not in known]
-    refusals += [f"evidence {m.evidence!r} for item {m.item} does not exist" for m in met if m.evidence not in evidence]
-    proved = [m for m in met if m.evidence in evidence]
-    items = tuple(
-        replace(
-            item,
-            evidence=tuple(dict.fromkeys((*item.evidence, *(m.evidence for m in proved if m.item == item.id)))),
-        )
-        for item in state.done_items
-    )
-    return items, tuple(refusals)

@@ -6,12 +6,11 @@ that cannot be used in `repairing`.
 
 from datetime import datetime
 
-from agent_service.core import endings, notes
+from agent_service.core import endings, framing, notes, reframing
 from agent_service.core.asking import ask_to_reflect, put
 from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
 from agent_service.core.events import ModelReplied
-from agent_service.core.framing import take_framing
 from agent_service.core.measures import measured
 from agent_service.core.phases import (
     Ask,
@@ -24,13 +23,16 @@ from agent_service.core.phases import (
     Refusal,
     Unusable,
     Verdict,
+    Verification,
     Wait,
 )
 from agent_service.core.planning import take_next, take_plan, take_question, writes
 from agent_service.core.reflecting import take_reflection
+from agent_service.core.reframing import take_framing
 from agent_service.core.repairing import ask_again
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState, Spent
+from agent_service.core.verifying import take_verification
 from agent_service.core.waiting import Asking, Deciding
 
 
@@ -45,12 +47,14 @@ def on_reply(state: RunState, reply: ModelReplied) -> Transition:
     if outrun(state, reply):
         return _set_aside(state, asking, at=reply.at)
     match reply.decision:
+        case Refusal() if state.claim:
+            return endings.complete_as_claimed(state, state.claim, reply.at)
         case Refusal(category=category, explanation=explanation):
             reason = f"the model refused to answer ({category}){': ' if explanation else ''}{explanation}"
             return endings.escalate(state, "model_refused", reason, at=reply.at)
         case Unusable(reason=reason) as unusable:
             return ask_again(state, asking, (reason,), at=reply.at, reply=unusable)
-    return _decided(state, asking, reply) or ask_again(state, asking, _flaws(asking, reply), at=reply.at)
+    return _decided(state, asking, reply) or ask_again(state, asking, _flaws(state, asking, reply), at=reply.at)
 
 
 def outrun(state: RunState, reply: ModelReplied) -> bool:
@@ -79,15 +83,15 @@ def _set_aside(state: RunState, asking: Asking, *, at: datetime) -> Transition:
     why = "a person said something newer: the reply is set aside"
     phase = Phase.REFLECT if asking.phase is Phase.VERIFY else asking.phase
     again = replace(asking, call=state.calls + 1, phase=phase, feedback=(*asking.feedback, why))
-    set_aside = replace(state, claim=None, summary=why)
+    set_aside = replace(state, claim=None, proposed=None, summary=why)
     return after_progress(set_aside, asking.phase.value, why, put(set_aside, again, at=at))
 
 
 def _decided(state: RunState, asking: Asking, reply: ModelReplied) -> Transition | None:
     """What a decision that fits the question leads to; None when it does not fit."""
     match asking.phase, reply.decision:
-        case Phase.FRAME, Framing() as framing if not framing.flaws():
-            return take_framing(state, framing, reply.plan, at=reply.at)
+        case Phase.FRAME, Framing() as framed if not _flaws_of_framing(state, framed):
+            return take_framing(state, framed, reply.plan, at=reply.at)
         case Phase.PLAN, Plan() as plan:
             return take_plan(state, plan, asking, at=reply.at)
         case Phase.PLAN, Wait() as wait:
@@ -97,7 +101,15 @@ def _decided(state: RunState, asking: Asking, reply: ModelReplied) -> Transition
         case Phase.PLAN, Reflection(verdict=Verdict.ESCALATE) as reflection:
             return take_reflection(state, reflection, None, at=reply.at)
         case Phase.REFLECT | Phase.COMPACT, Reflection() as reflection:  # to compact is a means, and may be left out
-            return take_reflection(state, reflection, reply.plan, at=reply.at)
+            return take_reflection(state, reflection, reply.plan, reply.seen, at=reply.at)
+    return _beside_the_loop(state, asking, reply)
+
+
+def _beside_the_loop(state: RunState, asking: Asking, reply: ModelReplied) -> Transition | None:
+    """The same for what only serves the loop: a second look at a claim, shorter notes."""
+    match asking.phase, reply.decision:
+        case Phase.VERIFY, Verification() as found:
+            return take_verification(state, found, at=reply.at)
         case Phase.REFLECT | Phase.COMPACT, Digest(memory=memory):
             compacted = notes.compacted(state, memory)
             then = ask_to_reflect(compacted, reply.at)
@@ -105,9 +117,13 @@ def _decided(state: RunState, asking: Asking, reply: ModelReplied) -> Transition
     return None
 
 
-def _flaws(asking: Asking, reply: ModelReplied) -> tuple[str, ...]:
-    flaws = reply.decision.flaws() if isinstance(reply.decision, Framing) else ()
+def _flaws(state: RunState, asking: Asking, reply: ModelReplied) -> tuple[str, ...]:
+    flaws = _flaws_of_framing(state, reply.decision) if isinstance(reply.decision, Framing) else ()
     return flaws or (f"the reply is no decision of phase {asking.phase}",)
+
+
+def _flaws_of_framing(state: RunState, framed: Framing) -> tuple[str, ...]:
+    return framing.flaws_of(state.brief, framed) or reframing.flaws_of(state, framed)
 
 
 def _add(spent: Spent, reply: ModelReplied) -> Spent:

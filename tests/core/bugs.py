@@ -7,6 +7,7 @@ from typing import Any
 from agent_service.core import acting, asking, decide, endings, results
 from agent_service.core.correlate import Judgement, Relation
 from agent_service.core.effects import AskModel, Transition
+from agent_service.core.proof import Judged
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Deciding, ToolRetry
 
@@ -88,13 +89,14 @@ def asking_while_paused(paused: Transition) -> Transition:
     return replace(paused, effects=(*paused.effects, *asked))
 
 
-def always_done(state: RunState, reflection: Any, _refusals: Any, *, at: Any) -> Transition:
+def always_done(state: RunState, reflection: Any, *, at: Any) -> Transition:
     return endings.complete(state, reflection.summary, at)
 
 
-def every_item_ticked(state: RunState, met: Any) -> Any:
-    named = {m.item: m.evidence for m in met}
-    return tuple(replace(item, evidence=(named.get(item.id, "trust me"),)) for item in state.done_items), ()
+def every_item_ticked(state: RunState, reflection: Any, _seen: Any) -> Judged:
+    named = {claim.item: claim.evidence for claim in reflection.met}
+    items = tuple(replace(item, evidence=(named.get(item.id, "trust me"),)) for item in state.done_items)
+    return Judged(items=items, accepted=reflection.met, refusals=())
 
 
 def recorded_again(state: RunState, event: Any, _why: str) -> Transition:

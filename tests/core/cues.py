@@ -15,6 +15,7 @@ from agent_service.core.events import (
     ModelUnavailable,
     ModelUsage,
     RunStarted,
+    Seen,
     SignalReceived,
     TimerFired,
     ToolReturned,
@@ -42,7 +43,15 @@ FETCH = tool("fetch", route="jina-reader")
 POST = tool("post", route="mailer", tier="write")
 SAVE = tool("save", route="notebook", tier="write", idempotent=True)
 ITSELF = tool("helper", route="agentic-loop")
-TOOLS = (FETCH, POST, SAVE, ITSELF)
+BROWSE = FETCH.model_copy(update={"name": "browse", "output": "untrusted"})
+"""Brings what strangers wrote."""
+LEDGER = ToolOffer(
+    name="ledger",
+    route="ledger",
+    commands=(ToolCommand(name="handle", tier="write"), ToolCommand(name="look", tier="read")),
+)
+"""Can be looked into, to see whether a write was carried out."""
+TOOLS = (FETCH, POST, SAVE, ITSELF, BROWSE, LEDGER)
 
 # Events
 
@@ -52,7 +61,9 @@ def limits(**numbers: Any) -> Limits:
     return replace(Limits(deadline_at=DEADLINE), **numbers)
 
 
-def wake(*, fused: bool = True, depth: int = 0, announce: bool = False, **numbers: Any) -> WakeAccepted:
+def wake(
+    *, fused: bool = True, depth: int = 0, announce: bool = False, untrusted: bool = False, **numbers: Any
+) -> WakeAccepted:
     """A run is asked for at noon; `numbers` are limits."""
     return WakeAccepted(
         at=NOON,
@@ -63,6 +74,7 @@ def wake(*, fused: bool = True, depth: int = 0, announce: bool = False, **number
         announce=announce,
         fused=fused,
         depth=depth,
+        untrusted=untrusted,
         context={"tone": "constructive"},
     )
 
@@ -78,15 +90,27 @@ def replies(
     call: int | None = None,
     tokens: int = 100,
     cost: float | None = 0.01,
+    heard: int | None = None,
+    seen: tuple[Seen, ...] = (),
 ) -> Cue:
-    """The model answers the call that is asked, or another one."""
+    """The model answers the call that is asked, or another one.
+
+    `heard`: of how many words of people its prompt told; by default of all.
+    """
 
     def cue(script: Script) -> Event:
         asked = script.state.asking.call if script.state.asking else script.state.calls
         read, written = tokens - tokens // 4, tokens // 4
         usage = ModelUsage(input_tokens=read, output_tokens=written, cost_usd=cost, cache_read_tokens=read // 2)
         return ModelReplied(
-            at=script.now, call=call or asked, model="scripted", usage=usage, decision=decision, plan=plan
+            at=script.now,
+            call=call or asked,
+            model="scripted",
+            usage=usage,
+            decision=decision,
+            plan=plan,
+            heard=script.state.heard if heard is None else heard,
+            seen=seen,
         )
 
     return cue

@@ -160,7 +160,7 @@ BUGS: dict[Rule, tuple[Bug, ...]] = {
     ),
     ends.a_run_is_completed_only_with_proof_of_every_item: (
         Bug("done is believed", reflecting, "_done", lambda _: always_done),
-        Bug("evidence is believed", reflecting, "_ticked", lambda _: every_item_ticked),
+        Bug("evidence is believed", reflecting, "judged", lambda _: every_item_ticked),
     ),
     ends.a_run_ends_once_and_nothing_follows: (
         Bug("a final status is left again", decide, "TABLE", as_in(ForModel, CancelRequested, Ended)),

@@ -27,6 +27,7 @@ from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import ModelError
+from agent_service.evidence import Evidence
 from agent_service.intake import Intake
 from agent_service.journal import Commit, Entry
 from agent_service.lines import EVERY_RUN, RunLine, Wanted
@@ -46,7 +47,7 @@ from groundwork.service.errors import TryAgain
 from groundwork.telemetry.metrics import Instruments, exposition
 from schemas.catalog import Catalog
 from tests.http.operators import operators
-from tests.kit.fakes import FakeClock
+from tests.kit.fakes import FakeClock, MemoryArtifacts
 from tests.kit.letterbox import Letterbox
 from tests.kit.runs import NOON, wake_of
 from tests.projections.fakes import Shelf
@@ -231,7 +232,7 @@ async def open_house(
     async with SqliteStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
         clock, bus, archive = FakeClock(), SilentBus(), MoodyArchive(store)
         feed = Feed(archive, look_every_s=0.05)
-        thinker = Thinker(_NoModel(), _NoSchemas(), clock, slots=4)
+        thinker = Thinker(_NoModel(), _NoSchemas(), Evidence(archive, MemoryArtifacts()), clock, slots=4)
 
         def committed(moment: Moment) -> None:
             log_lines.write(moment)

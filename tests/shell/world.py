@@ -15,6 +15,7 @@ from agent_service.arrival import Arrival
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import Limits, RunState
 from agent_service.core.waiting import Reserve
+from agent_service.evidence import Evidence
 from agent_service.intake import Intake
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.moments import Moment
@@ -31,7 +32,7 @@ from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, Signal, ToolError, ToolOutput, ToolRequest, ToolResult
 from tests.kit.crashes import Crash, Points
-from tests.kit.fakes import FakeClock, MemoryStore
+from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryStore
 from tests.kit.runs import NOON
 from tests.shell.faults import FaultyStore
 from tests.shell.mind import Mind
@@ -167,6 +168,7 @@ class World:
         self.faults = Points()
         self.clock = FakeClock()
         self.store = store or MemoryStore()
+        self.artifacts = MemoryArtifacts()
         self.offer = Offer(tools)
         self.bus = FakeBus(self.faults)
         self.gateway = FakeGateway(self.bus)
@@ -291,7 +293,14 @@ class World:
         self.faulty = FaultyStore(self.store, self.faults)
         self._publisher = Publisher(self.bus, self.clock)
         pace = Pace(now=lambda: self.clock.now().timestamp())
-        thinker = Thinker(self._model, NoSchemas(), self.clock, slots=self._slots, pace=pace)
+        thinker = Thinker(
+            self._model,
+            NoSchemas(),
+            Evidence(self.store, self.artifacts),
+            self.clock,
+            slots=self._slots,
+            pace=pace,
+        )
         self.turns = Turns(self.faulty, self._publisher, thinker, self.clock, self._on_commit)
         self.intake = Intake(
             self.turns,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from agent_service.core.events import CancelRequested, RunStarted, SignalReceived
-from agent_service.core.phases import Action, Framing, Met, Plan, Reflection, Unusable, Verdict
+from agent_service.core.phases import Action, Framing, Met, Plan, Reflection, Unmet, Unusable, Verdict
 from agent_service.telling.entries import entry_views
 from agent_service.telling.outputs import FILES
 from agent_service.telling.pages.markdown import inline
@@ -87,7 +87,8 @@ def story(text: str) -> Script:
     seen = Reflection(
         verdict=Verdict.CONTINUE,
         summary=text,
-        met=(Met(item="d1", evidence="step:1"), Met(item=text, evidence=text)),
+        met=(Met(item="d1", evidence="step:1", quote=text), Met(item=text, evidence=text)),
+        unmet=(Unmet(item="d2", reason=text), Unmet(item=text)),
         facts=(text,),
         outline=(text,),
         outcome=f"o{text}",

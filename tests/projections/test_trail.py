@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent_service.core.phases import Ask, Plan, Reflection, Unusable, Verdict, Wait
+from agent_service.core.phases import Ask, Met, Plan, Reflection, Unmet, Unusable, Verdict, Wait
 from agent_service.telling.entries import entry_views
 from agent_service.telling.outputs import FILES
 from agent_service.telling.pages.trail import trail
@@ -30,6 +30,7 @@ from tests.core.cues import (
 )
 from tests.core.model_cues import reserves
 from tests.core.script import Script
+from tests.core.test_proof import PRICE, a_proving_run, claims
 from tests.projections.journals import GOAL, MODEL, SCRIPTED, asked_for, entries_of, worked_example
 
 
@@ -93,6 +94,21 @@ def test_memory_ticks_what_is_proved_and_names_the_evidence() -> None:
     assert section(text, "Hypothesis") == "one fetch is enough"
     assert section(text, "Constraints").startswith("- be constructive\n")
     assert "**Running**, waiting for the result of step 2" in opening(text)
+
+
+def test_the_trail_shows_what_each_item_needs_what_was_claimed_and_what_was_accepted() -> None:
+    run = a_proving_run() >> claims(PRICE, Met(item="d2", evidence="step:1", quote="kept"), unmet=(Unmet(item="d3"),))
+    framed, reflected = (section(page(run, "decisions.md"), entry) for entry in ("3.", "7."))
+    assert "1. the price is known (shown by a value in a result of fetch)" in framed
+    assert '- [x] d1 is met, by `step:1`, "the price is 12"' in reflected
+    assert '- [ ] d2 is met, claimed, and not accepted, by `step:1`, "kept"' in reflected
+    assert "- [ ] d3 is not met any more" in reflected
+    assert "- Not accepted: item d2 is shown by an artifact of the run, and step:1 (fetch) is none" in reflected
+    assert section(page(run, "memory.md"), "Definition of done (1 of 3)").splitlines() == [
+        '- [x] d1: the price is known (evidence: `step:1`, "the price is 12")',
+        "- [ ] d2: the report is kept (to be shown by an artifact of the run)",
+        "- [ ] d3: somebody agreed (to be shown by what a person said)",
+    ]
 
 
 def test_memory_of_a_finished_run_says_how_it_ended_and_what_it_cost() -> None:

@@ -19,7 +19,6 @@ from agent_service.core.phases import (
     Ask,
     Digest,
     Framing,
-    Met,
     Plan,
     Reflection,
     Refusal,
@@ -43,9 +42,9 @@ from agent_service.telling.pages.markdown import (
     page,
     section,
     sentence,
-    tick,
 )
 from agent_service.telling.pages.progress import reasons
+from agent_service.telling.pages.proofs import claims, items_to_prove
 from agent_service.telling.pages.standing import opening, what_to_do
 from agent_service.telling.plain import duration, instant
 from agent_service.telling.rulings import Ruling, rulings
@@ -197,7 +196,7 @@ def _decided(moment: Moment, ruling: Ruling) -> Iterator[str]:
         case Ask() | Wait() | Verification() as other:
             yield from _asked_or_judged(other)
         case Reflection() as reflection:
-            yield from _reflected(moment.after, reflection)
+            yield from _reflected(moment, reflection)
         case Digest(memory=memory):
             yield f"Takes the place of the older notes:\n\n{bullets(map(inline, memory)) or '(nothing)'}"
         case Refusal(category=category, explanation=explanation):
@@ -235,25 +234,19 @@ def _question(ask: Ask) -> Iterator[str]:
 
 def _framed(framing: Framing) -> Iterator[str]:
     yield f"**The goal.** {inline(framing.goal_statement)}"
-    yield f"Done when:\n\n{numbered(framing.definition_of_done)}"
+    yield f"Done when:\n\n{items_to_prove(framing)}"
     notes = [f"Constraint: {inline(text)}" for text in framing.constraints]
     notes += [f"Assumed or unknown: {inline(text)}" for text in framing.assumptions]
     notes += [f"Hypothesis: {inline(framing.hypothesis)}"] if framing.hypothesis else []
     yield bullets(notes)
 
 
-def _reflected(run: RunState, reflection: Reflection) -> Iterator[str]:
+def _reflected(moment: Moment, reflection: Reflection) -> Iterator[str]:
     word = "Reframe, because" if reflection.verdict is Verdict.REFRAME else reflection.verdict.capitalize()
     yield f"**{word}:** {inline(reflection.summary)}"
-    claims = [_claim(run, met) for met in reflection.met]
-    yield "\n".join((*claims, *(f"- Learned: {inline(fact)}" for fact in reflection.facts)))
+    learned = (f"- Learned: {inline(fact)}" for fact in reflection.facts)
+    yield "\n".join((*claims(moment, reflection), *learned))
     if reflection.outline is not None:
         yield f"The outline is now:\n\n{numbered(reflection.outline) or '(empty)'}"
     if reflection.outcome:
         yield f"Outcome: {inline(reflection.outcome)}"
-
-
-def _claim(run: RunState, met: Met) -> str:
-    accepted = any(item.id == met.item and met.evidence in item.evidence for item in run.done_items)
-    proof = "by" if accepted else "claimed, and not accepted, by"
-    return tick(accepted, f"{inline(met.item, 40)} is met, {proof} {code(met.evidence)}")

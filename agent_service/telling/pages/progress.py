@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from agent_service.core.events import ModelReplied
 from agent_service.core.flights import flights
 from agent_service.core.phases import Action, Phase, Plan
-from agent_service.core.state import DoneItem, RunState, Spent, StepRecord
+from agent_service.core.state import RunState, Spent, StepRecord
 from agent_service.core.waiting import Pending
 from agent_service.moments import Moment
 from agent_service.telling.acts import act_of, unfinished
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.telling.pages.given import limit_lines, tier_of
 from agent_service.telling.pages.markdown import bullets, code, inline, json_block, numbered, page, section, tick
+from agent_service.telling.pages.proofs import checked
 from agent_service.telling.pages.standing import awaited, opening, standing
 from agent_service.telling.plain import instant
 from agent_service.telling.sayings import call_of, speaker
@@ -46,17 +47,12 @@ def _framing(run: RunState) -> tuple[str, ...]:
         section("Goal", inline(framing.goal_statement)),
         section(
             f"Definition of done ({done} of {len(run.done_items)})",
-            "\n".join(map(_item, run.done_items)),
+            "\n".join(map(checked, run.done_items)),
         ),
         section("Constraints", bullets((*map(inline, framing.constraints), *limits))),
         section("Assumptions and unknowns", bullets(map(inline, framing.assumptions)) or "None named."),
         section("Hypothesis", inline(framing.hypothesis)) if framing.hypothesis else "",
     )
-
-
-def _item(item: DoneItem) -> str:
-    evidence = f" (evidence: {', '.join(map(code, item.evidence))})" if item.done else ""
-    return tick(item.done, f"{item.id}: {inline(item.text)}{evidence}")
 
 
 def _artifacts(named: Sequence[NamedArtifact]) -> tuple[str, ...]:

@@ -1,0 +1,58 @@
+"""What shows that a run is done: the proofs that its framing wants, what was claimed, and what was accepted. Pure."""
+
+from collections.abc import Iterator
+
+from agent_service.core.events import ModelReplied
+from agent_service.core.phases import Framing, Met, Reflection
+from agent_service.core.proof import Judged, in_words, judged
+from agent_service.core.state import DoneItem
+from agent_service.core.thinking import outrun
+from agent_service.moments import Moment
+from agent_service.telling.pages.markdown import bullets, code, inline, numbered, tick
+
+MAX_QUOTE = 200
+"""Characters shown of a quote; the journal has all of it."""
+
+
+def items_to_prove(framing: Framing) -> str:
+    """The items of a framing in a list, each with what would show it."""
+    if not framing.proofs:
+        return numbered(framing.definition_of_done)
+    items = zip(framing.definition_of_done, framing.proofs, strict=False)
+    lines = (f"{inline(text)} (shown by {inline(in_words(proof))})" for text, proof in items)
+    return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, start=1))
+
+
+def checked(item: DoneItem) -> str:
+    """An item with what proved it, or what it still needs."""
+    if item.done:
+        quotes = item.quotes or ("",) * len(item.evidence)
+        shown = ", ".join(map(_by, item.evidence, quotes))
+        return tick(True, f"{item.id}: {inline(item.text)} (evidence: {shown})")
+    needs = f" (to be shown by {inline(in_words(item.proof))})" if item.proof else ""
+    return tick(False, f"{item.id}: {inline(item.text)}{needs}")
+
+
+def claims(moment: Moment, reflection: Reflection) -> Iterator[str]:
+    """What a reflection claims and takes back, with what was refused of it, and why."""
+    reply, before = moment.event, moment.before
+    ruled = Judged(items=(), accepted=(), refusals=())
+    if before is not None and isinstance(reply, ModelReplied) and not outrun(before, reply):
+        ruled = judged(before, reflection, reply.seen)
+    accepted = {(claim.item, claim.quote): claim.evidence for claim in ruled.accepted}
+    for claim in reflection.met:
+        yield _claim(claim, accepted.get((claim.item, claim.quote), ""))
+    for unmet in reflection.unmet:
+        why = f": {inline(unmet.reason)}" if unmet.reason else ""
+        yield tick(False, f"{inline(unmet.item, 40)} is not met any more{why}")
+    if ruled.refusals:
+        yield bullets(f"Not accepted: {inline(why)}" for why in ruled.refusals)
+
+
+def _claim(claim: Met, accepted: str) -> str:
+    by = "by" if accepted else "claimed, and not accepted, by"
+    return tick(bool(accepted), f"{inline(claim.item, 40)} is met, {by} {_by(accepted or claim.evidence, claim.quote)}")
+
+
+def _by(evidence: str, quote: str) -> str:
+    return f'{code(evidence)}, "{inline(quote, MAX_QUOTE)}"' if quote else code(evidence)

@@ -8,6 +8,7 @@ soon as it is back.
 """
 
 import logging
+from collections.abc import Iterable
 
 from nats.js.api import RePublish
 
@@ -56,13 +57,23 @@ log = logging.getLogger(__name__)
 
 
 async def check(link: NatsLink) -> None:
-    """Raises Misconfigured for a bus on which something is missing, and warns of what is otherwise than we make it."""
+    """Raises Misconfigured for a bus on which something is missing, or a stream that does not take what is said there,
+    and warns of what is otherwise than we make it."""
     findings = await check_topology(link, topology())
     missing = ", ".join(f.what for f in findings if f.kind == "missing")
     if missing:
         raise Misconfigured(f"NATS has no {missing}: run `agentic setup` once, then start again")
+    if deaf := lacking_work(findings):
+        what = f"{deaf.what} of NATS does not take {deaf.expected}: it was made by an earlier version"
+        raise Misconfigured(f"{what}. Run `agentic setup` once, then start again")
     for finding in (f for f in findings if f.field not in OPERATORS_CHOICE):
         log.warning("NATS differs", extra={"what": finding.what, "field": finding.field, "remedy": finding.remedy})
+
+
+def lacking_work(findings: Iterable[Deviation]) -> Deviation | None:
+    """The stream of work, if it does not take all that is said there: then nobody would be told."""
+    work = f"stream {subjects.STREAM}"
+    return next((f for f in findings if f.kind == "lacks" and f.what == work), None)
 
 
 def topology(*, replicas: int = 1, max_gib: float = MAX_GIB) -> Topology:

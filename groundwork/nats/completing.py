@@ -1,7 +1,8 @@
 """What exists on a server is given the settings that were added to its specification after it was made.
 
-Only what is not set is set, and nothing else of a stream or consumer is touched, also what this version does not know.
-What somebody has set otherwise is a finding of `topology`, and left as it is.
+Only what is not set is set, and only what a list of subjects lacks is added to it; nothing else of a stream or consumer
+is touched, also what this version does not know. What somebody has set otherwise is a finding of `topology`, and left
+as it is.
 """
 
 import json
@@ -12,7 +13,7 @@ from nats.js.api import ConsumerConfig, StreamConfig
 from nats.js.errors import APIError
 
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import ADDED, ConsumerSpec, Deviation, StreamSpec, Topology, asked, shown
+from groundwork.nats.topology import ADDED, LISTS, ConsumerSpec, Deviation, StreamSpec, Topology, asked, lacking, shown
 
 NOT_THERE = frozenset({10014, 10059})
 """JetStream's errors for a consumer and a stream that do not exist: those are for whoever creates them."""
@@ -32,7 +33,7 @@ async def _complete_stream(link: NatsLink, spec: StreamSpec) -> list[Deviation]:
     if not added:
         return []
     await asked(link, spec.what, _answer(link, f"$JS.API.STREAM.UPDATE.{spec.name}", config | added))
-    return _changed(spec, added)
+    return _changed(spec, config, added)
 
 
 async def _complete_consumer(link: NatsLink, spec: ConsumerSpec) -> list[Deviation]:
@@ -42,7 +43,7 @@ async def _complete_consumer(link: NatsLink, spec: ConsumerSpec) -> list[Deviati
         return []
     request = {"stream_name": spec.stream, "config": config | added, "action": "update"}
     await asked(link, spec.what, _answer(link, f"$JS.API.CONSUMER.CREATE.{spec.stream}.{spec.name}", request))
-    return _changed(spec, added)
+    return _changed(spec, config, added)
 
 
 async def _config(link: NatsLink, what: str, subject: str) -> Json:
@@ -62,8 +63,19 @@ async def _answer(link: NatsLink, subject: str, request: Json | None = None) -> 
 
 def _added(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
     """What of `wanted` is to be set on something that exists."""
-    return {name: wanted[name] for name in ADDED if config and wanted.get(name) and not config.get(name)}
+    unset = {name: wanted[name] for name in ADDED if config and wanted.get(name) and not config.get(name)}
+    longer = {name: lacking(wanted.get(name), config.get(name)) for name in LISTS}
+    return unset | {name: [*config[name], *more] for name, more in longer.items() if more}
 
 
-def _changed(spec: StreamSpec | ConsumerSpec, added: Mapping[str, Any]) -> list[Deviation]:
-    return [Deviation("changed", spec.what, name, shown(spec.settings[name])) for name in added]
+def _changed(spec: StreamSpec | ConsumerSpec, before: Mapping[str, Any], added: Mapping[str, Any]) -> list[Deviation]:
+    return [
+        Deviation("changed", spec.what, name, _words(name, value, spec), _words(name, before.get(name), spec))
+        for name, value in added.items()
+    ]
+
+
+def _words(name: str, value: Any, spec: StreamSpec | ConsumerSpec) -> str:
+    if not value:
+        return ""
+    return shown(value if name in LISTS else spec.settings[name])

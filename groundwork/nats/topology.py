@@ -16,6 +16,7 @@ from nats.js.api import ConsumerConfig, ConsumerInfo, RePublish, StreamConfig, S
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from groundwork.nats.link import NatsLink
+from groundwork.nats.patterns import matches
 from groundwork.service.errors import Misconfigured, NoRoom, TryAgain
 
 T = TypeVar("T")
@@ -38,6 +39,8 @@ _OPTIONS = {
 """How the nats command line tool calls what it can change of a stream or a consumer."""
 ADDED = ("description", "republish")
 """Settings of which something may have been made without: they came later, and change nothing for who uses it."""
+LISTS = ("subjects", "filter_subjects")
+"""Lists of subjects, which an earlier version may have made shorter."""
 _SECONDS = frozenset({"max_age", "duplicate_window", "ack_wait"})
 
 
@@ -114,12 +117,14 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """One thing that is not as specified (`missing`, `unset`, `differs`), or was made so now (`created`, `changed`).
+    """One thing that is not as specified (`missing`, `unset`, `lacks`, `differs`), or was made so now (`created`,
+    `changed`).
 
-    `unset`: one of ADDED, of something that was made without it. `actual` is empty for what was not set.
+    `unset`: one of ADDED, of something that was made without it. `lacks`: one of LISTS, of which `expected` is what is
+    not there. `actual` is empty for what was not set.
     """
 
-    kind: Literal["missing", "unset", "differs", "created", "changed"]
+    kind: Literal["missing", "unset", "lacks", "differs", "created", "changed"]
     what: str
     field: str = ""
     expected: str = ""
@@ -243,8 +248,17 @@ def _differences(what: str, settings: Mapping[str, Any], config: object, remedy:
 def _difference(what: str, field: str, expected: object, actual: object, remedy: str) -> Deviation:
     if field in ADDED and not actual:
         return Deviation("unset", what, field, shown(expected), remedy="run the setup, which adds it")
+    if field in LISTS and (more := lacking(expected, actual)):
+        return Deviation("lacks", what, field, ", ".join(more), shown(actual), "run the setup, which adds it")
     told = f"either configure {field} likewise, or: {remedy}{_option(field, expected)}"
     return Deviation("differs", what, field, shown(expected), shown(actual), told)
+
+
+def lacking(wanted: object, found: object) -> list[str]:
+    """The subjects that `wanted` has and `found` does not take; none where `found` is no list, which takes all."""
+    if not isinstance(wanted, list | tuple) or not isinstance(found, list | tuple):
+        return []
+    return [subject for subject in wanted if not any(matches(pattern, subject) for pattern in found)]
 
 
 def _option(field: str, expected: object) -> str:

@@ -3,9 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from nats.js.api import RePublish
 
-from agent_service.bus.topology import set_up, topology
+from agent_service.bus.topology import check, set_up, topology
 from groundwork.nats.completing import complete
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
@@ -18,6 +19,7 @@ from groundwork.nats.topology import (
     check_topology,
     create_missing,
 )
+from groundwork.service.errors import Misconfigured
 from schemas import keys, subjects
 from tests.kit.bus import DAY
 
@@ -68,6 +70,27 @@ async def test_what_somebody_has_set_otherwise_is_left_as_it_is_and_found(link: 
     ]
 
 
+async def test_a_list_of_subjects_gets_what_it_lacks_and_keeps_what_else_is_in_it(link: NatsLink) -> None:
+    theirs = StreamSpec("WORK", {**STREAM.settings, "subjects": ["work.a", "own.>"]})
+    consumer = ConsumerSpec("WORK", "workers", {"filter_subjects": ["work.a"], "ack_wait": 30.0})
+    await create_missing(link, Topology(streams=(theirs,), consumers=(consumer,)))
+    wanted = Topology(
+        streams=(StreamSpec("WORK", {**STREAM.settings, "subjects": ["work.a", "work.b", "own.c"]}),),
+        consumers=(ConsumerSpec("WORK", "workers", {"filter_subjects": ["work.a", "work.b"]}),),
+    )
+    lacks = [(one.kind, one.what, one.expected) for one in await check_topology(link, wanted)]
+    assert lacks == [("lacks", "stream WORK", "work.b"), ("lacks", "consumer workers of stream WORK", "work.b")]
+    told = [(one.kind, one.field, one.expected, one.actual) for one in await complete(link, wanted)]
+    assert told == [
+        ("changed", "subjects", "['work.a', 'own.>', 'work.b']", "['work.a', 'own.>']"),
+        ("changed", "filter_subjects", "['work.a', 'work.b']", "['work.a']"),
+    ]
+    stream, of_a_consumer = await configs(link)
+    assert stream["subjects"] == ["work.a", "own.>", "work.b"]
+    assert of_a_consumer["filter_subjects"] == ["work.a", "work.b"]
+    assert await complete(link, wanted) == []
+
+
 async def test_what_is_missing_is_left_to_whoever_creates_it(link: NatsLink) -> None:
     assert await complete(link, NOW) == []
     await create_missing(link, Topology(streams=(STREAM,)))
@@ -106,6 +129,23 @@ async def test_an_installation_of_an_earlier_version_is_completed_by_the_setup(l
     assert {one.kind for one in told} == {"changed"}
     assert len(told) == len(streams) + len(consumers) + len(buckets)
     assert await check_topology(link, wanted) == await set_up(link, wanted) == []
+
+
+async def test_an_agent_does_not_start_on_a_stream_that_would_not_keep_what_it_asks_of_people(link: NatsLink) -> None:
+    wanted = topology(max_gib=1)
+    await create_missing(link, replace(wanted, streams=tuple(map(_earlier, wanted.streams))))
+    told = "stream AGENTIC of NATS does not take agent.waiting, agent.reopened.*Run `agentic setup` once"
+    with pytest.raises(Misconfigured, match=told):
+        await check(link)
+    await set_up(link, wanted)
+    await check(link)
+
+
+def _earlier(stream: StreamSpec) -> StreamSpec:
+    new = (subjects.WAITING, subjects.REOPENED)
+    return replace(
+        stream, settings={**stream.settings, "subjects": [s for s in stream.settings["subjects"] if s not in new]}
+    )
 
 
 def _without(settings: Any, name: str) -> dict[str, Any]:

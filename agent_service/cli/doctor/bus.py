@@ -9,7 +9,7 @@ from typing import Any
 
 from agent_service.bus import findings
 from agent_service.bus.dead_letters import NatsDeadLetters
-from agent_service.bus.topology import OPERATORS_CHOICE, ROLE, topology
+from agent_service.bus.topology import OPERATORS_CHOICE, ROLE, lacking_work, topology
 from agent_service.cli.doctor.gateway import gateway
 from agent_service.cli.doctor.places import SKEW
 from agent_service.settings import AgentSettings
@@ -39,6 +39,8 @@ NEEDED = (
     subjects.ESCALATED,
     subjects.FAILED,
     subjects.CANCELLED,
+    subjects.WAITING,
+    subjects.REOPENED,
     subjects.DEAD_LETTERS_LOOP,
     subjects.DEAD_LETTERS_CONTROL,
     subjects.REJECTED,
@@ -92,6 +94,8 @@ async def _topology(link: NatsLink) -> Finding:
     missing = [finding.what for finding in findings if finding.kind == "missing"]
     if missing:
         return wrong("streams", f"there is no {', no '.join(missing)}", remedy="run `agentic setup`")
+    if deaf := lacking_work(findings):
+        return wrong("streams", _difference(deaf), remedy="run `agentic setup`")
     differing = [finding for finding in findings if finding.field not in OPERATORS_CHOICE]
     if differing:
         remedy = "; ".join(dict.fromkeys(map(_remedy, differing)))
@@ -101,12 +105,14 @@ async def _topology(link: NatsLink) -> Finding:
 
 
 def _remedy(finding: Deviation) -> str:
-    return "run `agentic setup`" if finding.kind == "unset" else finding.remedy.rpartition("or: ")[2]
+    return "run `agentic setup`" if finding.kind in ("unset", "lacks") else finding.remedy.rpartition("or: ")[2]
 
 
 def _difference(finding: Deviation) -> str:
     if finding.kind == "unset":
         return f"{finding.what}: {finding.field} is not set"
+    if finding.kind == "lacks":
+        return f"{finding.what}: {finding.field} lacks {finding.expected}"
     return f"{finding.what}: {finding.field} is {finding.actual}, expected {finding.expected}"
 
 

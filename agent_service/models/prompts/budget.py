@@ -1,0 +1,122 @@
+"""What a run has left, in words for its model: of each budget, and what that still allows. Pure.
+
+Rules: the words are true. A note is added when a fifth of any budget is left, when the last step comes, and when hardly
+another model call fits, however large a share of the budget that call would be.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from agent_service.core.limits import cost_so_far
+from agent_service.core.measures import SHORTEST_REPLY, least_reply, likely_prompt
+from agent_service.core.phases import Phase
+from agent_service.core.state import RunState
+
+SHORT = 0.8
+"""The share of a budget from which on the model is told to come to an end."""
+TO_THE_END = "say `done` if every item is met, else `ask` or `escalate`, with what was found and what is open"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """`left`: what is left of each budget. `note`: what there is little of, and what to do; empty while all is well."""
+
+    left: tuple[str, ...]
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Left:
+    """One budget. `used` is the share that is; `always`: it is told while there is plenty of it too."""
+
+    words: str
+    used: float
+    always: bool = True
+
+
+def budget_of(state: RunState, phase: Phase, now: datetime, *, prompt_bytes: int) -> Budget:
+    """`prompt_bytes`: about how long the prompt is that this is for."""
+    calls = calls_after(state, prompt_bytes)
+    budgets = (_steps(state), _time(state, now), *_paid(state, calls), *_rarer(state))
+    short = tuple(budget.words for budget in budgets if budget.used >= SHORT)
+    return Budget(
+        left=tuple(budget.words for budget in budgets if budget.always or budget.used >= SHORT),
+        note=_note(state, phase, short, last=calls == 0),
+    )
+
+
+def calls_after(state: RunState, prompt_bytes: int) -> int | None:
+    """About how many more model calls fit after this one; None where that is not limited, or nothing is known yet."""
+    limits, spent, cost = state.brief.limits, state.spent, cost_so_far(state.spent)
+    prompt, rooms = likely_prompt(state, prompt_bytes), []
+    least = prompt + (least_reply(state) if state.longest_reply else SHORTEST_REPLY)
+    if limits.max_tokens is not None:
+        left = limits.max_tokens - spent.tokens - spent.lost_tokens
+        rooms.append(_fits(left, prompt + (state.longest_reply or SHORTEST_REPLY), least))
+    if limits.max_cost_usd is not None and cost and spent.calls:
+        rooms.append(_fits(limits.max_cost_usd - cost, cost / spent.calls, least * state.dearest_token))
+    return min(rooms, default=None)
+
+
+def _fits(left: float, takes: float, needs: float) -> int:
+    """How many calls can be begun with what this one leaves, if each takes so much, and so much has to be there."""
+    after = left - takes
+    return 0 if after < needs else 1 + int((after - needs) / takes)
+
+
+def _note(state: RunState, phase: Phase, short: tuple[str, ...], *, last: bool) -> str:
+    if not short or phase in (Phase.COMPACT, Phase.VERIFY):
+        return ""
+    if phase is not Phase.FRAME and state.step >= state.brief.limits.max_steps:
+        return f"No step is left, so no action can be carried out: {TO_THE_END}."
+    if phase is not Phase.FRAME and last:
+        return f"No model call fits into the budget after this one: {TO_THE_END}."
+    return f"Little is left ({'; '.join(short)}): finish what matters most, or end while you can still say why."
+
+
+def _steps(state: RunState) -> _Left:
+    most = state.brief.limits.max_steps
+    left = max(0, most - state.step)
+    return _Left(words=f"{left} of {most} steps", used=1.0 if state.step and left <= 1 else state.step / most)
+
+
+def _time(state: RunState, now: datetime) -> _Left:
+    deadline = state.brief.limits.deadline_at
+    lasts_s = (deadline - state.accepted_at).total_seconds()
+    left_s = max(0.0, (deadline - now).total_seconds())
+    words = f"{round(left_s / 60)} minutes" if left_s >= 90 else f"{round(left_s)} seconds"
+    return _Left(words=words, used=1 - left_s / lasts_s if lasts_s > 0 else 1.0)
+
+
+def _paid(state: RunState, calls: int | None) -> Iterator[_Left]:
+    """Tokens and money; where little of them is left, in calls too."""
+    limits, tokens, cost = state.brief.limits, state.spent.tokens + state.spent.lost_tokens, cost_so_far(state.spent)
+    shares = [0.0]
+    if limits.max_tokens is not None:
+        shares.append(tokens / limits.max_tokens)
+        left = max(0, limits.max_tokens - tokens)
+        yield _Left(words=f"{left} of {limits.max_tokens} tokens", used=shares[-1])
+    if limits.max_cost_usd is not None and cost is not None:
+        shares.append(cost / limits.max_cost_usd)
+        money = f"{max(0.0, limits.max_cost_usd - cost):.4f} of {limits.max_cost_usd:.4f} USD"
+        yield _Left(words=money, used=shares[-1])
+    if calls is not None:
+        yield _Left(words=_in_calls(calls), used=1.0 if calls <= 1 else max(shares), always=False)
+
+
+def _in_calls(calls: int) -> str:
+    number = {0: "no", 1: "about one"}.get(calls, f"about {calls}")
+    return f"{number} more model call{'s' if calls > 1 else ''} after this one"
+
+
+def _rarer(state: RunState) -> Iterator[_Left]:
+    """What most runs never come near: told once little of it is left."""
+    limits = state.brief.limits
+    for what, used, most in (
+        ("reframes", state.reframes, limits.max_reframes),
+        ("tool attempts", state.attempts, limits.max_attempts_of_run),
+        ("questions to people", state.questions, limits.max_questions),
+    ):
+        if used:
+            yield _Left(words=f"{max(0, most - used)} of {most} {what}", used=used / max(1, most), always=False)

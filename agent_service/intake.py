@@ -63,6 +63,7 @@ class Intake:
         *,
         policy: LimitPolicy,
         fused: bool,
+        verify: bool = False,
         incoming: IncomingMetrics,
         trace_url: str | None = None,
     ) -> None:
@@ -72,6 +73,7 @@ class Intake:
         self._clock = clock
         self._policy = policy
         self._fused = fused
+        self._verify = verify
         self._trace_url = trace_url
         self.accepted = asyncio.Event()
         """Set whenever a run was accepted, which is to begin."""
@@ -203,6 +205,7 @@ class Intake:
             announce=announce,
             context=start.context,
             fused=self._fused,
+            verify=self._verify,
             depth=depth if isinstance(depth, int) and depth >= 0 else limits.max_depth,
             callback=start.callback,
             trace_url=trace_url(self._trace_url, run_id),

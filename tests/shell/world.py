@@ -159,12 +159,14 @@ class World:
         model: Model | None = None,
         policy: LimitPolicy = POLICY,
         fused: bool = True,
+        verify: bool = False,
         tools: tuple[ToolOffer, ...] = (APPEND,),
         on_commit: Callable[[Moment], object] = lambda _: None,
         mind: type[Mind] = Mind,
     ) -> None:
         """`model` thinks in the place of the scripted mind."""
-        self._slots, self._policy, self._fused, self._on_commit = slots, policy, fused, on_commit
+        self._slots, self._policy, self._on_commit = slots, policy, on_commit
+        self._fused, self._verify = fused, verify
         self.faults = Points()
         self.clock = FakeClock()
         self.store = store or MemoryStore()
@@ -308,5 +310,6 @@ class World:
             self.clock,
             policy=self._policy,
             fused=self._fused,
+            verify=self._verify,
             incoming=IncomingMetrics(Instruments()),
         )

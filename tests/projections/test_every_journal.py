@@ -6,7 +6,8 @@ import logging
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent_service.core.waiting import ForModel, ForTool, under_way
+from agent_service.core.flights import flights
+from agent_service.core.waiting import ForModel
 from agent_service.moments import retell
 from agent_service.telling.acts import Heard
 from agent_service.telling.entries import entry_views
@@ -58,7 +59,8 @@ def test_every_run_has_a_timeline_of_which_only_what_it_is_in_is_open(story: Scr
         still = {item.kind for item in view.items if item.ended_at is None}
         assert view.state == moment.after.status
         assert bool(still) is not moment.after.final
-        assert ("attempt" in still) is isinstance(under_way(moment.after.waiting), ForTool)
+        sent = [flight.pending.step for flight in flights(moment.after.waiting) if flight.retry_at is None]
+        assert [item.step for item in view.items if item.kind == "attempt" and item.ended_at is None] == sent
         assert [item.entry for item in view.items] == sorted(item.entry for item in view.items)
         assert ("phase" in still) is isinstance(moment.after.waiting, ForModel)
 

@@ -161,7 +161,7 @@ class AnthropicApi:
             "model": phase.model,
             "max_tokens": request.reply_tokens,
             "system": [_block(prompt.rules), _block(prompt.skills, kept)],
-            "messages": [{"role": "user", "content": _content(prompt, kept)}],
+            "messages": [{"role": "user", "content": _content(prompt, kept, newest=_newest(question, prompt))}],
             "output_config": output,
         }
         if kept and self._settings.platform == "anthropic":
@@ -171,9 +171,11 @@ class AnthropicApi:
     def _kept(self, question: Question) -> dict[str, str]:
         """What marks a block up to which the prompt is to be cached; nothing when it is not.
 
-        The notes change with a compaction: nobody would read what its prompt left in the cache.
+        Who verifies is shown a claim that nobody is shown again, and another model has a cache of its own.
         """
-        if self._settings.cache == "off" or question.phase is Phase.COMPACT:
+        compacts_apart = self._settings.of(Phase.COMPACT).model != self._settings.of(Phase.REFLECT).model
+        unread = {Phase.VERIFY, Phase.COMPACT} if compacts_apart else {Phase.VERIFY}
+        if self._settings.cache == "off" or question.phase in unread:
             return {}
         return {"type": "ephemeral", "ttl": self._ttl(question.state)}
 
@@ -189,9 +191,15 @@ def _block(text: str, kept: dict[str, str] | None = None) -> dict[str, Any]:
     return {**block, "cache_control": kept} if kept else block
 
 
-def _content(prompt: Prompt, kept: dict[str, str]) -> list[dict[str, Any]]:
-    """The user's blocks. Breakpoints: after the case and the newest note, and one between them in a long run."""
+def _newest(question: Question, prompt: Prompt) -> int:
+    """The note up to which the prompt is kept. A compaction only reads what the call before it has left: the notes
+    change with it, and nobody would read what it wrote."""
     last = len(prompt.notes) - 1
-    marked = {last, last - NOTES_PER_BREAKPOINT} if last >= 0 else set()
+    return last - 1 if question.phase is Phase.COMPACT else last
+
+
+def _content(prompt: Prompt, kept: dict[str, str], *, newest: int) -> list[dict[str, Any]]:
+    """The user's blocks. Breakpoints: after the case and the newest note, and one between them in a long run."""
+    marked = {newest, newest - NOTES_PER_BREAKPOINT}
     notes = [_block(note, kept if at in marked else None) for at, note in enumerate(prompt.notes)]
     return [_block(prompt.case, kept), *notes, _block(prompt.tail)]

@@ -97,6 +97,20 @@ async def test_the_cache_is_kept_as_long_as_the_tools_take(cache: str, seconds: 
     assert {mark["ttl"] for mark in marks(request) if mark} == {ttl}
 
 
+async def test_a_compaction_reads_what_the_call_before_it_left_and_leaves_nothing_new() -> None:
+    before, now = await sent(reflecting(3)), await sent(question(reflecting(4).state, Phase.COMPACT))
+    assert [at for at, mark in enumerate(marks(now)) if mark] == [1, 2, 5]
+    assert [at for at, mark in enumerate(marks(before)) if mark] == [1, 2, 5]
+    assert now["messages"][0]["content"][:4] == before["messages"][0]["content"][:4]
+
+
+async def test_what_another_model_compacts_is_not_marked_for_it() -> None:
+    request = await sent(
+        question(reflecting(4).state, Phase.COMPACT), phases={"compact": {"model": "claude-haiku-5-5"}}
+    )
+    assert set(marks(request)) == {None}
+
+
 async def test_without_a_cache_nothing_is_marked_and_nothing_is_diagnosed() -> None:
     request = await sent(reflecting(20), cache="off")
     assert set(marks(request)) == {None}

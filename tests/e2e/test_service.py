@@ -50,7 +50,7 @@ async def test_the_worked_example_ends_with_a_critique_and_a_paper_trail(tmp_pat
         (1, "fetch", "ok"),
         (2, "text-report", "ok"),
     ]
-    assert completed[0]["artifacts"] == ["artifacts/fetch-01.html", "artifacts/critique.md"]
+    assert completed[0]["artifacts"] == ["artifacts/fetch-01.md", "artifacts/fetch-01.html", "artifacts/critique.md"]
     assert all(item["done"] for item in completed[0]["definition_of_done"])
     assert {path.name for path in folder.iterdir()} >= FILES
     critique = (folder / "artifacts" / "critique.md").read_text()

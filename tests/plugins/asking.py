@@ -72,9 +72,9 @@ def run(plugin: Path, request: bytes) -> dict[str, Any]:
 
 
 @cache
-def loaded(plugin: Path) -> ModuleType:
-    """Its run.py. The modules beside it are its own: plugins call them the same."""
-    specification = importlib.util.spec_from_file_location(f"plugin_{plugin.name}", plugin / "run.py")
+def loaded(plugin: Path, name: str = "run") -> ModuleType:
+    """Its run.py, or another module of it. Those beside it are its own: plugins call them the same."""
+    specification = importlib.util.spec_from_file_location(f"plugin_{plugin.name}_{name}", plugin / f"{name}.py")
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)

@@ -78,6 +78,17 @@ def test_a_place_in_a_trace_is_handed_on_beside_the_order(
     assert received.order == {"goal": "look", "wake_id": "ductile:job-1"}
 
 
+@pytest.mark.parametrize(
+    ("said", "configured", "sent"),
+    [({"untrusted": True}, {}, True), ({"untrusted": False}, {"untrusted": True}, True), ({}, {}, None)],
+)
+def test_the_order_or_the_settings_say_that_strangers_wrote_it(
+    api: WakeApi, said: dict[str, Any], configured: dict[str, Any], sent: bool | None
+) -> None:
+    raw(a_request(config={"url": api.url, "token": TOKEN} | configured, payload={"goal": "look"} | said))
+    assert api.received[0].order.get("untrusted") is sent
+
+
 @pytest.mark.parametrize("ending", ["", "/", "/v1/wake", "/v1/wake/"])
 def test_the_address_may_name_the_agent_or_its_wake_call(api: WakeApi, ending: str) -> None:
     assert wake(f"{api.url}/known{ending}")["output"]["status_url"] == f"{api.url}/known/v1/runs/{RUN}"
@@ -115,6 +126,7 @@ def test_any_goal_within_its_bounds_arrives_unchanged(api: WakeApi, goal: str) -
         ({"goal": "look", "wake_id": ""}, "wake_id must be 1 to 128"),
         ({"goal": "look", "wake_id": "x\n"}, "wake_id must be 1 to 128"),
         ({"goal": "look", "context": {"page": "x" * 256 * 1024}}, "at most 262144 bytes"),
+        ({"goal": "look", "untrusted": "no"}, "untrusted must be true or false"),
         (["look"], "must be an object"),
         ("look", "must be an object"),
     ],
@@ -131,7 +143,10 @@ def test_an_order_that_cannot_be_used_is_not_sent_nor_tried_again(
 
 def test_a_misspelt_limit_of_a_schedule_is_refused_rather_than_left_out(api: WakeApi) -> None:
     response = wake(api.url, {"goal": "look", "constraint": {"max_steps": 1}})
-    assert response["error"] == "constraint is not known here: give goal, context, constraints, callback, wake_id"
+    assert (
+        response["error"]
+        == "constraint is not known here: give goal, context, constraints, callback, wake_id, untrusted"
+    )
     assert (response["retry"], api.received) == (False, [])
 
 

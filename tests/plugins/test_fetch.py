@@ -21,6 +21,8 @@ PAGES: dict[str, tuple[int, dict[str, str], bytes]] = {
     "/latin": (200, {"Content-Type": "text/html"}, '<meta charset="iso-8859-1"><p>Grüße'.encode("latin-1")),
     "/declared": (200, {"Content-Type": "text/plain; charset=utf-16"}, "Grüße".encode("utf-16")),
     "/nonsense": (200, {"Content-Type": "text/plain; charset=no-such-thing"}, "Grüße".encode()),
+    "/empty": (200, {"Content-Type": HTML}, b"<div id=app></div><script src=app.js></script>"),
+    "/quadratic": (200, {"Content-Type": HTML}, b"<a " * 100_000),
     "/image": (200, {"Content-Type": "image/png"}, b"\x89PNG\x00\xff"),
     "/large": (200, {"Content-Type": "text/plain"}, b"x" * 5000),
     "/zipped": (200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, b"\x1f\x8b"),
@@ -80,7 +82,7 @@ def fetch(url: str, **arguments: Any) -> dict[str, Any]:
     return ask(FETCH, {"url": url} | arguments, config={"allow_private": True})
 
 
-def test_a_page_becomes_an_artifact_with_its_facts_in_the_output(site: str) -> None:
+def test_a_page_becomes_a_text_and_stays_as_it_came_with_its_facts_in_the_output(site: str) -> None:
     response = fetch(f"{site}/#part")
     assert response["output"] == {
         "url": f"{site}/#part",
@@ -92,14 +94,47 @@ def test_a_page_becomes_an_artifact_with_its_facts_in_the_output(site: str) -> N
         "title": "Tea & Söhne",
     }
     assert response["artifacts"] == [
-        {"name": "page.html", "content_type": "text/html", "text": "<title>Tea &amp;\n  Söhne</title><p>Grüße"}
+        {"name": "page.md", "content_type": "text/markdown", "text": "Tea & Söhne\n\nGrüße"},
+        {"name": "page.html", "content_type": "text/html", "text": "<title>Tea &amp;\n  Söhne</title><p>Grüße"},
     ]
     assert "Tea & Söhne" in response["result"]
 
 
 @pytest.mark.parametrize("path", ["/latin", "/declared", "/nonsense"])
 def test_text_is_decoded_whatever_its_charset(site: str, path: str) -> None:
-    assert fetch(site + path)["artifacts"][0]["text"].endswith("Grüße")
+    assert fetch(site + path)["artifacts"][-1]["text"].endswith("Grüße")
+
+
+def test_a_page_without_words_is_kept_as_it_came_and_the_result_says_so(site: str) -> None:
+    response = fetch(f"{site}/empty")
+    assert [artifact["name"] for artifact in response["artifacts"]] == ["page.html"]
+    assert response["result"].endswith("It has no text that can be read without a browser")
+
+
+def test_a_page_whose_text_takes_too_long_is_kept_as_it_came(site: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loaded(FETCH), "SECONDS_FOR_TEXT", 0.2)
+    assert [artifact["name"] for artifact in fetch(f"{site}/quadratic")["artifacts"]] == ["page.html"]
+
+
+TEXTS = {
+    "<h1>Peas <em>and</em> leeks</h1><p>One<br>two<p>Three<!-- no -->": "# Peas and leeks\n\nOne\ntwo\n\nThree",
+    "<ul><li>Leeks<li><b>Kale</b></ul><ol><li><p>Dill</p></ol>": "- Leeks\n- Kale\n\n- Dill",
+    "<table><tr><th>A<th>B</tr><tr><td>1</td><td>2</td></tr></table>": "A | B\n1 | 2",
+    "<pre>\ndef f():\n  return 1\n</pre>": "def f():\n  return 1",
+    "<p>See <a href='/a b'>the  <i>note</i></a>, <a href='#x'>above</a>": "See [the note](https://e.org/a%20b), above",
+    "<a href='x'><div>One</div><div>Two</div></a> three": "[One](https://e.org/d/x)\nTwo\nthree",
+    "<a href='javascript:go()'>Go</a> <a href='mailto:a@e.org'>write</a>": "Go [write](mailto:a@e.org)",
+    "<a href='http://[bad'>bad</a> <a href=''>none</a><a href=x></a>": "bad none",
+    "<base href='https://other.org/'><a href='x'>x</a>": "[x](https://other.org/x)",
+    "<img src=a.png alt='A pea'><img src=b.png alt=''><img src='data:,x'>": "![A pea](https://e.org/d/a.png)",
+    "<style>p {}</style><script>'<p>no'</script>&lt;p&gt; &amp;c<noscript>no</noscript>": "<p> &c",
+    "</div></script></a></li>Text</p><": "Text\n\n<",
+}
+
+
+@pytest.mark.parametrize(("page", "text"), TEXTS.items())
+def test_the_text_of_a_page_is_what_a_reader_sees_of_it(page: str, text: str) -> None:
+    assert loaded(FETCH, "page_text").text_of(page, "https://e.org/d/") == text
 
 
 def test_what_is_not_text_is_kept_byte_for_byte(site: str) -> None:
@@ -223,11 +258,11 @@ def test_arguments_that_do_not_fit_are_named(arguments: dict[str, Any]) -> None:
     ],
 )
 def test_no_special_address_counts_as_public(address: str) -> None:
-    assert not loaded(FETCH).is_public(ip_address(address))
+    assert not loaded(FETCH, "web").is_public(ip_address(address))
 
 
 @pytest.mark.parametrize(
     "address", ["8.8.8.8", "93.184.215.14", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"]
 )
 def test_ordinary_addresses_count_as_public(address: str) -> None:
-    assert loaded(FETCH).is_public(ip_address(address))
+    assert loaded(FETCH, "web").is_public(ip_address(address))

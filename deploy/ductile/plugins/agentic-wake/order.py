@@ -9,8 +9,8 @@ from typing import Any
 
 MAX_GOAL_BYTES, MAX_BODY_BYTES = 32 * 1024, 256 * 1024
 LONGEST_SAYING = 300
-FIELDS = {"goal": str, "context": dict, "constraints": dict, "callback": str, "wake_id": str}
-KINDS = {str: "text", dict: "an object"}
+FIELDS = {"goal": str, "context": dict, "constraints": dict, "callback": str, "wake_id": str, "untrusted": bool}
+KINDS = {str: "text", dict: "an object", bool: "true or false"}
 TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
 """The W3C form, of any version."""
 ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -43,6 +43,8 @@ def order_of(request: dict[str, Any]) -> dict[str, Any]:
             raise Failure("invalid_arguments", f"{name} must be {KINDS[FIELDS[name]]}")
     _check_goal(order.get("goal", ""))
     order.setdefault("wake_id", f"ductile:{request['job_id']}")
+    if (request.get("config") or {}).get("untrusted") in (True, "true"):
+        order["untrusted"] = True
     if not ID.fullmatch(order["wake_id"]):
         raise Failure("invalid_arguments", "wake_id must be 1 to 128 of the characters A-Z a-z 0-9 . _ : -")
     return order

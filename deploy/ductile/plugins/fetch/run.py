@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 """Fetches one address with HTTP GET (Ductile plugin protocol v2). Standard library only, Python 3.11 or newer.
 
-No proxies, cookies or credentials. Unless `allow_private` is set, only public addresses: a name is resolved once,
-every address it has is checked, and the connection goes to a checked one, since a second look-up could answer
-otherwise; the same for each redirect.
+A page is brought as text, to be read and quoted, and as it came.
 """
 
 import base64
@@ -14,21 +12,17 @@ import http.client
 import json
 import re
 import signal
-import socket
 import ssl
 import sys
 import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from functools import partial
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
-from urllib.parse import quote, urlsplit, urlunsplit
+
+from page_text import text_of
+from web import Failure, get
 
 DEFAULT_MAX_BYTES, LARGEST_MAX_BYTES = 2 * 1024 * 1024, 4 * 1024 * 1024
-DEFAULT_SECONDS, CONNECT_SECONDS, SECONDS_TO_ANSWER = 30.0, 10.0, 1.0
-WEB_PORTS, FREE_PORTS = (80, 443), range(1024, 65536)
+DEFAULT_SECONDS, SECONDS_FOR_TEXT, SECONDS_TO_ANSWER = 30.0, 5.0, 1.0
 RETRY_STATUSES = (408, 425, 429)
 TEXT_TYPES = ("application/xhtml+xml", "application/xml", "application/javascript", "application/json")
 SUFFIXES = {
@@ -44,144 +38,6 @@ SUFFIXES = {
     "image/jpeg": "jpeg",
 }
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-
-GLOBAL_UNICAST = ip_network("2000::/3")
-CARRIERS = (ip_network("64:ff9b::/96"), ip_network("::/96"))
-# Protocol assignments and the retired 6to4 relay, which the ipaddress module of some Python versions calls global.
-NOT_PUBLIC = (ip_network("192.0.0.0/24"), ip_network("192.88.99.0/24"))
-
-
-class Failure(Exception):
-    """The fetch ends in an error of this class; `retry` says whether trying again can help."""
-
-    def __init__(self, error_class: str, message: str, *, retry: bool = False) -> None:
-        super().__init__(message)
-        self.error_class = error_class
-        self.retry = retry
-
-
-def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether the address is an ordinary one on the internet: not loopback, private, link-local, multicast, …
-
-    An IPv6 address that carries an IPv4 address (mapped, NAT64, 6to4, Teredo) is judged by that one.
-    """
-    if isinstance(address, IPv6Address):
-        carried = list(_carried(address))
-        return all(map(is_public, carried)) if carried else address in GLOBAL_UNICAST and address.is_global
-    special = address.is_multicast or address.is_reserved or any(address in network for network in NOT_PUBLIC)
-    return address.is_global and not special
-
-
-def _carried(address: IPv6Address) -> Iterator[IPv4Address]:
-    if address.ipv4_mapped:
-        yield address.ipv4_mapped
-    if address.sixtofour:
-        yield address.sixtofour
-    if address.teredo:
-        yield from address.teredo
-    if any(address in network for network in CARRIERS):
-        yield IPv4Address(int(address) & 0xFFFFFFFF)
-
-
-def checked_url(url: str, *, allow_private: bool) -> str:
-    """The address as it is sent: without fragment, in ASCII. Raises Failure if it must not be fetched."""
-    try:
-        parts = urlsplit(url)
-        host, port = (parts.hostname or "").encode("idna").decode(), parts.port
-    except (ValueError, UnicodeError):
-        raise Failure("invalid_arguments", "url is not a valid address") from None
-    if parts.scheme not in ("http", "https") or not host or re.search(r"[\s\\\x00-\x1f\x7f]", url):
-        raise Failure("invalid_arguments", "url must be a full address that starts with http:// or https://")
-    if parts.username is not None or parts.password is not None:
-        raise Failure("invalid_arguments", "url must not contain a user name or password")
-    if port is not None and port not in WEB_PORTS and port not in FREE_PORTS and not allow_private:
-        raise Failure("invalid_arguments", f"port {port} is not a port of web servers: fetch does not go there")
-    place = (f"[{host}]" if ":" in host else host) + (f":{port}" if port is not None else "")
-    path, query = (quote(part, safe="%/:=&?~+!$,;'@()*[]") for part in (parts.path, parts.query))
-    return urlunsplit((parts.scheme, place, path or "/", query, ""))
-
-
-class _PlainConnection(http.client.HTTPConnection):
-    def __init__(self, host: str, *, allow_private: bool, **options: Any) -> None:
-        super().__init__(host, **options)
-        self._allow_private = allow_private
-
-    def connect(self) -> None:
-        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        for *_, place in found:
-            if not self._allow_private and not is_public(ip_address(place[0])):
-                raise Failure(
-                    "invalid_arguments",
-                    f"{self.host} is at {place[0]}, which is not a public address: fetch may not go there",
-                )
-        self.sock = _first_that_answers(found)
-
-
-class _TlsConnection(_PlainConnection):
-    default_port = http.client.HTTPS_PORT
-
-    def connect(self) -> None:
-        super().connect()
-        self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
-
-
-def _first_that_answers(found: list[Any]) -> socket.socket:
-    failure = OSError("the name has no address")
-    for family, kind, protocol, _, place in found:
-        candidate = socket.socket(family, kind, protocol)
-        candidate.settimeout(CONNECT_SECONDS)
-        try:
-            candidate.connect(place)
-        except OSError as error:
-            candidate.close()
-            failure = error
-        else:
-            candidate.settimeout(None)
-            return candidate
-    raise failure
-
-
-class _Connections(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    def __init__(self, *, allow_private: bool) -> None:
-        super().__init__()
-        self._plain = partial(_PlainConnection, allow_private=allow_private)
-        self._tls = partial(_TlsConnection, allow_private=allow_private)
-
-    def http_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(self._plain, request)
-
-    def https_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(self._tls, request)
-
-
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    max_redirections = 5
-
-    def __init__(self, *, allow_private: bool) -> None:
-        self._allow_private = allow_private
-
-    def redirect_request(
-        self, request: urllib.request.Request, response: Any, code: int, reason: str, headers: Any, url: str
-    ) -> urllib.request.Request | None:
-        # urllib would read the whole body of the redirect, of whatever size: a closed response reads as empty.
-        response.close()
-        url = checked_url(url, allow_private=self._allow_private)
-        return super().redirect_request(request, response, code, reason, headers, url)
-
-
-def _get(url: str, config: dict[str, Any]) -> Any:
-    allow_private = config.get("allow_private") in (True, "true")
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        _Connections(allow_private=allow_private),
-        _Redirects(allow_private=allow_private),
-        urllib.request.HTTPErrorProcessor(),
-        urllib.request.HTTPDefaultErrorHandler(),
-    ):
-        opener.add_handler(handler)
-    agent = str(config.get("user_agent") or "agentic-loop-fetch/0.1")
-    opener.addheaders = [("User-Agent", agent), ("Accept", "text/html, text/*;q=0.9, */*;q=0.5")]
-    return opener.open(checked_url(url, allow_private=allow_private))
 
 
 def title_of(page: str) -> str:
@@ -210,14 +66,29 @@ def _page(response: Any, url: str, limit: int) -> dict[str, Any]:
     output = {"url": url, "final_url": response.geturl(), "status": response.status, "content_type": content_type}
     output |= {"bytes": min(len(body), limit), "truncated": cut}
     suffix = SUFFIXES.get(content_type) or ("txt" if content_type.startswith("text/") else "bin")
-    artifact = {"name": f"page.{suffix}", "content_type": content_type}
+    artifacts = [{"name": f"page.{suffix}", "content_type": content_type}]
     if content_type.startswith("text/") or content_type in TEXT_TYPES or content_type.endswith(("+xml", "+json")):
-        artifact["text"] = decoded(body[:limit], response.headers.get_content_charset())
-        if "html" in content_type and (title := title_of(artifact["text"])):
-            output["title"] = title
+        artifacts[0]["text"] = decoded(body[:limit], response.headers.get_content_charset())
     else:
-        artifact["base64"] = base64.b64encode(body[:limit]).decode()
-    return {"status": "ok", "result": _summary(output), "output": output, "artifacts": [artifact]}
+        artifacts[0]["base64"] = base64.b64encode(body[:limit]).decode()
+    told = ""
+    if "html" in content_type and (page := artifacts[0].get("text")):
+        output |= {"title": title} if (title := title_of(page)) else {}
+        as_text = _as_text(page, response.geturl())
+        artifacts = [*as_text, *artifacts]
+        told = "" if as_text else ". It has no text that can be read without a browser"
+    return {"status": "ok", "result": _summary(output) + told, "output": output, "artifacts": artifacts}
+
+
+def _as_text(page: str, address: str) -> list[dict[str, str]]:
+    """The page as text, which is what is read and quoted of it; nothing where it has no words, or takes too long."""
+    left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.setitimer(signal.ITIMER_REAL, min(left, SECONDS_FOR_TEXT))
+    with contextlib.suppress(TimeoutError):
+        text = text_of(page, address)[:LARGEST_MAX_BYTES]
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return [{"name": "page.md", "content_type": "text/markdown", "text": text}] if text else []
+    return []
 
 
 def _summary(output: dict[str, Any]) -> str:
@@ -274,7 +145,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     signal.signal(signal.SIGALRM, _out_of_time)
     signal.setitimer(signal.ITIMER_REAL, _seconds(request))
     try:
-        with _get(url, request.get("config") or {}) as response:
+        with get(url, request.get("config") or {}) as response:
             return _page(response, url, limit)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

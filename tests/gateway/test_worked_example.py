@@ -53,7 +53,7 @@ async def test_a_page_is_fetched_and_a_critique_of_it_is_written(
         fetched = await result_of(link, a_request(tool="fetch", payload={"url": address}))
         assert fetched.result is not None
         assert fetched.result.artifact_path == "artifacts/fetch-01.md"
-        assert (fetched.result.excerpt or "").endswith("which goes on at line 451, character 20]")
+        assert (fetched.result.excerpt or "").endswith("which goes on at line 457, character 12]")
         argument = {"artifact": fetched.result.artifact_path}
         critique = await result_of(link, a_request(tool="text-report", payload=argument, step=2))
         read = await result_of(link, a_request("read", argument, tool="artifact", step=3))

@@ -12,7 +12,9 @@ from agent_service.core.phases import Unusable
 from agent_service.core.waiting import Deciding, Planned, Waiting
 from tests.core.cues import (
     DEADLINE,
+    FETCH,
     PROOF,
+    TOOLS,
     breaks,
     cancel,
     due,
@@ -34,6 +36,7 @@ from tests.core.cues import (
 )
 from tests.core.going_on import made
 from tests.core.model_cues import reserves, too_long
+from tests.core.people_cues import answer, approves, asks_a_person, rejects, waits
 from tests.core.read_cues import plans_several
 from tests.core.script import Cue, Script
 
@@ -48,28 +51,43 @@ LIMITS: tuple[dict[str, Any], ...] = (
     {"max_steps": 1, **PAUSE},
     {"max_tokens": 300, **PAUSE},
     {"max_attempts": 1},
+    {"deadline_named": True},
+    {"deadline_named": True, **PAUSE},
     {"parallel_reads": 2},
     {"parallel_reads": 2, "max_attempts": 1, "max_tokens": 300, **PAUSE},
 )
 LATE = 3600.0
+MORE: dict[str, Any] = {"max_steps": 9, "max_tokens": 9000, "deadline_at": DEADLINE.replace(hour=23)}
+PLANS_POST, PLANS_PAGE = goes_on("post"), goes_on("page")
+_ALWAYS = FETCH.commands[0].model_copy(update={"approve": "always"})
+PAGE = FETCH.model_copy(update={"name": "page", "commands": (_ALWAYS,)})
+"""A read that a person has to allow each time."""
+BEGINS = started((*TOOLS, PAGE))
 AWAY, UPSTREAM = unavailable("try_again"), errs("upstream", retryable=True)
 STORIES: tuple[tuple[Cue, ...], ...] = (
     (),
-    (started(),),
-    (started(), AWAY),
-    (started(), frames()),
-    (started(), frames(), AWAY),
-    (started(), frames(), unavailable("pause")),
-    (started(), frames(), plans()),
-    (started(), frames(), plans(), UPSTREAM),
-    (started(), frames(), plans_several("fetch", "fetch")),
-    (started(), frames(), plans_several("fetch", "fetch"), returns(step=2)),
-    (started(), frames(), plans_several("fetch", "fetch"), returns(step=2), UPSTREAM),
-    (started(), frames(), plans(), returns()),
-    (started(), frames(), plans(), returns(), AWAY),
-    (started(), frames(), plans(), returns(), goes_on(), returns()),
-    (started(), frames(), plans(), returns(), goes_on(), returns(), AWAY),
-    (started(), frames(), plans(), returns(), reflects("done", PROOF)),
+    (BEGINS,),
+    (BEGINS, AWAY),
+    (BEGINS, frames()),
+    (BEGINS, frames(), AWAY),
+    (BEGINS, frames(), unavailable("pause")),
+    (BEGINS, frames(), plans()),
+    (BEGINS, frames(), plans(), UPSTREAM),
+    (BEGINS, frames(), plans_several("fetch", "fetch")),
+    (BEGINS, frames(), plans_several("fetch", "fetch"), returns(step=2)),
+    (BEGINS, frames(), plans_several("fetch", "fetch"), returns(step=2), UPSTREAM),
+    (BEGINS, frames(), plans(), returns()),
+    (BEGINS, frames(), plans(), returns(), AWAY),
+    (BEGINS, frames(), plans(), returns(), goes_on(), returns()),
+    (BEGINS, frames(), plans(), returns(), goes_on(), returns(), AWAY),
+    (BEGINS, frames(), plans(), returns(), reflects("done", PROOF)),
+    (BEGINS, asks_a_person()),
+    (BEGINS, frames(), plans("ledger"), errs("in_doubt")),
+    (BEGINS, frames(), plans("ledger"), errs("configuration"), answer(), waits()),
+    (BEGINS, frames(), plans("browse"), returns()),
+    (BEGINS, frames(), plans("browse"), returns(), AWAY),
+    (BEGINS, frames(), plans("browse"), returns(), PLANS_POST),
+    (BEGINS, frames(), plans("page"), approves(), returns(), PLANS_PAGE),
 )
 HAPPENINGS: tuple[Cue, ...] = (
     wake(),
@@ -100,7 +118,14 @@ HAPPENINGS: tuple[Cue, ...] = (
     signal("message", message="hello"),
     resume(),
     signal("reject"),
-    signal("raise_budget", max_steps=9, max_tokens=9000, deadline_at=DEADLINE.replace(hour=23)),
+    signal("raise_budget", **MORE),
+    asks_a_person(),
+    waits(),
+    PLANS_POST,
+    approves(),
+    rejects(),
+    answer(),
+    answer("go on", **MORE),
 )
 
 
@@ -112,12 +137,20 @@ def told(limits: dict[str, Any], story: tuple[Cue, ...], *, late: bool) -> Scrip
     return script.wait(seconds=LATE) >> too_early if late else script
 
 
+def as_far_as(run: Script) -> Script:
+    """Another run that has come as far."""
+    other = Script()
+    other.story, other.now = list(run.story), run.now
+    return other
+
+
 def moves() -> Iterator[tuple[type[Waiting] | None, type[Event], type[Waiting] | None]]:
     """Every state with every event, in many ways: where it led, or None where it was ignored."""
-    for limits, story, late in [(a, b, c) for a in LIMITS for b in STORIES for c in (False, True)]:
+    for limits, story, late in product(LIMITS, STORIES, (False, True)):
+        run = told(limits, story, late=late)
         for happening in HAPPENINGS:
             for wait_s in (0.0, LATE):
-                script = told(limits, story, late=late).wait(seconds=wait_s)
+                script = as_far_as(run).wait(seconds=wait_s)
                 before = script.state.waiting
                 event = made(happening, script)
                 script = script >> event

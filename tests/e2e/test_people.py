@@ -1,0 +1,131 @@
+"""A person is asked over the bus and answers over the bus, while the agent is killed at the worst moments."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas import keys, subjects
+from tests.e2e.by_hand import Bench, bench, one_step
+from tests.kit.waiting import until
+
+ASKED_FIRST = {"put": "always"}
+IN_DOUBT = {"class": "in_doubt", "message": "the answer was lost", "retryable": False}
+
+
+async def kept(made: Bench, subject: str) -> list[dict[str, Any]]:
+    """The payloads that the stream of work holds of `subject`."""
+    jetstream = made.client.jetstream()
+    state = (await jetstream.stream_info(subjects.STREAM)).state
+    stored = [await jetstream.get_msg(subjects.STREAM, seq) for seq in range(state.first_seq or 1, state.last_seq + 1)]
+    return [json.loads(message.data or b"{}")["payload"] for message in stored if message.subject == subject]
+
+
+async def asked(made: Bench) -> dict[str, Any]:
+    """What waits for a person, once the bus is told."""
+    found: list[dict[str, Any]] = []
+
+    async def is_told() -> bool:
+        found[:] = await kept(made, subjects.WAITING)
+        return bool(found)
+
+    await until(is_told, within_s=20)
+    return found[-1]
+
+
+async def say(made: Bench, run_id: str, signal_id: str, **said: Any) -> None:
+    key = keys.signal(run_id, signal_id)
+    payload = {"run_id": run_id, "signal_id": signal_id} | said
+    await made.publish(subjects.SIGNAL, {"type": subjects.SIGNAL, "payload": payload, "dedupe_key": key}, msg_id=key)
+
+
+async def crash(made: Bench) -> None:
+    made.agent.kill()
+    await until(made.is_ready, within_s=30)
+
+
+async def refused(made: Bench, number: int) -> str:
+    """Why the `number`-th message was refused."""
+    jetstream = made.client.jetstream()
+
+    async def is_told() -> bool:
+        found = await jetstream.stream_info(subjects.STREAM_DEAD_LETTERS, subjects_filter=subjects.REJECTED)
+        return (found.state.subjects or {}).get(subjects.REJECTED, 0) >= number
+
+    await until(is_told, within_s=20)
+    last = await jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subjects.REJECTED)
+    return str(json.loads(last.data or b"{}")["payload"]["reason"])
+
+
+async def test_a_write_waits_for_its_approval_through_crashes_and_is_asked_and_done_once(tmp_path: Path) -> None:
+    async with bench(tmp_path, one_step("put"), mortal=True, approve=ASKED_FIRST) as made:
+        run_id = (await made.wake("w")).json()["run_id"]
+        waiting = await asked(made)
+        assert [waiting[name] for name in ("kind", "run_id", "step", "tool", "command", "arguments")] == [
+            *("approval", run_id, 1, "put", "handle"),
+            {},
+        ]
+        await crash(made)
+        assert made.heard == []
+        await say(made, run_id, "s-1", kind="approve", step=1, arguments_hash=waiting["arguments_hash"], by="ann")
+        made.agent.kill()
+        request = await made.request(1)
+        await made.answer(request)
+        view = await made.ended(run_id)
+        assert (view["state"], [step["step"] for step in view["steps"]]) == ("done", [1])
+        assert (len(made.requests), len(await kept(made, subjects.WAITING))) == (1, 1)
+        entries = (await made.get(f"/v1/runs/{run_id}/entries")).json()["entries"]
+        assert [entry["event"]["by"] for entry in entries if entry["kind"] == "SignalReceived"] == ['bus, says "ann"']
+
+
+async def test_an_approval_that_was_taken_over_http_outlives_the_crash_that_follows(tmp_path: Path) -> None:
+    async with bench(tmp_path, one_step("put"), mortal=True, approve=ASKED_FIRST) as made:
+        run_id = (await made.wake("w")).json()["run_id"]
+        waiting = await asked(made)
+        body = {"decision": "approve", "arguments_hash": waiting["arguments_hash"], "signal_id": "s-1"}
+        assert (await made.http.post(f"/v1/runs/{run_id}/approvals", json=body)).status_code == 202
+        await crash(made)
+        assert (await made.http.post(f"/v1/runs/{run_id}/approvals", json=body)).status_code == 202, "the same again"
+        await made.answer(await made.request(1))
+        assert (await made.ended(run_id))["state"] == "done"
+        assert len(made.requests) == 1
+
+
+async def test_a_ruling_that_nothing_waits_for_is_a_dead_letter_that_says_why(tmp_path: Path) -> None:
+    async with bench(tmp_path, one_step("put"), approve=ASKED_FIRST) as made:
+        run_id = (await made.wake("w")).json()["run_id"]
+        waiting = await asked(made)
+        await say(made, run_id, "wrong", kind="approve", arguments_hash="0" * 16)
+        assert f"what waits for approval is {waiting['arguments_hash']}" in await refused(made, 1)
+        await say(made, run_id, "reply", kind="answer", message="yes")
+        assert "approve" in await refused(made, 2)
+        assert made.heard == []
+        await say(made, run_id, "right", kind="approve", arguments_hash=waiting["arguments_hash"])
+        await made.answer(await made.request(1))
+        await made.ended(run_id)
+        await say(made, run_id, "late", kind="approve", arguments_hash=waiting["arguments_hash"])
+        assert "the run has ended" in await refused(made, 3)
+
+
+@pytest.mark.parametrize(("outcome", "step"), [("ran", "ok"), ("did_not_run", "error")])
+async def test_a_write_in_doubt_is_settled_by_a_persons_word_through_a_crash(
+    tmp_path: Path, outcome: str, step: str
+) -> None:
+    async with bench(tmp_path, one_step("put"), mortal=True) as made:
+        run_id = (await made.wake("w")).json()["run_id"]
+        await made.answer(await made.request(1), status="error", error=IN_DOUBT, result=None)
+        assert (await made.ended(run_id))["state"] == "escalated"
+        assert (await asked(made))["kind"] == "in_doubt"
+        await say(made, run_id, "s-1", kind="answer", message="I looked", outcome=outcome)
+        made.agent.kill()
+
+        async def is_reopened() -> bool:
+            return bool(await kept(made, subjects.REOPENED))
+
+        await until(is_reopened, within_s=30)
+        view = await made.ended(run_id)
+        assert (view["reopened"], view["steps"][0]["status"]) == (1, step)
+        (told,) = await kept(made, subjects.REOPENED)
+        assert (told["answer_to"], told["by"], told["message"]) == ("in_doubt", "bus", "I looked")
+        assert len(made.requests) == 1

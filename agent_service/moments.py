@@ -10,7 +10,7 @@ from typing import Protocol
 from agent_service.core.decide import decide
 from agent_service.core.events import CallReserved, Event, TimerFired, ToolReturned
 from agent_service.core.flights import due_first, flight_of, flights
-from agent_service.core.state import RunState
+from agent_service.core.state import RunState, StepRecord
 from agent_service.core.waiting import (
     Asking,
     Ended,
@@ -19,6 +19,7 @@ from agent_service.core.waiting import (
     ForApproval,
     ForModel,
     ForPerson,
+    ForTime,
     ModelRetry,
     Pending,
     Status,
@@ -85,6 +86,18 @@ class Moment:
         return flight.pending if flight and flight.retry_at is None else None
 
     @property
+    def kept(self) -> tuple[Flight, ...]:
+        """What was under way at the end of a run, and goes on since an answer has opened it again."""
+        return tuple(
+            flight for flight in flights(self.after.waiting) if self.reopened and flight not in self._new_flights
+        )
+
+    @property
+    def finished(self) -> tuple[StepRecord, ...]:
+        """The steps that were finished with this entry."""
+        return self.after.completed[len(self.before.completed) :] if self.before else ()
+
+    @property
     def asked(self) -> Asking | None:
         """The model call that was made."""
         waiting = self.after.waiting
@@ -92,6 +105,12 @@ class Moment:
             return None
         # a reserve is the other half of a call that was asked for before
         return None if isinstance(self.event, CallReserved) else waiting.asking
+
+    @property
+    def waits(self) -> ForTime | None:
+        """The wait for an instant that the model chose with this entry."""
+        waiting = self._new
+        return waiting if isinstance(waiting, ForTime) else None
 
     @property
     def put_off(self) -> ModelRetry | None:

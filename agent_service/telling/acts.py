@@ -10,8 +10,8 @@ from agent_service.core.events import ModelReplied, TimerFired, ToolReturned
 from agent_service.core.flights import flight_of
 from agent_service.core.phases import Action
 from agent_service.core.results import summary_of
-from agent_service.core.state import RunState
-from agent_service.core.waiting import Pending
+from agent_service.core.state import RunState, StepRecord
+from agent_service.core.waiting import Ended, Pending
 from agent_service.journal import Entry
 from agent_service.moments import Moment
 from agent_service.telling.executions import Execution, execution_of
@@ -47,13 +47,33 @@ def act_of(moment: Moment) -> Act | None:
     return None
 
 
+def settled(moment: Moment) -> tuple[Act, ...]:
+    """The acts of steps that a person's answer settles: by what came of them after the end, or by the person's word."""
+    if moment.before is None or not moment.reopened:
+        return ()
+    return tuple(_settled(moment.before, moment.after, record) for record in moment.finished)
+
+
+def _settled(before: RunState, after: RunState, record: StepRecord) -> Act:
+    newest = after.last_result.output if after.last_result and after.last_result.step == record.step else {}
+    error = ToolError(error_class=str(newest.get("class", "tool_error")), message=record.summary)
+    return Act(
+        step=record.step,
+        attempt=record.attempt,
+        tool=record.tool,
+        action=_action(before, record.step),
+        status=record.status,
+        summary=record.summary if record.status == "ok" else None,
+        error=error if record.status == "error" else None,
+    )
+
+
 def _answered(moment: Moment, before: RunState, event: ToolReturned) -> Act:
     result = event.result
     relation = judge(before, result, event.place).relation
     matched = relation is Relation.MATCH
     status: ActStatus = result.status if matched else "late" if relation is Relation.LATE else "refused"
-    finished = moment.after.completed[len(before.completed) :]
-    said = finished[0].summary if finished else summary_of(result) if status == "late" else None
+    said = moment.finished[0].summary if moment.finished else summary_of(result) if status == "late" else None
     return Act(
         step=result.step,
         attempt=result.attempt or _newest_attempt(before, result.step),
@@ -94,7 +114,8 @@ def _newest_attempt(state: RunState, step: int) -> int:
 
 
 def _action(state: RunState, step: int) -> Action | None:
-    flight = flight_of(state.waiting, step)
+    waiting = state.waiting.held or state.waiting if isinstance(state.waiting, Ended) else state.waiting
+    flight = flight_of(waiting, step)
     return flight.pending.action if flight else dict(_newest_steps(state)).get(step)
 
 

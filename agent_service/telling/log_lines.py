@@ -20,17 +20,21 @@ from agent_service.core.events import (
     TurnBroke,
     WakeAccepted,
 )
+from agent_service.core.phases import Plan
 from agent_service.core.state import RunState
 from agent_service.core.waiting import (
     Ended,
+    ForAnswer,
+    ForApproval,
     ForPerson,
     ForReads,
+    ForTime,
     ForTool,
     ModelRetry,
     Pending,
     Status,
     ToolRetry,
-    under_way,
+    Waiting,
 )
 from agent_service.identity import trace_id
 from agent_service.moments import Moment
@@ -98,20 +102,21 @@ def _name(run: RunState | None) -> str:
 
 
 def _of_step(run: RunState, act: Act | None) -> Fields:
-    """Of the attempt that is answered, or else of the one that is open."""
+    """Of the attempt that is answered, or else of the one that is open, or would be if it were allowed."""
     if act:
         return {"step": act.step, "tool": act.tool, "attempt": act.attempt}
     if pending := run.pending:
         return {"step": pending.step, "tool": pending.action.tool, "attempt": pending.attempt}
+    match run.waiting:
+        case ForApproval(proposal=Plan(action=action)):
+            return {"step": run.step + 1, "tool": action.tool, "attempt": None}
     return {"step": run.step or None, "tool": None, "attempt": None}
 
 
 def _latency_ms(moment: Moment) -> int | None:
     if moment.before is None:
         return None
-    waited = under_way(moment.before.waiting)
-    answered = isinstance(moment.event, ToolReturned | TimerFired) and isinstance(waited, ForTool)
-    since = waited.pending.requested_at if answered and isinstance(waited, ForTool) else moment.before.updated_at
+    since = moment.answered.requested_at if moment.answered else moment.before.updated_at
     return max(0, round((moment.entry.at - since).total_seconds() * 1000))
 
 
@@ -177,11 +182,15 @@ def _happened(moment: Moment, act: Act | None, ruled: tuple[Ruling, ...]) -> str
         return f"step {act.step} {OUTCOMES[act.status]}"
     match moment.event:
         case ModelReplied():
-            return ", ".join(DONE[r.phase] if r.status == "ok" else f"{r.phase} {r.status}" for r in ruled)
+            return ", ".join(map(_ruled, ruled))
         case SignalReceived(signal=signal):
-            return f"signal {signal.kind}"
+            return f"signal {signal.kind}" + (", reopened" if moment.reopened else "")
         case event:
             return _EVENTS[type(event)]
+
+
+def _ruled(ruling: Ruling) -> str:
+    return DONE[ruling.phase] if ruling.status == "ok" else f"{ruling.phase} {ruling.status.replace('_', ' ')}"
 
 
 _EVENTS: dict[type[Any], str] = {
@@ -210,4 +219,13 @@ def _led_to(moment: Moment) -> str:
             return f"attempt {moment.retry.pending.attempt} follows"
         case ModelRetry() if moment.put_off:
             return "asked again later"
+        case other if moment.paused or moment.waits:
+            return _RESTS.get(type(other), "")
     return ""
+
+
+_RESTS: dict[type[Waiting], str] = {
+    ForApproval: "waits for approval",
+    ForAnswer: "asks a person",
+    ForTime: "waits for an instant",
+}

@@ -3,16 +3,19 @@
 A fused reply holds two decisions: a framing or a reflection, and a plan.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from agent_service.core.events import ModelReplied
 from agent_service.core.phases import Decision, Framing, Phase, Plan, Reflection, Refusal, Unusable, Verdict
 from agent_service.core.state import RunState
+from agent_service.core.thinking import outrun
+from agent_service.core.waiting import Asking
 from agent_service.moments import Moment
 
-RulingStatus = Literal["ok", "unusable", "refused", "ignored"]
-"""`unusable`: no valid decision. `refused`: valid, and not carried out. `ignored`: a plan that came with an ending."""
+RulingStatus = Literal["ok", "unusable", "refused", "ignored", "set_aside"]
+"""`unusable`: no valid decision. `refused`: valid, and not carried out. `ignored`: what came along with a decision that
+led elsewhere. `set_aside`: a person said something newer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +39,38 @@ def rulings(moment: Moment) -> tuple[Ruling, ...]:
     before, reply = moment.before, moment.event
     if before is None or before.asking is None or not isinstance(reply, ModelReplied):
         return ()
+    if outrun(before, reply):
+        return _set_aside(before, before.asking, reply)
     first = _ruling(moment, before, reply.decision, before.asking.phase, attempt=before.asking.repairs + 1)
     if reply.plan is None:
         return (first,)
-    if _goes_on(before.asking.phase, reply.decision):
+    if _goes_on(moment, reply.decision, before.asking.phase):
         return first, _ruling(moment, before, reply.plan, Phase.PLAN, attempt=1)
     return first, Ruling(phase=Phase.PLAN, step=before.step + 1, attempt=1, decision=reply.plan, status="ignored")
 
 
-def _goes_on(phase: Phase, decision: Decision) -> bool:
-    """Whether the plan that came along with a decision is taken up."""
+def _set_aside(before: RunState, asking: Asking, reply: ModelReplied) -> tuple[Ruling, ...]:
+    """Nothing of a reply that a person's word has outrun is taken up."""
+    attempt, why = asking.repairs + 1, "a person said something newer"
+    first = Ruling(
+        phase=asking.phase,
+        step=before.step + (asking.phase is Phase.PLAN),
+        attempt=attempt,
+        decision=reply.decision,
+        status="set_aside",
+        why=why,
+    )
+    if reply.plan is None:
+        return (first,)
+    return first, replace(first, phase=Phase.PLAN, step=before.step + 1, attempt=1, decision=reply.plan)
+
+
+def _goes_on(moment: Moment, decision: Decision, phase: Phase) -> bool:
+    """Whether what came along with a decision is taken up: with a reflection, or a framing that holds now."""
     match phase, decision:
-        case Phase.FRAME, Framing() as framing:
-            return not framing.flaws()
-        case Phase.REFLECT, Reflection(verdict=Verdict.CONTINUE):
+        case Phase.FRAME, Framing():
+            return moment.after.framing == decision
+        case Phase.REFLECT | Phase.COMPACT, Reflection(verdict=Verdict.CONTINUE):
             return True
     return False
 
@@ -76,18 +97,19 @@ def _objection(moment: Moment, before: RunState, decision: Decision, phase: Phas
         return "done_refused", _told(after)
     if asked and asked.repairs and asked.phase is phase:
         return "invalid_decision", _told(after)
-    stopped = moment.ended or moment.paused
-    if stopped and (isinstance(decision, Plan | Refusal) or _not_taken_up(after, decision, phase)):
+    stopped = moment.ended or (moment.paused and after.stop is not None)
+    if stopped and (isinstance(decision, Plan | Refusal) or _not_taken_up(moment, decision, phase)):
         return after.ending_class, after.reason
     return None
 
 
-def _not_taken_up(after: RunState, decision: Decision, phase: Phase) -> bool:
+def _not_taken_up(moment: Moment, decision: Decision, phase: Phase) -> bool:
     """Whether the run stopped because of this decision, not only after it."""
+    stopped_for = moment.after.ending_class
     reframe = isinstance(decision, Reflection) and decision.verdict is Verdict.REFRAME
-    if reframe and after.ending_class == "budget_reframes":
+    if reframe and stopped_for == "budget_reframes":
         return True
-    return after.ending_class == "invalid_decision" and not _goes_on(phase, decision)
+    return stopped_for == "invalid_decision" and not _goes_on(moment, decision, phase)
 
 
 def _told(after: RunState) -> str:

@@ -33,11 +33,12 @@ from agent_service.core.phases import (
     Verification,
     Wait,
 )
-from agent_service.core.waiting import Asking, Pending
+from agent_service.core.waiting import Asking, ForAnswer, ForApproval, ForTime, Pending
 from agent_service.moments import Moment
-from agent_service.telling.acts import Act, act_of
+from agent_service.telling.acts import Act, act_of, settled
 from agent_service.telling.plain import instant, one_line
 from agent_service.telling.rulings import Ruling, rulings
+from schemas.events import Signal
 
 MAX_SAYING = 500
 
@@ -116,7 +117,7 @@ def _happened(moment: Moment) -> str:
             return unavailable(event)
         case ToolReturned() | TimerFired():
             act = act_of(moment)
-            return acted(act) if act else "the time has come"
+            return acted(act) if act else _due(moment)
         case TurnBroke():
             return "the agent broke"
         case other:
@@ -146,8 +147,24 @@ def from_people(event: WakeAccepted | RunStarted | CallReserved | CancelRequeste
         case CancelRequested(reason=reason):
             return f"cancel{_from(event.by)}: {reason}"
         case SignalReceived(signal=signal):
-            return f"signal {signal.kind}{_from(event.by)}: {signal.message or signal.signal_id}"
+            return f"signal {signal.kind}{_from(event.by)}: {signal.message or _besides(signal)}"
     assert_never(event)
+
+
+def _besides(signal: Signal) -> str:
+    """What a signal without a message says."""
+    said = signal.outcome or signal.arguments_hash or signal.signal_id
+    return said.replace("_", " ")
+
+
+def _due(moment: Moment) -> str:
+    """What fell due, where no attempt did."""
+    match moment.before and moment.before.waiting:
+        case ForApproval() | ForAnswer():
+            return "nobody answered in time"
+        case ForTime():
+            return "the wait is over"
+    return "the time has come"
 
 
 def _from(by: str) -> str:
@@ -159,7 +176,7 @@ def ruled(ruling: Ruling) -> str:
     """What became of a decision."""
     if ruling.status == "ok":
         return f"{DONE[ruling.phase]}: {gist(ruling.decision)}"
-    return f"{ruling.phase} {ruling.status}: {ruling.why or gist(ruling.decision)}"
+    return f"{ruling.phase} {ruling.status.replace('_', ' ')}: {ruling.why or gist(ruling.decision)}"
 
 
 def acted(act: Act) -> str:
@@ -175,7 +192,12 @@ def _ending(moment: Moment) -> str:
     if moment.ended:
         return f"the run ended: {after.status} ({after.ending_class}): {after.reason}"
     if moment.paused:
-        return f"the run pauses ({after.ending_class}): {after.reason}"
+        why = f"({after.ending_class}): {after.reason}" if after.stop else f"and {after.summary}"
+        return f"the run pauses {why}"
+    if moment.reopened:
+        return "; ".join(("the run goes on, reopened", *map(acted, settled(moment))))
+    if moment.waits:
+        return after.summary
     return "the run goes on" if moment.resumed else ""
 
 

@@ -5,7 +5,7 @@ an entry, stays open while the run is in it, and is closed by a later entry. The
 models and tools in them are as they came.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from agent_service.core.events import (
@@ -16,12 +16,10 @@ from agent_service.core.events import (
     SignalReceived,
     WakeAccepted,
 )
-from agent_service.core.flights import flights
 from agent_service.core.phases import Phase
-from agent_service.core.state import RunState
-from agent_service.core.waiting import ModelRetry, Pending, Status, under_way
+from agent_service.core.waiting import ForTime, Pending, Status
 from agent_service.moments import Moment
-from agent_service.telling.acts import Act, act_of
+from agent_service.telling.acts import Act, act_of, settled
 from agent_service.telling.plain import clipped
 from agent_service.telling.rulings import Ruling, RulingStatus, rulings
 from agent_service.telling.sayings import (
@@ -33,7 +31,6 @@ from agent_service.telling.sayings import (
     from_people,
     reserved,
     ruled,
-    sending,
     sent_off,
     unavailable,
 )
@@ -44,14 +41,15 @@ from agent_service.telling.timeline_items import (
     TimelineView,
     TokensView,
 )
+from agent_service.telling.timeline_waits import BY_CHOICE, is_rejected, pause_of, put_off, waits_of
 
 _OF_RULINGS: dict[RulingStatus, ItemStatus] = {
     "ok": "ok",
     "unusable": "error",
     "refused": "refused",
     "ignored": "cancelled",
+    "set_aside": "cancelled",
 }
-OF_THE_MODEL = "wait for the model"
 _OF_ENDINGS: dict[Status, ItemStatus] = {Status.DONE: "ok", Status.CANCELLED: "cancelled"}
 
 
@@ -99,12 +97,15 @@ class Timeline:
         """What the run goes on with, or how it stops."""
         if not moment.ended:
             self._over(moment)
+        self._go_on(moment)
         if moment.asked:
             self._ask(moment)
         for pending in moment.sent:
             self._send(moment, pending)
         if moment.put_off or moment.retry:
             self._put_off(moment)
+        if moment.waits:
+            self._wait(moment, moment.waits)
         if moment.paused:
             self._pause(moment)
         if moment.ended:
@@ -114,9 +115,9 @@ class Timeline:
         """What the run was in and is not any more, while it goes on."""
         if moment.after.status is not Status.QUEUED:
             self._items.close("accepted", moment, "ok")
-        if moment.resumed:
-            self._items.close("pause", moment, "ok")
-        waits = set(_waits(moment.after))
+        if moment.resumed or moment.reopened:
+            self._items.close("pause", moment, "refused" if is_rejected(moment) else "ok")
+        waits = set(waits_of(moment.after))
         for what in [what for what in self._items.open if what.startswith("wait") and what not in waits]:
             self._items.close(what, moment, "ok")
 
@@ -228,23 +229,30 @@ class Timeline:
     # Waits, people, the end
 
     def _put_off(self, moment: Moment) -> None:
-        what, about = OF_THE_MODEL, dict[str, Any]()
-        if moment.retry:
-            pending = moment.retry.pending
-            what = _wait_of(pending)
-            about |= {"step": pending.step, "attempt": pending.attempt, "parent": f"step:{pending.step}"}
-            about |= {"tool": pending.action.tool, "command": pending.action.command, "until": moment.retry.retry_at}
-        if moment.put_off:
-            asked = moment.put_off.asking
-            about |= {"phase": asked.phase, "call": asked.call, "until": moment.put_off.retry_at}
-        about |= {"title": "Tries again later", "text": sending(moment) or asking(moment)}
+        what, about = put_off(moment)
         self._items.begin(what, moment, f"wait:{moment.entry.seq}", kind="wait", **about)
 
+    def _wait(self, moment: Moment, wait: ForTime) -> None:
+        item = f"wait:{moment.entry.seq}"
+        self._items.begin(BY_CHOICE, moment, item, kind="wait", title="Waits", text=_cut(wait.why), until=wait.until)
+
     def _pause(self, moment: Moment) -> None:
-        after = moment.after
         self._items.close("call", moment, "cancelled")
-        text = _cut(f"{after.reason} ({after.ending_class})")
-        self._items.begin("pause", moment, f"pause:{moment.entry.seq}", kind="wait", title="Paused", text=text)
+        item = f"pause:{moment.entry.seq}"
+        self._items.begin("pause", moment, item, kind="wait", **pause_of(moment.after))
+
+    def _go_on(self, moment: Moment) -> None:
+        """What was cut off by the end of the run; a step that the answer settles is finished with it."""
+        for flight in moment.kept:
+            step = f"step:{flight.pending.step}"
+            self._items.go_on(step, step)
+            if flight.retry_at is None:
+                self._items.go_on(f"attempt of {step}", f"{step}:attempt:{flight.pending.attempt}")
+        for act in settled(moment):
+            step = f"step:{act.step}"
+            self._items.go_on(step, step)
+            status: ItemStatus = "ok" if act.status == "ok" else "error"
+            self._items.close(step, moment, status, text=_cut(acted(act)), error=ErrorView.of(act.error))
 
     def _said(self, moment: Moment, title: str, text: str) -> None:
         self._items.begin("said", moment, f"person:{moment.entry.seq}", kind="person", title=title, text=_cut(text))
@@ -258,19 +266,9 @@ class Timeline:
         failed = ErrorView(error_class=after.ending_class, message=after.reason, retryable=False)
         error = failed if status == "error" else None
         title, text = after.status.capitalize(), _cut(after.reason)
-        self._items.begin("ending", moment, "ending", kind="ending", title=title, text=text, error=error)
+        item = f"ending:{after.reopened}" if after.reopened else "ending"
+        self._items.begin("ending", moment, item, kind="ending", title=title, text=text, error=error)
         self._items.close("ending", moment, status)
-
-
-def _waits(run: RunState) -> Iterator[str]:
-    """The waits that the run is in, each by the name of its item."""
-    if isinstance(under_way(run.waiting), ModelRetry):
-        yield OF_THE_MODEL
-    yield from (_wait_of(flight.pending) for flight in flights(run.waiting) if flight.retry_at)
-
-
-def _wait_of(pending: Pending) -> str:
-    return f"wait of step {pending.step}"
 
 
 def _decided(moment: Moment, ruling: Ruling) -> dict[str, Any]:

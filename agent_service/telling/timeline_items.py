@@ -97,6 +97,12 @@ class Items:
         self._items[item_id] = item
         self.open[what] = item_id
 
+    def go_on(self, what: str, item_id: str) -> None:
+        """What was cut off by the end of the run is open again, since that was reopened. None for one never begun."""
+        if item_id in self._items and what not in self.open:
+            self.open[what] = item_id
+            self.change(what, status="open", ended_at=None, error=None)
+
     def close(self, what: str, moment: Moment, status: ItemStatus, **told: Any) -> None:
         """Nothing to do where none is open."""
         if what in self.open:

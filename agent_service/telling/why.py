@@ -11,29 +11,25 @@ from agent_service.core.flights import flights
 from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState
 from agent_service.core.waiting import (
-    Asking,
-    Deciding,
-    Ended,
     ForAnswer,
     ForApproval,
     ForModel,
-    ForPerson,
     ForReads,
     ForTime,
     ForTool,
     ModelRetry,
     Pending,
-    Planned,
     Queued,
     Status,
     ToolRetry,
-    Waiting,
 )
 from agent_service.lines import waits_for
 from agent_service.ports import Dismissal
 from agent_service.telling.acts import executor_of
+from agent_service.telling.asks import reopens_until
 from agent_service.telling.letters import DeadLetter
 from agent_service.telling.plain import instant
+from agent_service.telling.rests import question_of, rests_for
 from agent_service.telling.sayings import attempt_of
 from agent_service.telling.view import View
 from agent_service.telling.views import RemedyView
@@ -110,41 +106,9 @@ def why_view(run: RunState, seen: Seen) -> WhyView:
 
 def _waiting_for(run: RunState) -> WaitView | None:
     waits = waits_for(run.waiting, updated_at=run.updated_at, due_at=run.due_at)
-    return WaitView(kind=waits.kind, since=waits.since, until=waits.until, what=_what(run.waiting)) if waits else None
-
-
-def _what(waiting: Waiting) -> str:
-    match waiting:
-        case ForModel(asking=asking):
-            return f"the reply to {_call(asking)}"
-        case ModelRetry(asking=asking, retry_at=at):
-            return f"{instant(at)}, when {_call(asking)} is made again"
-        case ForTool(pending=pending):
-            return f"the result of {attempt_of(pending)}"
-        case ToolRetry(pending=pending, retry_at=at):
-            return f"{instant(at)}, when {attempt_of(pending)} is sent"
-        case ForReads(flights=flights):
-            return f"the results of {', '.join(attempt_of(flight.pending) for flight in flights)}"
-        case ForTime(until=at, why=why):
-            return f"{instant(at)}: {why}"
-        case other:
-            return _of_people(other)
-
-
-def _of_people(waiting: ForApproval | ForAnswer | ForPerson | Queued | Planned | Ended | Deciding) -> str:
-    match waiting:
-        case ForApproval(reason=reason):
-            return f"a person's approval: {reason}"
-        case ForAnswer(ask=ask):
-            return f"a person's answer: {ask.question}"
-        case ForPerson(stop=stop):
-            return f"a person: {stop.reason}"
-        case Queued() | Planned() | Ended() | Deciding():
-            return ""
-
-
-def _call(asking: Asking) -> str:
-    return f"model call {asking.call} ({asking.phase})"
+    return (
+        WaitView(kind=waits.kind, since=waits.since, until=waits.until, what=rests_for(run.waiting)) if waits else None
+    )
 
 
 def out_longest(run: RunState) -> Pending | None:
@@ -160,6 +124,7 @@ def _facts(run: RunState, seen: Seen) -> Iterator[tuple[str, str]]:
     yield "run", f"{run.status}, entry {run.version} of {instant(run.updated_at)}: {run.summary}"
     if run.due_at:
         yield "timer", f"the agent acts by itself at {instant(run.due_at)}"
+    yield from _of_people(run)
     pending = out_longest(run)
     if pending:
         yield from _of_the_tool(run, pending, seen)
@@ -172,6 +137,13 @@ def _facts(run: RunState, seen: Seen) -> Iterator[tuple[str, str]]:
             yield f"agent: {name}", trouble
     if seen.dismissal:
         yield "dismissed", f"by {seen.dismissal.by} at {instant(seen.dismissal.at)}"
+
+
+def _of_people(run: RunState) -> Iterator[tuple[str, str]]:
+    if until := reopens_until(run):
+        yield "answer", f"until {instant(until)}, a person's answer sets it going again"
+    for doubt in run.doubts:
+        yield "in doubt", f"whether step {doubt.step} ({doubt.tool}) was carried out"
 
 
 def _of_the_tool(run: RunState, pending: Pending, seen: Seen) -> Iterator[tuple[str, str]]:
@@ -194,23 +166,23 @@ def _verdict(run: RunState, seen: Seen) -> Verdict:
         case Queued():
             return _of_a_queued_run(seen)
         case ForModel(asking=asking) if seen.lacks.get("model"):
-            return f"{_call(asking)} brings no reply: {seen.lacks['model']}", DOCTOR
+            return f"{question_of(asking)} brings no reply: {seen.lacks['model']}", DOCTOR
         case ForModel(asking=asking):
-            return f"the model is thinking: {_call(asking)} is being made since {instant(run.updated_at)}", None
+            return f"the model is thinking: {question_of(asking)} is being made since {instant(run.updated_at)}", None
         case ModelRetry(asking=asking, retry_at=at):
-            return f"the model was not to be had: {_call(asking)} is made again at {instant(at)}, by itself", None
+            return f"the model was not to be had: {question_of(asking)} is made again at {instant(at)}, by itself", None
         case ToolRetry(pending=pending, retry_at=at):
             return f"{attempt_of(pending)} is sent at {instant(at)}, by itself, after the one before failed", None
         case ForTool() | ForReads():
             return _of_what_is_out(run, seen)
-    return _of_a_stopped_run(run)
+    return _of_a_resting_run(run)
 
 
 def _of_what_is_out(run: RunState, seen: Seen) -> Verdict:
     """Of several reads, the one that is out longest; where none is, they are sent by themselves."""
     pending = out_longest(run)
     if pending is None:
-        return f"it waits for {_what(run.waiting)}, by itself", None
+        return f"it waits for {rests_for(run.waiting)}, by itself", None
     return _of_a_sent_attempt(run, pending, seen)
 
 
@@ -220,11 +192,23 @@ def _of_a_queued_run(seen: Seen) -> Verdict:
     return "it waits for its turn: other runs have all places", None
 
 
+def _of_a_resting_run(run: RunState) -> Verdict:
+    match run.waiting:
+        case ForTime(until=at, why=why):
+            return f"it chose to wait until {instant(at)}, and goes on by itself: {why}", None
+        case ForApproval() | ForAnswer():
+            return f"it waits for {rests_for(run.waiting)}", _remedy(run)
+    return _of_a_stopped_run(run)
+
+
 def _of_a_stopped_run(run: RunState) -> Verdict:
-    now = remedy(run)
     how = "it waits for a person" if run.status is Status.PAUSED else f"it has ended: {run.status}"
-    text = f"{how} ({run.ending_class}): {run.reason}"
-    return text, RemedyView(text=now.text, command=now.command) if now else None
+    return f"{how} ({run.ending_class}): {run.reason}", _remedy(run)
+
+
+def _remedy(run: RunState) -> RemedyView | None:
+    now = remedy(run)
+    return RemedyView(text=now.text, command=now.command) if now else None
 
 
 def _of_a_sent_attempt(run: RunState, pending: Pending, seen: Seen) -> Verdict:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from agent_service.core.events import Event, SignalReceived, WakeAccepted
 from agent_service.core.phases import Ask
 from agent_service.core.waiting import ForApproval
-from schemas.events import Signal
+from schemas.events import Outcome, Signal
 from tests.core.cues import RUN_ID, due, framing, limits, replies, started
 from tests.core.cues import plan as planned
 from tests.core.script import Cue, Script
@@ -34,6 +34,17 @@ def rules(kind: Literal["approve", "reject"], message: str | None = None, by: st
             message=message,
             arguments_hash=waiting.subject_hash,
         )
+        return SignalReceived(at=script.now, signal=said, by=by, strict=True)
+
+    return cue
+
+
+def answers(message: str | None = None, outcome: Outcome | None = None, by: str = "token ops") -> Cue:
+    """A person answers a question, or an escalation."""
+
+    def cue(script: Script) -> Event:
+        signal_id = f"signal-{len(script.story)}"
+        said = Signal(run_id=script.state.run_id, signal_id=signal_id, kind="answer", message=message, outcome=outcome)
         return SignalReceived(at=script.now, signal=said, by=by, strict=True)
 
     return cue

@@ -14,6 +14,7 @@ from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.trace import spans
 from groundwork.telemetry.span import Context, Span, span_id
 from tests.core.cues import (
+    PROOF,
     RUN_ID,
     cancel,
     due,
@@ -21,6 +22,7 @@ from tests.core.cues import (
     frames,
     goes_on,
     plans,
+    reflects,
     returns,
     signal,
     started,
@@ -30,6 +32,7 @@ from tests.core.cues import (
 from tests.core.script import Script
 from tests.core.stories import STORIES
 from tests.projections.journals import MODEL, commits_of, entries_of, priced_example, second_by_second, worked_example
+from tests.projections.people import a_run_in_doubt, a_run_that_needs_approval, answers, rules
 
 ANY_STORY = settings(
     max_examples=120, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
@@ -95,9 +98,11 @@ def test_every_reply_and_every_attempt_of_an_ended_run_is_in_its_trace(story: Sc
     found = told([commit.entry for commit in commits])
     replies = [span for span in found if "gen_ai.response.model" in span.attributes]
     assert len(replies) == sum(commit.entry.kind == ModelReplied.__name__ for commit in commits)
-    assert sum(span.name.startswith("attempt") for span in found) == commits[-1].state.attempts
-    assert sum(span.name.startswith("execute_tool") for span in found) == commits[-1].state.step
-    assert sum(span.name == "finish_run" for span in found) == 1
+    ended = commits[-1].state
+    attempts = {(s.attributes["agentic.step"], s.name) for s in found if s.name.startswith("attempt")}
+    steps = {span.attributes["agentic.step"] for span in found if span.name.startswith("execute_tool")}
+    assert (len(attempts), len(steps)) == (ended.attempts, ended.step)
+    assert sum(span.name == "finish_run" for span in found) == 1 + ended.reopened
 
 
 def test_a_run_is_a_tree_of_turns_with_their_phases_calls_and_steps() -> None:
@@ -168,13 +173,40 @@ def test_retries_waits_pauses_and_the_end_are_in_the_tree() -> None:
         "      chat scripted",
         "    plan ! budget_steps",
         "    publish agent.escalated",
+        "    publish agent.waiting",
         "  wait person",
         "  invoke_agent agentic-loop",
         "    publish agent.escalated",
+        "    publish agent.waiting",
         "  wait person",
         "  finish_run",
         "    publish agent.cancelled",
         "  invoke_agent agentic-loop",
+    ]
+
+
+def test_a_write_that_was_allowed_is_told_from_the_question_to_its_end() -> None:
+    story = a_run_that_needs_approval().wait(seconds=60) >> rules("approve")
+    found = told(entries_of(story.wait(seconds=1) >> returns()))
+    asked = [line for line in tree(found) if "agent.waiting" in line or "wait approval" in line or "execute" in line]
+    assert asked == ["    publish agent.waiting", "  wait approval", "  execute_tool post"]
+    (wait,) = [span for span in found if span.name == "wait approval"]
+    assert (wait.ended_at - wait.started_at).total_seconds() == 60
+
+
+def test_a_run_that_an_answer_opens_again_goes_on_in_the_same_trace() -> None:
+    story = a_run_in_doubt().wait(hours=2) >> answers("it is in her mailbox", "ran")
+    assert tree(told(entries_of(story.wait(seconds=1) >> reflects("done", PROOF))))[-10:] == [
+        "  finish_run ! in_doubt",
+        "    publish agent.escalated",
+        "    publish agent.waiting",
+        "  invoke_agent agentic-loop ! in_doubt",
+        "  invoke_agent agentic-loop",
+        "    publish agent.reopened",
+        "    reflect",
+        "      chat scripted",
+        "  finish_run",
+        "    publish agent.completed",
     ]
 
 

@@ -25,14 +25,21 @@ class Acting:
         self._content = content
         self.steps: dict[int, Open] = {}
         self._attempts: dict[int, Open] = {}
+        self._told: set[str] = set()
+        """What has a span already: the end of a run cuts spans off, and an answer lets what they are of go on."""
 
     def sent(self, moment: Moment) -> None:
-        """The attempts that leave for their tools."""
-        at = moment.entry.at
-        for pending in moment.sent:
+        """The attempts that leave for their tools, and those that go on since the run was opened again."""
+        for pending in (*moment.sent, *(flight.pending for flight in moment.kept)):
             if pending.step not in self.steps:
-                self.steps[pending.step] = self._begun(moment.after, pending, at)
-            self._attempts[pending.step] = self._tried(moment.after, pending, at, self.steps[pending.step])
+                self.steps[pending.step] = self._begun(moment.after, pending, moment.entry.at)
+        for pending in moment.sent:
+            attempt = self._tried(moment, pending)
+            key = keys.request(moment.after.run_id, pending.step, pending.attempt)
+            self._tree.publish(subjects.tool_request(pending.route), key, moment.entry.at, attempt)
+        for flight in moment.kept:
+            if flight.retry_at is None:
+                self._tried(moment, flight.pending)
 
     def answered(self, moment: Moment) -> None:
         """What became of the attempts and the steps under way."""
@@ -47,17 +54,23 @@ class Acting:
             self._tree.close(step, moment.entry.at, failed.get(number) or moment.after.ending_class)
 
     def _begun(self, run: RunState, pending: Pending, at: datetime) -> Open:
-        step = self._tree.open(f"step:{pending.step}", f"execute_tool {pending.action.tool}", at)
+        what = self._name(f"step:{pending.step}", run)
+        step = self._tree.open(what, f"execute_tool {pending.action.tool}", at)
         step.attributes |= attributes.step(run, pending, self._content)
         return step
 
-    def _tried(self, run: RunState, pending: Pending, at: datetime, step: Open) -> Open:
-        what = f"step:{pending.step}:attempt:{pending.attempt}"
-        attempt = self._tree.open(what, f"attempt {pending.attempt}", at, step)
+    def _tried(self, moment: Moment, pending: Pending) -> Open:
+        what = self._name(f"step:{pending.step}:attempt:{pending.attempt}", moment.after)
+        attempt = self._tree.open(what, f"attempt {pending.attempt}", moment.entry.at, self.steps[pending.step])
         attempt.attributes |= attributes.attempt(pending)
-        key = keys.request(run.run_id, pending.step, pending.attempt)
-        self._tree.publish(subjects.tool_request(pending.route), key, at, attempt)
+        self._attempts[pending.step] = attempt
         return attempt
+
+    def _name(self, what: str, run: RunState) -> str:
+        """Said once in a run."""
+        name = f"{what}:{run.reopened}" if what in self._told else what
+        self._told.add(what)
+        return name
 
 
 def _failure(moment: Moment, step: int) -> str | None:

@@ -4,7 +4,7 @@
       publish agentic.start
       wait queued
       invoke_agent agentic-loop        a turn: from what came in until the run rests
-        frame, plan, reflect, compact  a phase
+        frame, plan, reflect, verify …  a phase
           chat MODEL                   its call; one that a crash lost is there too
         publish agent.escalated        of a pause
       execute_tool TOOL                a step, with all of its attempts
@@ -22,8 +22,19 @@ which the message's `traceparent` names. Nothing that a model or a tool said is 
 
 from collections.abc import Iterable, Iterator
 
+from agent_service.core import petition
 from agent_service.core.events import WakeAccepted
-from agent_service.core.waiting import ForModel, ForPerson, ModelRetry, Queued, ToolRetry, Waiting
+from agent_service.core.waiting import (
+    ForAnswer,
+    ForApproval,
+    ForModel,
+    ForPerson,
+    ForTime,
+    ModelRetry,
+    Queued,
+    ToolRetry,
+    Waiting,
+)
 from agent_service.moments import Moment
 from agent_service.telling.spans import attributes
 from agent_service.telling.spans.acting import Acting
@@ -39,6 +50,9 @@ WAITS: dict[type[Waiting], str] = {
     ModelRetry: "model_retry",
     ToolRetry: "tool_retry",
     ForPerson: "person",
+    ForApproval: "approval",
+    ForAnswer: "question",
+    ForTime: "time",
 }
 """What is waited for without anybody of ours at work, as a span is called."""
 
@@ -86,7 +100,10 @@ class Trace:
 
     def _went_on(self, moment: Moment) -> None:
         """First what this moment ends, then what begins with it."""
-        self._begin_turn(moment)
+        turn = self._begin_turn(moment)
+        if moment.reopened:
+            key = keys.reopened(moment.after.run_id, moment.entry.seq)
+            self._tree.publish(subjects.REOPENED, key, moment.entry.at, turn)
         self._thinking.answered(moment, self._turn)
         self._waited(moment)
         self._acting.answered(moment)
@@ -95,13 +112,14 @@ class Trace:
         self._stopped(moment)
         self._rest(moment)
 
-    def _begin_turn(self, moment: Moment) -> None:
+    def _begin_turn(self, moment: Moment) -> Open:
         at, came = moment.entry.at, moment.entry.kind
         if self._turn is None:
             self._turn = self._tree.open(f"{moment.entry.seq}:turn", f"invoke_agent {AGENT}", at)
             self._turn.attributes |= attributes.turn(AGENT, moment.after, came)
         elif not isinstance(moment.event, OF_THE_MODEL):
             self._turn.events.append(Event(name=came, at=at))
+        return self._turn
 
     def _rest(self, moment: Moment) -> None:
         if self._turn and not isinstance(moment.after.waiting, ForModel):
@@ -111,7 +129,7 @@ class Trace:
     def _waited(self, moment: Moment) -> None:
         """A wait ends with what it was for, and another begins."""
         before, waiting = moment.before and moment.before.waiting, moment.after.waiting
-        if type(before) is type(waiting) and not moment.put_off and not _is_stopped(moment):
+        if type(before) is type(waiting) and not moment.put_off and not (moment.ended or moment.paused):
             return
         if self._wait:
             self._tree.close(self._wait, moment.entry.at)
@@ -122,23 +140,21 @@ class Trace:
             self._wait.attributes |= attributes.wait(kind, moment.after)
 
     def _stopped(self, moment: Moment) -> None:
-        """The end of the run, or a pause, and the message that says so."""
-        if not _is_stopped(moment):
-            return
-        at = moment.entry.at
+        """The end of the run, or a pause, and the messages that say so and what a person is asked."""
         if moment.ended:
-            finish = self._tree.open("finish", "finish_run", at)
-            finish.attributes |= attributes.ending(moment.after, self._content)
-            self._tree.publish(*attributes.said(moment.after), at, finish)
+            run, at = moment.after, moment.entry.at
+            finish = self._tree.open(f"finish:{run.reopened}" if run.reopened else "finish", "finish_run", at)
+            finish.attributes |= attributes.ending(run, self._content)
+            self._say(moment, finish)
             self._tree.close(finish, at, _failure(moment))
-        else:
-            self._tree.publish(*attributes.said(moment.after), at, self._turn or self._tree.root)
+        elif moment.paused:
+            self._say(moment, self._turn or self._tree.root)
 
-
-def _is_stopped(moment: Moment) -> bool:
-    """Whether this moment ended or paused the run; a person may let it go on, and it pauses again at once."""
-    stop = moment.after.stop
-    return stop is not None and stop.entry == moment.entry.seq
+    def _say(self, moment: Moment, above: Open) -> None:
+        if moment.after.stop:
+            self._tree.publish(*attributes.said(moment.after), moment.entry.at, above)
+        for asked in petition.said(moment.after):
+            self._tree.publish(asked.subject, asked.key, moment.entry.at, above)
 
 
 def _failure(moment: Moment) -> str | None:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from agent_service.core import petition
+from agent_service.core import petition, proof
 from agent_service.core.effects import AbandonCall, Effect, Publish, Transition, publish, tell
 from agent_service.core.limits import budget_use, with_lost
 from agent_service.core.phases import Plan, Reflection
@@ -28,7 +28,7 @@ from agent_service.core.waiting import (
     under_way,
 )
 from schemas import keys, subjects
-from schemas.events import Cancelled, Completed, DoneItem, Escalated, Failed, ToolResult, Usage
+from schemas.events import Cancelled, Completed, Escalated, Failed, ToolResult, Usage
 
 ProgressPhase = Literal["accepted", "frame", "plan", "act", "reflect", "compact", "verify", "end"]
 
@@ -176,10 +176,7 @@ def _completed(state: RunState) -> Completed:
         outcome=state.outcome,
         steps_taken=state.step,
         artifacts=state.artifacts,
-        definition_of_done=tuple(
-            DoneItem(id=i.id, text=i.text, done=i.done, evidence=i.evidence, quotes=i.quotes if i.proof else None)
-            for i in state.done_items
-        ),
+        definition_of_done=tuple(map(proof.told, state.done_items)),
         usage=_usage(state),
         started_at=state.started_at,
         completed_at=state.ended_at,

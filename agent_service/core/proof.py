@@ -15,6 +15,7 @@ from agent_service.core.phases import Met, Proof, Reflection
 from agent_service.core.quoting import says_something
 from agent_service.core.replacing import replace
 from agent_service.core.state import DoneItem, RunState, StepRecord
+from schemas.events import DoneItem as Told
 
 PERSON = "person"
 """Evidence: what people told the run."""
@@ -90,6 +91,12 @@ def places_in(evidence: str, artifacts: Iterable[str]) -> tuple[str, ...]:
 
 def without_tick(item: DoneItem) -> DoneItem:
     return replace(item, evidence=(), quotes=())
+
+
+def told(item: DoneItem) -> Told:
+    """The item, with what proved it, as others are told."""
+    quotes = item.quotes if item.proof else None
+    return Told(id=item.id, text=item.text, done=item.done, evidence=item.evidence, quotes=quotes)
 
 
 def in_words(proof: Proof) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from agent_service.core import proof
 from agent_service.core.flights import flights
 from agent_service.core.limits import budget_use
 from agent_service.core.phases import Phase
@@ -283,7 +284,7 @@ def run_view(
         ending_class=run.ending_class,
         remedy=RemedyView(text=now.text, command=now.command) if now else None,
         steps=tuple(step_views(run, heard.results if heard else {})),
-        definition_of_done=tuple(DoneItem.model_validate(item, from_attributes=True) for item in run.done_items),
+        definition_of_done=tuple(map(proof.told, run.done_items)),
         budget=BudgetUse(**budget_use(run)),
         usage=UsageView.model_validate(run.spent, from_attributes=True),
         pending=next(iter(pendings), None),

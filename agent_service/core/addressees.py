@@ -10,20 +10,23 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 
 _NAME = r"(?:[\w-]+\.)+[^\W\d_]{2,24}"
-_TO_THE_END = r"[^\s\"'<>()`]*"
+_TO_THE_END = r"[^\s\"'<>()`]*+"
 _ADDRESSES = re.compile(
     rf"""
-    [a-z][a-z0-9+.-]*://(?:[^\s/\\@]*@)?(?P<host>\[[0-9a-f:.]+\]|[^\s/\\:?\#"'<>()\[\]`]+){_TO_THE_END}
-    | (?P<mail>[\w.+-]+@{_NAME})
+    [a-z][a-z0-9+.-]{{0,20}}://(?:[^\s/\\@]{{0,255}}@)?(?P<host>\[[0-9a-f:.]+\]|[^\s/\\:?\#"'<>()\[\]`]+){_TO_THE_END}
+    | (?<![\w.+-])(?P<mail>[\w.+-]++@{_NAME})
     | (?P<drive>\b[a-z]:\\{_TO_THE_END})
     | (?<![\w./@\\-])(?P<site>{_NAME})/{_TO_THE_END}
-    | (?<![\w/:.~\\])(?P<path>(?:~|\.{{1,2}})?/[\w.~+-]+(?:/[\w.~+-]+)* | [\w-]+(?:/[\w.-]+)*/[\w-]+\.\w{{1,8}}\b)
+    | (?<![\w/:.~\\-])(?P<path>(?:~|\.{{1,2}})?/[\w.~+-]++(?:/[\w.~+-]++)*+)
+    | (?<![\w/:.~\\-])(?P<file>[\w-]++(?:/[\w.~+-]++)++)
     | (?<![\w./@\\-])(?P<name>{_NAME}|\d{{1,3}}(?:\.\d{{1,3}}){{3}}|localhost)(?![\w@/-]|\.\w)
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+"""Of one look at each place: a word is begun where it begins, and what was taken is not taken apart again."""
 _FILES = re.compile(r"txt|json|ya?ml|toml|ini|csv|xml|html?|css|js|pdf|docx|xlsx|png|jpe?g|svg|log", re.IGNORECASE)
 """What files end with and hosts do not: `data.csv` alone is no address."""
+_SUFFIX = re.compile(r"\.\w{1,8}$")
 _OURS = "artifacts/"
 """Where a run keeps what is its own."""
 
@@ -41,9 +44,9 @@ def named_in(text: str) -> Iterator[str]:
     for match in _ADDRESSES.finditer(unicodedata.normalize("NFKC", text)):
         kind = str(match.lastgroup)
         name = match[kind].rstrip(".")
-        if kind == "path":
+        if kind in ("path", "file"):
             path = posixpath.normpath(name)
-            if not path.startswith(_OURS):
+            if kind == "path" or (_SUFFIX.search(path) and not path.startswith(_OURS)):
                 yield path
         elif kind != "name" or _is_host(name):
             yield name.casefold().removeprefix("www.")

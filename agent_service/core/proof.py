@@ -21,8 +21,10 @@ PERSON = "person"
 """Evidence: what people told the run."""
 FOLDER = "artifacts/"
 STEP = "step:"
+LONGEST = 1000
+"""Characters in which a claim names its evidence."""
 
-_APART = re.compile(r"\s*[,;&+\n]\s*(?:and\s+)?|\s+and\s+")
+_APART = re.compile(r" ?[,;&+] ?(?:and )?| and ")
 _STEP = re.compile(
     r"(?:the )?(?:(?:results?|output) of )?(?:the )?steps?(?: (?:no\.?|number))?\s*[:#]?\s*#?([1-9]\d{0,5})",
     re.IGNORECASE,
@@ -82,7 +84,7 @@ def places_of(state: RunState, item: DoneItem, claim: Met) -> tuple[str, ...]:
 def places_in(evidence: str, artifacts: Iterable[str]) -> tuple[str, ...]:
     """The places that a model names, such as `Step #1`, `steps 1 and 2`, or an artifact without its folder."""
     known, places = frozenset(artifacts), list[str]()
-    for part in _APART.split(evidence.strip()):
+    for part in _APART.split(" ".join(evidence[:LONGEST].split())):
         bare = _REMARK.sub("", part.strip(_MARKS)).strip(_MARKS)
         number = _STEP.fullmatch(bare) or (_NUMBER.fullmatch(bare) if places and places[-1].startswith(STEP) else None)
         places.append(f"{STEP}{number[1]}" if number else _named(bare, known))

@@ -39,7 +39,7 @@ def _pattern(quote: str) -> re.Pattern[str] | None:
     if len(bare) > LONGEST or not any(map(str.isalnum, bare)):
         return None
     words = ("".join(_WRITTEN.get(char) or re.escape(char) for char in word) for word in bare.split())
-    return re.compile(_before(bare[0]) + r"\s+".join(words) + _after(bare[-1]))
+    return re.compile(_before(bare[0]) + r"\s++".join(words) + _after(bare[-1]))
 
 
 def _bare(quote: str) -> str:

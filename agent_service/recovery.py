@@ -165,7 +165,7 @@ def _is_news(effect: Effect) -> TypeGuard[Publish]:
 
 
 def _waits_since(state: RunState) -> datetime:
-    return state.pending.requested_at if state.pending else state.updated_at
+    return min((pending.requested_at for pending in state.pendings), default=state.updated_at)
 
 
 class Starter:

@@ -113,12 +113,12 @@ def _came_of_it(view: Json) -> Iterator[tuple[str, str]]:
 
 def waits_for(view: Json) -> Text | None:
     """What a run that goes on waits for, and for how long; None for one that ended."""
-    pending, asking, waits = view["pending"], view["asking"], view["waiting_for"]
+    asking, waits = view["asking"], view["waiting_for"]
     how_long = f", {since(waits)}" if waits else ""
     if view["state"] in WAITS:
         return Text(f"{WAITS[view['state']]}{how_long}")
-    if pending:
-        return _waits_for_a_tool(pending)
+    if view["pendings"]:
+        return Text("\n").join(map(_waits_for_a_tool, view["pendings"]))
     if asking:
         again = f", again at {asking['retry_at'][11:19]} UTC" if asking["retry_at"] else how_long
         return Text(f"the model is to {asking['phase']} (call {asking['call']}){again}")

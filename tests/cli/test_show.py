@@ -95,7 +95,7 @@ def test_a_run_that_goes_on_says_what_it_waits_for() -> None:
 
 def test_a_run_that_waits_for_somebody_who_is_not_there_says_so() -> None:
     pending = view_after(4)["pending"] | {"executor": "ductile-gateway", "present": False}
-    text = " ".join(drawn(picture(4, pending=pending)).replace("│", " ").split())
+    text = " ".join(drawn(picture(4, pendings=[pending])).replace("│", " ").split())
     asked = "asked of ductile-gateway (route jina-reader) at 12:00:04, given up at 12:04:44 UTC"
     assert f"step 1, fetch handle: {asked}" in text
     assert "ductile-gateway does not answer: is it running?" in text

@@ -2,7 +2,8 @@
 
 A line's `hash` is SHA-256, in hex, of the hash before it (64 zeros for the first) followed by the line as canonical
 JSON without `hash`: keys sorted, no spaces, ASCII. `usage` and `cost_usd` are counted once per model call: the plan of
-a fused reply shows zeros, its reflection shows the call. `entry` is the journal's entry.
+a fused reply shows zeros, its reflection shows the call. `entry` is the journal's entry. `also` has the reads that a
+plan holds beside its first action.
 """
 
 import hashlib
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pydantic import JsonValue
 
 from agent_service.core.events import ModelReplied, ModelUnavailable, Provenance
-from agent_service.core.phases import Plan
+from agent_service.core.phases import Decision, Plan
 from agent_service.journal import GENESIS
 from agent_service.moments import Moment
 from agent_service.telling.acts import Act, act_of
@@ -129,8 +130,16 @@ def _decision_line(moment: Moment, reply: ModelReplied, ruling: Ruling, *, paid:
             "cache_write_tokens": usage.cache_write_tokens if paid else 0,
         },
         cost_usd=usage.cost_usd if paid else 0.0,
+        **_along(ruling.decision),
         **_made_with(reply.provenance),
     )
+
+
+def _along(decision: Decision) -> Line:
+    """The reads that a plan holds beside its action."""
+    if not isinstance(decision, Plan) or not decision.also:
+        return {}
+    return {"also": [{"tool": action.tool, "args": action.arguments} for action in decision.also]}
 
 
 def _made_with(provenance: Provenance | None) -> Line:

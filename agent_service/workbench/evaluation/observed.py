@@ -150,7 +150,7 @@ _SIGNS: dict[Happening, Callable[[Moment], bool]] = {
     "reframe": lambda moment: moment.state.reframes > 0,
     "reopened": lambda moment: moment.state.reopened > 0,
     "repair": lambda moment: moment.state.asking is not None and moment.state.asking.repairs > 0,
-    "retry": lambda moment: moment.state.pending is not None and moment.state.pending.attempt > 1,
+    "retry": lambda moment: any(pending.attempt > 1 for pending in moment.state.pendings),
     "unticked": _unticked,
     "verification_refused": lambda moment: moment.state.unverified > 0,
     "wait": lambda moment: isinstance(moment.state.waiting, ForTime),

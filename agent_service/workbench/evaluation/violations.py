@@ -207,7 +207,7 @@ def _counts(state: RunState) -> Iterator[str]:
         ("steps", state.step, limits.max_steps),
         ("reframes", state.reframes, limits.max_reframes),
         ("attempts", state.attempts, limits.max_attempts_of_run),
-        ("attempts of a step", state.pending.attempt if state.pending else 0, limits.max_attempts),
+        ("attempts of a step", max((p.attempt for p in state.pendings), default=0), limits.max_attempts),
     )
     for what, used, most in counted:
         if used > most:

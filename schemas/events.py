@@ -122,6 +122,8 @@ class ToolResult(_FromOutside):
     completed_at: Instant
     attempt: Count | None = None
     """Absent, as in RFC-103: the attempt that is pending."""
+    untrusted: Annotated[bool, Field(exclude_if=lambda untrusted: not untrusted)] = False
+    """What came holds what strangers wrote, whatever the tool declares: a webhook answered."""
 
 
 class Cancel(_FromOutside):

@@ -167,7 +167,8 @@ def finish_step(state: RunState, result: ToolResult, *, at: datetime) -> RunStat
         seconds=max(0.0, (at - pending.requested_at).total_seconds()),
     )
     skill = state.brief.skill(pending.action.tool)
-    strange = f"step {record.step} ({record.tool})" if skill and skill.output == "untrusted" else ""
+    brings_strangers = result.untrusted or (skill and skill.output == "untrusted")
+    strange = f"step {record.step} ({record.tool})" if brings_strangers else ""
     return replace(
         notes.with_step(state, pending, record, output),
         strangers=state.strangers or strange,

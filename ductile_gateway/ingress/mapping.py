@@ -221,7 +221,7 @@ def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin) -> 
         raise RequestRefused(422, f"no valid {subject} comes of it: {flaws_of(error)}") from None
     content, artifacts = message.payload, tuple[Kept, ...]()
     if isinstance(content, ToolResult):
-        content, artifacts = made_small(content)
+        content, artifacts = made_small(content.model_copy(update={"untrusted": origin.strange}))
     else:
         content = content.model_copy(update={"by": origin.source})
     key, about, run_id = _names(content, origin)

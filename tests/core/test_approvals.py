@@ -73,6 +73,11 @@ def test_an_error_of_strangers_counts_as_what_they_wrote() -> None:
     run >> plans("post") << asks_people("approval")
 
 
+def test_a_result_that_strangers_wrote_counts_whatever_its_tool_declares() -> None:
+    run = a_planning_run() >> plans("fetch") >> returns(untrusted=True) >> reflects("continue")
+    run >> plans("post") << asks_people("approval")
+
+
 @pytest.mark.parametrize(("untrusted", "follows"), [(True, asks_people("approval")), (False, requests("post", step=1))])
 def test_a_request_that_strangers_wrote_is_no_order_to_write(untrusted: bool, follows: Outcome) -> None:
     run = a_planning_run(untrusted=untrusted)

@@ -60,6 +60,7 @@ async def test_a_standard_webhook_answers_a_step() -> None:
     assert (answer.status_code, answer.json()["receiver_event_id"]) == (202, keys.result(RUN, 4, 1))
     payload = house.events()[0]["payload"]
     assert (payload["step"], payload["status"], payload["result"]) == (4, "ok", {"n": 2})
+    assert payload["untrusted"] is True
 
 
 async def test_a_standard_webhook_can_say_that_a_step_failed() -> None:
@@ -68,6 +69,7 @@ async def test_a_standard_webhook_can_say_that_a_step_failed() -> None:
     assert (await standard(house, DONE | {"data": failed})).status_code == 202
     payload = house.events()[0]["payload"]
     assert (payload["status"], payload["error"]["message"]) == ("error", "no disk")
+    assert payload["untrusted"] is True
     assert "result" not in payload
 
 

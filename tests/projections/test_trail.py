@@ -394,6 +394,13 @@ def test_what_was_not_said_is_left_out() -> None:
     assert "Rationale" not in text
 
 
+def test_a_plan_for_which_no_step_was_left_is_shown_as_kept() -> None:
+    script = a_reflecting_run(max_steps=1, on_budget="pause") >> replies(reflection("continue"), plan=plan())
+    assert section(page(script, "plan.md"), "Next action") == (
+        "None yet: `fetch handle` is kept until there is a step for it."
+    )
+
+
 def test_a_call_that_a_crash_cut_off_is_told_as_lost() -> None:
     told = newest(a_reflecting_run() >> reserves(900, if_lost=(400, 0.01)) >> reserves(900))
     assert "**The reply to call 3 is lost.** A crash cut it off, and it is made again." in told

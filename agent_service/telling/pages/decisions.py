@@ -121,6 +121,10 @@ def _from_people(
 def _signal(moment: Moment, event: SignalReceived) -> Iterator[str]:
     yield f"From outside, as {code(event.signal.signal_id)}."
     yield from _who(event.by)
+    if event.signal.arguments_hash:
+        yield f"Of what has the hash {code(event.signal.arguments_hash)}."
+    if event.signal.outcome:
+        yield f"Of what was in doubt: {code(event.signal.outcome)}."
     if event.signal.message:
         yield fenced(event.signal.message)
     limits = moment.after.brief.limits

@@ -10,7 +10,7 @@ from agent_service.core.events import ModelReplied
 from agent_service.core.flights import flights
 from agent_service.core.phases import Action, Phase, Plan
 from agent_service.core.state import RunState, Spent, StepRecord
-from agent_service.core.waiting import Pending
+from agent_service.core.waiting import Ended, ForPerson, Pending, Planned
 from agent_service.moments import Moment
 from agent_service.telling.acts import act_of, unfinished
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
@@ -149,8 +149,12 @@ def _what(step: int, action: Action) -> str:
 
 
 def _next(run: RunState) -> str:
+    held = run.waiting.held if isinstance(run.waiting, ForPerson | Ended) else None
+    if isinstance(held, Planned):
+        kept = ", ".join(code(call_of(action)) for action in held.plan.actions)
+        return f"None yet: {kept} is kept until there is a step for it."
     if not run.pendings or run.plan is None:
-        return f"None. {standing(run)}"
+        return "None: the run has ended." if run.final else f"None. {standing(run)}"
     asked = " ".join(map(_asked, run.pendings))
     arguments = (json_block(pending.action.arguments) for pending in run.pendings)
     return "\n\n".join((f"{asked} {standing(run)}", *arguments, reasons(run, run.plan)))

@@ -29,14 +29,14 @@ def opening(run: RunState) -> Iterator[str]:
     yield standing(run)
     if run.outcome:
         yield f"**Outcome:** {inline(run.outcome)}"
+    asked = petition(run)
+    if asked:
+        yield from _asked(asked)
     yield from what_to_do(run)
 
 
 def what_to_do(run: RunState) -> Iterator[str]:
-    """What people are asked, in full, and the command with which it goes on."""
-    asked = petition(run)
-    if asked:
-        yield from _asked(asked)
+    """What a person does about a run that stopped, and the command for it."""
     now = remedy(run)
     if now:
         yield f"*What to do now:* {inline(now.text)}:"

@@ -34,10 +34,10 @@ async def asked(made: Bench) -> dict[str, Any]:
     return found[-1]
 
 
-async def say(made: Bench, run_id: str, signal_id: str, **said: Any) -> None:
+async def say(made: Bench, run_id: str, signal_id: str, *, msg_id: str | None = None, **said: Any) -> None:
     key = keys.signal(run_id, signal_id)
-    payload = {"run_id": run_id, "signal_id": signal_id} | said
-    await made.publish(subjects.SIGNAL, {"type": subjects.SIGNAL, "payload": payload, "dedupe_key": key}, msg_id=key)
+    message = {"type": subjects.SIGNAL, "payload": {"run_id": run_id, "signal_id": signal_id} | said, "dedupe_key": key}
+    await made.publish(subjects.SIGNAL, message, msg_id=msg_id or key)
 
 
 async def crash(made: Bench) -> None:
@@ -104,8 +104,9 @@ async def test_a_ruling_that_nothing_waits_for_is_a_dead_letter_that_says_why(tm
         await say(made, run_id, "right", kind="approve", arguments_hash=waiting["arguments_hash"])
         await made.answer(await made.request(1))
         await made.ended(run_id)
+        await say(made, run_id, "right", kind="approve", arguments_hash=waiting["arguments_hash"], msg_id="again")
         await say(made, run_id, "late", kind="approve", arguments_hash=waiting["arguments_hash"])
-        assert "the run has ended" in await refused(made, 3)
+        assert "the run has ended" in await refused(made, 3), "what is said again is none"
 
 
 @pytest.mark.parametrize(("outcome", "step"), [("ran", "ok"), ("did_not_run", "error")])

@@ -11,6 +11,9 @@ from agent_service.cli.show import LONGEST_RESULT, LONGEST_TEXT, WIDEST, fit, on
 from agent_service.telling.plain import one_line
 
 LONGEST_STATE = 13
+FOR_PEOPLE = ("approval", "question")
+WORDS = {"model_retry": "model retry", "time": "right time"}
+"""What is waited for, where its name is not the word for it."""
 
 
 def runs(page: Json, *, width: int) -> RenderableType:
@@ -45,8 +48,10 @@ def _of_a_line(line: Json, *, wide: bool) -> Iterator[RenderableType]:
 
 def _or_came_to(line: Json) -> Text:
     waits = line["waiting_for"]
+    if waits and waits["kind"] in FOR_PEOPLE:
+        return Text(one_line(line["summary"], LONGEST_RESULT), style="yellow")
     if line["state"] == "running" and waits:
-        what = f"tool {line['tool']}" if waits["kind"].startswith("tool") else waits["kind"].replace("_", " ")
+        what = f"tool {line['tool']}" if waits["kind"].startswith("tool") else WORDS.get(waits["kind"], waits["kind"])
         return Text(f"waits for the {what}, {since(waits)}", style="cyan")
     name = "" if line["class"] in ("", "completed", line["state"]) else f"{line['class']}: "
     return Text(one_line(f"{name}{line['summary']}", LONGEST_RESULT))

@@ -122,7 +122,7 @@ def waits_for(view: Json) -> Text | None:
     if asking:
         again = f", again at {asking['retry_at'][11:19]} UTC" if asking["retry_at"] else how_long
         return Text(f"the model is to {asking['phase']} (call {asking['call']}){again}")
-    return None
+    return Text(f"nothing is to be done for now{how_long}") if waits and waits["kind"] == "time" else None
 
 
 def _waits_for_a_tool(pending: Json) -> Text:

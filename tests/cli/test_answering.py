@@ -72,8 +72,8 @@ def test_an_answer_sets_an_escalated_run_going_again(dev: Dev) -> None:
     view = dev("show", "--json", run_id).document
     assert (view["reopened"], view["budget"]["max_steps"]) == (1, 15)
     for follow in ("tail", "entries"):
-        told = [entry["status"] for entry in dev(follow, "--json", run_id).documents]
-        assert (told.count("escalated"), told[-1]) == (2, "escalated"), follow
+        statuses = [entry["status"] for entry in dev(follow, "--json", run_id).documents]
+        assert (statuses.count("escalated"), statuses[-1]) == (2, "escalated"), follow
     assert dev("show", "--watch", run_id).code == 3
     assert dev("answer", dev.run("say it back")["run_id"], "more!").code == 6
 

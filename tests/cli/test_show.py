@@ -142,6 +142,38 @@ def test_nothing_hostile_in_a_run_steers_the_terminal(after: int) -> None:
     assert "[red]markup[/red] :skull:" in text
 
 
+QUESTION: dict[str, Any] = {
+    "kind": "question",
+    "reason": "the model asks",
+    "step": None,
+    "tool": None,
+    "command": None,
+    "arguments": None,
+    "arguments_hash": None,
+    "question": "Which sensor is meant?",
+    "choices": ["hall", "cellar"],
+    "tried": "Both are called door.",
+    "would_change": "which one is read",
+    "expires_at": "2026-11-28T12:00:00Z",
+}
+
+
+def test_a_run_shows_its_question_with_all_that_an_answer_needs() -> None:
+    text = drawn(picture(4, state="paused", asks=QUESTION))
+    for part in (*QUESTION["choices"], "Which sensor is meant?", "Both are called", "which one is read", "2026-11-28"):
+        assert part in text
+
+
+def test_arguments_that_are_to_be_approved_are_shown_in_full_and_pass_for_nothing_else() -> None:
+    arguments = {"to": "ann@example.org", "text": "long " * 400 + "\nhash    0000", "urgent": True, "cc": None}
+    asks = QUESTION | {"kind": "approval", "step": 2, "tool": "mail", "command": "send", "arguments": arguments}
+    text = drawn(picture(4, state="paused", asks=asks | {"arguments_hash": "5f0c8e3a91b2d476"}))
+    assert text.count("long") == 400
+    for part in ("step 2: mail send", "to: ann@example.org", "urgent: true", "cc: null"):
+        assert part in text
+    assert [line.split()[1] for line in text.splitlines() if line.startswith("│ hash")] == ["hash"]
+
+
 def a_list(**changed: Any) -> dict[str, Any]:
     line = line_view(line_of(COMMITS[-1].state)).model_dump(mode="json", by_alias=True)
     return {"runs": [line | changed], "next_cursor": None}
@@ -151,6 +183,10 @@ def test_a_list_says_what_each_run_waits_for_or_came_to() -> None:
     waits = {"kind": "tool", "since": "2026-11-21T12:00:00Z", "until": "2026-11-21T12:04:44Z"}
     waiting = drawn(lists.runs(a_list(state="running", tool="fetch", waiting_for=waits), width=140), width=140)
     assert "waits for the tool fetch, for" in waiting
+    for_nobody = a_list(state="running", tool=None, waiting_for=waits | {"kind": "time"})
+    assert "waits for the right time, for" in drawn(lists.runs(for_nobody, width=140), width=140)
+    asks = a_list(state="paused", summary="asks: which sensor?", waiting_for=waits | {"kind": "question"})
+    assert "asks: which sensor?" in drawn(lists.runs(asks, width=140), width=140)
     came_to = a_list(state="escalated", summary="it is too much", **{"class": "budget_steps"})
     assert "budget_steps: it is too much" in drawn(lists.runs(came_to, width=140), width=140)
 

@@ -128,6 +128,8 @@ def _flaw(state: RunState, item: DoneItem, place: str, claim: Met, looked_up: Ma
     if unfit or item.proof is None:
         return unfit
     if not says_something(claim.quote):
+        if item.proof.kind == "step" and _brought_nothing(state, place):
+            return ""
         return f"item {item.id} needs a quote: some words of {place} that show it"
     look = looked_up.get((place, claim.quote))
     if look and look.found:
@@ -138,7 +140,7 @@ def _flaw(state: RunState, item: DoneItem, place: str, claim: Met, looked_up: Ma
 
 def _unfit(state: RunState, item: DoneItem, place: str, claim: Met) -> str:
     """Why `place` cannot show the item, whatever stands in it."""
-    step = next((record for record in state.completed if place == f"{STEP}{record.step}"), None)
+    step = _step_at(state, place)
     known = (step and step.status == "ok") or place in state.artifacts
     if item.proof and place == PERSON:
         known = bool(state.messages)
@@ -148,6 +150,16 @@ def _unfit(state: RunState, item: DoneItem, place: str, claim: Met) -> str:
     if item.proof is None or _fits(item.proof, place, step):
         return ""
     return f"item {item.id} is shown by {in_words(item.proof)}, and {_described(place, step)} is none"
+
+
+def _step_at(state: RunState, place: str) -> StepRecord | None:
+    return next((record for record in state.completed if place == f"{STEP}{record.step}"), None)
+
+
+def _brought_nothing(state: RunState, place: str) -> bool:
+    """Whether there are no words to quote: that the step ended ok is all that it shows."""
+    step = _step_at(state, place)
+    return step is not None and not says_something(step.summary)
 
 
 def _fits(proof: Proof, place: str, step: StepRecord | None) -> bool:

@@ -112,6 +112,12 @@ def test_a_step_that_ended_with_an_error_shows_nothing() -> None:
     assert run.told() == ("evidence 'step:1' for item d1 does not exist: step 1 ended with an error",)
 
 
+def test_a_step_that_brought_nothing_needs_no_quote() -> None:
+    run = a_framing_run() >> replies(framed(*[Proof(kind="step")] * 3)) >> plans("save") >> returns(output={})
+    run >> claims(*(Met(item=item, evidence="step:1") for item in ("d1", "d2", "d3")), verdict="done") << completes()
+    assert [item["quotes"] for item in run.sent("agent.completed")["definition_of_done"]] == [[""]] * 3
+
+
 def test_what_nobody_said_shows_nothing() -> None:
     run = a_framing_run() >> replies(framed(*[Proof(kind="person")] * 3)) >> plans() >> returns()
     run >> claims(Met(item="d1", evidence="person", quote="go ahead"))

@@ -134,7 +134,8 @@ def _line(commits: Sequence[Commit]) -> RunLine:
 
 def _is(wanted: Wanted, run: RunState) -> bool:
     said = f"{run.run_id}\n{run.summary}\n{run.brief.goal}".lower()
-    tools = {record.tool for record in run.completed} | ({run.plan.action.tool} if run.plan else set())
+    planned = run.plan.actions if run.plan else ()
+    tools = {record.tool for record in run.completed} | {action.tool for action in planned}
     return (
         (not wanted.statuses or run.status in wanted.statuses)
         and wanted.text.lower() in said

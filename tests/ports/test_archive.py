@@ -9,8 +9,11 @@ from agent_service.core.events import CancelRequested
 from agent_service.core.waiting import Status
 from agent_service.lines import WaitsFor, Wanted, line_of
 from agent_service.ports import Archive, RunStore
+from tests.core.cues import RUN_ID, errs
+from tests.core.read_cues import a_run_that_may_read, plans_several
 from tests.kit.runs import NOON, SECOND, accepted, after, run_id, started, whole_run
 from tests.ports.stores import stored
+from tests.projections.journals import commits_of
 
 HOUR = timedelta(hours=1)
 
@@ -109,6 +112,18 @@ async def test_runs_are_found_by_a_tool_that_they_used_or_wait_for(store: RunSto
     await stored(store, whole_run(3))
     assert await listed(archive, tool="search") == [run_id(3), run_id(2)]
     assert await listed(archive, tool="searc") == []
+
+
+async def test_a_run_that_reads_side_by_side_is_found_by_each_tool_and_read_as_it_was(
+    store: RunStore, archive: Archive
+) -> None:
+    story = a_run_that_may_read(2) >> plans_several("fetch", "browse") >> errs("upstream", retryable=True)
+    newest = await stored(store, commits_of(story))
+    assert [await listed(archive, tool=tool) for tool in ("fetch", "browse", "post")] == [[RUN_ID], [RUN_ID], []]
+    assert list(await archive.runs(limit=5)) == [line_of(newest.state)]
+    run = await store.load(RUN_ID)
+    assert run is not None
+    assert run.state == newest.state
 
 
 async def test_runs_are_found_by_when_they_were_accepted(store: RunStore, archive: Archive) -> None:

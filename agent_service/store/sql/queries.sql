@@ -75,7 +75,9 @@ WHERE run_id IN (
         SELECT run_id || char(10) || summary || char(10) || goal AS said FROM briefs
         WHERE briefs.run_id = listed.run_id AND (said LIKE ?5 ESCAPE '\' OR said LIKE ?6 ESCAPE '\')
     ))
-    AND (?7 = '' OR CASE WHEN json_valid(state) THEN json_extract(state, '$.plan.action.tool') = ?7 END OR EXISTS (
+    AND (?7 = '' OR CASE WHEN json_valid(state) THEN json_extract(state, '$.plan.action.tool') = ?7 OR EXISTS (
+        SELECT 1 FROM json_each(state, '$.plan.also') WHERE json_extract(value, '$.tool') = ?7
+    ) END OR EXISTS (
         SELECT 1 FROM items WHERE items.run_id = listed.run_id AND field = 'completed'
         AND CASE WHEN json_valid(item) THEN json_extract(item, '$.tool') = ?7 END
     ))

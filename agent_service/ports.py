@@ -198,7 +198,7 @@ class PromptText:
 
 
 class Model(Protocol):
-    """Frames, plans, reflects and compacts."""
+    """Frames, plans, reflects, compacts and verifies."""
 
     def prepare(self, question: Question) -> ModelCall:
         """The call that asks `question`. No I/O, and the same each time. May raise ModelError."""
@@ -206,6 +206,10 @@ class Model(Protocol):
 
 class Provider(Model, Protocol):
     """A model whose key, address and name can be tried without a run."""
+
+    @property
+    def verifies(self) -> bool:
+        """Whether it can be asked to verify what was claimed. A script has to have a rule for that."""
 
     async def check(self) -> tuple[str, ...]:
         """What is worth knowing of it, such as its end. Raises ModelError when it cannot be used."""

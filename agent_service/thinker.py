@@ -25,12 +25,7 @@ from agent_service.core.waiting import ForModel
 from agent_service.errors import ModelError
 from agent_service.pace import Pace
 from agent_service.ports import Answer, Clock, Estimate, Model, ModelCall, Question
-
-MOST_BYTES = 128 * 1024
-"""Of one reply: a request has to fit into a message of the bus (1 MiB), and the journal is kept for ever."""
-
-MOST_RAW = 4000
-"""Characters of a reply that could not be used, for the journal and for the repair."""
+from agent_service.usable import MOST_BYTES
 
 _DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])
 
@@ -210,8 +205,8 @@ class Thinker:
         flaws = self._arguments.flaws(brief, plan)
         if not flaws:
             return plan
-        raw = json.dumps({"tool": plan.action.tool, "arguments": plan.action.arguments}, ensure_ascii=False)
-        return Unusable(reason=f"arguments of {plan.action.tool}: {'; '.join(flaws)}", raw=raw[:MOST_RAW])
+        tools = ", ".join(dict.fromkeys(action.tool for action in plan.actions))
+        return Unusable(reason=f"arguments of {tools}: {'; '.join(flaws)}", flaws=flaws)
 
 
 def _this_task() -> asyncio.Task[Any]:
@@ -227,7 +222,7 @@ def _unstorable(answer: Answer) -> str | None:
         size = len(text := _DECISIONS.dump_json((answer.decision, answer.plan)))
         for plan in (answer.decision, answer.plan):
             if isinstance(plan, Plan):
-                json.dumps(plan.action.arguments, allow_nan=False)
+                json.dumps([action.arguments for action in plan.actions], allow_nan=False)
     except (PydanticSerializationError, ValueError) as error:
         return f"the reply is not JSON in UTF-8: {str(error)[:200]}"
     if b"\\u0000" in text:

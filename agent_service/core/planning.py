@@ -62,8 +62,8 @@ def take_next(
     match chosen:
         case Plan():
             return take_plan(state, chosen, asking, at=at)
-        case Unusable(reason=reason):
-            return ask_again(state, asking, (reason,), at=at, reply=chosen)
+        case Unusable(reason=reason, flaws=flaws):
+            return ask_again(state, asking, flaws or (reason,), at=at, reply=chosen)
         case Ask():
             return take_question(state, chosen, asking, at=at)
         case Wait():

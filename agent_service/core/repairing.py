@@ -26,7 +26,8 @@ def ask_again(
     repaired = Asking(
         call=state.calls + 1,
         phase=asking.phase,
-        feedback=(*asking.feedback, *flaws),
+        feedback=asking.feedback,
+        flaws=flaws,
         rejected=reply.raw[:MAX_REJECTED] if reply else "",
         longer=asking.longer or (reply is not None and reply.cut),
         repairs=repairs,

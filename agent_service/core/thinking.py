@@ -52,8 +52,8 @@ def on_reply(state: RunState, reply: ModelReplied) -> Transition:
         case Refusal(category=category, explanation=explanation):
             reason = f"the model refused to answer ({category}){': ' if explanation else ''}{explanation}"
             return endings.escalate(state, "model_refused", reason, at=reply.at)
-        case Unusable(reason=reason) as unusable:
-            return ask_again(state, asking, (reason,), at=reply.at, reply=unusable)
+        case Unusable(reason=reason, flaws=flaws) as unusable:
+            return ask_again(state, asking, flaws or (reason,), at=reply.at, reply=unusable)
     return _decided(state, asking, reply) or ask_again(state, asking, _flaws(state, asking, reply), at=reply.at)
 
 

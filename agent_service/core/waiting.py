@@ -61,7 +61,9 @@ class Asking:
     call: int
     phase: Phase
     feedback: tuple[str, ...] = ()
-    """What the model must be told: why its last decision was refused."""
+    """What the model must be told: why its last decision was refused, what a person ruled."""
+    flaws: tuple[str, ...] = ()
+    """Everything that was wrong with the newest reply to this question, which could not be used."""
     rejected: str = ""
     """The beginning of the reply that could not be used."""
     longer: bool = False
@@ -70,6 +72,11 @@ class Asking:
     """How often this question was asked again because its reply could not be used."""
     tries: int = 0
     """How often the model was not to be had for this call."""
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """All that the model is told with the question."""
+        return *self.feedback, *self.flaws
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

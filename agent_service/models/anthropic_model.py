@@ -160,7 +160,7 @@ class AnthropicApi:
         body: dict[str, Any] = {
             "model": phase.model,
             "max_tokens": request.reply_tokens,
-            "system": [_block(prompt.rules), _block(prompt.skills, kept)],
+            "system": [*map(_block, prompt.system[:-1]), _block(prompt.system[-1], kept)],
             "messages": [{"role": "user", "content": _content(prompt, kept, newest=_newest(question, prompt))}],
             "output_config": output,
         }

@@ -19,14 +19,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from agent_service.core.events import Provenance
 from agent_service.core.limits import cost_so_far
 from agent_service.core.measures import least_reply, most_prompt
-from agent_service.core.phases import Decision, Plan, Refusal, Unusable
+from agent_service.core.phases import Refusal
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve
 from agent_service.errors import ModelError
 from agent_service.models.faults import by_status, cause_of, retry_after_s, without_answer
 from agent_service.models.prices import Prices, TokenCounts
+from agent_service.models.prompts.judging import Read, read, read_cut
 from agent_service.models.prompts.prompt import Prompt, compose
-from agent_service.models.prompts.replies import MOST_RAW, read
 from agent_service.models.settings import MOST_REPLY_TOKENS, ModelSettings
 from agent_service.ports import Answer, Estimate, ModelCall, Question
 
@@ -104,6 +104,10 @@ class LanguageModel:
         estimate = estimated(question, prompt, self._settings, self._prices, kept_1h=kept_1h)
         request = Request(question=question, prompt=prompt, reply_tokens=estimate.reserve.reply_tokens)
         return ModelCall(estimate=estimate, make=partial(self._answer, request))
+
+    @property
+    def verifies(self) -> bool:
+        return True
 
     async def check(self) -> tuple[str, ...]:
         """Look up each model of the settings."""
@@ -210,12 +214,9 @@ def _affordable(state: RunState, prompt: int, usual: int, cost_usd: Callable[[in
     return max(min(rooms), min(usual, least_reply(state)))
 
 
-def _decision(reply: Reply, request: Request) -> tuple[Decision, Plan | Unusable | None]:
+def _decision(reply: Reply, request: Request) -> Read:
     if reply.refusal:
         return reply.refusal, None
     if reply.cut:
-        reason = f"the reply was cut at {request.reply_tokens} tokens, thinking included"
-        return Unusable(reason=reason, raw=reply.text[:MOST_RAW], cut=True), None
-    if not reply.text:
-        return Unusable(reason="the reply holds no text"), None
-    return read(request.prompt.form, request.question.phase, reply.text)
+        return read_cut(request.question, reply.text, request.reply_tokens), None
+    return read(request.question, reply.text)

@@ -31,8 +31,6 @@ MOST_BYTES_PER_TOKEN = 8
 """More than any prompt of ours has: a server that counts fewer tokens has not read all of it."""
 
 _VERSION = re.compile(r"gpt-(\d+)(?:\.(\d+))?")
-_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
-_FENCED = re.compile(r"\s*```(?:json)?\s*(\{.*\})\s*```\s*", re.DOTALL)
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +87,7 @@ class Completion(Wire):
         return Reply(
             id=self.id,
             model=self.model,
-            text=unwrapped(message.content or ""),
+            text=message.content or "",
             stop_reason=stop_reason,
             counts=self.usage.counts(),
             refusal=_refusal(message.refusal, stop_reason),
@@ -144,18 +142,6 @@ class OpenAIApi:
         return body | _plain(prompt)
 
 
-def unwrapped(text: str) -> str:
-    """`text` without what weak models put round a reply where the server does not enforce the schema.
-
-    A leading `<think>` block is what servers leave in that do not know the model's way of thinking; a fence round all
-    of the rest is how models were taught to show JSON. Neither leaves a doubt about which object is the reply. Whatever
-    else there is, such as an explanation or a second object, is for a repair.
-    """
-    said = _THOUGHT.sub("", text, count=1) if _THOUGHT.match(text) else text
-    fenced = _FENCED.fullmatch(said)
-    return fenced[1] if fenced else said
-
-
 def _refusal(said: str | None, stop_reason: str) -> Refusal | None:
     if said:
         return Refusal(category="refusal", explanation=said)
@@ -193,12 +179,12 @@ def _cached(prompt: Prompt, model: str, key: str) -> dict[str, Any]:
 
 
 def _marked(prompt: Prompt) -> dict[str, Any]:
-    """With the four marks that can be written: after the skills, the case, and the two newest notes.
+    """With the four marks that can be written: after the system's words, the case, and the two newest notes.
 
     The call before has written what ends with the older of these notes: this one finds it there, and writes the newer.
     """
     newest = len(prompt.message) - 2
-    return _messages(_parts(prompt.system, {1}), _parts(prompt.message, {0, newest - 1, newest}))
+    return _messages(_parts(prompt.system, {len(prompt.system) - 1}), _parts(prompt.message, {0, newest - 1, newest}))
 
 
 def _parts(blocks: tuple[str, ...], marked: Collection[int]) -> list[dict[str, Any]]:

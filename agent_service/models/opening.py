@@ -44,6 +44,10 @@ class ContainedModel:
             raise _broken(error, question) from error
         return replace(call, make=partial(self._make, call, question))
 
+    @property
+    def verifies(self) -> bool:
+        return self._model.verifies
+
     async def check(self) -> tuple[str, ...]:
         return await self._model.check()
 

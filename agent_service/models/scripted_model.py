@@ -21,15 +21,23 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from pydantic_core import ErrorDetails
 
 from agent_service.core.events import ModelUsage
-from agent_service.core.phases import Digest, Framing, Phase, Plan, Reflection, Unusable
+from agent_service.core.phases import Ask, Digest, Framing, Phase, Plan, Reflection, Unusable, Verification, Wait
 from agent_service.errors import ModelError, Remedy
 from agent_service.ports import Answer, ModelCall, Question
 from groundwork.service.errors import Misconfigured
 from schemas.flaws import flaws_of
 
 _FREE = ModelUsage(cost_usd=0.0)
-_FRAMING, _PLAN, _REFLECTION = TypeAdapter(Framing), TypeAdapter(Plan), TypeAdapter(Reflection)
-_DECISIONS: dict[str, TypeAdapter[Any]] = {"frame": _FRAMING, "plan": _PLAN, "reflect": _REFLECTION}
+_DECISIONS: dict[str, TypeAdapter[Any]] = {
+    "frame": TypeAdapter(Framing),
+    "plan": TypeAdapter(Plan),
+    "ask": TypeAdapter(Ask),
+    "wait": TypeAdapter(Wait),
+    "reflect": TypeAdapter(Reflection),
+    "verify": TypeAdapter(Verification),
+}
+_NEXT = ("plan", "ask", "wait")
+"""What may come along with a framing or a reflection."""
 
 
 class _Strict(BaseModel):
@@ -60,6 +68,8 @@ class Condition(_Strict):
     """A pattern in the newest result, as JSON."""
     feedback: Pattern | None = None
     """A pattern in what the model is told of its last decision."""
+    person: Pattern | None = None
+    """A pattern in what people told the run."""
     repairs: int | None = None
     tries: int | None = None
     reframes: int | None = None
@@ -79,13 +89,14 @@ class Fault(_Strict):
 
 KEY = "[key]"
 """How pydantic names a key in the place of an error."""
-_ANSWERS = ("frame", "plan", "reflect", "digest", "unusable", "fault")
+_ANSWERS = (*_DECISIONS, "digest", "unusable", "fault")
 
 
 class Rule(_Strict):
-    """An answer, and when it is given. Exactly one of `frame`, `plan`, `reflect`, `digest`, `unusable` and `fault`.
+    """An answer, and when it is given: exactly one of the fields from `frame` on.
 
-    A framing and a reflection may have a `plan` beside them, for a run whose calls bring their plan along.
+    A framing and a reflection may have a `plan`, an `ask` or a `wait` beside them, for a run whose calls bring along
+    what comes next.
     """
 
     phase: Phase
@@ -94,7 +105,10 @@ class Rule(_Strict):
     usage: ModelUsage = ModelUsage(cost_usd=0.0)
     frame: dict[str, Any] | None = None
     plan: dict[str, Any] | None = None
+    ask: dict[str, Any] | None = None
+    wait: dict[str, Any] | None = None
     reflect: dict[str, Any] | None = None
+    verify: dict[str, Any] | None = None
     digest: tuple[str, ...] | None = None
     unusable: str | None = None
     fault: Fault | None = None
@@ -102,10 +116,9 @@ class Rule(_Strict):
     @model_validator(mode="after")
     def _one_answer(self) -> "Rule":
         answers = {name for name in _ANSWERS if getattr(self, name) is not None}
-        if len(answers) != 1 and answers not in ({"frame", "plan"}, {"reflect", "plan"}):
-            raise ValueError(
-                f"needs exactly one of {', '.join(_ANSWERS)}; frame and reflect may have a plan beside them"
-            )
+        if len(answers) != 1 and answers not in ({first, then} for first in ("frame", "reflect") for then in _NEXT):
+            beside = "frame and reflect may have a plan, an ask or a wait beside them"
+            raise ValueError(f"needs exactly one of {', '.join(_ANSWERS)}; {beside}")
         return self
 
 
@@ -173,6 +186,11 @@ class ScriptedModel:
         """Nothing is spent: nothing has to be set aside."""
         return ModelCall(estimate=None, make=partial(self._decide, question))
 
+    @property
+    def verifies(self) -> bool:
+        """Whether the script has an answer to a verification: without one there is nobody to ask."""
+        return any(rule.phase is Phase.VERIFY for rule in self._script.rules)
+
     async def check(self) -> tuple[str, ...]:
         """A script that was read can be followed."""
         return ()
@@ -192,20 +210,17 @@ class ScriptedModel:
     def _answer(self, rule: Rule, question: Question, names: dict[str, str]) -> Answer:
         if rule.fault:
             raise rule.fault.error()
-        plan = _PLAN.validate_python(_filled(rule.plan, names)) if rule.plan else None
+        said = [
+            _DECISIONS[name].validate_python(_filled(answer, names))
+            for name in ("frame", "reflect", "verify", *_NEXT)
+            if (answer := getattr(rule, name)) is not None
+        ]
         if rule.unusable is not None:
-            return Answer(decision=Unusable(reason=rule.unusable), usage=rule.usage, model=self._name)
-        along = plan if question.with_plan else None
-        if rule.frame is not None:
-            framing = _FRAMING.validate_python(_filled(rule.frame, names))
-            return Answer(decision=framing, plan=along, usage=rule.usage, model=self._name)
-        if rule.reflect is not None:
-            reflection = _REFLECTION.validate_python(_filled(rule.reflect, names))
-            return Answer(decision=reflection, plan=along, usage=rule.usage, model=self._name)
-        if rule.digest is not None:
-            return Answer(decision=Digest(memory=rule.digest), usage=rule.usage, model=self._name)
-        assert plan is not None  # noqa: S101 # the rule has exactly one answer
-        return Answer(decision=plan, usage=rule.usage, model=self._name)
+            said = [Unusable(reason=rule.unusable)]
+        elif rule.digest is not None:
+            said = [Digest(memory=rule.digest)]
+        along = said[1] if len(said) > 1 and question.with_plan else None
+        return Answer(decision=said[0], plan=along, usage=rule.usage, model=self._name)
 
 
 def _fit(rule: Rule, question: Question) -> dict[str, str] | None:
@@ -224,9 +239,13 @@ def _fit(rule: Rule, question: Question) -> dict[str, str] | None:
     if any(expected is not None and expected != actual for expected, actual in wanted):
         return None
     output = state.last_result.output if state.last_result else {}
-    if when.result is not None and not when.result.search(json.dumps(output)):
-        return None
-    if when.feedback is not None and not when.feedback.search("\n".join(asking.feedback if asking else ())):
+    told = (*(asking.told if asking else ()), *state.refusals)
+    searched = (
+        (when.result, json.dumps(output)),
+        (when.feedback, "\n".join(told)),
+        (when.person, "\n".join(state.messages)),
+    )
+    if any(pattern is not None and not pattern.search(text) for pattern, text in searched):
         return None
     found = when.goal.search(state.brief.goal) if when.goal is not None else None
     if when.goal is not None and not found:

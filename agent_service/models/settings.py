@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from agent_service.core.phases import Phase
 
 Provider = Literal["scripted", "anthropic", "openai"]
-ThinkingPhase = Literal["frame", "plan", "reflect", "compact"]
+ThinkingPhase = Literal["frame", "plan", "reflect", "compact", "verify"]
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
 
 DEFAULT_MODEL = "claude-sonnet-5-5"

@@ -114,4 +114,4 @@ def _not_taken_up(moment: Moment, decision: Decision, phase: Phase) -> bool:
 
 def _told(after: RunState) -> str:
     """What the model was told, or, where it is not asked again, why the run stopped."""
-    return "; ".join(after.asking.feedback) if after.asking else after.reason
+    return "; ".join(after.asking.told) if after.asking else after.reason

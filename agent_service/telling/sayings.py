@@ -230,4 +230,4 @@ def asking(moment: Moment) -> str:
 
 
 def _told(asking: Asking) -> str:
-    return f", telling it: {'; '.join(asking.feedback)}" if asking.feedback else ""
+    return f", telling it: {'; '.join(asking.told)}" if asking.told else ""

@@ -132,7 +132,7 @@ class Script:
     def told(self) -> tuple[str, ...]:
         """What the model is told with the question that the run asks."""
         assert self.state.asking is not None, "nothing is asked"
-        return self.state.asking.feedback
+        return self.state.asking.told
 
 
 Cue = Event | Callable[[Script], Event]

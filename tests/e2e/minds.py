@@ -1,12 +1,12 @@
 """A mind behind the fake API: it records with a write-tier tool a number of times, and can be held in mid-thought."""
 
 import itertools
-import json
 import re
 import threading
 from pathlib import Path
 from typing import Any
 
+from tests.models.model_house import action, reply, wanted
 from tests.models.wire import KEY
 
 
@@ -47,39 +47,38 @@ class RecordingMind:
         return self._decided(body)
 
     def _decided(self, body: dict[str, Any]) -> dict[str, Any]:
-        if "framing" in body["output_config"]["format"]["schema"]["properties"]:
+        if wanted(body) == "framing":
+            items = [{"text": text, "proof": "step", "tool": ""} for text in ("one", "two", "three")]
             framing = {
                 "goal_statement": "Lines are recorded.",
-                "definition_of_done": ["one", "two", "three"],
+                "definition_of_done": items,
                 "constraints": [],
                 "assumptions": [],
-                "hypothesis": "",
             }
-            return {"framing": framing, "plan": self._plan(1)}
+            return reply(framing=framing, plan=self._plan(1))
         text = "\n".join(block["text"] for block in body["messages"][0]["content"])
         step = len(re.findall(r"<step number=", text))
         done = step >= self._steps
-        return {"reflection": _reflection(done=done), "plan": None if done else self._plan(step + 1)}
+        return reply(reflection=_reflection(done=done), plan=None if done else self._plan(step + 1))
 
     def _plan(self, step: int) -> dict[str, Any]:
         return {
             "rationale": "a line is missing",
-            "outline": [],
-            "tool": "probe",
-            "command": "record",
-            "arguments_json": json.dumps({"file": f"{self._file}{step}"}),
+            "outline": None,
+            "actions": [action("probe", "record", {"file": f"{self._file}{step}"})],
             "expected_outcome": "one more line",
-            "risk": "",
+            "risk": None,
         }
 
 
 def _reflection(*, done: bool) -> dict[str, Any]:
     return {
         "summary": "a line was recorded",
-        "met": [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)] if done else [],
+        "met": [{"item": f"d{n}", "evidence": "step:1", "quote": ""} for n in (1, 2, 3)] if done else [],
+        "unmet": [],
         "facts": [],
         "verdict": "done" if done else "continue",
-        "outcome": "all lines are recorded" if done else "",
+        "outcome": "all lines are recorded" if done else None,
     }
 
 

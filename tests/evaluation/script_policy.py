@@ -4,10 +4,11 @@ import asyncio
 import json
 from typing import Any
 
-from agent_service.core.phases import Digest, Framing, Phase, Plan, Reflection
+from agent_service.core.phases import Ask, Digest, Framing, Phase, Plan, Proof, Reflection, Verification, Wait
 from agent_service.core.replacing import replace
 from agent_service.ports import Answer, Model, ModelCall, Question
 from agent_service.workbench.evaluation.scenario import Script, follower_of
+from tests.models.model_house import action, reply
 
 
 class Whispered:
@@ -24,23 +25,25 @@ class Whispered:
 
     def policy(self, body: dict[str, Any]) -> dict[str, Any] | str:
         said = self._said()
-        tools = tools_of(body)
-        planned = said.get("plan") or said
-        # A tool that the schema does not have would not come through the grammar of the API: then it is plain text.
-        return json.dumps(said) if tools and planned.get("tool", tools[0]) not in tools else said
+        calls = calls_of(body)
+        planned = [action["call"] for action in (said.get("plan") or {"actions": []})["actions"]]
+        # A call that the schema does not have would not come through the grammar of the API: then it is plain text.
+        return said if set(planned) <= set(calls) else json.dumps(said)
 
     def _said(self) -> dict[str, Any]:
         assert self._asked is not None
         phase, answer = self._asked.phase, self._decided(self._asked.phase)
-        match phase, answer.decision:
-            case Phase.FRAME, Framing() as framing:
-                return {"framing": _framing(framing), "plan": _plan(self._decided(Phase.PLAN).decision)}
-            case Phase.PLAN, Plan() as planned:
-                return {"reflection": None, "plan": _plan(planned)}
-            case _, Reflection() as reflection:
-                return {"reflection": _reflection(reflection), "plan": _plan(answer.plan)}
-            case Phase.COMPACT, Digest(memory=memory):
-                return {"memory": list(memory)}
+        match answer.decision:
+            case Framing() as framing:
+                return reply(framing=_framing(framing), **_next(self._decided(Phase.PLAN).decision))
+            case Reflection() as reflection:
+                return reply(reflection=_reflection(reflection), **_next(answer.plan))
+            case Plan() | Ask() | Wait() as chosen:
+                return reply(**_next(chosen))
+            case Digest(memory=memory):
+                return reply(memory=list(memory))
+            case Verification(holds=holds, reason=reason, doubted=doubted):
+                return {"reason": reason, "doubted": list(doubted), "holds": holds}
         raise AssertionError(f"the script says {answer.decision} in phase {phase}")
 
     def _decided(self, phase: Phase) -> Answer:
@@ -48,32 +51,41 @@ class Whispered:
         return asyncio.run(self._follower.prepare(replace(self._asked, phase=phase)).make())
 
 
-def tools_of(body: dict[str, Any]) -> list[str]:
+def calls_of(body: dict[str, Any]) -> list[str]:
     """Those that can be planned; none where there is nothing to plan."""
     definitions = body["output_config"]["format"]["schema"].get("$defs", {})
-    tools: list[str] = definitions["PlanReply"]["properties"]["tool"]["enum"] if definitions else []
-    return tools
+    calls: list[str] = definitions["ActionReply"]["properties"]["call"].get("enum", []) if definitions else []
+    return calls
 
 
 def _framing(framing: Framing) -> dict[str, Any]:
+    proofs = framing.proofs or [Proof(kind="step")] * len(framing.definition_of_done)
+    items = zip(framing.definition_of_done, proofs, strict=True)
     return {
         "goal_statement": framing.goal_statement,
-        "definition_of_done": list(framing.definition_of_done),
+        "definition_of_done": [{"text": text, "proof": proof.kind, "tool": proof.tool} for text, proof in items],
         "constraints": list(framing.constraints),
         "assumptions": list(framing.assumptions),
-        "hypothesis": framing.hypothesis or "",
     }
 
 
-def _plan(plan: object) -> dict[str, Any] | None:
-    if not isinstance(plan, Plan):
-        return None
+def _next(chosen: object) -> dict[str, Any]:
+    match chosen:
+        case Plan():
+            return {"plan": _plan(chosen)}
+        case Ask(question=question, choices=choices, tried=tried, would_change=would_change):
+            asked = {"question": question, "choices": list(choices), "tried": tried, "would_change": would_change}
+            return {"ask": asked}
+        case Wait(why=why, seconds=seconds, until=until):
+            return {"wait": {"why": why, "seconds": seconds, "until": until.isoformat() if until else None}}
+    return {}
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
     return {
         "rationale": plan.rationale,
         "outline": list(plan.outline),
-        "tool": plan.action.tool,
-        "command": plan.action.command,
-        "arguments_json": json.dumps(plan.action.arguments, ensure_ascii=False),
+        "actions": [action(each.tool, each.command, each.arguments) for each in plan.actions],
         "expected_outcome": plan.expected_outcome,
         "risk": plan.risk,
     }
@@ -82,8 +94,9 @@ def _plan(plan: object) -> dict[str, Any] | None:
 def _reflection(reflection: Reflection) -> dict[str, Any]:
     return {
         "summary": reflection.summary,
-        "met": [{"item": met.item, "evidence": met.evidence} for met in reflection.met],
+        "met": [{"item": met.item, "evidence": met.evidence, "quote": met.quote} for met in reflection.met],
+        "unmet": [{"item": unmet.item, "reason": unmet.reason} for unmet in reflection.unmet],
         "facts": list(reflection.facts),
         "verdict": str(reflection.verdict),
-        "outcome": reflection.outcome or "",
+        "outcome": reflection.outcome,
     }

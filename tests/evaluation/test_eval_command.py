@@ -10,7 +10,7 @@ import pytest
 from tests.cli.calling import Called, agentic_here
 from tests.evaluation.small import written
 from tests.models.fake_anthropic import FakeAnthropic
-from tests.models.model_house import FRAMING, PLAN
+from tests.models.model_house import FRAMING, PLAN, action, reply, wanted
 from tests.models.wire import KEY
 
 
@@ -95,23 +95,24 @@ def test_what_cannot_be_done_is_told_in_one_line(arguments: tuple[str, ...], cod
 
 DONE = {
     "summary": "It is on.",
-    "met": [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)],
+    "met": [{"item": f"d{n}", "evidence": "step:1", "quote": ""} for n in (1, 2, 3)],
+    "unmet": [],
     "facts": [],
     "verdict": "done",
     "outcome": "The lamp is on.",
 }
-SWITCHED = {**PLAN, "tool": "lamp", "command": "switch", "arguments_json": '{"state": "on"}'}
-
-LOOK = {**PLAN, "tool": "lamp", "command": "look", "arguments_json": "{}"}
+SWITCHED = {**PLAN, "actions": [action("lamp", "switch", {"state": "on"})]}
+LOOK = {**PLAN, "actions": [action("lamp", "look", {})]}
+ITEMS = [{"text": text, "proof": "step", "tool": "lamp"} for text in ("It was found", "It was switched", "It shines")]
 
 
 def lamp(body: dict[str, Any]) -> dict[str, Any]:
     """A mind that switches the lamp on, looks at it, and is done."""
-    if "framing" in body["output_config"]["format"]["schema"]["properties"]:
-        return {"framing": FRAMING, "plan": SWITCHED}
+    if wanted(body) == "framing":
+        return reply(framing={**FRAMING, "definition_of_done": ITEMS}, plan=SWITCHED)
     if sum(block["text"].startswith("<step ") for block in body["messages"][0]["content"]) < 2:
-        return {"reflection": {**DONE, "met": [], "verdict": "continue"}, "plan": LOOK}
-    return {"reflection": DONE, "plan": None}
+        return reply(reflection={**DONE, "met": [], "verdict": "continue"}, plan=LOOK)
+    return reply(reflection=DONE)
 
 
 @pytest.fixture

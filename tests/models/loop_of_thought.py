@@ -1,6 +1,5 @@
 """A run driven through the whole agent by a real adapter and the fake API, with a tool that answers at once."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from schemas.catalog import ToolCommand, ToolOffer
 from tests.kit.runs import NOON
 from tests.models.fake_anthropic import serve
 from tests.models.living import Living
+from tests.models.model_house import action, reply, wanted
 
 SEARCH = ToolOffer(
     name="search",
@@ -85,20 +85,16 @@ def _policy(steps: int) -> Any:
     """Plans search after search and ends after `steps`, by what the schema asks for and the prompt says."""
 
     def decided(body: dict[str, Any]) -> dict[str, Any]:
-        properties = body["output_config"]["format"]["schema"]["properties"]
         step = _newest_step("\n".join(block["text"] for block in body["messages"][0]["content"]))
-        answers = {
-            "framing": FRAMING,
-            "reflection": _reflection(step, done=step >= steps),
-            "plan": None if step >= steps else _plan(step + 1),
-            "memory": [f"The boiler was serviced in May (step:{n})." for n in range(max(1, step - 9), step + 1)],
-        }
-        if properties.keys() <= answers.keys():
-            return {name: answers[name] for name in properties}
-        whole: dict[str, Any] = next(
-            answer for answer in answers.values() if isinstance(answer, dict) and answer.keys() == properties.keys()
-        )
-        return whole
+        plan = None if step >= steps else _plan(step + 1)
+        match wanted(body):
+            case "framing":
+                return reply(framing=FRAMING, plan=plan)
+            case "reflection":
+                return reply(reflection=_reflection(step, done=step >= steps), plan=plan)
+            case "plan":
+                return reply(plan=plan)
+        return reply(memory=[f"The boiler was serviced in May (step:{n})." for n in range(max(1, step - 9), step + 1)])
 
     return decided
 
@@ -110,30 +106,35 @@ def _newest_step(text: str) -> int:
 
 FRAMING = {
     "goal_statement": "A list of all services of the boiler exists, each with its date, its parts and its cost.",
-    "definition_of_done": ["All services are found.", "Each has a date.", "Each has its parts and its cost."],
+    "definition_of_done": [
+        {"text": text, "proof": "value", "tool": "search"}
+        for text in ("All services are found.", "Each has a date.", "Each has its parts and its cost.")
+    ],
     "constraints": ["Only the archive is searched."],
     "assumptions": ["The archive is complete."],
-    "hypothesis": "One search per year finds them all.",
 }
+
+
+OUTLINE = ["Search year by year.", "Compare the bills with the letters.", "End when no year is left."]
+QUOTE = "serviced on 7 May"
 
 
 def _plan(step: int) -> dict[str, Any]:
     return {
         "rationale": f"The bills of year {2000 + step} have not been looked at, and each year may hold a service.",
-        "outline": ["Search year by year.", "Compare the bills with the letters.", "End when no year is left."],
-        "tool": "search",
-        "command": "query",
-        "arguments_json": json.dumps({"text": f"boiler service {2000 + step}", "most": 10}),
+        "outline": OUTLINE if step == 1 else None,
+        "actions": [action("search", "query", {"text": f"boiler service {2000 + step}", "most": 10})],
         "expected_outcome": "Bills and letters of that year which name the boiler.",
-        "risk": "None: it only reads.",
+        "risk": None,
     }
 
 
 def _reflection(step: int, *, done: bool) -> dict[str, Any]:
     return {
         "summary": f"Year {2000 + step} holds one service of the boiler, with date, part and cost.",
-        "met": [{"item": f"d{n}", "evidence": f"step:{step}"} for n in (1, 2, 3)] if done else [],
+        "met": [{"item": f"d{n}", "evidence": f"step:{step}", "quote": QUOTE} for n in (1, 2, 3)] if done else [],
+        "unmet": [],
         "facts": [f"In {2000 + step} the pressure valve was replaced for {step}2 EUR (step:{step})."],
         "verdict": "done" if done else "continue",
-        "outcome": "All services are listed." if done else "",
+        "outcome": "All services are listed." if done else None,
     }

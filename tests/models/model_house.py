@@ -1,6 +1,8 @@
 """What the tests of every model adapter stand on: questions of real runs, and replies as models write them."""
 
+import json
 from datetime import datetime
+from typing import Any
 
 from agent_service.core.phases import Phase, Reflection, Verdict
 from agent_service.core.replacing import replace
@@ -13,30 +15,59 @@ from tests.kit.runs import NOON
 
 FRAMING = {
     "goal_statement": "The answer is known and written down.",
-    "definition_of_done": ["It is found", "It is checked", "It is told"],
+    "definition_of_done": [
+        {"text": "It is found", "proof": "value", "tool": ""},
+        {"text": "It is checked", "proof": "step", "tool": ""},
+        {"text": "It is written down", "proof": "artifact", "tool": ""},
+    ],
     "constraints": ["Nothing is bought"],
     "assumptions": [],
-    "hypothesis": "A search finds it.",
 }
+ACTION = {"call": "search.query", "arguments_json": '{"text": "the answer"}', "long_text": None}
 PLAN = {
     "rationale": "nothing is known yet",
     "outline": ["search", "compare", "tell"],
-    "tool": "search",
-    "command": "query",
-    "arguments_json": '{"text": "the answer"}',
+    "actions": [ACTION],
     "expected_outcome": "a page that tells it",
-    "risk": "",
+    "risk": None,
 }
 REFLECTION = {
     "summary": "A part is known.",
-    "met": [{"item": "d1", "evidence": "step:1"}],
+    "met": [{"item": "d1", "evidence": "step:1", "quote": "a part of the answer"}],
+    "unmet": [],
     "facts": ["The answer is 42 (step:1)"],
     "verdict": "continue",
-    "outcome": "",
+    "outcome": None,
 }
-OPENING = {"framing": FRAMING, "plan": PLAN}
-TURN = {"reflection": REFLECTION, "plan": PLAN}
-DIGEST = {"memory": ["The answer is 42 (step:1)"]}
+ASK = {
+    "question": "Which answer do you mean?",
+    "choices": ["the short one", "the long one"],
+    "tried": "Both are in the archive.",
+    "would_change": "Which of the two is kept.",
+}
+WAIT = {"why": "It is printed at noon.", "seconds": 600, "until": None}
+VERIFICATION = {"reason": "The quote of d2 shows nothing.", "doubted": ["d2"], "holds": False}
+PARTS = ("framing", "reflection", "plan", "ask", "wait", "memory")
+
+
+def reply(**given: Any) -> dict[str, Any]:
+    """A whole reply: the parts that are given, and null for the others."""
+    return {**dict.fromkeys(PARTS), **given}
+
+
+def wanted(request: dict[str, Any]) -> str:
+    """The part that a request to the fake Claude asks for first, by what its message ends with."""
+    end = request["messages"][0]["content"][-1]["text"].rpartition("</standing>")[2]
+    return next(part for part in ("framing", "reflection", "plan", "memory") if f"`{part}`" in end)
+
+
+def action(tool: str, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"call": f"{tool}.{command}", "arguments_json": json.dumps(arguments), "long_text": None}
+
+
+OPENING = reply(framing=FRAMING, plan=PLAN)
+TURN = reply(reflection=REFLECTION, plan=PLAN)
+DIGEST = reply(memory=["The answer is 42 (step:1)"])
 
 
 def asked(commit: Commit, *, now: datetime = NOON) -> Question:

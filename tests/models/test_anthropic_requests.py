@@ -45,7 +45,7 @@ async def test_a_request_has_these_fields_and_no_other() -> None:
     assert request == {
         "model": "claude-sonnet-5-5",
         "max_tokens": 8000,
-        "system": [text(prompt.rules), text(prompt.skills, EPHEMERAL)],
+        "system": [text(prompt.system[0]), text(prompt.system[1], EPHEMERAL)],
         "messages": [
             {"role": "user", "content": [text(case, EPHEMERAL), text(note, EPHEMERAL), text(tail)]},
         ],

@@ -14,6 +14,8 @@ from tests.models.model_house import framing
 class Breaking:
     """Raises what it is given."""
 
+    verifies = True
+
     def __init__(self, error: Exception) -> None:
         self._error = error
 

@@ -17,30 +17,30 @@ from schemas import subjects
 from tests.kit.runs import NOON
 from tests.models.fake_anthropic import Claude, FakeAnthropic, serve
 from tests.models.living import Living
-from tests.models.model_house import FRAMING
+from tests.models.model_house import FRAMING, action, reply, wanted
 
 STEPS = 2
 LIMITS = Limits(deadline_at=NOON)
 
 
 def plan(step: int) -> dict[str, Any]:
-    action = {"tool": "append", "command": "handle", "arguments_json": f'{{"n": {step}}}'}
-    return {**action, "rationale": "", "outline": [], "expected_outcome": "", "risk": ""}
+    actions = [action("append", "handle", {"n": step})]
+    return {"rationale": "", "outline": None, "actions": actions, "expected_outcome": "", "risk": None}
 
 
 def reflection(step: int) -> dict[str, Any]:
     done = step == STEPS
-    met = [{"item": f"d{n}", "evidence": f"step:{step}"} for n in (1, 2, 3)] if done else []
+    met = [{"item": f"d{n}", "evidence": f"step:{step}", "quote": ""} for n in (1, 2, 3)] if done else []
     verdict = {"verdict": "done", "outcome": "both lines"} if done else {"verdict": "continue", "outcome": ""}
-    return {"summary": f"line {step}", "met": met, "facts": [], **verdict}
+    return {"summary": f"line {step}", "met": met, "unmet": [], "facts": [], **verdict}
 
 
 def appends(request: dict[str, Any]) -> dict[str, Any]:
     """A mind that appends twice and is done. Of the run it knows what the prompt says."""
     step = sum(block["text"].startswith("<step ") for block in request["messages"][0]["content"])
-    if "framing" in request["output_config"]["format"]["schema"]["properties"]:
-        return {"framing": FRAMING, "plan": plan(1)}
-    return {"reflection": reflection(step), "plan": None if step == STEPS else plan(step + 1)}
+    if wanted(request) == "framing":
+        return reply(framing=FRAMING, plan=plan(1))
+    return reply(reflection=reflection(step), plan=None if step == STEPS else plan(step + 1))
 
 
 def tail(request: dict[str, Any]) -> str:
@@ -90,9 +90,13 @@ async def test_a_prompt_is_composed_once_per_call(mind: Claude) -> None:
     assert (len(times), state.spent.calls) == (3, 3)
 
 
-async def test_each_call_names_the_reply_that_came_before_in_its_form(mind: Claude) -> None:
+async def test_each_call_names_the_reply_that_came_before(mind: Claude) -> None:
     await Living(mind.model, LIMITS).run()
-    assert [request["diagnostics"]["previous_message_id"] for request in mind.requests] == [None, None, "msg_0002"]
+    assert [request["diagnostics"]["previous_message_id"] for request in mind.requests] == [
+        None,
+        "msg_0001",
+        "msg_0002",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +171,7 @@ def three_times_nonsense(fake: FakeAnthropic) -> None:
         (lambda fake: fake.fail(404), (Status.FAILED, "model_not_found"), "req_0001"),
         (lambda fake: fake.fail(413), (Status.FAILED, "prompt_too_long"), "req_0001"),
         (lambda fake: fake.refuse("Not allowed."), (Status.ESCALATED, "model_refused"), "(cyber): Not allowed."),
-        (three_times_nonsense, (Status.ESCALATED, "invalid_decision"), "Invalid JSON"),
+        (three_times_nonsense, (Status.ESCALATED, "invalid_decision"), "there is no JSON object in the reply"),
     ],
 )
 async def test_what_no_wait_mends_ends_the_run(
@@ -185,7 +189,7 @@ async def test_a_reply_that_cannot_be_used_is_shown_and_asked_for_again(mind: Cl
     state = await Living(mind.model, LIMITS).run()
     assert (state.status, state.spent.calls) == (Status.DONE, 4)
     told = tail(mind.requests[1])
-    assert "- the reply: Invalid JSON: expected value at line 1 column 1" in told
+    assert "could not be used, because:\n- before the JSON object stands 'Sure:'; the reply is no JSON" in told
     assert 'Sure: {"framing": &lt;/your_rejected_reply>\n</your_rejected_reply>' in told
     assert mind.requests[1]["system"] == mind.requests[0]["system"]
     assert mind.requests[1]["messages"][0]["content"][:-1] == mind.requests[0]["messages"][0]["content"][:-1]

@@ -13,6 +13,7 @@ import pytest
 
 from agent_service.core.phases import Framing, Refusal, Unusable
 from agent_service.errors import ModelError
+from agent_service.models.prompts.judging import unusable
 from tests.models import fake_anthropic, fake_openai
 from tests.models.fake_anthropic import THINKING, Claude
 from tests.models.fake_openai import OpenAI
@@ -253,17 +254,20 @@ async def test_a_server_that_is_not_there_is_asked_again(serve: Any) -> None:
     assert "no connection: ConnectError" in str(error)
 
 
+CUT = "the reply was cut at 8000 tokens, thinking included"
+
+
 @pytest.mark.parametrize(
     ("fields", "decision"),
     [
         ({"content": [], "stop_reason": "refusal"}, Refusal(category="refusal")),
         (
             {"content": [THINKING], "stop_reason": "max_tokens"},
-            Unusable(reason="the reply was cut at 8000 tokens, thinking included", cut=True),
+            unusable([f"{CUT}: nothing of it was written down yet. Think and write less"], "", cut=True),
         ),
-        ({"content": []}, Unusable(reason="the reply holds no text")),
-        ({"content": [THINKING]}, Unusable(reason="the reply holds no text")),
-        ({"content": [{"type": "text", "text": None}]}, Unusable(reason="the reply holds no text")),
+        ({"content": []}, unusable(["the reply holds no text"], "")),
+        ({"content": [THINKING]}, unusable(["the reply holds no text"], "")),
+        ({"content": [{"type": "text", "text": None}]}, unusable(["the reply holds no text"], "")),
     ],
 )
 async def test_a_message_without_text_is_a_decision_that_says_so(

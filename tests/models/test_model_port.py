@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from agent_service.core.phases import Action, Digest, Framing, Phase, Plan, Reflection, Refusal, Unusable, Verdict
+from agent_service.core.phases import (
+    Action,
+    Digest,
+    Framing,
+    Phase,
+    Plan,
+    Proof,
+    Reflection,
+    Refusal,
+    Unusable,
+    Verdict,
+)
 from agent_service.core.replacing import replace
 from agent_service.core.waiting import Asking, ForModel
 from agent_service.errors import ModelError
@@ -14,7 +25,6 @@ from agent_service.ports import Question
 from tests.models import fake_anthropic, fake_openai, model_house
 from tests.models.model_house import (
     DIGEST,
-    FRAMING,
     OPENING,
     PLAN,
     REFLECTION,
@@ -22,6 +32,7 @@ from tests.models.model_house import (
     framing,
     planning,
     reflecting,
+    reply,
     separate,
 )
 from tests.models.wire import KEY, Served
@@ -30,9 +41,9 @@ AnyServed = Served[Any]
 
 FRAMED = Framing(
     goal_statement="The answer is known and written down.",
-    definition_of_done=("It is found", "It is checked", "It is told"),
+    definition_of_done=("It is found", "It is checked", "It is written down"),
+    proofs=(Proof(kind="value"), Proof(kind="step"), Proof(kind="artifact")),
     constraints=("Nothing is bought",),
-    hypothesis="A search finds it.",
 )
 PLANNED = Plan(
     action=Action(tool="search", command="query", arguments={"text": "the answer"}),
@@ -69,33 +80,33 @@ async def test_a_fused_reflection_brings_the_next_plan_along(served: AnyServed) 
 
 
 async def test_a_plan_beside_the_end_of_a_run_is_left_out(served: AnyServed) -> None:
-    served.answer({"reflection": {**REFLECTION, "verdict": "done", "outcome": "It is 42."}, "plan": PLAN})
+    served.answer(reply(reflection={**REFLECTION, "verdict": "done", "outcome": "It is 42."}, plan=PLAN))
     answer = await served.model.prepare(reflecting()).make()
     assert isinstance(answer.decision, Reflection)
     assert (answer.decision.outcome, answer.plan) == ("It is 42.", None)
 
 
-async def test_a_plan_is_asked_for_by_itself_in_the_form_of_a_turn(served: AnyServed) -> None:
-    served.answer({"reflection": None, "plan": PLAN})
+async def test_a_plan_is_asked_for_by_itself(served: AnyServed) -> None:
+    served.answer(reply(plan=PLAN))
     assert (await served.model.prepare(planning()).make()).decision == PLANNED
 
 
 async def test_where_no_tool_can_help_the_planning_escalates(served: AnyServed) -> None:
-    served.answer({"reflection": ESCALATION, "plan": None})
+    served.answer(reply(reflection=ESCALATION))
     decision = (await served.model.prepare(planning()).make()).decision
     assert isinstance(decision, Reflection)
     assert decision.verdict is Verdict.ESCALATE
 
 
 @pytest.mark.parametrize(
-    ("reply", "asked", "kind"),
-    [(FRAMING, framing(), Framing), (PLAN, planning(), Plan), (REFLECTION, reflecting(), Reflection)],
+    ("said", "asked", "kind"),
+    [(OPENING, framing(), Framing), (reply(plan=PLAN), planning(), Plan), (TURN, reflecting(), Reflection)],
     ids=["framing", "plan", "reflection"],
 )
 async def test_phases_asked_apart_are_answered_apart(
-    served: AnyServed, reply: dict[str, object], asked: Question, kind: type
+    served: AnyServed, said: dict[str, object], asked: Question, kind: type
 ) -> None:
-    served.answer(reply)
+    served.answer(said)
     answer = await served.model.prepare(separate(asked)).make()
     assert isinstance(answer.decision, kind)
     assert answer.plan is None

@@ -16,28 +16,19 @@ from agent_service.ports import Question
 from tests.models import fake_openai, openai_rules
 from tests.models.fake_openai import Ollama, OpenAI
 from tests.models.model_house import (
-    DIGEST,
-    FRAMING,
     OPENING,
-    PLAN,
-    REFLECTION,
     TURN,
+    VERIFICATION,
     framing,
-    planning,
     question,
     reflecting,
-    separate,
 )
 from tests.models.openai_rules import rendered
 
-COMPACTING = question(reflecting(3).state, Phase.COMPACT)
+VERIFYING = question(reflecting(3).state, Phase.VERIFY)
 FORMS: dict[str, tuple[Question, dict[str, Any]]] = {
-    "opening": (framing(), OPENING),
-    "framing": (separate(framing()), FRAMING),
-    "turn": (reflecting(), TURN),
-    "reflection": (separate(reflecting()), REFLECTION),
-    "plan": (separate(planning()), PLAN),
-    "digest": (COMPACTING, DIGEST),
+    "decision": (framing(), OPENING),
+    "verification": (VERIFYING, VERIFICATION),
 }
 GIVEN = json.dumps(OPENING, indent=2)
 
@@ -219,7 +210,7 @@ async def test_a_reply_without_text_is_paid_for_and_repaired(ollama: Ollama, con
     """As where a server parses thoughts, and the model only thought: asking again for nothing would never end."""
     ollama.fake.complete(content=content)
     answer = await ollama.model.prepare(framing()).make()
-    assert answer.decision == Unusable(reason="the reply holds no text")
+    assert answer.decision == Unusable(reason="the reply holds no text", flaws=("the reply holds no text",))
     assert answer.usage.input_tokens > 0
 
 

@@ -8,74 +8,101 @@ import pytest
 from anthropic import transform_schema
 
 from agent_service.core.phases import Phase
+from agent_service.models.prompts.prompt import compose
 from agent_service.models.prompts.replies import Form, form_of, schema_hash, schema_of
 from tests.models import schema_rules
-from tests.models.model_house import DIGEST, FRAMING, OPENING, PLAN, REFLECTION, TURN
+from tests.models.model_house import (
+    ASK,
+    DIGEST,
+    FRAMING,
+    OPENING,
+    PLAN,
+    TURN,
+    VERIFICATION,
+    WAIT,
+    action,
+    framing,
+    question,
+    reflecting,
+    reply,
+    separate,
+)
 
-TOOLS = {count: tuple(f"tool-{number:02}" for number in range(count)) for count in (0, 1, 60)}
-REPLIES: dict[Form, dict[str, Any]] = {
-    Form.OPENING: OPENING,
-    Form.FRAMING: FRAMING,
-    Form.TURN: TURN,
-    Form.PLAN: PLAN,
-    Form.REFLECTION: REFLECTION,
-    Form.DIGEST: DIGEST,
-}
+CALLS = {count: tuple(f"tool-{number:02}.run" for number in range(count)) for count in (0, 1, 60)}
 each_form = pytest.mark.parametrize("form", Form)
-each_count = pytest.mark.parametrize("count", TOOLS)
+each_count = pytest.mark.parametrize("count", CALLS)
+REPLIES = [OPENING, TURN, DIGEST, reply(plan=PLAN), reply(framing=FRAMING, ask=ASK), reply(wait=WAIT), reply()]
 
 
 @each_form
 @each_count
 def test_a_provider_takes_every_schema(form: Form, count: int) -> None:
-    schema_rules.check(schema_of(form, TOOLS[count]))
+    schema_rules.check(schema_of(form, CALLS[count]))
 
 
 @each_form
 @each_count
 def test_the_sdk_would_change_nothing_about_a_schema(form: Form, count: int) -> None:
-    schema = schema_of(form, TOOLS[count])
+    schema = schema_of(form, CALLS[count])
     assert transform_schema(schema) == without_types_of_enums(schema)
 
 
 @each_form
 def test_no_property_is_optional(form: Form) -> None:
-    text = json.dumps(schema_of(form, TOOLS[1]))
+    text = json.dumps(schema_of(form, CALLS[1]))
     schema = json.loads(text, object_hook=lambda node: node if "properties" not in node else required(node))
     assert schema == json.loads(text)
 
 
-@each_form
+@pytest.mark.parametrize("said", REPLIES)
+def test_every_good_reply_fits_the_one_schema_of_a_run(said: dict[str, Any]) -> None:
+    assert jsonschema_rs.validator_for(compose(reflecting()).schema).is_valid(said)
+
+
+def test_a_verification_has_a_schema_of_its_own() -> None:
+    validator = jsonschema_rs.validator_for(schema_of(Form.VERIFICATION, CALLS[1]))
+    assert validator.is_valid(VERIFICATION)
+    assert not validator.is_valid(TURN)
+
+
 @each_count
-def test_a_good_reply_fits_its_schema_with_the_tools_of_the_run_alone(form: Form, count: int) -> None:
-    validator = jsonschema_rs.validator_for(schema_of(form, TOOLS[count]))
-    known, unknown = ({"tool": name} for name in (TOOLS[60][0], "nobody's"))
-    assert validator.is_valid(planned(form, known))
-    plans = form in (Form.PLAN, Form.OPENING, Form.TURN)
-    assert validator.is_valid(planned(form, unknown)) == (not plans or count == 0)
+def test_only_calls_of_the_run_can_be_planned(count: int) -> None:
+    validator = jsonschema_rs.validator_for(schema_of(Form.DECISION, CALLS[count]))
+    assert validator.is_valid(planned("tool-00.run"))
+    assert validator.is_valid(planned("nobody.knows")) == (count == 0)
 
 
-@each_form
-def test_the_order_of_the_tools_changes_nothing(form: Form) -> None:
-    there, back = TOOLS[60], TOOLS[60][::-1]
-    assert json.dumps(schema_of(form, there)) == json.dumps(schema_of(form, back))
-    assert schema_hash(form, there) == schema_hash(form, back)
+def test_only_tools_of_the_run_can_be_named_as_a_proof() -> None:
+    validator = jsonschema_rs.validator_for(schema_of(Form.DECISION, CALLS[1]))
+    fits = [validator.is_valid(reply(framing=proved_by(tool))) for tool in ("tool-00", "", "nobody")]
+    assert fits == [True, True, False]
 
 
-def test_a_fused_run_has_one_schema_for_all_turns() -> None:
-    assert form_of(Phase.PLAN, with_plan=True) is form_of(Phase.REFLECT, with_plan=True) is Form.TURN
+def test_the_order_of_the_calls_changes_nothing() -> None:
+    there, back = CALLS[60], CALLS[60][::-1]
+    assert json.dumps(schema_of(Form.DECISION, there)) == json.dumps(schema_of(Form.DECISION, back))
+    assert schema_hash(Form.DECISION, there) == schema_hash(Form.DECISION, back)
+
+
+def test_all_phases_of_a_run_but_the_verification_have_one_schema() -> None:
+    state = reflecting(3).state
+    phases = (Phase.FRAME, Phase.PLAN, Phase.REFLECT, Phase.COMPACT)
+    asked = [framing(), separate(reflecting()), *(question(state, phase) for phase in phases)]
+    assert len({compose(each).schema_hash for each in asked}) == 1
+    assert form_of(Phase.VERIFY) is Form.VERIFICATION
 
 
 def test_every_schema_has_a_hash_of_its_own() -> None:
-    assert len({schema_hash(form, TOOLS[count]) for form in Form for count in (1, 60)}) == 3 * 2 + 3
+    assert len({schema_hash(form, CALLS[count]) for form in Form for count in (1, 60)}) == 3
 
 
-def planned(form: Form, change: dict[str, Any]) -> dict[str, Any]:
-    """The good reply of `form`, with `change` in its plan."""
-    plan = {**PLAN, **change}
-    if form is Form.PLAN:
-        return plan
-    return {**REPLIES[form], "plan": plan} if form in (Form.OPENING, Form.TURN) else REPLIES[form]
+def planned(call: str) -> dict[str, Any]:
+    tool, command = call.split(".")
+    return reply(plan={**PLAN, "actions": [action(tool, command, {})]})
+
+
+def proved_by(tool: str) -> dict[str, Any]:
+    return {**FRAMING, "definition_of_done": [{"text": "It is found", "proof": "step", "tool": tool}]}
 
 
 def required(node: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,18 @@ from typing import Any
 
 import pytest
 
-from agent_service.core.phases import Digest, Framing, Phase, Plan, Reflection, Unusable, Verdict
+from agent_service.core.phases import (
+    Ask,
+    Digest,
+    Framing,
+    Phase,
+    Plan,
+    Reflection,
+    Unusable,
+    Verdict,
+    Verification,
+    Wait,
+)
 from agent_service.core.replacing import replace
 from agent_service.errors import ModelError
 from agent_service.models.scripted_model import Script, ScriptedModel, read_script
@@ -44,6 +55,51 @@ async def test_a_plan_beside_a_framing_or_a_reflection_comes_along_in_a_fused_ru
     assert isinstance(fused.plan, Plan)
     assert apart.decision == fused.decision
     assert apart.plan is None
+
+
+ASK = {"question": "Which $tool?", "choices": ["a", "b"]}
+WAIT = {"why": "it is printed at noon", "seconds": 60}
+
+
+@pytest.mark.parametrize(
+    ("rule", "asked", "decision"),
+    [
+        ({"phase": "frame", "ask": ASK}, framing(), Ask(question="Which ?", choices=("a", "b"))),
+        ({"phase": "plan", "wait": WAIT}, planning(), Wait(why="it is printed at noon", seconds=60)),
+        (
+            {"phase": "verify", "verify": {"holds": False, "reason": "d2 is not shown", "doubted": ["d2"]}},
+            question(reflecting().state, Phase.VERIFY),
+            Verification(holds=False, reason="d2 is not shown", doubted=("d2",)),
+        ),
+    ],
+    ids=["ask", "wait", "verify"],
+)
+async def test_a_rule_may_ask_wait_or_verify(rule: dict[str, Any], asked: Any, decision: object) -> None:
+    assert (await following(rule).prepare(asked).make()).decision == decision
+
+
+async def test_a_question_may_come_along_with_a_reflection() -> None:
+    model = following({"phase": "reflect", "reflect": REFLECT, "ask": ASK})
+    assert (await model.prepare(reflecting()).make()).plan == Ask(question="Which search?", choices=("a", "b"))
+
+
+async def test_a_rule_may_wait_for_what_a_person_said() -> None:
+    model = following(
+        {"phase": "frame", "when": {"person": "lemon"}, "frame": FRAME},
+        {"phase": "frame", "ask": ASK},
+    )
+    unanswered, answered = framing(), framing()
+    answered = replace(answered, state=replace(answered.state, messages=("the lemon one",)))
+    said = [(await model.prepare(asked).make()).decision for asked in (unanswered, answered)]
+    assert [type(decision) for decision in said] == [Ask, Framing]
+
+
+@pytest.mark.parametrize("verified", [True, False])
+def test_only_a_script_with_a_rule_for_it_verifies(verified: bool) -> None:
+    rule = (
+        {"phase": "verify", "verify": {"holds": True, "reason": "so"}} if verified else {"phase": "plan", "plan": PLAN}
+    )
+    assert following(rule).verifies == verified
 
 
 async def test_names_are_put_into_texts() -> None:

@@ -7,7 +7,8 @@
     tail      where the run stands, what is left, what is asked now: different in every call
 
 Rules: no clock, counter or id before the tail. Rendered from durable state alone, so that a crash or another model
-changes nothing. Reframing is shown the facts, not the results they came from: a result must not word a new objective.
+changes nothing. Framing is shown what people said and the facts, not the results they came from: a result must not word
+a new objective. Who verifies is somebody else, with rules of their own, who sees the claim and nothing of the work.
 
 The templates are files beside this one, versioned by a hash over all of them. Values are put in, never evaluated; a
 name that is missing is an error. What others wrote goes through `harmless`, so that it cannot close the tags around it.
@@ -20,14 +21,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from importlib import resources
+from itertools import zip_longest
 from typing import Any
 
 import jinja2
 
 from agent_service.core import notes
 from agent_service.core.limits import cost_so_far
-from agent_service.core.phases import Phase
-from agent_service.core.state import RunState
+from agent_service.core.phases import Phase, Proof
+from agent_service.core.state import DoneItem, RunState
 from agent_service.core.waiting import Asking
 from agent_service.models.prompts.replies import Form, form_of, schema_hash, schema_of
 from agent_service.ports import PromptText, Question
@@ -41,8 +43,7 @@ SHORT = 0.8
 class Prompt:
     """What a model is sent. `template_hash` is of all templates, `schema_hash` of the schema of its reply."""
 
-    rules: str
-    skills: str
+    system: tuple[str, ...]
     case: str
     notes: tuple[str, ...]
     tail: str
@@ -50,10 +51,6 @@ class Prompt:
     schema: dict[str, Any]
     template_hash: str
     schema_hash: str
-
-    @property
-    def system(self) -> tuple[str, ...]:
-        return self.rules, self.skills
 
     @property
     def message(self) -> tuple[str, ...]:
@@ -68,18 +65,17 @@ class Prompt:
 def compose(question: Question) -> Prompt:
     """The prompt that asks `question`."""
     state = question.state
-    tools = tuple(skill.name for skill in state.brief.skills)
-    form = form_of(question.phase, with_plan=question.with_plan)
+    calls = tuple(f"{skill.name}.{command.name}" for skill in state.brief.skills for command in skill.commands)
+    verifying, form = question.phase is Phase.VERIFY, form_of(question.phase)
     return Prompt(
-        rules=rendered("rules"),
-        skills=rendered("skills", tools=state.brief.skills),
-        case=_case(state),
-        notes=() if question.phase is Phase.FRAME else tuple(note.text for note in state.notes),
-        tail=f"{_standing(state, question.now)}\n\n{_request(question)}",
+        system=(rendered("verifier"),) if verifying else (rendered("rules"), _skills(state)),
+        case=_claim(state) if verifying else _case(state),
+        notes=() if verifying else _notes(question),
+        tail="\n\n".join(filter(None, _tail(question))),
         form=form,
-        schema=schema_of(form, tools),
+        schema=schema_of(form, calls),
         template_hash=version(),
-        schema_hash=schema_hash(form, tools),
+        schema_hash=schema_hash(form, calls),
     )
 
 
@@ -89,27 +85,59 @@ def as_text(question: Question) -> PromptText:
     return PromptText(system=prompt.system, user=prompt.message, version=prompt.template_hash)
 
 
+def _skills(state: RunState) -> str:
+    return rendered("skills", tools=state.brief.skills, parallel_reads=state.brief.limits.parallel_reads)
+
+
 def _case(state: RunState) -> str:
-    brief = state.brief
-    return rendered("case", goal=brief.goal, context=brief.context, framing=state.framing, done_items=state.done_items)
+    first = state.original.constraints if state.original else ()
+    return rendered(
+        "case",
+        goal=state.brief.goal,
+        context=state.brief.context,
+        framing=state.framing,
+        original=state.original,
+        constraints=tuple(dict.fromkeys((*first, *(state.framing.constraints if state.framing else ())))),
+        done_items=state.done_items,
+    )
+
+
+def _notes(question: Question) -> tuple[str, ...]:
+    """What came until now. A framing hears people, and no result."""
+    framing = question.phase is Phase.FRAME
+    return tuple(note.text for note in question.state.notes if note.kind == "person" or not framing)
+
+
+def _tail(question: Question) -> tuple[str, str, str]:
+    """Where the run stands, what was wrong with the newest reply, and what is asked now."""
+    asking = question.state.asking
+    told = asking or Asking(call=question.call, phase=question.phase)
+    repair = rendered("repair", feedback=_feedback(told), flaws=told.flaws, rejected=told.rejected)
+    if question.phase is Phase.VERIFY:
+        return "", repair, _verification(question)
+    return _standing(question.state, question.now), repair, _request(question)
 
 
 def _standing(state: RunState, now: datetime) -> str:
-    asking, reflection = state.asking, state.reflection
     left = _left(state, now)
     return rendered(
         "standing",
-        now=f"{now:%Y-%m-%d %H:%M} UTC",
+        now=_minute(now),
         done_items=state.done_items,
         open_items=[item.id for item in state.done_items if not item.done],
         met_items=[f"{item.id} ({', '.join(item.evidence)})" for item in state.done_items if item.done],
         outline=state.outline,
-        reflection=notes.thought(reflection) if reflection else "",
+        reflection=notes.thought(state.reflection) if state.reflection else "",
+        doubts=[f"step {doubt.step} ({doubt.tool})" for doubt in state.doubts],
+        strangers=state.strangers,
+        questions=f"{state.questions} of {state.brief.limits.max_questions}" if state.questions else "",
         budget=[told for told, _ in left],
         short=[told for told, used in left if used >= SHORT],
-        feedback=_feedback(asking) if asking else (),
-        rejected=asking.rejected if asking else "",
     )
+
+
+def _minute(now: datetime) -> str:
+    return f"{now:%Y-%m-%d %H:%M} UTC"
 
 
 def _feedback(asking: Asking) -> tuple[str, ...]:
@@ -119,15 +147,55 @@ def _feedback(asking: Asking) -> tuple[str, ...]:
 
 def _request(question: Question) -> str:
     state = question.state
+    newest = state.notes[-1].kind if state.notes else ""
     return rendered(
         question.phase.value,
         with_plan=question.with_plan,
+        said=newest == "person",
+        first=state.step - len(state.plan.also if state.plan else ()),
         step=state.step,
         reframing=state.framing is not None,
         facts=state.facts,
         artifacts=state.artifacts[-notes.MAX_MEMORY :],
         most_facts=notes.MAX_MEMORY,
+        kept_steps=notes.KEPT_STEPS,
     )
+
+
+def _verification(question: Question) -> str:
+    state = question.state
+    proposing = state.proposed is not None
+    why = state.claim.summary if proposing and state.claim else ""
+    return rendered("verify", now=_minute(question.now), proposing=proposing, why=why)
+
+
+def _claim(state: RunState) -> str:
+    """What is to be verified: the goal, and the items with their evidence, or the framing that is proposed."""
+    return rendered(
+        "claim",
+        goal=state.brief.goal,
+        context=state.brief.context,
+        people=[note.text for note in state.notes if note.kind == "person"],
+        original=state.original,
+        framing=state.framing,
+        proposed=state.proposed,
+        done_items=[(item, _evidence(state, item)) for item in state.done_items],
+        outcome=state.claim.outcome if state.claim else None,
+    )
+
+
+def _evidence(state: RunState, item: DoneItem) -> list[tuple[str, str]]:
+    """Each evidence of an item with its quote, and of a step what was called."""
+    calls = {f"step:{record.step}": f" ({record.tool} {record.command})" for record in state.completed}
+    pairs = zip_longest(item.evidence, item.quotes[: len(item.evidence)], fillvalue="")
+    return [(f"{evidence}{calls.get(evidence, '')}", quote) for evidence, quote in pairs]
+
+
+def shown_by(proof: Proof | None) -> str:
+    """What kind of evidence an item needs, in the words of the schema."""
+    if proof is None:
+        return ""
+    return f" [{proof.kind} of {proof.tool}]" if proof.tool else f" [{proof.kind}]"
 
 
 def _left(state: RunState, now: datetime) -> list[tuple[str, float]]:
@@ -188,5 +256,5 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(harmless=notes.harmless, clipped=notes.clipped, canonical=canonical)
+    environment.filters.update(harmless=notes.harmless, clipped=notes.clipped, canonical=canonical, shown_by=shown_by)
     return environment

@@ -1,0 +1,136 @@
+"""What a reply decides, or everything that is wrong with it: all layers at once, so that one repair can mend them all.
+
+The layers: the JSON, the fields, what the question wants, counts of the framing, calls and their arguments. A part
+that the question does not ask for is left alone. A plan that cannot be used does not spoil the framing or the
+reflection that it came with. What a reflection claims is no flaw here: what is not proved is refused without a repair.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from agent_service.core.notes import clipped
+from agent_service.core.phases import Ask, Decision, Next, Phase, Reflection, Unusable, Verdict
+from agent_service.models.prompts.parts import Part, Parts, verification_in
+from agent_service.models.prompts.reading import Found, found_in
+from agent_service.models.prompts.replies import DecisionReply
+from agent_service.ports import Question
+
+MOST_RAW = 3900
+"""Characters of a reply that could not be used, for the journal and for the repair, which keeps 4000."""
+MOST_FLAWS, LONGEST_FLAW = 16, 400
+
+Read = tuple[Decision, Next | Unusable | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """The decision that a question wants, and what came along."""
+
+    main: Part[Decision]
+    beside: Part[Next]
+
+
+def read(question: Question, text: str) -> Read:
+    """The decision in a reply to `question`, and what came along; Unusable, with all flaws, where it cannot be used."""
+    found = found_in(text)
+    judged = _judged(question, found)
+    wrong, main, beside = _flaws_of_whole(question, found), judged.main, judged.beside
+    if wrong or main.decided is None:
+        return unusable((*wrong, *main.flaws, *beside.flaws), text), None
+    return main.decided, unusable(beside.flaws, text) if beside.flaws else beside.decided
+
+
+def read_cut(question: Question, text: str, most_tokens: int) -> Unusable:
+    """All that is wrong with a reply that ended because it had reached the most tokens that it could have."""
+    length = f"it breaks off after {len(text)} characters" if text else "nothing of it was written down yet"
+    cut = f"the reply was cut at {most_tokens} tokens, thinking included: {length}. Think and write less"
+    found = Found(value=found_in(text).value, flaw=cut, whole=False)
+    judged = _judged(question, found)
+    wrong = (*_flaws_of_whole(question, found), *judged.main.flaws, *judged.beside.flaws)
+    return unusable(wrong, text, cut=True)
+
+
+def unusable(flaws: Iterable[str], text: str, *, cut: bool = False) -> Unusable:
+    """A reply that said `text`, as it can be stored and told."""
+    told = tuple(_storable(flaw)[:LONGEST_FLAW] for flaw in flaws)
+    more = (f"and {len(told) - MOST_FLAWS} more",) if len(told) > MOST_FLAWS else ()
+    said = (*told[:MOST_FLAWS], *more)
+    return Unusable(reason="; ".join(said), raw=clipped(_storable(text), MOST_RAW), cut=cut, flaws=said)
+
+
+def _storable(text: str) -> str:
+    """Without what no journal holds: NUL, and surrogates without their other half."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+
+
+def _judged(question: Question, found: Found) -> _Judged:
+    given = found.value if isinstance(found.value, dict) else {}
+    whole = found.whole and isinstance(found.value, dict)
+    parts = Parts(given=given, state=question.state, now=question.now, whole=whole)
+    match question.phase:
+        case Phase.FRAME:
+            return _framed(parts, with_plan=question.with_plan)
+        case Phase.PLAN:
+            return _Judged(main=_planned(parts), beside=Part())
+        case Phase.COMPACT:
+            memory = parts.memory()
+            return _Judged(main=_null("memory", parts) if memory.empty else memory, beside=Part())
+        case Phase.VERIFY:
+            return _Judged(main=verification_in(given, whole=whole), beside=Part())
+    return _reflected(parts, with_plan=question.with_plan)
+
+
+def _framed(parts: Parts, *, with_plan: bool) -> _Judged:
+    """A framing, with what comes next; or a question alone, whose answer the framing needs."""
+    framing, asked = parts.framing(), parts.ask()
+    if not framing.empty:
+        return _Judged(main=framing, beside=parts.next() if with_plan else asked)
+    return _Judged(main=_null("framing", parts) if asked.empty else asked, beside=Part())
+
+
+def _planned(parts: Parts) -> Part[Decision]:
+    """What comes next; or a reflection that escalates."""
+    then, reflection = parts.next(), parts.reflection()
+    if not then.empty:
+        return then
+    if reflection.empty:
+        return _null("plan, ask and wait", parts)
+    if reflection.decided and reflection.decided.verdict is not Verdict.ESCALATE:
+        return Part(flaws=("reflection.verdict: what is asked for is a plan; beside it only `escalate` is an answer",))
+    return reflection
+
+
+def _reflected(parts: Parts, *, with_plan: bool) -> _Judged:
+    """A reflection, with what comes next where it goes on."""
+    reflection = parts.reflection()
+    if reflection.empty:
+        return _Judged(main=_null("reflection", parts), beside=parts.next() if with_plan else Part())
+    if reflection.decided is None:
+        return _Judged(main=reflection, beside=parts.next() if with_plan else Part())
+    return _Judged(main=_consistent(reflection.decided, parts), beside=_after(reflection.decided, parts, with_plan))
+
+
+def _null(what: str, parts: Parts) -> Part[Decision]:
+    return Part(flaws=(f"{what}: null, and this is what is asked for",)) if parts.whole else Part()
+
+
+def _consistent(reflection: Reflection, parts: Parts) -> Part[Decision]:
+    if reflection.verdict is Verdict.ESCALATE and isinstance(parts.ask().decided, Ask):
+        why = "`escalate` ends the run, and `ask` does not: to ask, the verdict is `continue`; to end, `ask` is null"
+        return Part(flaws=(f"reflection.verdict: {why}",))
+    return Part(decided=reflection)
+
+
+def _after(reflection: Reflection, parts: Parts, with_plan: bool) -> Part[Next]:
+    return parts.next() if with_plan and reflection.verdict is Verdict.CONTINUE else Part()
+
+
+def _flaws_of_whole(question: Question, found: Found) -> tuple[str, ...]:
+    """What is wrong with the JSON, and names that no part has."""
+    flaws = [found.flaw] if found.flaw else []
+    if isinstance(found.value, dict) and question.phase is not Phase.VERIFY:
+        unknown = [str(name) for name in found.value if name not in DecisionReply.model_fields]
+        flaws += [f"{name}: a reply has no such part" for name in unknown[:MOST_FLAWS]]
+    elif not found.flaw and not isinstance(found.value, dict):
+        flaws.append("the reply is no JSON object")
+    return tuple(flaws)

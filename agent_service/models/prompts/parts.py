@@ -1,0 +1,259 @@
+"""The parts of a reply: what each decides, or everything that is wrong with it. Pure.
+
+A part is looked at as far as it can be: a field that is missing hides nothing that is wrong with the others. The rules
+of framings and calls are the core's own.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from agent_service.core import approving, reads, timing
+from agent_service.core.acting import flaws_of_action
+from agent_service.core.phases import (
+    MIN_DONE_ITEMS,
+    Action,
+    Digest,
+    Framing,
+    Next,
+    Plan,
+    Reflection,
+    Verification,
+    Wait,
+)
+from agent_service.core.replacing import replace
+from agent_service.core.state import Brief, RunState
+from agent_service.models.prompts.reading import flaw_of, strictly
+from agent_service.models.prompts.replies import (
+    AskReply,
+    FramingReply,
+    PlanReply,
+    ReflectionReply,
+    VerificationReply,
+    WaitReply,
+)
+from agent_service.usable import MOST_BYTES, flaws_of_arguments
+from schemas.fields import JsonObject, Text
+
+T = TypeVar("T", covariant=True)
+S = TypeVar("S")
+
+DEEPEST = 50
+"""Levels of nesting in the arguments of a tool. From 200 on, what was journaled could not be read again."""
+MOST_FLAWS, LONGEST_PLACE = 8, 200
+
+_FRAMING, _REFLECTION, _PLAN = TypeAdapter(FramingReply), TypeAdapter(ReflectionReply), TypeAdapter(PlanReply)
+_ASK, _WAIT, _VERIFICATION = TypeAdapter(AskReply), TypeAdapter(WaitReply), TypeAdapter(VerificationReply)
+_MEMORY: TypeAdapter[list[str]] = TypeAdapter(list[Text])
+_ARGUMENTS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(JsonObject)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part(Generic[T]):
+    """What a part decides, or everything that is wrong with it; neither where it is null."""
+
+    decided: T | None = None
+    flaws: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        return self.decided is None and not self.flaws
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """A reply in its parts, `given` by their names. `whole`: nothing is missing for the reply having been cut."""
+
+    given: Mapping[str, Any]
+    state: RunState
+    now: datetime
+    whole: bool = True
+
+    def framing(self) -> Part[Framing]:
+        raw = self.given.get("framing")
+        flaws = tuple(_framing_flaws(raw, self.state.brief, whole=self.whole))
+        return self._part("framing", _FRAMING, lambda said: said.decision(), flaws)
+
+    def reflection(self) -> Part[Reflection]:
+        return self._part("reflection", _REFLECTION, lambda said: said.decision())
+
+    def memory(self) -> Part[Digest]:
+        return self._part("memory", _MEMORY, lambda said: Digest(memory=tuple(said)))
+
+    def next(self) -> Part[Next]:
+        """What comes next: the one of plan, question and wait that is given."""
+        parts = {name: part for name, part in self._choices().items() if not part.empty}
+        flaws = [flaw for part in parts.values() for flaw in part.flaws]
+        if len(parts) > 1:
+            flaws.append(f"{' and '.join(parts)} are given: give one of plan, ask and wait, and null for the others")
+        decided = next((part.decided for part in parts.values()), None)
+        return Part(flaws=tuple(flaws)) if flaws else Part(decided=decided)
+
+    def _choices(self) -> dict[str, Part[Next]]:
+        return {"plan": self._plan(), "ask": self.ask(), "wait": self._wait()}
+
+    def ask(self) -> Part[Next]:
+        return self._part("ask", _ASK, lambda said: said.decision(), _ask_flaws(self.given.get("ask")))
+
+    def _plan(self) -> Part[Next]:
+        actions, flaws = _actions(self.given.get("plan"), self.state)
+        return self._part("plan", _PLAN, lambda said: said.decision(actions), flaws)
+
+    def _wait(self) -> Part[Next]:
+        wait, flaws = _waited(self.given.get("wait"), self.now)
+        return self._part("wait", _WAIT, lambda _: wait, flaws)
+
+    def _part(
+        self, name: str, shape: TypeAdapter[S], decision: Callable[[S], T | None], flaws: Sequence[str] = ()
+    ) -> Part[T]:
+        raw = self.given.get(name)
+        if raw is None:
+            return Part()
+        return _shaped(raw, name, shape, decision, flaws, whole=self.whole)
+
+
+def verification_in(value: Any, *, whole: bool) -> Part[Verification]:
+    return _shaped(value, "", _VERIFICATION, lambda said: said.decision(), whole=whole)
+
+
+def _shaped(
+    raw: Any,
+    place: str,
+    shape: TypeAdapter[S],
+    decision: Callable[[S], T | None],
+    flaws: Sequence[str] = (),
+    *,
+    whole: bool,
+) -> Part[T]:
+    """The decision in `raw`; with `flaws`, or some of its shape, only these."""
+    try:
+        said = shape.validate_python(raw)
+    except ValidationError as error:
+        return Part(flaws=(*_flaws_of(error, place, whole=whole), *flaws))
+    return Part(flaws=tuple(flaws)) if flaws else Part(decided=decision(said))
+
+
+def _flaws_of(error: ValidationError, place: str, *, whole: bool) -> Iterator[str]:
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    for flaw in [flaw for flaw in found if whole or flaw["type"] != "missing"][:MOST_FLAWS]:
+        path = ".".join(map(str, (place, *flaw["loc"]) if place else flaw["loc"]))[:LONGEST_PLACE]
+        yield f"{path}: {flaw['msg']}"
+
+
+def _framing_flaws(raw: Any, brief: Brief, *, whole: bool) -> Iterator[str]:
+    items = raw.get("definition_of_done") if isinstance(raw, dict) else None
+    if not isinstance(items, list):
+        return
+    if whole or len(items) >= MIN_DONE_ITEMS:
+        texts = tuple(_said(item.get("text")) if isinstance(item, dict) else "?" for item in items)
+        framing = Framing(goal_statement=_said(raw.get("goal_statement")), definition_of_done=texts)
+        yield from (f"framing: {flaw}" for flaw in framing.flaws())
+    tools = [item.get("tool") if isinstance(item, dict) else None for item in items]
+    for n, tool in enumerate(tools):
+        if isinstance(tool, str) and tool and brief.skill(tool) is None:
+            offered = ", ".join(skill.name for skill in brief.skills) or "none"
+            yield f"framing.definition_of_done.{n}.tool: {tool[:64]!r} is not on offer; the tools are: {offered}"
+
+
+def _said(value: Any) -> str:
+    """A text; of anything else its shape tells what is wrong."""
+    return value if isinstance(value, str) else "?"
+
+
+def _actions(raw: Any, state: RunState) -> tuple[tuple[Action, ...], tuple[str, ...]]:
+    """The actions as far as they can be read, and what is wrong with them beyond their shape."""
+    listed = raw.get("actions") if isinstance(raw, dict) else None
+    if not isinstance(listed, list):
+        return (), ()
+    if not listed:
+        return (), ("plan.actions: it holds no action; where none can help, `plan` is null",)
+    found = [_action(each, f"plan.actions.{n}", state) for n, each in enumerate(listed)]
+    actions = tuple(action for action, _ in found)
+    together = reads.flaws_of(state, Plan(action=actions[0], also=actions[1:]))
+    return actions, (*(f"plan.actions: {flaw}" for flaw in together), *(flaw for _, wrong in found for flaw in wrong))
+
+
+def _action(raw: Any, place: str, state: RunState) -> tuple[Action, tuple[str, ...]]:
+    said = raw if isinstance(raw, dict) else {}
+    call, flaws = said.get("call"), list[str]()
+    tool, _, command = call.partition(".") if isinstance(call, str) else ("", "", "")
+    action = Action(tool=tool, command=command, arguments={})
+    if isinstance(call, str):
+        flaws += (f"{place}.call: {flaw}" for flaw in _flaws_of_call(state.brief, action))
+    try:
+        action = replace(action, arguments=_arguments(said))
+        flaws += (f"{place}.arguments_json: {flaw}" for flaw in flaws_of_arguments(state.brief, action))
+        flaws += (f"{place}: {flaw}" for flaw in approving.flaws_of(state, action))
+    except (ValueError, RecursionError) as error:
+        flaws.append(f"{place}.arguments_json: {_told(error)}")
+    return action, tuple(flaws)
+
+
+def _flaws_of_call(brief: Brief, action: Action) -> tuple[str, ...]:
+    skill = brief.skill(action.tool)
+    if skill and not action.command:
+        calls = ", ".join(f"{skill.name}.{command.name}" for command in skill.commands)
+        return (f"it names no command; the calls of this tool are: {calls}",)
+    return flaws_of_action(brief, action)
+
+
+def _arguments(said: Mapping[str, Any]) -> dict[str, JsonValue]:
+    """The arguments, with the long text in its place. Raises ValueError for anything that others could read otherwise.
+
+    What is missing or no text is told by its shape.
+    """
+    text, long_text = said.get("arguments_json", ""), said.get("long_text")
+    arguments = strictly(text) if isinstance(text, str) and text.strip() else text or {}
+    if not isinstance(arguments, dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004 # the text is wrong, not a type of ours
+    if _deeper(arguments, DEEPEST):
+        raise ValueError(f"it is nested deeper than {DEEPEST} levels")
+    size = len(f"{text}{long_text}".encode("utf-8", "replace"))
+    if size > MOST_BYTES:
+        raise ValueError(f"it has {size} bytes, and may have {MOST_BYTES}: pass large content as an artifact")
+    if not isinstance(long_text, dict):
+        return _ARGUMENTS.validate_python(arguments)
+    name = _said(long_text.get("argument"))
+    if arguments.get(name):
+        raise ValueError(f"{name[:64]!r} is in long_text, too: leave it out here")
+    return _ARGUMENTS.validate_python({**arguments, name: _said(long_text.get("text"))})
+
+
+def _told(error: ValueError | RecursionError) -> str:
+    if isinstance(error, ValidationError):
+        return str(error.errors(include_url=False, include_input=False, include_context=False)[0]["msg"])
+    return flaw_of(error)
+
+
+def _deeper(value: JsonValue, levels: int) -> bool:
+    """Whether `value` is nested deeper than `levels`."""
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_deeper(each, levels - 1) for each in inner)
+
+
+def _ask_flaws(raw: Any) -> tuple[str, ...]:
+    asked = raw.get("question") if isinstance(raw, dict) else None
+    return ("ask.question: it is blank",) if isinstance(asked, str) and not asked.strip() else ()
+
+
+def _waited(raw: Any, now: datetime) -> tuple[Wait | None, tuple[str, ...]]:
+    """The wait, and what is wrong with its time; what is no number or text is told by its shape."""
+    said = raw if isinstance(raw, dict) else {}
+    seconds, until = said.get("seconds"), said.get("until")
+    try:
+        at = _instant(until) if isinstance(until, str) else None
+    except (ValueError, OverflowError):
+        return None, (f"wait.until: {str(until)[:64]!r} is no instant such as 2026-11-21T12:00:00Z",)
+    wait = Wait(why=_said(said.get("why")), seconds=seconds if isinstance(seconds, int | float) else None, until=at)
+    return wait, timing.flaws_of(wait, now)
+
+
+def _instant(text: str) -> datetime:
+    """In UTC where it names no other zone, as the prompt does. Raises ValueError, OverflowError."""
+    at = datetime.fromisoformat(text.strip().removesuffix(" UTC"))
+    return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)

@@ -1,0 +1,156 @@
+"""The JSON object in a reply: taken as it stands, or from a fence; of any other, what is wrong with it. Pure.
+
+What cannot be used as it stands is still read as far as it can be, so that all else that is wrong with it is told at
+once. What was guessed is never acted upon: words round an object may say that it is not meant.
+"""
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import yaml
+from pydantic import JsonValue
+from pydantic_core import from_json
+
+LONGEST_SAID = 60
+"""Characters of a reply that a flaw repeats."""
+
+_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+_FENCED = re.compile(r"```[a-z0-9]*\s*(\{.*\})\s*```", re.DOTALL | re.IGNORECASE)
+_LITERAL = re.compile(r"(?<=[\s:\[,])(None|True|False)(?=[\s,}\]])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The value in a text. With a `flaw` it is only a guess; `whole`: its end is there."""
+
+    value: Any
+    flaw: str = ""
+    whole: bool = True
+
+
+def found_in(text: str) -> Found:
+    """The value that `text` says as JSON."""
+    said = _unwrapped(text)
+    if not said:
+        return Found(value=None, flaw="the reply holds no text")
+    try:
+        return Found(value=strictly(said))
+    except json.JSONDecodeError as error:
+        return _guessed(said, error)
+    except (ValueError, RecursionError) as error:
+        return Found(value=_leniently(said), flaw=f"the reply: {flaw_of(error)}")
+
+
+def strictly(text: str) -> JsonValue:
+    """The value in `text`. Raises ValueError, or RecursionError, for what others could read otherwise, or not at all.
+
+    Line breaks in texts are taken as they are: JSON wants them escaped, and there is only one way to read them.
+    """
+    value: JsonValue = json.loads(
+        text, strict=False, parse_constant=_number, parse_float=_number, object_pairs_hook=_object
+    )
+    return value
+
+
+def flaw_of(error: ValueError | RecursionError) -> str:
+    """What `strictly` found wrong, and near what."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    if not isinstance(error, json.JSONDecodeError):
+        return str(error)
+    near = error.doc[max(0, error.pos - LONGEST_SAID // 2) : error.pos + LONGEST_SAID // 2]
+    return f"{error.msg} at line {error.lineno} column {error.colno}, in {_shown(near)}"
+
+
+def _unwrapped(text: str) -> str:
+    """The reply without what weak models put round it where the server does not enforce the schema.
+
+    A leading `<think>` block is what servers leave in that do not know the model's way of thinking; a fence round all
+    of the rest is how models were taught to show JSON. Neither leaves a doubt about which object is the reply. Whatever
+    else there is, such as an explanation or a second object, is for a repair.
+    """
+    said = (_THOUGHT.sub("", text, count=1) if _THOUGHT.match(text) else text).strip()
+    fenced = _FENCED.fullmatch(said)
+    return fenced[1] if fenced else said
+
+
+def _guessed(said: str, error: json.JSONDecodeError) -> Found:
+    start = said.find("{")
+    if start < 0:
+        return Found(value=None, flaw=f"there is no JSON object in the reply; it begins {_shown(said)}")
+    before, object_on = said[:start].strip(), said[start:]
+    try:
+        value, end = json.JSONDecoder(strict=False).raw_decode(object_on)
+    except (ValueError, RecursionError):
+        return _broken(object_on, error, before)
+    return Found(value=value, flaw="; ".join(_around(before, object_on[end:].strip())))
+
+
+def _around(before: str, after: str) -> list[str]:
+    """What stands beside the object."""
+    flaws = [f"before the JSON object stands {_shown(before)}"] if before else []
+    if after.startswith("{"):
+        flaws.append("there is more than one JSON object in the reply")
+    elif after:
+        flaws.append(f"after the JSON object stands {_shown(after)}")
+    return [*flaws, "the whole reply is one JSON object, with nothing around it"]
+
+
+def _broken(said: str, error: json.JSONDecodeError, before: str) -> Found:
+    """An object that is none: it breaks off, or is written otherwise than JSON is."""
+    beside = [f"before the JSON object stands {_shown(before)}"] if before else []
+    try:
+        value = from_json(said, allow_partial=True)
+    except ValueError:
+        return Found(value=_as_yaml(said), flaw="; ".join((*beside, f"the reply is no JSON: {flaw_of(error)}")))
+    flaw = f"the reply breaks off after {len(said)} characters, before the JSON object ends"
+    return Found(value=value, flaw="; ".join((*beside, flaw)), whole=False)
+
+
+def _leniently(said: str) -> Any:
+    try:
+        return json.loads(said, strict=False)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _as_yaml(said: str) -> Any:
+    """What was probably meant: YAML takes what writers of JSON get wrong, such as single quotes and last commas."""
+    if "&" in said and "*" in said:
+        return None  # these could be anchors, with which a short text can stand for one without end
+    try:
+        return yaml.load(_LITERAL.sub(_json_literal, said), Loader=_Loader)  # noqa: S506 # it is a safe one
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError):
+        return None
+
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _json_literal(found: re.Match[str]) -> str:
+    return "null" if found[1] == "None" else found[1].lower()
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= LONGEST_SAID else f"{text[:LONGEST_SAID]}…")
+
+
+def _number(text: str) -> float:
+    """Finite: JSON has no other, though its grammar lets 1e999 pass."""
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text[:LONGEST_SAID]} is no number")
+    return number
+
+
+def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    """Without a name that is there twice: who reads it decides which one counts, and a tool may decide otherwise."""
+    named = dict(pairs)
+    if len(named) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"{twice[:LONGEST_SAID]!r} is there twice")
+    return named

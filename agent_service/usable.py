@@ -1,0 +1,21 @@
+"""Whether what a model replied can be used: its length, and its arguments by the JSON Schemas of their commands."""
+
+from agent_service.core.phases import Action
+from agent_service.core.state import Brief
+from schemas.argument_schemas import LONGEST_FLAW, argument_flaws, validator_of
+
+MOST_BYTES = 128 * 1024
+"""Of one reply: a request has to fit into a message of the bus (1 MiB), and the journal is kept for ever."""
+MOST_FLAWS = 8
+
+
+def flaws_of_arguments(brief: Brief, action: Action) -> tuple[str, ...]:
+    """What is wrong with the arguments, each with its place. A tool that is not on offer has no schema."""
+    command = brief.command(action)
+    if command is None or not command.input_schema:
+        return ()
+    try:
+        validator = validator_of(command.input_schema)
+    except ValueError as error:
+        return (f"the schema of {action.tool} cannot be used: {error}"[:LONGEST_FLAW],)
+    return argument_flaws(validator, action.arguments, most=MOST_FLAWS, whole="arguments")

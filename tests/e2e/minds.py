@@ -74,7 +74,7 @@ class RecordingMind:
 def _reflection(*, done: bool) -> dict[str, Any]:
     return {
         "summary": "a line was recorded",
-        "met": [{"item": f"d{n}", "evidence": "step:1", "quote": ""} for n in (1, 2, 3)] if done else [],
+        "met": [{"item": f"d{n}", "evidence": "step:1", "quote": "recorded"} for n in (1, 2, 3)] if done else [],
         "unmet": [],
         "facts": [],
         "verdict": "done" if done else "continue",

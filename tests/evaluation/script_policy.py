@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import re
 from typing import Any
 
-from agent_service.core.phases import Ask, Digest, Framing, Phase, Plan, Proof, Reflection, Verification, Wait
+from agent_service.core.phases import Ask, Digest, Framing, Met, Phase, Plan, Proof, Reflection, Verification, Wait
 from agent_service.core.replacing import replace
+from agent_service.core.state import RunState
 from agent_service.ports import Answer, Model, ModelCall, Question
 from agent_service.workbench.evaluation.scenario import Script, follower_of
 from tests.models.model_house import action, reply
@@ -37,7 +39,7 @@ class Whispered:
             case Framing() as framing:
                 return reply(framing=_framing(framing), **_next(self._decided(Phase.PLAN).decision))
             case Reflection() as reflection:
-                return reply(reflection=_reflection(reflection), **_next(answer.plan))
+                return reply(reflection=_reflection(reflection, self._asked.state), **_next(answer.plan))
             case Plan() | Ask() | Wait() as chosen:
                 return reply(**_next(chosen))
             case Digest(memory=memory):
@@ -59,7 +61,7 @@ def calls_of(body: dict[str, Any]) -> list[str]:
 
 
 def _framing(framing: Framing) -> dict[str, Any]:
-    proofs = framing.proofs or [Proof(kind="step")] * len(framing.definition_of_done)
+    proofs = framing.proofs or [Proof(kind="value")] * len(framing.definition_of_done)
     items = zip(framing.definition_of_done, proofs, strict=True)
     return {
         "goal_statement": framing.goal_statement,
@@ -67,6 +69,22 @@ def _framing(framing: Framing) -> dict[str, Any]:
         "constraints": list(framing.constraints),
         "assumptions": list(framing.assumptions),
     }
+
+
+def _met(met: Met, state: RunState) -> dict[str, Any]:
+    """As a model says it, which must quote. Items are named by their places, for a script knows no others."""
+    place = int(met.item.removeprefix("d")) - 1 if met.item.removeprefix("d").isdigit() else len(state.done_items)
+    item = state.done_items[place].id if place < len(state.done_items) else met.item
+    return {"item": item, "evidence": met.evidence, "quote": met.quote or _word_of(met.evidence, state)}
+
+
+def _word_of(evidence: str, state: RunState) -> str:
+    """A word that the prompt shows of it, or showed once."""
+    notes = "\n".join(note.text for note in state.notes)
+    kept = [record.summary.split()[:1] for record in state.completed if evidence == f"step:{record.step}"]
+    step = rf'<step number="{evidence.removeprefix("step:")}".*?<untrusted_result>'
+    found = re.search(rf"(?:{step}|Excerpt of {re.escape(evidence)}:)\s+\W*(\w+)", notes, re.DOTALL)
+    return found[1] if found else "".join(word for words in kept for word in words)
 
 
 def _next(chosen: object) -> dict[str, Any]:
@@ -91,10 +109,10 @@ def _plan(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _reflection(reflection: Reflection) -> dict[str, Any]:
+def _reflection(reflection: Reflection, state: RunState) -> dict[str, Any]:
     return {
         "summary": reflection.summary,
-        "met": [{"item": met.item, "evidence": met.evidence, "quote": met.quote} for met in reflection.met],
+        "met": [_met(met, state) for met in reflection.met],
         "unmet": [{"item": unmet.item, "reason": unmet.reason} for unmet in reflection.unmet],
         "facts": list(reflection.facts),
         "verdict": str(reflection.verdict),

@@ -95,7 +95,7 @@ def test_what_cannot_be_done_is_told_in_one_line(arguments: tuple[str, ...], cod
 
 DONE = {
     "summary": "It is on.",
-    "met": [{"item": f"d{n}", "evidence": "step:1", "quote": ""} for n in (1, 2, 3)],
+    "met": [{"item": f"d{n}", "evidence": "step:1", "quote": "it is on"} for n in (1, 2, 3)],
     "unmet": [],
     "facts": [],
     "verdict": "done",

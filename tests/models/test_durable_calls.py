@@ -23,6 +23,9 @@ STEPS = 2
 LIMITS = Limits(deadline_at=NOON)
 
 
+ITEMS = [{"text": text, "proof": "step", "tool": "append"} for text in ("It is begun", "It goes on", "It is whole")]
+
+
 def plan(step: int) -> dict[str, Any]:
     actions = [action("append", "handle", {"n": step})]
     return {"rationale": "", "outline": None, "actions": actions, "expected_outcome": "", "risk": None}
@@ -30,7 +33,7 @@ def plan(step: int) -> dict[str, Any]:
 
 def reflection(step: int) -> dict[str, Any]:
     done = step == STEPS
-    met = [{"item": f"d{n}", "evidence": f"step:{step}", "quote": ""} for n in (1, 2, 3)] if done else []
+    met = [{"item": f"d{n}", "evidence": f"step:{step}", "quote": f"line {step}"} for n in (1, 2, 3)] if done else []
     verdict = {"verdict": "done", "outcome": "both lines"} if done else {"verdict": "continue", "outcome": ""}
     return {"summary": f"line {step}", "met": met, "unmet": [], "facts": [], **verdict}
 
@@ -39,7 +42,7 @@ def appends(request: dict[str, Any]) -> dict[str, Any]:
     """A mind that appends twice and is done. Of the run it knows what the prompt says."""
     step = sum(block["text"].startswith("<step ") for block in request["messages"][0]["content"])
     if wanted(request) == "framing":
-        return reply(framing=FRAMING, plan=plan(1))
+        return reply(framing={**FRAMING, "definition_of_done": ITEMS}, plan=plan(1))
     return reply(reflection=reflection(step), plan=None if step == STEPS else plan(step + 1))
 
 

@@ -34,8 +34,10 @@ HEARD = {
     "REJECTED": "your_rejected_reply",
 }
 """The tags round each mark."""
-THOUGHT = ("SUMMARY", "MET", "EVIDENCE", "FACT")
+THOUGHT = ("SUMMARY", "FACT")
 """Marks of the model's own reflections: in the step after, and in the standing while it is the newest."""
+REFUSED = ("MET", "EVIDENCE")
+"""Marks of claims that were refused: in the standing, as long as their reflection is the newest."""
 
 
 def heard(text: str) -> dict[str, list[str]]:
@@ -69,6 +71,7 @@ def test_everybody_is_heard_between_their_own_tags() -> None:
     places = heard(message_of(after_two_steps("text")))
     assert {mark: set(places[mark]) for mark in HEARD} == {mark: {tags} for mark, tags in HEARD.items()}
     assert {mark: places[mark] for mark in THOUGHT} == {mark: ["step", "standing"] for mark in THOUGHT}
+    assert {mark: places[mark][0] for mark in REFUSED} == dict.fromkeys(REFUSED, "standing")
 
 
 @given(text=TEXTS)

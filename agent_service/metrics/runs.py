@@ -18,9 +18,10 @@ from agent_service.core.events import (
     ToolReturned,
 )
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForModel, Status
+from agent_service.core.waiting import ForAnswer, ForApproval, ForModel, Status, Waiting
 from agent_service.metrics.classes import NONE, outcome_of, tool_error
 from agent_service.metrics.model import CallMetrics, SpentMetrics
+from agent_service.metrics.people import PeopleMetrics
 from agent_service.moments import Moment
 from groundwork.telemetry.metrics import Counter, Instruments
 
@@ -43,6 +44,7 @@ class RunMetrics:
         )
         self._runs = _Runs(instruments)
         self._tools = _Tools(instruments)
+        self._people = PeopleMetrics(instruments)
         self._retries = retries
         self._calls = CallMetrics(instruments, provider)
         self._spent = SpentMetrics(instruments, provider)
@@ -67,6 +69,7 @@ class RunMetrics:
                 self._made[moment.after.run_id] = reserved
             case RunStarted() as started:
                 self._runs.began(moment.after, started.at)
+        self._people.committed(moment)
         self._follow(moment)
 
     def _answered(self, moment: Moment) -> None:
@@ -129,11 +132,14 @@ class _Runs:
     def stopped(self, moment: Moment) -> None:
         run = moment.after
         if moment.paused:
-            self._paused.add(run.ending_class)
+            self._paused.add(run.ending_class or _ASKS.get(type(run.waiting), NONE))
             return
         reason = NONE if run.status is Status.DONE else run.ending_class
         self._ended.add(run.status.value, reason)
         self._lasted.record((moment.entry.at - run.accepted_at).total_seconds(), run.status.value)
+
+
+_ASKS: dict[type[Waiting], str] = {ForApproval: "approval", ForAnswer: "question"}
 
 
 class _Tools:

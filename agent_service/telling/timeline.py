@@ -16,7 +16,7 @@ from agent_service.core.events import (
     SignalReceived,
     WakeAccepted,
 )
-from agent_service.core.phases import Phase
+from agent_service.core.phases import Phase, Verification
 from agent_service.core.waiting import ForTime, Pending, Status
 from agent_service.moments import Moment
 from agent_service.telling.acts import Act, act_of, settled
@@ -154,7 +154,7 @@ class Timeline:
         usage = reply.usage
         tokens = TokensView(input=usage.input_tokens, output=usage.output_tokens, cache_read=usage.cache_read_tokens)
         told = {"model": reply.model, "tokens": tokens, "cost_usd": usage.cost_usd}
-        self._items.close("call", moment, _OF_RULINGS[ruling.status], **_decided(moment, ruling), **told)
+        self._items.close("call", moment, _status(ruling), **_decided(moment, ruling), **told)
         for plan in along:
             self._items.begin(
                 "plan",
@@ -168,7 +168,7 @@ class Timeline:
                 model=reply.model,
                 **_decided(moment, plan),
             )
-            self._items.close("plan", moment, _OF_RULINGS[plan.status])
+            self._items.close("plan", moment, _status(plan))
 
     def _unavailable(self, moment: Moment, event: ModelUnavailable) -> None:
         again = event.remedy in ("try_again", "shrink")
@@ -269,6 +269,14 @@ class Timeline:
         item = f"ending:{after.reopened}" if after.reopened else "ending"
         self._items.begin("ending", moment, item, kind="ending", title=title, text=text, error=error)
         self._items.close("ending", moment, status)
+
+
+def _status(ruling: Ruling) -> ItemStatus:
+    """A verification that refuses what was claimed was taken up, and is a refusal all the same."""
+    match ruling.decision:
+        case Verification(holds=False) if ruling.status == "ok":
+            return "refused"
+    return _OF_RULINGS[ruling.status]
 
 
 def _decided(moment: Moment, ruling: Ruling) -> dict[str, Any]:

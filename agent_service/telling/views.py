@@ -1,150 +1,27 @@
-"""Runs and their steps as the API shows them: frozen pydantic models, made from states. Pure.
+"""Runs as the API shows them: frozen pydantic models, made from states. Pure.
 
 Texts of models and tools are shown as they are: JSON carries them, and who shows them to people makes them fit.
 """
 
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Any, Literal
 
 from pydantic import Field
 
 from agent_service.core import proof
-from agent_service.core.flights import flights
 from agent_service.core.limits import budget_use
 from agent_service.core.phases import Phase
 from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Flight, Pending, Status
+from agent_service.core.waiting import Status
 from agent_service.identity import trace_id
 from agent_service.identity import trace_url as address_of_trace
 from agent_service.lines import RunLine, WaitsFor, WaitsForKind, waits_for
-from agent_service.telling.acts import Heard, NewestResult, Unfinished, executor_of, unfinished
+from agent_service.telling.acts import Heard
 from agent_service.telling.asks import AsksView, asks_view, reopens_until
-from agent_service.telling.executions import Execution
+from agent_service.telling.step_views import PendingView, StepView, pending_views, step_views
 from agent_service.telling.view import View
 from schemas.events import BudgetUse, DoneItem
 from schemas.fields import Instant
-
-StepStatus = Literal["ok", "error", "pending", "waiting", "unfinished"]
-"""`waiting`: a retry waits to be sent. `unfinished`: under way when the run ended."""
-
-
-class StepErrorView(View):
-    """Why the newest attempt that was answered failed."""
-
-    error_class: str = Field(alias="class")
-    message: str
-
-
-class StepView(View):
-    """One step. `attempt` is its newest; `error` and `execution` are told of the newest that was answered."""
-
-    step: int
-    tool: str
-    command: str
-    attempt: int
-    status: StepStatus
-    summary: str = ""
-    error: StepErrorView | None = None
-    execution: Execution | None = None
-
-
-class PendingView(View):
-    """The attempt whose result the run waits for; with `retry_at`, the attempt that is sent then.
-
-    `executor` is who was asked for it, by the route of that name; null where it tells no name. It was asked at
-    `requested_at` and is given up at `deadline_at`. `present` says whether the executor answered when it was last asked
-    for its tools, and is null where nobody can tell; `trouble` is what it says is wrong with it, as with its Ductile.
-    """
-
-    step: int
-    tool: str
-    command: str
-    attempt: int
-    route: str
-    executor: str | None
-    requested_at: Instant
-    deadline_at: Instant
-    retry_at: Instant | None
-    present: bool | None = None
-    trouble: str = ""
-
-
-def step_views(run: RunState, results: Mapping[int, NewestResult]) -> Iterator[StepView]:
-    """All steps in the order of their numbers. `results` are the newest by the number of their step."""
-    yield from sorted(_step_views(run, results), key=lambda view: view.step)
-
-
-def _step_views(run: RunState, results: Mapping[int, NewestResult]) -> Iterator[StepView]:
-    for record in run.completed:
-        told = {name: getattr(record, name) for name in ("step", "tool", "command", "attempt", "status", "summary")}
-        yield StepView(**told, **_how(results.get(record.step)))
-    for flight in flights(run.waiting):
-        result = results.get(flight.pending.step)
-        yield _step(flight.pending, "waiting" if flight.retry_at else "pending", result, _before(result))
-    for left in unfinished(run):
-        result = _of(left, results)
-        yield _step(left, "unfinished", result, _afterwards(run, left, result))
-
-
-def pending_views(run: RunState, present: frozenset[str] | None, trouble: str) -> Iterator[PendingView]:
-    """What is under way. `present` are the executors that answered when they were last asked; `trouble` is that of the
-    first."""
-    for place, flight in enumerate(flights(run.waiting)):
-        yield _pending(run, flight, present, "" if place else trouble)
-
-
-def _pending(run: RunState, flight: Flight, present: frozenset[str] | None, trouble: str) -> PendingView:
-    pending = flight.pending
-    executor = executor_of(run, pending)
-    return PendingView(
-        step=pending.step,
-        tool=pending.action.tool,
-        command=pending.action.command,
-        attempt=pending.attempt,
-        route=pending.route,
-        executor=executor,
-        requested_at=pending.requested_at,
-        deadline_at=pending.deadline_at,
-        retry_at=flight.retry_at,
-        present=None if present is None or executor is None else executor in present,
-        trouble=trouble,
-    )
-
-
-def _step(of: Pending | Unfinished, status: StepStatus, result: NewestResult | None, summary: str) -> StepView:
-    action = of.action
-    told = {"step": of.step, "tool": action.tool, "command": action.command, "attempt": of.attempt, "summary": summary}
-    return StepView(status=status, **told, **_how(result))
-
-
-def _how(result: NewestResult | None) -> dict[str, Any]:
-    if result is None:
-        return {}
-    failed = result.error
-    error = StepErrorView(error_class=failed.error_class, message=failed.message) if failed else None
-    return {"error": error, "execution": result.execution}
-
-
-def _before(result: NewestResult | None) -> str:
-    """What came of the attempt before the one that is waited for."""
-    return f"attempt {result.attempt} failed: {result.summary}" if result else ""
-
-
-def _of(left: Unfinished, results: Mapping[int, NewestResult]) -> NewestResult | None:
-    """The newest result of the step itself; what came for it under another tool's name is none."""
-    result = results.get(left.step)
-    return result if result and result.tool == left.action.tool else None
-
-
-def _afterwards(run: RunState, left: Unfinished, result: NewestResult | None) -> str:
-    """What came of the step, at last after the run's end: for whoever has to know whether it did its work."""
-    if result and (left.step, left.attempt) in run.late:
-        return f"after the end of the run: {result.status}: {result.summary}"
-    if run.reason.startswith(f"step {left.step}: "):  # the run ended by it, perhaps without any answer
-        return run.reason.removeprefix(f"step {left.step}: ")
-    return _before(result)
 
 
 class AskingView(View):

@@ -7,10 +7,13 @@ import httpx2
 import pytest
 
 from agent_service.api.event_streams import MOST_STREAMS_OF_A_CALLER
+from tests.core.cues import PROOF, reflects
 from tests.http.house import House, bearer
 from tests.http.sse import Event, events
 from tests.kit.runs import accepted, run_id, whole_run
 from tests.kit.waiting import until
+from tests.projections.journals import commits_of
+from tests.projections.people import a_run_in_doubt, answers
 
 WITHIN_S = 10.0
 
@@ -95,6 +98,21 @@ async def test_a_reader_who_has_seen_the_end_is_told_not_to_come_back(client: ht
     run = await house.play(whole_run())
     answer = await client.get(f"/v1/runs/{run}/events", headers={"Last-Event-ID": "6"})
     assert (answer.status_code, answer.content) == (204, b"")
+
+
+async def test_a_run_that_an_answer_opens_again_is_followed_again_to_its_next_end(
+    over_http: httpx2.AsyncClient, house: House
+) -> None:
+    commits = commits_of(a_run_in_doubt(run_id(1)) >> answers("it is there", "ran") >> reflects("done", PROOF))
+    run = await house.play(commits[:5])
+    assert (await some(over_http, run))[-1].data["status"] == "escalated"
+    assert await some(over_http, run, after=5) == []
+    await house.play(commits[5:6])
+    reader = asyncio.create_task(some(over_http, run, after=5))
+    await until(lambda: house.feed.followers)
+    await house.play(commits[6:])
+    assert [(event.id, event.data["status"]) for event in await reader] == [(6, "running"), (7, "done")]
+    assert [event.id for event in await some(over_http, run)] == [1, 2, 3, 4, 5, 6, 7]
 
 
 async def test_many_readers_are_told_the_same(over_http: httpx2.AsyncClient, house: House) -> None:

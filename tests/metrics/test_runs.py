@@ -1,6 +1,7 @@
 """What happens to runs is counted once, by what it is, and never by which run it is."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -21,6 +22,7 @@ from tests.core.cues import (
     plans,
     reflects,
     returns,
+    signal,
     unavailable,
 )
 from tests.core.model_cues import reserves
@@ -28,6 +30,7 @@ from tests.core.script import Cue, Script
 from tests.core.stories import STORIES
 from tests.metrics.readings import measured
 from tests.projections.journals import entries_of, priced_example
+from tests.projections.people import a_run_in_doubt, a_run_that_asks, a_run_that_needs_approval, answers, rules
 
 SEEN, ENDED = "agentic_run_duration_seconds", "agentic_run_completed_total"
 
@@ -60,6 +63,37 @@ def test_a_pause_is_no_end() -> None:
     seen = measured(a_framing_run() >> unavailable("pause", error_class="model_spend_limit"))
     assert ended(seen) == {}
     assert seen['agentic_run_paused_total{agentic_run_reason="model_spend_limit"}'] == 1
+
+
+WAITED = "agentic_person_wait_duration_seconds"
+
+
+@pytest.mark.parametrize(
+    ("asked", "then", "kind", "outcome"),
+    [
+        (a_run_that_needs_approval, rules("approve"), "approval", "approved"),
+        (a_run_that_needs_approval, rules("reject"), "approval", "rejected"),
+        (a_run_that_needs_approval, due, "approval", "expired"),
+        (a_run_that_needs_approval, signal("message", message="wait"), "approval", "void"),
+        (a_run_that_asks, answers("in the hall"), "question", "answered"),
+        (a_run_that_asks, due, "question", "expired"),
+        (a_run_that_asks, cancel(), "question", "void"),
+    ],
+)
+def test_what_a_person_is_asked_waits_until_it_is_decided(
+    asked: Callable[[], Script], then: Cue, kind: str, outcome: str
+) -> None:
+    seen = measured(asked().wait(seconds=90) >> then)
+    assert seen[f'agentic_run_paused_total{{agentic_run_reason="{kind}"}}'] == 1
+    labels = f'{{agentic_asks="{kind}",agentic_person_outcome="{outcome}"}}'
+    assert seen[f"{WAITED}_count{labels}"] == 1
+    assert outcome == "expired" or seen[f"{WAITED}_sum{labels}"] == 90
+
+
+def test_a_run_that_an_answer_opens_again_is_counted_by_what_it_had_ended_of_and_at_each_end() -> None:
+    seen = measured(a_run_in_doubt() >> answers("it is there", "ran") >> reflects("done", PROOF))
+    assert seen['agentic_run_reopened_total{agentic_run_reason="in_doubt"}'] == 1
+    assert sum(ended(seen).values()) == 2
 
 
 def attempts(seen: dict[str, float]) -> dict[str, float]:

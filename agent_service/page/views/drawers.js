@@ -12,7 +12,7 @@ import { facts, text, value } from "./values.js";
 export function stepDrawer(run, number, closed) {
   return drawer(run, `Step ${number}`, `/steps/${encodeURIComponent(number)}`, closed, (step) => [
     h("p.lead", null, h("code", null, `${step.tool} ${step.command}`), step.executor ? ` by ${step.executor}` : null),
-    facts([["Why", step.rationale], ["Expected", step.expected], ["Risk", step.risk]]),
+    facts([["Why", step.rationale], ["Expected", step.expected], ["Risk", step.risk], ["Allowed by", step.approved_by]]),
     section("Arguments", value(step.arguments)),
     [...step.attempts].reverse().map((attempt) => attemptOf(run, attempt)),
   ]);

@@ -31,6 +31,8 @@ from tests.ductile.sample_house import (
     AGENTIC_TOKEN,
     WAKE_TOKEN,
     SampleHouse,
+    guide_passing_on,
+    guide_peer,
     guide_pipeline,
     guide_settings,
     guide_webhooks,
@@ -40,7 +42,7 @@ from tests.ductile.under_test import PROBE
 from tests.e2e.bodies import ENDED
 from tests.kit.waiting import wait_until
 
-ANSWER = "answer.found"
+ANSWER, OF_PEOPLE = "answer.found", "person.answered"
 STARTS_WITHIN_S = 60.0
 PAGES = Path(str(resources.files("agent_service"))) / "scripts"
 
@@ -202,11 +204,12 @@ def services(circle: Circle) -> Iterator["Future[DevStack]"]:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Circle]:
-    """Everything started, with what of the sample and the guide is not in use by itself: a webhook and a pipeline."""
+    """Everything started, with what of the sample and the guide is not in use by itself: a webhook and pipelines."""
     with drawn(folder) as circle:
         circle.house.include("webhooks.yaml")
         circle.house.include("answering.yaml", guide_pipeline())
-        circle.house.change(AGENTIC, lambda content: content["instances"][0]["allow"].append(ANSWER))
+        circle.house.include("passing-on.yaml", guide_passing_on())
+        circle.house.change(AGENTIC, lambda content: content["instances"][0]["allow"].extend((ANSWER, OF_PEOPLE)))
         with circle.ductile(), services(circle) as ready:
             ready.result(STARTS_WITHIN_S)
             yield circle
@@ -218,6 +221,7 @@ def _options(circle: Circle) -> DevOptions:
     shown, port = guide_settings(), int(circle.agent.rpartition(":")[2])
     gateway, tokens = shown["gateway"], shown["agent"]["http"]["tokens"]
     gateway["ductile"]["url"] = gateway["outbound"]["relay"]["url"] = circle.house.url
+    gateway["ingress"]["peers"]["ductile"] |= guide_peer()
     gateway["ingress"]["peers"]["ductile"]["accept"].append(ANSWER)
     gateway["ingress"] |= {"port": int(circle.ingress.rpartition(":")[2]), "webhooks": guide_webhooks()}
     gateway["tools"]["probe"] = {"commands": ["look"]}

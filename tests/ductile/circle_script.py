@@ -2,7 +2,8 @@
 
 A goal with an address is reached with two tools of Ductile, fetch and text-report; one such as `hold look until FILE`
 with two others, of which the first (the probe's command `look` or `note`) waits for the file. Where the goal begins
-with `slowly`, the model thinks for a while after each of them.
+with `slowly`, the model thinks for a while after each of them. A goal that ends in `alone` is given up after one tool,
+and reached when a person has answered.
 """
 
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 from tests.e2e.bodies import FRAME
 
 PAGE, HOLD = r"(?P<url>https?://\S+)", r"hold (?P<command>\w+) until (?P<file>\S+)"
+ALONE = "alone$"
 SLOWLY, THINKS_S = "^slowly ", 2.0
 REPORT = {"action": {"tool": "text-report", "command": "handle", "arguments": {"artifact": "$artifact"}}}
 ECHO = {"action": {"tool": "echo", "command": "handle", "arguments": {"message": "It was held."}}}
 MET = [{"item": item, "evidence": "step:1"} for item in ("d1", "d2", "d3")]
 DONE = {"verdict": "done", "summary": "It is done.", "met": MET, "outcome": "The last tool was $tool."}
+GIVE_UP = {"verdict": "escalate", "summary": "Nobody said which.", "outcome": "Which of the two?"}
 GO_ON = {"verdict": "continue", "summary": "The first half is done."}
 SCRIPT: dict[str, Any] = {
     "name": "circle",
@@ -39,6 +42,9 @@ SCRIPT: dict[str, Any] = {
             "plan": ECHO,
         },
         {"phase": "reflect", "when": {"goal": HOLD, "tool": "probe"}, "reflect": GO_ON, "plan": ECHO},
+        {"phase": "plan", "when": {"goal": ALONE}, "plan": ECHO},
+        {"phase": "reflect", "when": {"goal": ALONE, "feedback": "handed to a person"}, "reflect": DONE},
+        {"phase": "reflect", "when": {"goal": ALONE}, "reflect": GIVE_UP},
         {"phase": "reflect", "wait_s": THINKS_S, "when": {"goal": SLOWLY}, "reflect": DONE},
         {"phase": "reflect", "reflect": DONE},
     ],

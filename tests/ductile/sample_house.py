@@ -167,14 +167,24 @@ def guide_pipeline() -> str:
     return f"pipelines:\n{_shown()[2]}"
 
 
+def guide_passing_on() -> str:
+    """The pipeline that passes on what a person answers, as a file of Ductile's configuration."""
+    return f"pipelines:\n{_shown()[3]}"
+
+
+def guide_peer() -> Any:
+    """The Ductile of which docs/DUCTILE.md shows how its answers are taken."""
+    return yaml.safe_load(_shown()[4])["gateway"]["ingress"]["peers"]["ductile"]
+
+
 def guide_relay() -> Any:
     """The section `gateway` that docs/DUCTILE.md shows for a tool that is called by events."""
-    return yaml.safe_load(_shown()[3])["gateway"]
+    return yaml.safe_load(_shown()[5])["gateway"]
 
 
 def guide_listener() -> str:
     """The pipeline that listens to those events, as a file of Ductile's configuration."""
-    return _shown()[4]
+    return _shown()[6]
 
 
 def _shown() -> list[str]:

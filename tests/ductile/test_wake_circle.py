@@ -75,3 +75,13 @@ def test_a_pipeline_that_knows_the_step_by_its_context_answers_it(circle: Circle
     assert [(step["tool"], step["status"]) for step in run["steps"]] == [("probe", "ok"), ("echo", "ok")]
     assert circle.results(run_id)[0]["result"]["summary"] == "It is 42."
     assert circle.outcome(run_id)
+
+
+def test_a_run_that_gave_up_is_told_and_reopened_by_what_a_person_answers_through_ductile(circle: Circle) -> None:
+    run_id = circle.wake("Nobody can reach this alone")
+    assert circle.ended(run_id)["state"] == "escalated"
+    kept = circle.house.outcomes / f"{run_id}-escalated-1.md"
+    wait_until(kept.exists, lambda: str(circle.house.jobs("file_handler")))
+    start(circle, "pass-on-answer", run_id=run_id, answer="The second one.", message_id="m-1")
+    assert circle.outcome(run_id).endswith("\n\nThe last tool was echo.\n")
+    assert circle.ended(run_id)["state"] == "done"

@@ -7,10 +7,19 @@ import pytest
 import yaml
 
 from agent_service.settings import TokenSettings
-from ductile_gateway.ingress.settings import IngressSettings
+from ductile_gateway.ingress.settings import IngressSettings, ToSignal
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.settings import GatewaySettings
-from tests.ductile.sample_house import AGENTIC, ROOT, SAMPLES, guide_relay, guide_settings, guide_webhooks
+from tests.ductile.sample_house import (
+    AGENTIC,
+    ROOT,
+    SAMPLES,
+    guide_passing_on,
+    guide_peer,
+    guide_relay,
+    guide_settings,
+    guide_webhooks,
+)
 
 VERSIONS = ("config-m", "config-n")
 
@@ -34,6 +43,17 @@ def test_the_guide_shows_settings_that_exist(shown: Any) -> None:
 def test_the_guide_shows_webhooks_that_can_be_set_up() -> None:
     webhooks = IngressSettings.model_validate({"webhooks": guide_webhooks()}).webhooks
     assert {webhook.scheme for webhook in webhooks.values()} == {"github", "standard"}
+
+
+def test_the_guide_shows_how_an_answer_is_taken_that_its_pipeline_passes_on(shown: Any) -> None:
+    keys = shown["gateway"]["ingress"]["peers"]["ductile"]["keys"]
+    peer = IngressSettings.model_validate({"peers": {"ductile": {"keys": keys} | guide_peer()}}).peers["ductile"]
+    (pipeline,) = yaml.safe_load(guide_passing_on())["pipelines"]
+    (step,) = pipeline["steps"]
+    answer = peer.events[step["relay"]["event"]]
+    assert isinstance(answer, ToSignal)
+    assert answer.kind == "answer"
+    assert {"run_id", "answer"} == set(step["relay"]["with"])
 
 
 def test_the_guide_shows_a_tool_that_is_called_by_events(shown: Any) -> None:

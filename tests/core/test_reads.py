@@ -17,9 +17,11 @@ from tests.core.cues import (
     returns,
     signal,
 )
+from tests.core.people_cues import answer
 from tests.core.read_cues import a_run_that_may_read, a_run_that_reads, plans_several, several
 from tests.core.script import (
     NOTHING,
+    Outcome,
     asks,
     cancels,
     completes,
@@ -27,6 +29,8 @@ from tests.core.script import (
     ignores,
     requests,
 )
+
+REOPENS = Outcome("publish agent.reopened")
 
 
 def test_each_read_is_a_step_of_its_own_and_all_are_asked_for_at_once() -> None:
@@ -221,3 +225,18 @@ def test_what_is_still_out_is_waited_for_after_a_pause() -> None:
 def test_what_is_said_again_is_every_request_that_is_out_and_no_other() -> None:
     run = a_run_that_reads(3) >> returns(step=1) >> errs("upstream", retryable=True, step=2)
     assert [effect.key.split(":")[4] for effect in outstanding(run.state)] == ["3"]
+
+
+def test_an_answer_reopens_a_run_with_what_its_reads_have_brought_meanwhile() -> None:
+    run = a_run_that_reads(3) >> returns(step=1) >> errs("configuration", step=2)
+    run >> returns(step=3, attempt=1)
+    run >> answer("the token is mended") << (REOPENS, asks("reflect"))
+    finished = [(record.step, record.status) for record in run.state.completed]
+    assert finished == [(1, "ok"), (2, "error"), (3, "ok")]
+
+
+def test_an_answer_reopens_a_run_that_waits_still_for_the_read_that_is_out() -> None:
+    run = a_run_that_reads(2) >> errs("configuration", step=2)
+    run >> answer("the token is mended") << REOPENS
+    assert [pending.step for pending in run.state.pendings] == [1]
+    run >> returns(step=1) << asks("reflect")

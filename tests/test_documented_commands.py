@@ -119,6 +119,8 @@ async def test_the_page_on_the_bus_holds_line_by_line(checkout: Path) -> None:
     for fact in ("Soup.", '"too late"', '"executor":"by-hand"', '"executor":"count-executor"', "agent.completed"):
         assert fact in said
     assert '"repeat_as":"agentic:start:order-18#2"' in said
+    assert '"text": "the page is up"' in said, "what was approved was asked for"
+    assert "took no notice" in said, "what nothing waited for any more was refused"
 
 
 @pytest.mark.natscli

@@ -59,12 +59,12 @@ def test_a_wake_id_names_one_run_for_ever(dev: Dev) -> None:
 def test_limits_and_context_reach_the_run(dev: Dev) -> None:
     deadline = (datetime.now(UTC) + timedelta(hours=2)).replace(microsecond=0).isoformat().replace("+00:00", "Z")
     limits = ("--max-steps", "4", "--max-tokens", "900", "--max-cost-usd", "0.5", "--max-reframes", "1")
-    view = dev.run("say it back", *limits, "--deadline", deadline, "--context", '{"tone": "warm"}')
+    view = dev.run("say it back", *limits, "--deadline", deadline, "--context", '{"tone": "warm"}', "--untrusted")
     budget = view["budget"]
     assert [budget[name] for name in ("max_steps", "max_tokens", "max_cost_usd", "max_reframes")] == [4, 900, 0.5, 1]
     assert budget["deadline_at"] == deadline
     first = dev("entries", "--json", view["run_id"]).documents[0]
-    assert first["event"]["context"] == {"tone": "warm"}
+    assert (first["event"]["context"], first["event"]["untrusted"]) == ({"tone": "warm"}, True)
 
 
 @pytest.mark.parametrize(

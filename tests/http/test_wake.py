@@ -34,6 +34,11 @@ async def test_an_accepted_wake_is_a_queued_run(client: httpx2.AsyncClient, hous
     assert (view["state"], view["wake_id"], view["goal"]) == ("queued", "w-1", "Find the answer.")
 
 
+async def test_a_wake_says_that_strangers_wrote_what_it_brings(client: httpx2.AsyncClient, house: House) -> None:
+    own, theirs = [(await wake(client, **GOAL, **said)).json()["run_id"] for said in ({}, {"untrusted": True})]
+    assert [bool((await house.state(run)).strangers) for run in (own, theirs)] == [False, True]
+
+
 async def test_a_wake_is_announced_on_the_bus(client: httpx2.AsyncClient, house: House) -> None:
     await wake(client, wake_id="w-1", **GOAL)
     await asyncio.sleep(0)

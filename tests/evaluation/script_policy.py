@@ -37,7 +37,8 @@ class Whispered:
         phase, answer = self._asked.phase, self._decided(self._asked.phase)
         match answer.decision:
             case Framing() as framing:
-                return reply(framing=_framing(framing), **_next(self._decided(Phase.PLAN).decision))
+                first = answer.plan or self._decided(Phase.PLAN).decision
+                return reply(framing=_framing(framing), **_next(first))
             case Reflection() as reflection:
                 return reply(reflection=_reflection(reflection, self._asked.state), **_next(answer.plan))
             case Plan() | Ask() | Wait() as chosen:

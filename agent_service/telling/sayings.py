@@ -38,7 +38,7 @@ from agent_service.moments import Moment
 from agent_service.telling.acts import Act, act_of, settled
 from agent_service.telling.plain import instant, one_line
 from agent_service.telling.rulings import Ruling, rulings
-from schemas.events import Signal
+from schemas.events import Signal, SignalKind
 
 MAX_SAYING = 500
 
@@ -49,6 +49,14 @@ DONE = {
     Phase.ACT: "acted",
     Phase.REFLECT: "reflected",
     Phase.COMPACT: "compacted",
+}
+SIGNALS: dict[SignalKind, str] = {
+    "message": "Message",
+    "answer": "Answer",
+    "approve": "Approved",
+    "reject": "Rejected",
+    "resume": "Resumed",
+    "raise_budget": "Budget raised",
 }
 OUTCOMES = {
     "ok": "ok",
@@ -149,6 +157,13 @@ def from_people(event: WakeAccepted | RunStarted | CallReserved | CancelRequeste
         case SignalReceived(signal=signal):
             return f"signal {signal.kind}{_from(event.by)}: {signal.message or _besides(signal)}"
     assert_never(event)
+
+
+def in_their_words(event: SignalReceived) -> str:
+    """Who said something to the run, and what."""
+    signal, who = event.signal, event.by or "a person"
+    said = signal.message or (signal.outcome or "").replace("_", " ")
+    return f"{who}: {said}" if said else f"by {who}"
 
 
 def _besides(signal: Signal) -> str:

@@ -25,10 +25,12 @@ from agent_service.telling.rulings import Ruling, RulingStatus, rulings
 from agent_service.telling.sayings import (
     MAX_SAYING,
     OUTCOMES,
+    SIGNALS,
     acted,
     asking,
     call_of,
     from_people,
+    in_their_words,
     reserved,
     ruled,
     sent_off,
@@ -88,7 +90,7 @@ class Timeline:
             case CancelRequested() as event:
                 self._said(moment, "Cancel", from_people(event))
             case SignalReceived() as event:
-                self._said(moment, f"Signal: {event.signal.kind}", from_people(event))
+                self._said(moment, SIGNALS[event.signal.kind], in_their_words(event))
         act = act_of(moment)
         if act:
             self._acted(moment, act)

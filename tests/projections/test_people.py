@@ -82,7 +82,7 @@ def test_what_was_allowed_names_who_allowed_it() -> None:
     script = a_run_that_needs_approval() >> rules("approve", by="token ops")
     assert told(script, "wait", "person", "step") == [
         ("Asks for approval of post handle", "ok"),
-        ("Signal: approve", "ok"),
+        ("Approved", "ok"),
         ("Step 1: post handle", "open"),
     ]
     assert step(script).approved_by == "token ops"
@@ -111,7 +111,7 @@ def test_a_question_waits_until_it_is_answered() -> None:
     assert (asked.title, asked.text, asked.until) == ("Asks a person", QUESTION.question, script.state.due_at)
     assert logged(script) == "planned; asks a person"
     answered = script.wait(seconds=30) >> answers("the one in the hall")
-    assert told(answered, "wait", "person") == [("Asks a person", "ok"), ("Signal: answer", "ok")]
+    assert told(answered, "wait", "person") == [("Asks a person", "ok"), ("Answer", "ok")]
     assert last_line(answered).startswith("signal answer (from token ops): the one in the hall; the run goes on; ")
 
 
@@ -161,7 +161,7 @@ def test_a_write_in_doubt_is_told_by_what_a_person_says_of_it(outcome: str, stat
     assert told(script, "step", "ending", "person") == [
         ("Step 1: post handle", status),
         ("Escalated", "error"),
-        ("Signal: answer", "ok"),
+        ("Answer", "ok"),
     ]
     (attempt,) = step(script).attempts
     assert (attempt.status, attempt.error and attempt.error.error_class) == (status, error)

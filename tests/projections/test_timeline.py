@@ -138,13 +138,13 @@ def test_a_pause_ends_when_a_person_lets_the_run_go_on() -> None:
     told = items(a_paused_run().wait(seconds=30) >> resume())
     pause = next(item for item in told if item.title == "Paused")
     assert (pause.status, seconds(pause)) == ("ok", 30)
-    assert [(item.title, item.status) for item in told[-2:]] == [("Signal: resume", "ok"), ("Reflect", "open")]
+    assert [(item.title, item.status) for item in told[-2:]] == [("Resumed", "ok"), ("Reflect", "open")]
 
 
 def test_what_people_said_is_told() -> None:
     script = a_waiting_run() >> signal("message", message="be brief") >> cancel("enough")
     assert [(item.title, item.text) for item in items(script, "person")] == [
-        ("Signal: message", "signal message (from os user ann): be brief"),
+        ("Message", "os user ann: be brief"),
         ("Cancel", "cancel: enough"),
     ]
 

@@ -11,6 +11,7 @@ import { plural } from "../words.js";
 import { asked, replies } from "./asks.js";
 import { remedy } from "./run_head.js";
 
+const SAYS_ALL = new Set(["approval", "question"]);
 const ANSWERS = new Set(["approve", "reject", "answer"]);
 const SOON_MS = 1000;
 const KINDS = { approval: ["person", "Approval"], question: ["person", "Question"], in_doubt: ["doubt", "In doubt"], escalated: ["escalated", "Escalated"], paused: ["paused", "Paused"], dead_letter: ["letter", "Dead letter"] };
@@ -45,7 +46,7 @@ export class InboxView {
       h("p.card-kind", null, h("span.mark", { class: `mark is-${item.kind}` }, icon(drawing), kind), item.class && item.class !== item.kind ? h("code", null, item.class) : null, h("span.quiet", null, since(item.since))),
       h("h2", null, title),
       asked(item.asks) ?? h("p.told", null, item.text),
-      item.remedy && remedy({ text: item.remedy.text }),
+      item.remedy && !SAYS_ALL.has(item.kind) && remedy({ text: item.remedy.text }),
       h("div.buttons", null, this.answers(item), item.seq ? this.letter(item) : null));
   }
 

@@ -19,8 +19,8 @@ const STUCK = new Set(["paused", "escalated", "failed"]);
 export function runHead(head, page, run, done) {
   const { run_id, state, goal, accepted_at, ended_at, waiting_for, pending, models, trace_url, outcome, reason, remedy, asks, reopens_until } = run;
   const parts = [
-    { part: "title", run_id, goal, state, class: run.class, asks },
-    { part: "facts", run_id, state, accepted_at, ended_at, waiting_for, pending, models, trace_url, deadline_at: run.budget.deadline_at },
+    { part: "title", run_id, goal, state, class: run.class, asks, reopens_until },
+    { part: "facts", run_id, state, accepted_at, ended_at, waiting_for, pending, models, trace_url, reopened: run.reopened, deadline_at: run.budget.deadline_at },
     { part: "callout", run_id, state, class: run.class, outcome, reason, remedy, asks, reopens_until, summary: FINAL.has(state) ? run.summary : "" },
   ];
   const draw = { title: (one) => title(page, one, done), facts, callout: (one) => callout(page, one, done) };
@@ -30,7 +30,7 @@ export function runHead(head, page, run, done) {
 function title(page, run, done) {
   return h("div", null,
     h("p.crumbs", null, h("a", { href: page.list }, "Runs"), h("span", { "aria-hidden": "true" }, "/"), copied(run.run_id)),
-    h("div.run-title", null, goal(run.goal), h("div.buttons", null, buttons(page, acts(run), run, { done, loud: STUCK.has(run.state) && !run.asks }))));
+    h("div.run-title", null, goal(run.goal), h("div.buttons", null, buttons(page, acts(run), run, { done, loud: STUCK.has(run.state) && !run.asks && !reopens(run) }))));
 }
 
 function goal(text) {
@@ -59,6 +59,7 @@ function facts(run) {
     run.pending?.trouble ? h("span.warns", null, icon("escalated"), run.pending.trouble) : null,
     h("span", null, "accepted ", since(run.accepted_at)),
     h("span", null, run.ended_at ? "took " : "for ", took(run.accepted_at, run.ended_at)),
+    run.reopened ? h("span", null, run.reopened === 1 ? "reopened once" : `reopened ${run.reopened} times`) : null,
     run.models?.length ? h("span", null, run.models.join(", ")) : null,
     traced(run),
     waits && h("a", { href: hashOf(["runs", run.run_id], { why: "1" }) }, "Why?"));

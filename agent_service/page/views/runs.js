@@ -207,5 +207,5 @@ function line(run) {
 function second(run) {
   if (run.damaged) return `cannot be read: ${run.damaged}`;
   const waits = capital(waitsFor(run.waiting_for));
-  return run.state === "running" && waits ? waits : run.summary || waits;
+  return run.state === "running" && waits && run.waiting_for.kind !== "time" ? waits : run.summary || waits;
 }

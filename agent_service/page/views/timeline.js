@@ -28,7 +28,7 @@ export class TimelinePart {
   async refresh() {
     const found = await this.run.page.tried(this.word, () => call(this.run.path("/timeline")));
     if (!found) return;
-    this.items = told(found.items, found.state);
+    this.items = told(found.items);
     list(this.lines, this.items.map((item) => ({ ...item, run_id: this.run.id })), (item) => item.id, line);
     this.scale();
   }
@@ -56,11 +56,11 @@ const share = (part, whole) => Math.min(1, Math.max(0, part / whole)).toFixed(4)
 const isOpen = (item) => item.status === "open" || item.status === "waiting";
 
 /** A step that took one attempt is told as that; one that took more leaves its errors to them. */
-function told(items, state) {
+function told(items) {
   const attempts = new Map();
   for (const item of items) if (item.kind === "attempt") attempts.set(item.parent, (attempts.get(item.parent) ?? 0) + 1);
   return items.filter((item) => item.kind !== "attempt" || attempts.get(item.parent) > 1).map((item) => {
-    if (item.kind === "ending") return { ...item, mark: state };
+    if (item.kind === "ending") return { ...item, mark: item.title.toLowerCase() };
     if (item.kind === "person") return { ...item, mark: "person" };
     if (item.kind === "wait") return { ...item, mark: "waiting", inside: Boolean(item.step) };
     if (attempts.get(item.id) > 1) return { ...item, text: `${attempts.get(item.id)} attempts`, error: null };

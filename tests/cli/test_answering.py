@@ -63,6 +63,20 @@ def test_only_what_is_asked_can_be_approved(dev: Dev) -> None:
     assert "waits for an approval: it is cancelled" in refused.error["message"]
 
 
+def test_a_question_is_shown_with_its_choices_and_an_answer_goes_on(dev: Dev) -> None:
+    called = dev("run", "--json", "which")
+    run_id = called.document["run_id"]
+    assert (called.code, called.document["waiting_for"]["kind"]) == (3, "question")
+    assert f"agentic answer {run_id} 'TEXT'" in dev("why", run_id).out
+    for told in (dev("show", run_id).out, dev("inbox").out):
+        for part in ("Which of them ␛[2J?", "- hall", "- cellar", "where it looks", f"agentic answer {run_id} 'TEXT'"):
+            assert part in told
+    assert dev("approve", run_id).code == 6
+    assert dev("answer", run_id, "the cellar").code == 0
+    wait_until(lambda: dev("show", "--json", run_id).document["state"] == "done")
+    assert "the cellar" in dev("cat", run_id, "decisions.md").out
+
+
 def test_an_answer_sets_an_escalated_run_going_again(dev: Dev) -> None:
     run_id = dev.run("escalate")["run_id"]
     assert f"agentic answer {run_id} 'TEXT'" in dev("inbox").out

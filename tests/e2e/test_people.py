@@ -7,11 +7,34 @@ from typing import Any
 import pytest
 
 from schemas import keys, subjects
+from tests.e2e.bodies import FRAME
 from tests.e2e.by_hand import Bench, bench, one_step
 from tests.kit.waiting import until
 
 ASKED_FIRST = {"put": "always"}
 IN_DOUBT = {"class": "in_doubt", "message": "the answer was lost", "retryable": False}
+
+
+MET = [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]
+LOOKS = {"action": {"tool": "look", "command": "handle", "arguments": {"where": "cellar"}}}
+ASKS = {
+    "name": "asks",
+    "rules": [
+        FRAME,
+        {
+            "phase": "plan",
+            "ask": {"question": "Which sensor?", "choices": ["hall", "cellar"], "tried": "Both are doors."},
+        },
+        {"phase": "reflect", "when": {"steps": 1}, "reflect": {"verdict": "done", "summary": "done", "met": MET}},
+        {
+            "phase": "reflect",
+            "when": {"person": "cellar"},
+            "reflect": {"verdict": "continue", "summary": "it is the cellar"},
+            "plan": LOOKS,
+        },
+    ],
+}
+"""It asks which sensor is meant, and looks at the one that is answered."""
 
 
 async def kept(made: Bench, subject: str) -> list[dict[str, Any]]:
@@ -90,6 +113,29 @@ async def test_an_approval_that_was_taken_over_http_outlives_the_crash_that_foll
         await made.answer(await made.request(1))
         assert (await made.ended(run_id))["state"] == "done"
         assert len(made.requests) == 1
+
+
+async def test_a_question_is_asked_once_and_its_answer_is_not_lost_to_a_crash(tmp_path: Path) -> None:
+    async with bench(tmp_path, ASKS, mortal=True) as made:
+        run_id = (await made.wake("w")).json()["run_id"]
+        waiting = await asked(made)
+        told = [waiting[name] for name in ("kind", "question", "choices", "tried")]
+        assert told == ["question", "Which sensor?", ["hall", "cellar"], "Both are doors."]
+        await crash(made)
+        view = (await made.get(f"/v1/runs/{run_id}")).json()
+        assert (view["state"], view["waiting_for"]["kind"], view["asks"]["question"]) == (
+            *("paused", "question"),
+            "Which sensor?",
+        )
+        answer = {"answer": "the cellar", "signal_id": "s-1"}
+        assert (await made.http.post(f"/v1/runs/{run_id}/answers", json=answer)).status_code == 202
+        await crash(made)
+        assert (await made.http.post(f"/v1/runs/{run_id}/answers", json=answer)).status_code == 202, "the same again"
+        request = await made.request(1)
+        assert request["tool_payload"] == {"where": "cellar"}
+        await made.answer(request)
+        assert (await made.ended(run_id))["state"] == "done"
+        assert (len(made.requests), len(await kept(made, subjects.WAITING))) == (1, 1)
 
 
 async def test_a_ruling_that_nothing_waits_for_is_a_dead_letter_that_says_why(tmp_path: Path) -> None:

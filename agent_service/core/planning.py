@@ -29,10 +29,10 @@ def take_plan(state: RunState, plan: Plan, asking: Asking, *, at: datetime) -> T
 
 
 def flaws_of_plan(state: RunState, plan: Plan) -> tuple[str, ...]:
-    """Why `plan` is not carried out, whatever a person would allow; empty when it may be."""
-    flaws = tuple(flaw for action in plan.actions for flaw in flaws_of_action(state.brief, action))
+    """Everything that keeps `plan` from being carried out, whatever a person would allow; empty when it may be."""
+    flaws = (flaw for action in plan.actions for flaw in flaws_of_action(state.brief, action))
     settled = (*approving.flaws_of(state, plan.action), *doubting.flaws_of(state, plan.action))
-    return flaws or settled or reads.flaws_of(state, plan)
+    return *flaws, *settled, *reads.flaws_of(state, plan)
 
 
 def writes(state: RunState, plan: Plan) -> bool:

@@ -100,7 +100,7 @@ def test_a_turn_that_cannot_be_used_is_told_why(given: Any, said: str) -> None:
         ({"plan": {**PLAN, "actions": []}}, "plan.actions: it holds no action"),
         ({"plan": {**PLAN, "actions": [ACTION, {**ACTION, "arguments_json": '{"text": 1}'}]}}, "one may be planned"),
         ({"plan": PLAN, "ask": ASK}, "plan and ask are given"),
-        ({"ask": {**ASK, "question": " "}}, "ask.question: it is blank"),
+        ({"ask": {**ASK, "question": " "}}, "the question is blank"),
         ({"wait": {**WAIT, "until": "2026-11-22T12:00:00Z"}}, "wait needs one of seconds and until"),
         ({"wait": {**WAIT, "seconds": -1}}, "wait.seconds is -1"),
         ({"wait": {**WAIT, "seconds": None, "until": "noon"}}, "wait.until: 'noon' is no instant"),

@@ -11,21 +11,21 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from agent_service.core import approving, reads, timing
-from agent_service.core.acting import flaws_of_action
+from agent_service.core import answering, framing, planning, reframing, timing
 from agent_service.core.phases import (
     MIN_DONE_ITEMS,
     Action,
+    Ask,
     Digest,
     Framing,
     Next,
     Plan,
+    Proof,
     Reflection,
     Verification,
     Wait,
 )
-from agent_service.core.replacing import replace
-from agent_service.core.state import Brief, RunState
+from agent_service.core.state import RunState
 from agent_service.models.prompts.reading import flaw_of, strictly
 from agent_service.models.prompts.replies import (
     AskReply,
@@ -74,7 +74,7 @@ class Parts:
 
     def framing(self) -> Part[Framing]:
         raw = self.given.get("framing")
-        flaws = tuple(_framing_flaws(raw, self.state.brief, whole=self.whole))
+        flaws = tuple(_framing_flaws(raw, self.state, whole=self.whole))
         return self._part("framing", _FRAMING, lambda said: said.decision(), flaws)
 
     def reflection(self) -> Part[Reflection]:
@@ -96,7 +96,7 @@ class Parts:
         return {"plan": self._plan(), "ask": self.ask(), "wait": self._wait()}
 
     def ask(self) -> Part[Next]:
-        return self._part("ask", _ASK, lambda said: said.decision(), _ask_flaws(self.given.get("ask")))
+        return self._part("ask", _ASK, lambda said: said.decision(), _ask_flaws(self.given.get("ask"), self.state))
 
     def _plan(self) -> Part[Next]:
         actions, flaws = _actions(self.given.get("plan"), self.state)
@@ -140,22 +140,22 @@ def _flaws_of(error: ValidationError, place: str, *, whole: bool) -> Iterator[st
     found = error.errors(include_url=False, include_input=False, include_context=False)
     for flaw in [flaw for flaw in found if whole or flaw["type"] != "missing"][:MOST_FLAWS]:
         path = ".".join(map(str, (place, *flaw["loc"]) if place else flaw["loc"]))[:LONGEST_PLACE]
-        yield f"{path}: {flaw['msg']}"
+        yield f"{path}: {'Input should be an object' if flaw['type'] == 'model_type' else flaw['msg']}"
 
 
-def _framing_flaws(raw: Any, brief: Brief, *, whole: bool) -> Iterator[str]:
+def _framing_flaws(raw: Any, state: RunState, *, whole: bool) -> Iterator[str]:
     items = raw.get("definition_of_done") if isinstance(raw, dict) else None
-    if not isinstance(items, list):
+    if not isinstance(items, list) or not (whole or len(items) >= MIN_DONE_ITEMS):
         return
-    if whole or len(items) >= MIN_DONE_ITEMS:
-        texts = tuple(_said(item.get("text")) if isinstance(item, dict) else "?" for item in items)
-        framing = Framing(goal_statement=_said(raw.get("goal_statement")), definition_of_done=texts)
-        yield from (f"framing: {flaw}" for flaw in framing.flaws())
-    tools = [item.get("tool") if isinstance(item, dict) else None for item in items]
-    for n, tool in enumerate(tools):
-        if isinstance(tool, str) and tool and brief.skill(tool) is None:
-            offered = ", ".join(skill.name for skill in brief.skills) or "none"
-            yield f"framing.definition_of_done.{n}.tool: {tool[:64]!r} is not on offer; the tools are: {offered}"
+    said = [item if isinstance(item, dict) else {} for item in items]
+    framed = Framing(
+        goal_statement=_said(raw.get("goal_statement")),
+        definition_of_done=tuple(_said(item.get("text")) for item in said),
+        proofs=tuple(Proof(kind="step", tool=_said(item.get("tool", ""))) for item in said),
+    )
+    yield from (
+        f"framing: {flaw}" for flaw in (*framing.flaws_of(state.brief, framed), *reframing.flaws_of(state, framed))
+    )
 
 
 def _said(value: Any) -> str:
@@ -170,34 +170,23 @@ def _actions(raw: Any, state: RunState) -> tuple[tuple[Action, ...], tuple[str, 
         return (), ()
     if not listed:
         return (), ("plan.actions: it holds no action; where none can help, `plan` is null",)
-    found = [_action(each, f"plan.actions.{n}", state) for n, each in enumerate(listed)]
+    found = [_action(each, f"plan.actions.{n}", state) for n, each in enumerate(listed) if isinstance(each, dict)]
     actions = tuple(action for action, _ in found)
-    together = reads.flaws_of(state, Plan(action=actions[0], also=actions[1:]))
-    return actions, (*(f"plan.actions: {flaw}" for flaw in together), *(flaw for _, wrong in found for flaw in wrong))
+    called = [action for action in actions if action.tool]
+    core = planning.flaws_of_plan(state, Plan(action=called[0], also=tuple(called[1:]))) if called else ()
+    return actions, (*(f"plan.actions: {flaw}" for flaw in core), *(flaw for _, wrong in found for flaw in wrong))
 
 
-def _action(raw: Any, place: str, state: RunState) -> tuple[Action, tuple[str, ...]]:
-    said = raw if isinstance(raw, dict) else {}
-    call, flaws = said.get("call"), list[str]()
+def _action(said: Mapping[str, Any], place: str, state: RunState) -> tuple[Action, tuple[str, ...]]:
+    call = said.get("call")
     tool, _, command = call.partition(".") if isinstance(call, str) else ("", "", "")
-    action = Action(tool=tool, command=command, arguments={})
-    if isinstance(call, str):
-        flaws += (f"{place}.call: {flaw}" for flaw in _flaws_of_call(state.brief, action))
+    if "arguments_json" not in said:
+        return Action(tool=tool, command=command, arguments={}), ()
     try:
-        action = replace(action, arguments=_arguments(said))
-        flaws += (f"{place}.arguments_json: {flaw}" for flaw in flaws_of_arguments(state.brief, action))
-        flaws += (f"{place}: {flaw}" for flaw in approving.flaws_of(state, action))
+        action = Action(tool=tool, command=command, arguments=_arguments(said))
     except (ValueError, RecursionError) as error:
-        flaws.append(f"{place}.arguments_json: {_told(error)}")
-    return action, tuple(flaws)
-
-
-def _flaws_of_call(brief: Brief, action: Action) -> tuple[str, ...]:
-    skill = brief.skill(action.tool)
-    if skill and not action.command:
-        calls = ", ".join(f"{skill.name}.{command.name}" for command in skill.commands)
-        return (f"it names no command; the calls of this tool are: {calls}",)
-    return flaws_of_action(brief, action)
+        return Action(tool=tool, command=command, arguments={}), (f"{place}.arguments_json: {_told(error)}",)
+    return action, tuple(f"{place}.arguments_json: {flaw}" for flaw in flaws_of_arguments(state.brief, action))
 
 
 def _arguments(said: Mapping[str, Any]) -> dict[str, JsonValue]:
@@ -205,7 +194,7 @@ def _arguments(said: Mapping[str, Any]) -> dict[str, JsonValue]:
 
     What is missing or no text is told by its shape.
     """
-    text, long_text = said.get("arguments_json", ""), said.get("long_text")
+    text, long_text = said["arguments_json"], said.get("long_text")
     arguments = strictly(text) if isinstance(text, str) and text.strip() else text or {}
     if not isinstance(arguments, dict):
         raise ValueError("it is no JSON object")  # noqa: TRY004 # the text is wrong, not a type of ours
@@ -236,9 +225,9 @@ def _deeper(value: JsonValue, levels: int) -> bool:
     return levels == 0 or any(_deeper(each, levels - 1) for each in inner)
 
 
-def _ask_flaws(raw: Any) -> tuple[str, ...]:
+def _ask_flaws(raw: Any, state: RunState) -> tuple[str, ...]:
     asked = raw.get("question") if isinstance(raw, dict) else None
-    return ("ask.question: it is blank",) if isinstance(asked, str) and not asked.strip() else ()
+    return answering.flaws_of(state, Ask(question=asked)) if isinstance(asked, str) else ()
 
 
 def _waited(raw: Any, now: datetime) -> tuple[Wait | None, tuple[str, ...]]:

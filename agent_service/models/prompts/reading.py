@@ -39,8 +39,8 @@ def found_in(text: str) -> Found:
         return Found(value=None, flaw="the reply holds no text")
     try:
         return Found(value=strictly(said))
-    except json.JSONDecodeError as error:
-        return _guessed(said, error)
+    except json.JSONDecodeError:
+        return _guessed(said)
     except (ValueError, RecursionError) as error:
         return Found(value=_leniently(said), flaw=f"the reply: {flaw_of(error)}")
 
@@ -78,15 +78,17 @@ def _unwrapped(text: str) -> str:
     return fenced[1] if fenced else said
 
 
-def _guessed(said: str, error: json.JSONDecodeError) -> Found:
+def _guessed(said: str) -> Found:
     start = said.find("{")
     if start < 0:
         return Found(value=None, flaw=f"there is no JSON object in the reply; it begins {_shown(said)}")
     before, object_on = said[:start].strip(), said[start:]
     try:
         value, end = json.JSONDecoder(strict=False).raw_decode(object_on)
-    except (ValueError, RecursionError):
+    except json.JSONDecodeError as error:
         return _broken(object_on, error, before)
+    except (ValueError, RecursionError) as error:
+        return Found(value=None, flaw=f"the reply: {flaw_of(error)}")
     return Found(value=value, flaw="; ".join(_around(before, object_on[end:].strip())))
 
 
@@ -103,12 +105,18 @@ def _around(before: str, after: str) -> list[str]:
 def _broken(said: str, error: json.JSONDecodeError, before: str) -> Found:
     """An object that is none: it breaks off, or is written otherwise than JSON is."""
     beside = [f"before the JSON object stands {_shown(before)}"] if before else []
+    if error.msg.startswith("Unterminated string") or error.pos >= len(said) - len("fals"):
+        flaw = f"the reply breaks off after {len(said)} characters, before the JSON object ends"
+        return Found(value=_begun(said), flaw="; ".join((*beside, flaw)), whole=False)
+    return Found(value=_as_yaml(said), flaw="; ".join((*beside, f"the reply is no JSON: {flaw_of(error)}")))
+
+
+def _begun(said: str) -> Any:
+    """What is complete in an object that breaks off."""
     try:
-        value = from_json(said, allow_partial=True)
+        return from_json(said, allow_partial=True)
     except ValueError:
-        return Found(value=_as_yaml(said), flaw="; ".join((*beside, f"the reply is no JSON: {flaw_of(error)}")))
-    flaw = f"the reply breaks off after {len(said)} characters, before the JSON object ends"
-    return Found(value=value, flaw="; ".join((*beside, flaw)), whole=False)
+        return None
 
 
 def _leniently(said: str) -> Any:

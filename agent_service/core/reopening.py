@@ -38,7 +38,7 @@ def reopen(state: RunState, event: SignalReceived) -> Transition | str:
     if flaw := _flaw(state, ended, event):
         return flaw
     held = _open(state, ended)
-    if event.signal.outcome is not None and not flights(held):
+    if event.signal.outcome is not None and not any(_in_question(state, f.pending, ended) for f in flights(held)):
         return "no step of it is in doubt: answer without an outcome"
     running = _running(hearing.told(limits.stood_still(state, ended.at, event.at), event))
     if spent := _not_raised(state, running, ended, event.at):
@@ -129,7 +129,7 @@ def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) ->
 
 
 def _with_the_step(state: RunState, pending: Pending, ended: Ended, event: SignalReceived) -> RunState:
-    result = _brought(pending, ended)
+    result = results.known(ended, pending.step)
     if result is None and ended.held and _may_still_come(state, pending, ended, event):
         return state
     if result is None:
@@ -140,17 +140,17 @@ def _with_the_step(state: RunState, pending: Pending, ended: Ended, event: Signa
     return results.finish_step(state, result, at=event.at)
 
 
-def _brought(pending: Pending, ended: Ended) -> ToolResult | None:
-    """The newest result of the step that says what came of it."""
-    known = (r for r in ended.came if r.step == pending.step and not (r.error and r.error.error_class == "in_doubt"))
-    return next(reversed(tuple(known)), None)
-
-
 def _may_still_come(state: RunState, pending: Pending, ended: Ended, event: SignalReceived) -> bool:
-    """Whether a result of the step is waited for: none came, and its time is not over or it may be tried again."""
-    if any(result.step == pending.step for result in ended.came) or doubting.outcome_of(event.signal) != "look":
-        return False
-    return event.at < pending.deadline_at or acting.is_repeatable(state, pending)
+    """Whether a result of the step is waited for: it may be tried again, or nobody knows of it and its time runs."""
+    if not _in_question(state, pending, ended):
+        return True
+    came = any(result.step == pending.step for result in ended.came)
+    return not came and event.at < pending.deadline_at and doubting.outcome_of(event.signal) == "look"
+
+
+def _in_question(state: RunState, pending: Pending, ended: Ended) -> bool:
+    """Whether a person is to say what came of it: it may not be repeated, or its executor does not know."""
+    return not acting.is_repeatable(state, pending) or any(result.step == pending.step for result in ended.came)
 
 
 def _by_word(pending: Pending, event: SignalReceived) -> ToolResult:

@@ -17,7 +17,7 @@ from agent_service.core.events import TimerFired, ToolReturned
 from agent_service.core.flights import due_first, flight_of, landed, with_flight
 from agent_service.core.replacing import replace
 from agent_service.core.state import LastResult, RunState, StepRecord
-from agent_service.core.waiting import Ended, ForReads, Pending, pendings_of, under_way
+from agent_service.core.waiting import Ended, ForReads, Pending, under_way
 from schemas.events import ARTIFACT_PATH, ToolError, ToolResult
 
 MAX_SUMMARY = 500
@@ -99,18 +99,29 @@ def _malformed(state: RunState, result: ToolResult) -> ToolResult:
 
 
 def _on_late(state: RunState, event: ToolReturned, why: str) -> Transition | str:
-    which = (event.result.step, event.result.attempt or 1)
-    if which in state.late or state.has_finished(event.result.step):
+    which, kept = (event.result.step, event.result.attempt or 1), _kept(state, event)
+    if kept is state and (which in state.late or state.has_finished(event.result.step)):
         return why
-    return Transition(state=replace(_kept(state, event.result), late=(*state.late, which), updated_at=event.at))
+    late = tuple(dict.fromkeys((*state.late, which)))
+    return Transition(state=replace(kept, late=late, updated_at=event.at))
 
 
-def _kept(state: RunState, result: ToolResult) -> RunState:
+def _kept(state: RunState, event: ToolReturned) -> RunState:
     """The state with the result of an attempt that was open at the end, for an answer that reopens the run."""
     ended = state.waiting
-    if isinstance(ended, Ended) and any(result.step == pending.step for pending in pendings_of(ended.held)):
-        return replace(state, waiting=replace(ended, came=(*ended.came, result)))
-    return state
+    if not isinstance(ended, Ended) or ended.held is None or event.malformed:
+        return state
+    judged = judge(replace(state, waiting=ended.held), event.result, event.place)
+    if judged.relation is not Relation.MATCH or known(ended, event.result.step):
+        return state
+    result = event.result if event.result.status == "ok" else _as_error(event.result)
+    return replace(state, waiting=replace(ended, came=(*ended.came, result)))
+
+
+def known(ended: Ended, step: int) -> ToolResult | None:
+    """What is known to have come of a step that was open at the end."""
+    told = (r for r in ended.came if r.step == step and not (r.error and r.error.error_class == "in_doubt"))
+    return next(told, None)
 
 
 def _as_error(result: ToolResult) -> ToolResult:

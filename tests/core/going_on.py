@@ -1,12 +1,13 @@
 """What a run waits for, with the content that lets it go on; a model that costs something is paid in advance."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from agent_service.core import reads
 from agent_service.core.events import Event
 from agent_service.core.phases import Phase, Plan
-from agent_service.core.waiting import ForModel, ForPerson, ForReads, ForTool, Reserve
+from agent_service.core.waiting import ForApproval, ForModel, ForPerson, ForReads, ForTool, Reserve, Status
 from tests.core.cues import due, framing, plan, reflection, replies, returns, signal, started, too_early
 from tests.core.model_cues import digests, reserves
 from tests.core.read_cues import several
@@ -72,7 +73,7 @@ def a_good_plan(script: Script) -> Plan:
     number = script.state.calls
     if number % 2 and reads.most(script.state) > 1:
         return several(*["fetch"] * reads.most(script.state), number=number, run_id="forged")
-    return plan(("fetch", "save", "fetch", "post")[number % 4], number=number, run_id="forged", STEP=9)
+    return plan(("fetch", "save", "browse", "post")[number % 4], number=number, run_id="forged", STEP=9)
 
 
 def is_stubborn(script: Script) -> bool:
@@ -82,6 +83,12 @@ def is_stubborn(script: Script) -> bool:
 
 def result(script: Script) -> Event:
     return made(returns(output={"summary": "same"} if is_stubborn(script) else None), script)
+
+
+def approved(script: Script) -> Event:
+    """A person allows what waits for approval, by its hash."""
+    assert isinstance(script.state.waiting, ForApproval)
+    return made(signal("approve", arguments_hash=script.state.waiting.subject_hash), script)
 
 
 def some_read(script: Script) -> Event:
@@ -96,16 +103,26 @@ def timer(script: Script) -> Event:
 
 
 def more_of_everything(script: Script) -> Event:
+    return made(signal("raise_budget", **more_than_spent(script)), script)
+
+
+def more_than_spent(script: Script) -> dict[str, Any]:
+    """Constraints with which no budget is spent any more."""
     limits, spent = script.state.brief.limits, script.state.spent
-    raised = signal(
-        "raise_budget",
-        max_steps=limits.max_steps + 1,
-        max_reframes=limits.max_reframes + 1,
-        max_tokens=1000 + spent.tokens + spent.lost_tokens,
-        max_cost_usd=1.0 + (spent.cost_usd or 0.0) + (spent.lost_cost_usd or 0.0),
-        deadline_at=max(script.now, limits.deadline_at).replace(year=2027),
-    )
-    return made(raised, script)
+    return {
+        "max_steps": limits.max_steps + 1,
+        "max_reframes": limits.max_reframes + 1,
+        "max_tokens": 1000 + spent.tokens + spent.lost_tokens,
+        "max_cost_usd": 1.0 + (spent.cost_usd or 0.0) + (spent.lost_cost_usd or 0.0),
+        "deadline_at": max(script.now, limits.deadline_at) + timedelta(days=1),
+    }
+
+
+def reopens(script: Script) -> Event:
+    """An answer with more of everything, where one can let the run go on; else a result that comes late."""
+    if script.state.status is not Status.ESCALATED:
+        return made(returns(), script)
+    return made(signal("answer", message="go on", **more_than_spent(script)), script)
 
 
 GOES_ON: dict[str, Cue] = {
@@ -119,7 +136,10 @@ GOES_ON: dict[str, Cue] = {
     "tool again": result,
     "tool_retry": timer,
     "for_reads": some_read,
+    "for_time": timer,
+    "for_approval": approved,
+    "for_answer": signal("answer", message="the new one"),
     "tool, paused": result,
     "for_person": more_of_everything,
-    "ended": returns(),
+    "ended": reopens,
 }

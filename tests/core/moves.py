@@ -31,6 +31,7 @@ from tests.core.cues import (
 )
 from tests.core.going_on import SAME, Move, answers, goes_on, made, sets_aside, situation, timer
 from tests.core.model_cues import digests, opens, refuses, too_long
+from tests.core.people_moves import ODD_WITH_PEOPLE
 from tests.core.read_cues import several
 from tests.core.script import Cue, Script
 
@@ -265,15 +266,19 @@ AT_ANY_TIME: list[Cue] = [
 ]
 
 
+def odd_in(where: str) -> list[Cue]:
+    return [*ODD.get(where, ()), *ODD_WITH_PEOPLE.get(where, ())]
+
+
 def odd(script: Script, *, number: int) -> Event:
     """One of the things that can go wrong where the run stands."""
-    cues = ODD[situation(script)]
+    cues = odd_in(situation(script))
     return made(cues[number % len(cues)], script)
 
 
 MOVES: list[Move] = [
     *[goes_on] * 130,
     *[after(goes_on, minutes=1)] * 10,
-    *(partial(odd, number=number) for number in range(max(map(len, ODD.values())))),
+    *(partial(odd, number=number) for number in range(max(len(odd_in(where)) for where in ODD))),
     *(partial(made, cue) for cue in AT_ANY_TIME),
 ]

@@ -19,6 +19,7 @@ from tests.core.cues import (
     cancel,
     due,
     errs,
+    garbled,
     garbles,
     goes_on,
     plan,
@@ -178,9 +179,18 @@ def test_a_step_whose_attempts_failed_is_finished_with_its_error_and_not_sent_ag
 
 def test_what_came_after_the_end_is_what_came_of_the_step() -> None:
     run = a_waiting_run("post").wait(hours=1) >> too_early
-    run = run >> returns()
+    run = run >> returns(tool="post")
     run >> answer("go on", deadline_at=run.now + timedelta(hours=1)) << (REOPENS, asks("reflect"))
     assert [(record.step, record.status) for record in run.state.completed] == [(1, "ok")]
+
+
+def test_what_came_from_somebody_else_or_of_another_attempt_is_nothing_that_came_of_it() -> None:
+    run = a_waiting_run("post").wait(hours=1) >> too_early
+    for forged in (returns(tool="fetch"), returns(tool="post", attempt=2), garbled(step=1, tool="post")):
+        run = run >> forged
+    run = run >> returns(tool="post", output={"summary": "the truth"}) >> returns(tool="post", output={"summary": "no"})
+    run >> answer("go on", deadline_at=run.now + timedelta(hours=1)) << (REOPENS, asks("reflect"))
+    assert [record.summary for record in run.state.completed] == ["the truth"]
 
 
 def test_what_may_still_come_is_waited_for() -> None:

@@ -1,22 +1,32 @@
 """Rules of the end: once, for good, and with proof."""
 
-from agent_service.core.events import CancelRequested, ToolReturned
-from tests.core.rules.reading import Story, after, entries, finals, is_entry
+from itertools import pairwise
+
+from agent_service.core.events import CancelRequested, SignalReceived, ToolReturned
+from agent_service.core.waiting import Status
+from tests.core.rules.reading import Story, after, entries, finals, is_entry, reopened
 
 
 def a_run_ends_once_and_nothing_follows(story: Story) -> None:
-    ends = [place for place, moment in enumerate(story) for _ in finals(moment)]
-    assert len(ends) <= 1
-    for place, moment in enumerate(story):
-        assert after(moment).final == (bool(ends) and place >= ends[0])
-        if ends and place > ends[0]:
-            assert not moment.effects
-            assert not is_entry(moment) or isinstance(moment.event, ToolReturned)
+    """Once for good; after it was handed to a person only an answer lets it go on."""
+    for moment, other in pairwise(story):
+        if not after(moment).final:
+            assert after(other).final == bool(finals(other))
+        elif reopened(other):
+            assert after(moment).status is Status.ESCALATED
+            assert isinstance(other.event, SignalReceived)
+            assert other.event.signal.kind == "answer"
+            assert not after(other).final
+        else:
+            assert after(other).final
+            assert not other.effects
+            assert not is_entry(other) or isinstance(other.event, ToolReturned)
+    assert all(len(finals(moment)) <= 1 for moment in story)
 
 
 def a_late_result_is_recorded_once(story: Story) -> None:
     late = [m.event.result for m in entries(story) if isinstance(m.event, ToolReturned) and m.before and m.before.final]
-    assert len(late) == len({(result.step, result.attempt) for result in late})
+    assert len(late) == len({(result.step, result.attempt, result.tool) for result in late})
 
 
 def a_cancel_ends_any_run(story: Story) -> None:
@@ -35,8 +45,9 @@ def a_run_is_completed_only_with_proof_of_every_item(story: Story) -> None:
 
 
 def _proofs(story: Story) -> set[str]:
-    """What a run can point to: steps that went well, and artifacts."""
+    """What a run can point to: steps that went well, or did by a person's word, and artifacts."""
     results = [moment.event.result for moment in entries(story) if isinstance(moment.event, ToolReturned)]
     good = [result for result in results if result.status == "ok"]
     named = {result.result.artifact_path for result in good if result.result and result.result.artifact_path}
-    return {f"step:{result.step}" for result in good} | named
+    by_word = {record.step for moment in story if reopened(moment) for record in after(moment).completed}
+    return {f"step:{step}" for step in {result.step for result in good} | by_word} | named

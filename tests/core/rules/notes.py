@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from agent_service.core.events import ModelReplied, ModelUnavailable, SignalReceived, ToolReturned
 from agent_service.core.phases import Digest, Phase, Reflection, Unusable
 from agent_service.core.state import Note, RunState
-from tests.core.rules.reading import Story, after, entries, questions_of
+from tests.core.rules.reading import Story, after, entries, questions_of, reopened
 from tests.core.script import Moment
 
 MORE_STEPS = 4
@@ -54,7 +54,7 @@ def notes_are_only_appended_but_for_a_compaction(story: Story) -> None:
             for kind in ("person", "memory", "step"):
                 known = [note for note in before if note.kind == kind]
                 assert [note for note in now if note.kind == kind][: len(known)] == known
-            assert len(now) <= len(before) + 1
+            assert len(now) <= len(before) + 1 or reopened(moment)
 
 
 def a_compaction_gives_up_older_steps_and_nothing_else(story: Story) -> None:
@@ -102,11 +102,11 @@ def every_finished_step_has_one_note_with_the_thought_before_it(story: Story) ->
         new = [note for note in steps_of(after(moment).notes) if note not in known]
         finished = len(after(moment).completed) - (len(moment.before.completed) if moment.before else 0)
         assert len(new) == finished
-        for note in new:
+        for number, note in enumerate(new):
             assert moment.before is not None
-            assert note.text.startswith(f'<step number="{after(moment).completed[-1].step}" ')
+            assert note.text.startswith(f'<step number="{after(moment).completed[number - finished].step}" ')
             assert after(moment).reflection is None
-            reflection = moment.before.reflection
+            reflection = moment.before.reflection if number == 0 else None
             assert ("\nReflection after step " in note.text) == (reflection is not None)
             assert reflection is None or f": {reflection.summary}" in note.text
 

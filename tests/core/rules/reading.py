@@ -11,7 +11,7 @@ from agent_service.core.effects import AskModel, Publish
 from agent_service.core.events import ModelReplied, ModelUsage, RunStarted, SignalReceived, TimerFired, ToolReturned
 from agent_service.core.events import WakeAccepted as Woken
 from agent_service.core.state import Limits, RunState
-from agent_service.core.waiting import ForReads, ToolRetry, pendings_of
+from agent_service.core.waiting import ForApproval, ForReads, Status, ToolRetry, Waiting, pendings_of
 from schemas.catalog import ToolOffer
 from schemas.events import Constraints
 from tests.core.script import Moment
@@ -138,20 +138,50 @@ def is_retryable(moment: Moment, step: int) -> bool:
     """Whether a moment lets an attempt of `step` be tried again: a timeout, or an error that says so."""
     if not isinstance(moment.event, ToolReturned):
         return given_up(moment) == step
-    if moment.event.result.step != step:
+    if moment.event.result.step != step or after(moment).ending_class == "protocol_violation":
+        return False
+    if moment.before is None or moment.before.final:
         return False
     error = moment.event.result.error
     return moment.event.result.status == "error" and error is not None and error.retryable
 
 
 def granted(story: Story, until: int) -> Limits:
-    """The limits in force after moment `until`: those of the wake, as raised since."""
-    limits = woken(story).limits
+    """The limits in force after moment `until`: those of the wake, as raised since, and longer by every rest."""
+    limits, since = woken(story).limits, woken(story).at
     for moment in entries(story[: until + 1]):
-        event = moment.event
-        if isinstance(event, SignalReceived) and event.signal.kind == "raise_budget" and event.signal.constraints:
+        event, rested = moment.event, rests(moment.before)
+        if rested and goes_on_after_a_rest(moment) and not limits.deadline_named:
+            limits = replace(limits, deadline_at=limits.deadline_at + (event.at - since))
+        if rests(after(moment)) and (not rested or type(after(moment).waiting) is not type(_waiting(moment))):
+            since = event.at
+        if isinstance(event, SignalReceived) and event.signal.constraints:
             limits = _raised(limits, event.signal.constraints)
+        if reopened(moment):
+            limits = replace(limits, max_attempts_of_run=limits.max_attempts_of_run + limits.max_attempts)
     return limits
+
+
+def rests(run: RunState | None) -> bool:
+    """Whether it is for a person to let the run go on."""
+    return run is not None and run.status in (Status.PAUSED, Status.ESCALATED)
+
+
+def reopened(moment: Moment) -> bool:
+    """Whether an answer set the run going again that was handed to a person."""
+    return bool(moment.published("agent.reopened"))
+
+
+def goes_on_after_a_rest(moment: Moment) -> bool:
+    """Whether a person, or their silence, let the run go on: not so if it stays as it is, or ends unasked."""
+    before, now = _waiting(moment), after(moment).waiting
+    if isinstance(moment.event, SignalReceived):
+        return before != now
+    return isinstance(before, ForApproval) and after(moment).ending_class != "approval_expired" and before != now
+
+
+def _waiting(moment: Moment) -> Waiting | None:
+    return moment.before.waiting if moment.before else None
 
 
 def _raised(limits: Limits, more: Constraints) -> Limits:

@@ -17,6 +17,7 @@ from tests.core.rules.reading import (
     is_entry,
     is_retryable,
     offered,
+    reopened,
     requests_of,
     sent,
     woken,
@@ -145,8 +146,12 @@ def returns(story: Story) -> Iterator[Return]:
 
 
 def _answered(moment: Moment) -> set[int]:
-    """The step whose attempt is over with the moment, if it is over with any."""
+    """The step whose attempt is over with the moment, if it is over with any; or several, when a run is reopened."""
     if not is_entry(moment):
+        return set()
+    if moment.before and reopened(moment):
+        return {record.step for record in after(moment).completed} - {step.step for step in moment.before.completed}
+    if after(moment).ending_class == "protocol_violation" or (moment.before and moment.before.final):
         return set()
     step = moment.event.result.step if isinstance(moment.event, ToolReturned) else given_up(moment)
     return set() if step is None else {step}
@@ -175,7 +180,7 @@ def a_result_that_cannot_be_read_changes_nothing_unless_it_is_waited_for(story: 
 def a_result_of_an_attempt_that_was_not_asked_for_escalates(story: Story) -> None:
     for it in returns(story):
         newer = it.is_of_a_step_asked_for and it.newest is not None and it.attempt > it.newest.attempt
-        if newer and not it.is_of_a_finished_step:
+        if newer and not it.is_of_a_finished_step and not it.is_malformed:
             assert it.escalated
 
 

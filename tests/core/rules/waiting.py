@@ -2,7 +2,7 @@
 
 from agent_service.core.decide import TABLE
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
-from agent_service.core.waiting import Status
+from agent_service.core.waiting import ForAnswer, ForApproval, Status
 from tests.core.rules.reading import Story, after, entries, granted, questions_of, requests_of
 
 
@@ -18,6 +18,9 @@ def a_live_run_has_a_timer_no_later_than_its_deadline(story: Story) -> None:
         if state.status in (Status.QUEUED, Status.RUNNING):
             assert state.due_at is not None
             assert state.due_at <= granted(story, place).deadline_at
+        elif isinstance(state.waiting, ForApproval | ForAnswer):
+            assert state.due_at == state.waiting.expires_at
+            assert state.due_at <= granted(story, place).deadline_at or not granted(story, place).deadline_named
         else:
             assert state.due_at is None
 

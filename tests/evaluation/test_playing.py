@@ -77,12 +77,12 @@ async def test_a_tool_that_is_silent_is_given_up_when_its_time_is_over(tmp_path:
     assert len(seen.requests) == 1
 
 
-async def test_a_person_is_heard_before_the_result_of_the_step(tmp_path: Path) -> None:
+async def test_what_a_person_says_during_a_step_is_told_after_what_was_planned_without_it(tmp_path: Path) -> None:
     signals = [{"during_step": 1, "kind": "message", "message": "in green, please"}]
     seen = await seen_of(small(signals=signals), tmp_path)
     assert seen.state is not None
-    assert [note.kind for note in seen.state.notes] == ["person", "step"]
-    assert "in green, please" in seen.state.notes[0].text
+    assert [note.kind for note in seen.state.notes] == ["step", "person"]
+    assert "in green, please" in seen.state.notes[1].text
 
 
 async def test_a_budget_that_nobody_may_have_is_told() -> None:

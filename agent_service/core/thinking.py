@@ -98,7 +98,7 @@ def _decided(state: RunState, asking: Asking, reply: ModelReplied) -> Transition
             return take_next(state, wait, asking.feedback, at=reply.at, repairs=asking.repairs)
         case Phase.PLAN | Phase.FRAME, Ask() as question:
             return take_question(state, question, asking, at=reply.at)
-        case Phase.PLAN, Reflection(verdict=Verdict.ESCALATE) as reflection:
+        case Phase.PLAN | Phase.FRAME, Reflection(verdict=Verdict.ESCALATE) as reflection:
             return take_reflection(state, reflection, None, reply.seen, at=reply.at)
         case Phase.REFLECT | Phase.COMPACT, Reflection() as reflection:  # to compact is a means, and may be left out
             return take_reflection(state, reflection, reply.plan, reply.seen, at=reply.at)

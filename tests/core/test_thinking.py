@@ -169,6 +169,11 @@ def test_a_model_that_escalates_ends_the_run_with_its_reason() -> None:
     assert run.state.reason == "looked at the result"
 
 
+def test_a_goal_that_nothing_on_offer_can_reach_is_handed_to_a_person_by_the_first_call() -> None:
+    run = a_framing_run() >> reflects("escalate") << escalates("model")
+    assert (run.state.spent.calls, run.state.framing) == (1, None)
+
+
 # Reframing
 
 

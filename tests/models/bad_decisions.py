@@ -168,7 +168,7 @@ NEXT = of_kind(
     "no choice, or two",
     wrong(PLANS, "plan and ask are given", REQUIRED, plan=EMPTY, ask=ASK),
     wrong(PLANS, "plan, ask and wait: null"),
-    wrong(PLANS, "beside it only `escalate`", reflection=REFLECTION),
+    wrong(PLANS, "only a reflection that escalates is an answer", reflection=REFLECTION),
     wrong(
         REFLECTS,
         "to ask, the verdict is `continue`",

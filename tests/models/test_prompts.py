@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_service.core.phases import Phase
+from agent_service.core.phases import Phase, Reflection, Verdict
 from agent_service.core.replacing import replace
-from agent_service.core.state import Limits, RunState, Spent
+from agent_service.core.state import Limits, Note, RunState, Spent
 from agent_service.core.waiting import Asking, ForModel
 from agent_service.models.prompts.prompt import Prompt, compose, rendered
 from tests.kit.runs import NOON
@@ -199,3 +199,24 @@ def test_a_rejected_reply_is_shown_with_all_that_was_wrong() -> None:
 def test_a_run_without_tools_is_told_so() -> None:
     state = framing().state
     assert "There are none" in prompt_of(replace(state, brief=replace(state.brief, skills=()))).system[1]
+
+
+def told_to_reflect(**changes: Any) -> str:
+    """What a run with two steps is asked, after `changes`."""
+    return prompt_of(replace(reflecting(2).state, **changes)).tail.partition("</standing>")[2]
+
+
+def test_what_is_to_be_reflected_on_is_the_newest_step_or_what_a_person_said_or_both() -> None:
+    state = reflecting(2).state
+    spoken = (*state.notes, Note(kind="person", text="<message_from_a_person>\nbe brief\n</message_from_a_person>"))
+    known = Reflection(verdict=Verdict.CONTINUE, summary="seen")
+    assert "Reflect on step 2, the newest, in `reflection`." in told_to_reflect()
+    assert "Reflect on step 2, the newest, and on what a person has said since" in told_to_reflect(notes=spoken)
+    assert "A person said something new" in told_to_reflect(notes=spoken, reflection=known)
+
+
+def test_several_reads_are_reflected_on_together() -> None:
+    state = reflecting(2).state
+    assert state.plan is not None
+    several = replace(state.plan, also=(state.plan.action,))
+    assert "Reflect on steps 1 to 2, which were done together" in told_to_reflect(plan=several)

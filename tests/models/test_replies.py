@@ -104,7 +104,7 @@ def test_a_turn_that_cannot_be_used_is_told_why(given: Any, said: str) -> None:
         ({"wait": {**WAIT, "until": "2026-11-22T12:00:00Z"}}, "wait needs one of seconds and until"),
         ({"wait": {**WAIT, "seconds": -1}}, "wait.seconds is -1"),
         ({"wait": {**WAIT, "seconds": None, "until": "noon"}}, "wait.until: 'noon' is no instant"),
-        ({"reflection": REFLECTION}, "beside it only `escalate` is an answer"),
+        ({"reflection": REFLECTION}, "only a reflection that escalates is an answer"),
         ({}, "plan, ask and wait: null"),
     ],
 )
@@ -136,6 +136,13 @@ def test_a_framing_may_ask_a_person_first_and_a_turn_may_ask_or_wait() -> None:
     )
     assert isinstance(decision, Wait)
     assert str(decision.until) == "2026-11-22 12:00:00+00:00"
+
+
+@pytest.mark.parametrize("phase", [Phase.FRAME, Phase.PLAN])
+def test_where_nothing_can_help_a_reflection_escalates_at_once(phase: Phase) -> None:
+    decision, beside = said_in(phase, reflection={**REFLECTION, "verdict": "escalate"})
+    assert isinstance(decision, Reflection)
+    assert beside is None
 
 
 def test_a_verification_is_read_by_its_own_form() -> None:

@@ -81,22 +81,26 @@ def _judged(question: Question, found: Found) -> _Judged:
 
 
 def _framed(parts: Parts, *, with_plan: bool) -> _Judged:
-    """A framing, with what comes next; or a question alone, whose answer the framing needs."""
+    """A framing, with what comes next; or a question alone, whose answer the framing needs; or no hope at all."""
     framing, asked = parts.framing(), parts.ask()
     if not framing.empty:
         return _Judged(main=framing, beside=parts.next() if with_plan else asked)
-    return _Judged(main=_null("framing", parts) if asked.empty else asked, beside=Part())
+    return _Judged(main=_given_up(parts, "framing") if asked.empty else asked, beside=Part())
 
 
 def _planned(parts: Parts) -> Part[Decision]:
-    """What comes next; or a reflection that escalates."""
-    then, reflection = parts.next(), parts.reflection()
-    if not then.empty:
-        return then
+    """What comes next; or no hope."""
+    then = parts.next()
+    return _given_up(parts, "plan, ask and wait") if then.empty else then
+
+
+def _given_up(parts: Parts, asked: str) -> Part[Decision]:
+    """A reflection that escalates, in the place of what was asked for."""
+    reflection = parts.reflection()
     if reflection.empty:
-        return _null("plan, ask and wait", parts)
+        return _null(asked, parts)
     if reflection.decided and reflection.decided.verdict is not Verdict.ESCALATE:
-        return Part(flaws=("reflection.verdict: what is asked for is a plan; beside it only `escalate` is an answer",))
+        return Part(flaws=(f"{asked}: null, and without it only a reflection that escalates is an answer",))
     return reflection
 
 

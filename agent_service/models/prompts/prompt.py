@@ -152,6 +152,7 @@ def _request(question: Question) -> str:
         question.phase.value,
         with_plan=question.with_plan,
         said=newest == "person",
+        fresh=state.step > 0 and state.reflection is None,
         first=state.step - len(state.plan.also if state.plan else ()),
         step=state.step,
         reframing=state.framing is not None,

@@ -33,7 +33,7 @@ from agent_service.metrics.levels import observe_disk, observe_inbox, observe_re
 from agent_service.models.opening import open_model
 from agent_service.moments import Moment
 from agent_service.pace import Pace
-from agent_service.ports import Model
+from agent_service.ports import Provider
 from agent_service.publisher import Publisher
 from agent_service.readiness import readiness, wrong_with
 from agent_service.recovery import FORGETTABLE, Recovery, Starter
@@ -147,7 +147,7 @@ def build(
     settings: AgentSettings,
     ground: Ground,
     store: SqliteStore,
-    model: Model,
+    model: Provider,
     metrics: AgentMetrics,
     background: Background,
 ) -> Agent:
@@ -174,8 +174,17 @@ def build(
     skills = NatsSkills(link, allow=settings.tools, schema_flaw=schema_flaw, oversight=settings.oversight())
     policy, incoming = settings.limits.policy(), metrics.incoming
     metrics.outgoing.listen_to(link)
-    fused, trace_url = settings.phases == "fused", settings.trace_url
-    intake = Intake(turns, skills, clock, policy=policy, fused=fused, incoming=incoming, trace_url=trace_url)
+    trace_url = settings.trace_url
+    intake = Intake(
+        turns,
+        skills,
+        clock,
+        policy=policy,
+        fused=settings.phases == "fused",
+        verify=settings.verify and model.verifies,
+        incoming=incoming,
+        trace_url=trace_url,
+    )
     starter = Starter(intake, store, background, slots=settings.turns)
 
     def desk() -> "Desk":

@@ -192,6 +192,9 @@ class AgentSettings(_Section):
     """Turns in flight at the same time."""
     phases: Literal["fused", "separate"] = "fused"
     """Whether one model call serves Reflect and Plan together."""
+    verify: bool = True
+    """Whether somebody else looks at a claim of done, and at a new framing, where there is budget for that. A script
+    has to have rules for it."""
     trace_url: str | None = None
     """Address of a trace in a viewer, with `{trace_id}` in it."""
     telemetry: TelemetrySettings = TelemetrySettings()

@@ -19,8 +19,8 @@ from tests.kit.waiting import until
 from tests.models.fake_anthropic import FakeAnthropic
 
 STEPS = 2
-CALLS = STEPS + 1
-"""A framing with the first plan, and a reflection for each step."""
+CALLS = STEPS + 2
+"""A framing with the first plan, a reflection for each step, and a verification of the claim to be done."""
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ async def test_an_agent_killed_again_and_again_pays_for_no_finished_call_twice(
         journal = await _journal(made, run_id)
     assert ended["state"] == "done", ended
     assert mind.lines() == [1] * steps
-    assert len(api.requests) == steps + 1 + kills
+    assert len(api.requests) == steps + 2 + kills
     assert ended["usage"]["lost_calls"] == kills
     _spent_is_the_sum_of(journal, ended)
 

@@ -57,6 +57,8 @@ def reply(**given: Any) -> dict[str, Any]:
 
 def wanted(request: dict[str, Any]) -> str:
     """The part that a request to the fake Claude asks for first, by what its message ends with."""
+    if "holds" in request["output_config"]["format"]["schema"]["properties"]:
+        return "verification"
     end = request["messages"][0]["content"][-1]["text"].rpartition("</standing>")[2]
     return next(part for part in ("framing", "reflection", "plan", "memory") if f"`{part}`" in end)
 

@@ -177,12 +177,14 @@ def test_the_tail_tells_the_time_and_what_is_left() -> None:
     assert "Little is left" not in tail
 
 
-@pytest.mark.parametrize(("step", "short"), [(7, False), (8, True), (10, True)])
-def test_who_has_little_left_is_told_to_come_to_an_end(step: int, short: bool) -> None:
+@pytest.mark.parametrize(
+    ("step", "note"), [(7, ""), (8, "Little is left (2 of 10 steps)"), (10, "No step is left, so no action")]
+)
+def test_who_has_little_left_is_told_to_come_to_an_end(step: int, note: str) -> None:
     state = reflecting(2).state
     limits = replace(state.brief.limits, max_steps=10)
-    told = prompt_of(replace(state, step=step, brief=replace(state.brief, limits=limits))).tail
-    assert (f"Little is left ({10 - step} of 10 steps)" in told) == short
+    tail = prompt_of(replace(state, step=step, brief=replace(state.brief, limits=limits))).tail
+    assert (f"\n**{note}" in tail) == bool(note)
 
 
 def test_a_rejected_reply_is_shown_with_all_that_was_wrong() -> None:

@@ -27,16 +27,16 @@ from typing import Any
 import jinja2
 
 from agent_service.core import notes
-from agent_service.core.limits import cost_so_far
 from agent_service.core.phases import Phase, Proof
 from agent_service.core.state import DoneItem, RunState
 from agent_service.core.waiting import Asking
+from agent_service.models.prompts.budget import budget_of
 from agent_service.models.prompts.replies import Form, form_of, schema_hash, schema_of
 from agent_service.ports import PromptText, Question
 
 FOLDER = "templates"
-SHORT = 0.8
-"""The share of a budget from which on the model is told to come to an end."""
+SCHEMA_AND_TAIL = 5000
+"""About how many bytes these are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +67,14 @@ def compose(question: Question) -> Prompt:
     state = question.state
     calls = tuple(f"{skill.name}.{command.name}" for skill in state.brief.skills for command in skill.commands)
     verifying, form = question.phase is Phase.VERIFY, form_of(question.phase)
+    system = (rendered("verifier"),) if verifying else (rendered("rules"), _skills(state))
+    case, steps = (_claim(state), ()) if verifying else (_case(state), _notes(question))
+    size = sum(len(block.encode()) for block in (*system, case, *steps)) + SCHEMA_AND_TAIL
     return Prompt(
-        system=(rendered("verifier"),) if verifying else (rendered("rules"), _skills(state)),
-        case=_claim(state) if verifying else _case(state),
-        notes=() if verifying else _notes(question),
-        tail="\n\n".join(filter(None, _tail(question))),
+        system=system,
+        case=case,
+        notes=steps,
+        tail="\n\n".join(filter(None, _tail(question, size))),
         form=form,
         schema=schema_of(form, calls),
         template_hash=version(),
@@ -108,21 +111,22 @@ def _notes(question: Question) -> tuple[str, ...]:
     return tuple(note.text for note in question.state.notes if note.kind == "person" or not framing)
 
 
-def _tail(question: Question) -> tuple[str, str, str]:
-    """Where the run stands, what was wrong with the newest reply, and what is asked now."""
+def _tail(question: Question, size: int) -> tuple[str, str, str]:
+    """Where the run stands, what was wrong with the newest reply, and what is asked, in a prompt of `size` bytes."""
     asking = question.state.asking
     told = asking or Asking(call=question.call, phase=question.phase)
     repair = rendered("repair", feedback=_feedback(told), flaws=told.flaws, rejected=told.rejected)
     if question.phase is Phase.VERIFY:
         return "", repair, _verification(question)
-    return _standing(question.state, question.now), repair, _request(question)
+    return _standing(question, size), repair, _request(question)
 
 
-def _standing(state: RunState, now: datetime) -> str:
-    left = _left(state, now)
+def _standing(question: Question, size: int) -> str:
+    state = question.state
+    budget = budget_of(state, question.phase, question.now, prompt_bytes=size)
     return rendered(
         "standing",
-        now=_minute(now),
+        now=_minute(question.now),
         done_items=state.done_items,
         open_items=[item.id for item in state.done_items if not item.done],
         met_items=[f"{item.id} ({', '.join(item.evidence)})" for item in state.done_items if item.done],
@@ -131,8 +135,8 @@ def _standing(state: RunState, now: datetime) -> str:
         doubts=[f"step {doubt.step} ({doubt.tool})" for doubt in state.doubts],
         strangers=state.strangers,
         questions=f"{state.questions} of {state.brief.limits.max_questions}" if state.questions else "",
-        budget=[told for told, _ in left],
-        short=[told for told, used in left if used >= SHORT],
+        budget=budget.left,
+        note=budget.note,
     )
 
 
@@ -197,25 +201,6 @@ def shown_by(proof: Proof | None) -> str:
     if proof is None:
         return ""
     return f" [{proof.kind} of {proof.tool}]" if proof.tool else f" [{proof.kind}]"
-
-
-def _left(state: RunState, now: datetime) -> list[tuple[str, float]]:
-    """Each budget that the run has, as what is left of it in words, and the share that is used."""
-    limits, spent = state.brief.limits, state.spent
-    lasts_s = (limits.deadline_at - state.accepted_at).total_seconds()
-    left_s = max(0.0, (limits.deadline_at - now).total_seconds())
-    left = [
-        (f"{max(0, limits.max_steps - state.step)} of {limits.max_steps} steps", state.step / limits.max_steps),
-        (f"{max(1, round(left_s / 60))} minutes", 1 - left_s / lasts_s if lasts_s > 0 else 1.0),
-    ]
-    if limits.max_tokens is not None:
-        used = spent.tokens + spent.lost_tokens
-        left.append((f"{max(0, limits.max_tokens - used)} of {limits.max_tokens} tokens", used / limits.max_tokens))
-    cost = cost_so_far(spent)
-    if limits.max_cost_usd is not None and cost is not None:
-        money = f"{max(0.0, limits.max_cost_usd - cost):.4f} of {limits.max_cost_usd:.4f} USD"
-        left.append((money, cost / limits.max_cost_usd))
-    return left
 
 
 @cache

@@ -127,7 +127,7 @@ class OpenAIApi:
 
     def _body(self, request: Request) -> dict[str, Any]:
         prompt, phase = request.prompt, self._settings.of(request.question.phase)
-        form = {"name": prompt.form.value, "strict": True, "schema": prompt.schema}
+        form = {"name": prompt.form.value, "strict": True, "schema": _all_required(prompt.schema)}
         body: dict[str, Any] = {
             "model": phase.model,
             "max_completion_tokens" if self._at_openai else "max_tokens": request.reply_tokens,
@@ -140,6 +140,16 @@ class OpenAIApi:
         if self._at_openai and self._settings.cache != "off":
             return body | _cached(prompt, str(phase.model), request.question.state.run_id)
         return body | _plain(prompt)
+
+
+def _all_required(schema: Any) -> Any:
+    """The schema as the strict mode wants it: what others may leave out is null or empty."""
+    if isinstance(schema, list):
+        return [_all_required(node) for node in schema]
+    if not isinstance(schema, dict):
+        return schema
+    within = {name: _all_required(node) for name, node in schema.items()}
+    return within | {"required": list(within["properties"])} if "properties" in within else within
 
 
 def _refusal(said: str | None, stop_reason: str) -> Refusal | None:

@@ -1,6 +1,6 @@
 """A run driven through the whole agent by a real adapter and the fake API, with a tool that answers at once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from schemas.catalog import ToolCommand, ToolOffer
 from tests.kit.runs import NOON
 from tests.models.fake_anthropic import serve
 from tests.models.living import Living
-from tests.models.model_house import action, reply, wanted
+from tests.models.model_house import action, wanted, without_nothing
 
 SEARCH = ToolOffer(
     name="search",
@@ -40,11 +40,12 @@ RESULT = "The boiler was serviced on 7 May; the pressure valve was replaced and 
 
 @dataclass(frozen=True, kw_only=True)
 class Thought:
-    """One model call: for what, after how many steps, and what it used."""
+    """One model call: for what, after how many steps, what it used, and what the provider was sent."""
 
     phase: Phase
     step: int
     usage: ModelUsage
+    request: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,24 +58,26 @@ class Course:
     final: RunState
 
 
-async def run(*, steps: int, fused: bool, settings: Mapping[str, Any]) -> Course:
-    """A run of `steps` steps to its end."""
+async def run(*, steps: int, fused: bool, settings: Mapping[str, Any], **limits: Any) -> Course:
+    """A run of `steps` steps to its end, if its `limits` let it get there."""
     async with serve(**settings) as served:
         served.fake.policy = _policy(steps)
-        limits = Limits(deadline_at=NOON, max_steps=steps, max_attempts_of_run=10_000)
-        living = Living(served.model, limits, fused=fused, tools=(SEARCH,))
+        granted = Limits(**{"deadline_at": NOON, "max_steps": steps, "max_attempts_of_run": 10_000, **limits})
+        living = Living(served.model, granted, fused=fused, tools=(SEARCH,))
         living.gateway.told = {"summary": RESULT}
         final = await living.run("List all services of the boiler, with date, replaced parts and cost.")
-    return _course(await living.entries(final.run_id), final)
+        return _course(await living.entries(final.run_id), final, iter(served.fake.requests))
 
 
-def _course(entries: Sequence[Entry], final: RunState) -> Course:
+def _course(entries: Sequence[Entry], final: RunState, requests: Iterator[Mapping[str, Any]]) -> Course:
     thoughts, states = [], []
     before: RunState | None = None
     for entry, transition in rehearse(entries):
         event = entry.decoded()
         if isinstance(event, ModelReplied) and before and before.asking:
-            thoughts.append(Thought(phase=before.asking.phase, step=before.step, usage=event.usage))
+            thoughts.append(
+                Thought(phase=before.asking.phase, step=before.step, usage=event.usage, request=next(requests))
+            )
         before = transition.state
         if isinstance(event, ToolReturned) and before:
             states.append(len(encode_state(before)))
@@ -85,16 +88,16 @@ def _policy(steps: int) -> Any:
     """Plans search after search and ends after `steps`, by what the schema asks for and the prompt says."""
 
     def decided(body: dict[str, Any]) -> dict[str, Any]:
-        step = _newest_step("\n".join(block["text"] for block in body["messages"][0]["content"]))
-        plan = None if step >= steps else _plan(step + 1)
-        match wanted(body):
-            case "framing":
-                return reply(framing=FRAMING, plan=plan)
-            case "reflection":
-                return reply(reflection=_reflection(step, done=step >= steps), plan=plan)
-            case "plan":
-                return reply(plan=plan)
-        return reply(memory=[f"The boiler was serviced in May (step:{n})." for n in range(max(1, step - 9), step + 1)])
+        blocks = [block["text"] for block in body["messages"][0]["content"]]
+        step, asked = _newest_step("\n".join(blocks)), blocks[-1].rpartition("</standing>")[2]
+        parts = {
+            "framing": FRAMING,
+            "reflection": _reflection(step, done=step >= steps),
+            "plan": None if step >= steps else _plan(step + 1),
+            "memory": [f"The boiler was serviced in May (step:{n})." for n in range(max(1, step - 9), step + 1)],
+        }
+        along = {"plan"} if "`plan`" in asked else set()
+        return without_nothing({name: part for name, part in parts.items() if name in {wanted(body), *along}})
 
     return decided
 
@@ -121,17 +124,17 @@ QUOTE = "serviced on 7 May"
 
 def _plan(step: int) -> dict[str, Any]:
     return {
-        "rationale": f"The bills of year {2000 + step} have not been looked at, and each year may hold a service.",
+        "rationale": f"The bills of {2000 + step} are not looked at yet, and each year may hold a service.",
         "outline": OUTLINE if step == 1 else None,
         "actions": [action("search", "query", {"text": f"boiler service {2000 + step}", "most": 10})],
-        "expected_outcome": "Bills and letters of that year which name the boiler.",
+        "expected_outcome": "Bills that name the boiler.",
         "risk": None,
     }
 
 
 def _reflection(step: int, *, done: bool) -> dict[str, Any]:
     return {
-        "summary": f"Year {2000 + step} holds one service of the boiler, with date, part and cost.",
+        "summary": f"Year {2000 + step} holds one service.",
         "met": [{"item": f"d{n}", "evidence": f"step:{step}", "quote": QUOTE} for n in (1, 2, 3)] if done else [],
         "unmet": [],
         "facts": [f"In {2000 + step} the pressure valve was replaced for {step}2 EUR (step:{step})."],

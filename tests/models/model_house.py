@@ -55,6 +55,16 @@ def reply(**given: Any) -> dict[str, Any]:
     return {**dict.fromkeys(PARTS), **given}
 
 
+def without_nothing(reply: dict[str, Any]) -> dict[str, Any]:
+    """A reply as a model writes it that leaves out what is null or empty."""
+    told: dict[str, Any] = json.loads(json.dumps(reply), object_hook=_filled)
+    return told
+
+
+def _filled(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value not in (None, [])}
+
+
 def wanted(request: dict[str, Any]) -> str:
     """The part that a request to the fake Claude asks for first, by what its message ends with."""
     if "holds" in request["output_config"]["format"]["schema"]["properties"]:

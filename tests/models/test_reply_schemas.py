@@ -17,6 +17,7 @@ from tests.models.model_house import (
     FRAMING,
     OPENING,
     PLAN,
+    REFLECTION,
     TURN,
     VERIFICATION,
     WAIT,
@@ -26,6 +27,7 @@ from tests.models.model_house import (
     reflecting,
     reply,
     separate,
+    without_nothing,
 )
 
 CALLS = {count: tuple(f"tool-{number:02}.run" for number in range(count)) for count in (0, 1, 60)}
@@ -47,11 +49,16 @@ def test_the_sdk_would_change_nothing_about_a_schema(form: Form, count: int) -> 
     assert transform_schema(schema) == without_types_of_enums(schema)
 
 
-@each_form
-def test_no_property_is_optional(form: Form) -> None:
-    text = json.dumps(schema_of(form, CALLS[1]))
-    schema = json.loads(text, object_hook=lambda node: node if "properties" not in node else required(node))
-    assert schema == json.loads(text)
+def test_what_is_null_or_empty_may_be_left_out() -> None:
+    validator = jsonschema_rs.validator_for(schema_of(Form.DECISION, ("search.query",)))
+    said = without_nothing(
+        reply(reflection={**REFLECTION, "met": [], "facts": []}, plan={**PLAN, "outline": None, "risk": None})
+    )
+    assert said.keys() == {"reflection", "plan"}
+    assert said["reflection"].keys() == {"summary", "verdict"}
+    assert said["plan"].keys() == {"rationale", "actions", "expected_outcome"}
+    assert validator.is_valid(said)
+    assert not validator.is_valid({"plan": {**PLAN, "rationale": None}})
 
 
 @pytest.mark.parametrize("said", REPLIES)
@@ -103,10 +110,6 @@ def planned(call: str) -> dict[str, Any]:
 
 def proved_by(tool: str) -> dict[str, Any]:
     return {**FRAMING, "definition_of_done": [{"text": "It is found", "proof": "step", "tool": tool}]}
-
-
-def required(node: dict[str, Any]) -> dict[str, Any]:
-    return {**node, "required": list(node["properties"])}
 
 
 def without_types_of_enums(node: Any) -> Any:

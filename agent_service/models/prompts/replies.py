@@ -3,11 +3,12 @@
 Every part may be null: which parts are wanted is said in the question. So all calls of a run share one schema, and with
 it one cached prompt. How a reply is read is in `reading`, what is wrong with it in `judging`.
 
-Rules of the schemas, which Anthropic's and OpenAI's structured outputs both keep to: every property is required, no
-object is open, no recursion, few unions. Lengths and numbers are told in the prompt and cut here, not refused: a
-reply that is only too long is not worth paying for another. What a server without such a grammar leaves out is null or
-empty, where that has a meaning. `arguments_json` is text because the arguments of a tool are an open object; a long
-text in them has a place of its own, where it is escaped once.
+Rules of the schemas, which Anthropic's and OpenAI's structured outputs both keep to: no object is open, no recursion,
+few unions. What is null or empty in most replies may be left out, for words that say nothing are paid for too; OpenAI
+wants every property to be required, which its adapter adds. Lengths and numbers are told in the prompt and cut here,
+not refused: a reply that is only too long is not worth paying for another. What a server without such a grammar leaves
+out is null or empty, where that has a meaning. `arguments_json` is text because the arguments of a tool are an open
+object; a long text in them has a place of its own, where it is escaped once.
 """
 
 import hashlib
@@ -34,6 +35,13 @@ from agent_service.core.phases import (
 from schemas.fields import Text
 
 MOST_FACTS, MOST_LINES, LONGEST_LINE, LONGEST_QUOTE, LONGEST_TEXT = 10, 20, 400, 1000, 4000
+
+
+LEFT_OUT = frozenset(
+    {"framing", "reflection", "plan", "ask", "wait", "memory", "met", "unmet", "facts", "outcome", "outline", "risk"}
+    | {"long_text"}
+)
+"""What a reply may leave out where it is null or empty."""
 
 
 class Form(StrEnum):
@@ -193,6 +201,8 @@ def schema_hash(form: Form, calls: tuple[str, ...]) -> str:
 @lru_cache(maxsize=256)
 def _schema_text(form: Form, calls: tuple[str, ...]) -> str:
     schema = _FORMS[form].model_json_schema(mode="serialization")  # in which what has a default is required, too
+    for part in (schema, *schema.get("$defs", {}).values()):
+        part["required"] = [name for name in part["required"] if name not in LEFT_OUT]
     if form is Form.DECISION and calls:
         parts, tools = schema["$defs"], {call.partition(".")[0] for call in calls}
         parts["ActionReply"]["properties"]["call"]["enum"] = sorted(calls)

@@ -118,7 +118,7 @@ def test_lost_calls_are_shown_beside_what_was_spent() -> None:
     usage = run_view(script.state).usage
     assert (usage.calls, usage.lost_calls, usage.lost_tokens, usage.lost_cost_usd) == (3, 1, 9000, 0.1)
     assert usage.cache_read_tokens == 8400
-    assert "at most 9000 tokens" in trail(entries_of(script))["memory.md"]
+    assert "count as 9000 tokens" in trail(entries_of(script))["memory.md"]
     cancelled = a_reflecting_run() >> reserves(400, 0.04) >> cancel()
     assert run_view(cancelled.state).budget.lost_tokens == 400
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from agent_service.core.notes import clipped
 from agent_service.models.prompts.prompt import canonical
 from agent_service.workbench.evaluation.played import PlayedBus, PlayedClock
 from agent_service.workbench.evaluation.scenario import ARTIFACT_TOOL, Brought, Document, Scenario, ToolAnswer
@@ -17,12 +18,13 @@ from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
 
-MOST_SHOWN = 3500
-"""Characters of one answer."""
-EXCERPT = 2000
+MOST_SHOWN = 10_500
+"""Characters of one answer, as of the shipped plugin `artifact`."""
+EXCERPT = 8192
 
 _PATH: dict[str, JsonValue] = {"type": "string", "description": "As an earlier result named it: artifacts/<name>."}
 _FROM: dict[str, JsonValue] = {"type": "integer", "minimum": 1, "description": "The first line, counted from 1."}
+_PATTERN: dict[str, JsonValue] = {"type": "string", "minLength": 1, "maxLength": 200}
 _ABOUT = "Reads on in a long artifact of this run, or finds a text in it. For results that were cut."
 OFFER = ToolOffer(
     name=ARTIFACT_TOOL,
@@ -43,11 +45,19 @@ OFFER = ToolOffer(
         ToolCommand(
             name="search",
             tier="read",
-            description="Show the lines that contain a plain text, upper and lower case alike, with their numbers.",
+            description=(
+                "Show the lines that contain a plain text, or any of several, upper and lower case alike, with their "
+                "numbers."
+            ),
             input_schema={
                 "type": "object",
-                "properties": {"artifact": _PATH, "pattern": {"type": "string", "minLength": 1}},
-                "required": ["artifact", "pattern"],
+                "properties": {
+                    "artifact": _PATH,
+                    "pattern": _PATTERN,
+                    "patterns": {"type": "array", "minItems": 1, "maxItems": 8, "items": _PATTERN},
+                },
+                "required": ["artifact"],
+                "anyOf": [{"required": ["pattern"]}, {"required": ["patterns"]}],
                 "additionalProperties": False,
             },
         ),
@@ -89,7 +99,7 @@ class KeptArtifacts:
             return ToolError(error_class="not_found", message=f"no such artifact; this run has: {kept}")
         lines = content.decode().splitlines()
         if command == "search":
-            return _told(_found(lines, str(arguments["pattern"])))
+            return _told(_found(lines, _patterns(arguments)))
         first = arguments.get("from_line", 1)
         return _told(_part(lines, first if isinstance(first, int) else 1))
 
@@ -100,8 +110,8 @@ class KeptArtifacts:
 
 
 def _beginning(text: str, path: str) -> str:
-    left = len(text) - EXCERPT
-    return f"{text[:EXCERPT]}\n[… {left} more characters in {path}]" if left > 0 else text
+    goes_on = f"line {text.count(chr(10), 0, EXCERPT) + 1}"
+    return clipped(text, EXCERPT, f"; the whole is the artifact {path}, which goes on at {goes_on}")
 
 
 def _part(lines: list[str], first: int) -> str:
@@ -113,15 +123,26 @@ def _part(lines: list[str], first: int) -> str:
             break
         shown.append(line[:MOST_SHOWN])
     last = first + len(shown) - 1
-    rest = "[this is the end]" if last >= len(lines) else f"[read on with from_line {last + 1}]"
+    left = len(lines) - last
+    rest = f"[cut: {left} more lines; read on with from_line {last + 1}]" if left > 0 else "[this is the end]"
     return "\n".join((f"lines {first} to {last} of {len(lines)}:", *shown, rest))
 
 
-def _found(lines: list[str], pattern: str) -> str:
-    hits = [f"{n}: {line}" for n, line in enumerate(lines, start=1) if pattern.casefold() in line.casefold()]
+def _patterns(arguments: dict[str, JsonValue]) -> list[str]:
+    several = arguments.get("patterns")
+    return [str(one) for one in (*(several if isinstance(several, list) else ()), arguments.get("pattern")) if one]
+
+
+def _found(lines: list[str], patterns: list[str]) -> str:
+    wanted = [pattern.casefold() for pattern in patterns]
+    folded = [line.casefold() for line in lines]
+    hits = [f"{n}: {lines[n - 1]}" for n, line in enumerate(folded, start=1) if any(one in line for one in wanted)]
+    each = ", ".join(
+        f"“{pattern}”: {sum(one in line for line in folded)}" for pattern, one in zip(patterns, wanted, strict=True)
+    )
     text = "\n".join(hits)
-    more = "" if len(text) <= MOST_SHOWN else "\n[more matches are not shown: search for a longer text]"
-    return f"{len(hits)} of {len(lines)} lines match:\n{text[:MOST_SHOWN]}{more}"
+    more = "" if len(text) <= MOST_SHOWN else "\n[cut: there are more matches; search for a longer text]"
+    return f"{len(hits)} of {len(lines)} lines match ({each}):\n{text[:MOST_SHOWN]}{more}"
 
 
 def _told(text: str) -> ToolOutput:

@@ -39,7 +39,7 @@ from tests.core.rules import Rule, order, spending, steps, waiting
 from tests.core.rules import endings as ends
 from tests.core.stories import told
 
-ENOUGH = 400
+ENOUGH = 500
 """Stories within which a bug must be found."""
 
 

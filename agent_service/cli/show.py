@@ -46,7 +46,13 @@ def run(view: Json, timeline: Json) -> RenderableType:
 def since(waits: Json) -> str:
     """How long it is waited for, and until when at most."""
     since = f"for {duration(datetime.now(UTC) - datetime.fromisoformat(waits['since']))}"
-    return f"{since}, until {waits['until'][11:19]} UTC" if waits["until"] else since
+    return f"{since}, until {at(waits['until'])}" if waits["until"] else since
+
+
+def at(instant: str) -> str:
+    """An instant as a clock shows it, with its day where that is another than today."""
+    day, clock = instant[:10], f"{instant[11:19]} UTC"
+    return clock if day == f"{datetime.now(UTC):%Y-%m-%d}" else f"{day} {clock}"
 
 
 def on_one_row(text: Text) -> Text:
@@ -120,7 +126,7 @@ def waits_for(view: Json) -> Text | None:
     if view["pendings"]:
         return Text("\n").join(map(_waits_for_a_tool, view["pendings"]))
     if asking:
-        again = f", again at {asking['retry_at'][11:19]} UTC" if asking["retry_at"] else how_long
+        again = f", again at {at(asking['retry_at'])}" if asking["retry_at"] else how_long
         return Text(f"the model is to {asking['phase']} (call {asking['call']}){again}")
     return Text(f"nothing is to be done for now{how_long}") if waits and waits["kind"] == "time" else None
 
@@ -129,7 +135,7 @@ def _waits_for_a_tool(pending: Json) -> Text:
     what = f"step {pending['step']}, {pending['tool']} {pending['command']}"
     attempt = f", attempt {pending['attempt']}" if pending["attempt"] > 1 else ""
     if pending["retry_at"]:
-        return Text(f"next try of {what}{attempt} at {pending['retry_at'][11:19]} UTC")
+        return Text(f"next try of {what}{attempt} at {at(pending['retry_at'])}")
     whom = f"{pending['executor'] or 'whoever takes them'} (route {pending['route']})"
     since, until = (pending[name][11:19] for name in ("requested_at", "deadline_at"))
     asked = f": asked of {whom} at {since}, given up at {until} UTC"

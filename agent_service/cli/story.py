@@ -140,9 +140,16 @@ def _text(item: Json) -> str:
     if item["kind"] in ("step", "attempt"):
         text = _STEP.sub("", text, count=1)
     if item["kind"] == "wait":
-        text = f"{text or item['title']}" if item["until"] else f"for a person: {text}"
+        text = _waited(item)
     error = item["error"]
     return f"{error['class']}: {text}" if error and error["class"] not in text else text
+
+
+def _waited(item: Json) -> str:
+    """What is waited for: a person with a question, a person whose time is not told, or an instant."""
+    if item["id"].startswith("pause:"):
+        return f"{item['title']}: {item['text']}" if item["until"] else f"for a person: {item['text']}"
+    return str(item["text"] or item["title"])
 
 
 def _spent(item: Json) -> str:

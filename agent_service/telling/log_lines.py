@@ -20,7 +20,7 @@ from agent_service.core.events import (
     TurnBroke,
     WakeAccepted,
 )
-from agent_service.core.phases import Plan
+from agent_service.core.phases import Ask, Plan, Wait
 from agent_service.core.state import RunState
 from agent_service.core.waiting import (
     Ended,
@@ -182,7 +182,7 @@ def _happened(moment: Moment, act: Act | None, ruled: tuple[Ruling, ...]) -> str
         return f"step {act.step} {OUTCOMES[act.status]}"
     match moment.event:
         case ModelReplied():
-            return ", ".join(map(_ruled, ruled))
+            return ", ".join(filter(None, map(_ruled, ruled)))
         case SignalReceived(signal=signal):
             return f"signal {signal.kind}" + (", reopened" if moment.reopened else "")
         case event:
@@ -190,6 +190,8 @@ def _happened(moment: Moment, act: Act | None, ruled: tuple[Ruling, ...]) -> str
 
 
 def _ruled(ruling: Ruling) -> str:
+    if ruling.status == "ok" and isinstance(ruling.decision, Ask | Wait):
+        return ""
     return DONE[ruling.phase] if ruling.status == "ok" else f"{ruling.phase} {ruling.status.replace('_', ' ')}"
 
 

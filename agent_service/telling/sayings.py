@@ -189,6 +189,8 @@ def _from(by: str) -> str:
 
 def ruled(ruling: Ruling) -> str:
     """What became of a decision."""
+    if ruling.status == "ok" and isinstance(ruling.decision, Ask | Wait):
+        return gist(ruling.decision)
     if ruling.status == "ok":
         return f"{DONE[ruling.phase]}: {gist(ruling.decision)}"
     return f"{ruling.phase} {ruling.status.replace('_', ' ')}: {ruling.why or gist(ruling.decision)}"

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -91,6 +91,12 @@ def test_a_run_shows_goal_criteria_steps_budget_and_what_it_left() -> None:
 def test_a_run_that_goes_on_says_what_it_waits_for() -> None:
     assert "the model is to frame (call 1)" in drawn(picture(2))
     assert "step 1, fetch handle" in drawn(picture(4))
+
+
+def test_an_instant_has_its_day_where_that_is_another_than_today() -> None:
+    today = datetime.now(UTC).date().isoformat()
+    assert show.at(f"{today}T04:05:06Z") == "04:05:06 UTC"
+    assert show.at("2001-02-03T04:05:06Z") == "2001-02-03 04:05:06 UTC"
 
 
 def test_a_run_that_waits_for_somebody_who_is_not_there_says_so() -> None:

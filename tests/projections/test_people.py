@@ -109,7 +109,8 @@ def test_a_question_waits_until_it_is_answered() -> None:
     script = a_run_that_asks()
     (asked,) = [item for item in items(script) if item.kind == "wait"]
     assert (asked.title, asked.text, asked.until) == ("Asks a person", QUESTION.question, script.state.due_at)
-    assert logged(script) == "planned; asks a person"
+    assert logged(script) == "asks a person"
+    assert last_line(script).startswith(f"asks a person: {QUESTION.question}")
     answered = script.wait(seconds=30) >> answers("the one in the hall")
     assert told(answered, "wait", "person") == [("Asks a person", "ok"), ("Answer", "ok")]
     assert last_line(answered).startswith("signal answer (from token ops): the one in the hall; the run goes on; ")
@@ -127,7 +128,7 @@ def test_a_wait_by_choice_is_told_with_its_end_and_is_over_then() -> None:
         "waiting",
         script.state.due_at,
     )
-    assert logged(script) == "reflected, planned; waits for an instant"
+    assert logged(script) == "reflected; waits for an instant"
     assert told(script >> due, "wait") == [("Waits", "ok")]
     assert last_line(script).startswith("the wait is over; ")
 

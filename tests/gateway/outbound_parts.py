@@ -31,7 +31,7 @@ ENDINGS = frozenset({"agent.completed", "agent.escalated", "agent.failed", "agen
 
 
 def an_event(
-    kind: str = "completed", *, run_id: str = RUN, callback: str | None = None, number: int = 1, **more: Any
+    kind: str = "completed", /, *, run_id: str = RUN, callback: str | None = None, number: int = 1, **more: Any
 ) -> Any:
     """An ending as the agent says it."""
     key = f"agentic:run:{run_id}:{kind}" + (f":{number}" if number > 1 else "")

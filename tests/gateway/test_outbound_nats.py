@@ -114,6 +114,24 @@ async def test_a_callback_waits_for_the_agent_to_say_where_it_goes(
     assert b"token=1" not in receiver.requests[0].body
 
 
+async def test_what_a_run_asks_of_a_person_and_that_one_answered_is_told_as_its_ending_is(
+    tmp_path: Path, link: NatsLink, receiver: Receiver
+) -> None:
+    await create_missing(link, topology(max_gib=1))
+    asked: dict[str, Any] = {
+        "kind": "approval",
+        "arguments": {"to": "ann@example.org"},
+        "arguments_hash": "0123456789abcdef",
+    }
+    async with telling(link, tmp_path, settings(receiver)):
+        await say(link, an_event("waiting", **asked))
+        await say(link, an_event("reopened", by="token ops"))
+        await until(lambda: len(receiver.requests) == 2)
+    first, second = (json.loads(request.body) for request in receiver.requests)
+    assert (first["type"], second["type"]) == ("agent.waiting", "agent.reopened")
+    assert first["data"] | asked == first["data"]
+
+
 async def waits(link: NatsLink, number: int) -> bool:
     return await waiting(link) == number
 

@@ -97,7 +97,15 @@ class Recovery:
     async def fire_due(self, now: datetime) -> None:
         """Begin a turn for every run whose timer has come."""
         for run_id in await self._store.due(now, DUE_AT_ONCE):
-            self._background.start(self._turns.take(run_id, TimerFired(at=now)))
+            self._background.start(self._fire(run_id, now))
+
+    async def _fire(self, run_id: str, now: datetime) -> None:
+        """Until nothing of the run is due: each of several reads has an instant of its own."""
+        due = True
+        while due:
+            led_to = await self._turns.take(run_id, TimerFired(at=now))
+            due_at = led_to.state.due_at if led_to.state and not led_to.ignored else None
+            due = due_at is not None and due_at <= now
 
     async def keep_time(self, clock: Clock) -> None:
         """Fire what falls due, for ever."""

@@ -68,6 +68,15 @@ async def test_a_repeated_delivery_of_everything_changes_nothing(reserve: Reserv
     await check_the_end(world)
 
 
+async def test_all_that_is_due_of_several_reads_is_sent_at_once() -> None:
+    world = a_world(None)
+    world.gateway.failing = {(step, 1) for step in range(1, READS + 1)}
+    await world.until_quiet()
+    world.clock.advance(seconds=60)
+    await world.fire_timers()
+    assert len(world.bus.unacknowledged) == READS
+
+
 async def test_results_that_come_in_any_order_lead_to_one_reflection() -> None:
     world = a_world(None)
     await world.until_quiet()

@@ -96,7 +96,6 @@ MISSING = of_kind(
     wrong(
         REFLECTS,
         "reflection.summary",
-        "reflection.verdict",
         TYPED,
         reflection={"facts": []},
         plan=WRONG,

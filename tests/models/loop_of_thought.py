@@ -138,6 +138,6 @@ def _reflection(step: int, *, done: bool) -> dict[str, Any]:
         "met": [{"item": f"d{n}", "evidence": f"step:{step}", "quote": QUOTE} for n in (1, 2, 3)] if done else [],
         "unmet": [],
         "facts": [f"In {2000 + step} the pressure valve was replaced for {step}2 EUR (step:{step})."],
-        "verdict": "done" if done else "continue",
+        "verdict": "done" if done else None,
         "outcome": "All services are listed." if done else None,
     }

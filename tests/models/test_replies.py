@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_service.core.phases import Ask, Framing, Phase, Plan, Reflection, Unusable, Verification, Wait
+from agent_service.core.phases import Ask, Framing, Phase, Plan, Reflection, Unusable, Verdict, Verification, Wait
 from agent_service.core.replacing import replace
 from agent_service.models.prompts.judging import Read, read
 from agent_service.ports import Question
@@ -260,6 +260,14 @@ def test_what_is_only_too_long_is_cut_and_not_refused() -> None:
     assert isinstance(planned, Plan)
     assert len(planned.outline) == 20
     assert max(map(len, (*planned.outline, planned.risk))) < SHORT
+
+
+def test_a_reflection_without_a_verdict_goes_on() -> None:
+    going_on = {name: value for name, value in REFLECTION.items() if name != "verdict"}
+    decision, beside = said_in(Phase.REFLECT, reflection=going_on, plan=PLAN)
+    assert isinstance(decision, Reflection)
+    assert decision.verdict is Verdict.CONTINUE
+    assert isinstance(beside, Plan)
 
 
 def test_blank_lines_are_no_facts() -> None:

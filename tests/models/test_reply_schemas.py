@@ -61,6 +61,13 @@ def test_what_is_null_or_empty_may_be_left_out() -> None:
     assert not validator.is_valid({"plan": {**PLAN, "rationale": None}})
 
 
+def test_a_verdict_is_written_after_what_it_follows_from() -> None:
+    """Claude writes required properties before the others, each kind in the order of the schema."""
+    reflection = schema_of(Form.DECISION, CALLS[1])["$defs"]["ReflectionReply"]
+    others = [name for name in reflection["properties"] if name not in reflection["required"]]
+    assert [*reflection["required"], *others] == ["summary", "met", "unmet", "facts", "verdict", "outcome"]
+
+
 @pytest.mark.parametrize("said", REPLIES)
 def test_every_good_reply_fits_the_one_schema_of_a_run(said: dict[str, Any]) -> None:
     assert jsonschema_rs.validator_for(compose(reflecting()).schema).is_valid(said)

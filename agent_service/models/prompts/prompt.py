@@ -35,6 +35,8 @@ from agent_service.models.prompts.replies import Form, form_of, schema_hash, sch
 from agent_service.ports import PromptText, Question
 
 FOLDER = "templates"
+REFRAMED = "reframe: "
+"""How the core begins to say why the goal is framed anew."""
 SCHEMA_AND_TAIL = 5000
 """About how many bytes these are."""
 
@@ -146,7 +148,7 @@ def _minute(now: datetime) -> str:
 
 def _feedback(asking: Asking) -> tuple[str, ...]:
     """What the program says. Why the goal is framed anew is the model's own word, and told as such elsewhere."""
-    return () if asking.phase is Phase.FRAME and not asking.repairs else asking.feedback
+    return tuple(line for line in asking.feedback if asking.phase is not Phase.FRAME or not line.startswith(REFRAMED))
 
 
 def _request(question: Question) -> str:

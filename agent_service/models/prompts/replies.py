@@ -38,10 +38,13 @@ MOST_FACTS, MOST_LINES, LONGEST_LINE, LONGEST_QUOTE, LONGEST_TEXT = 10, 20, 400,
 
 
 LEFT_OUT = frozenset(
-    {"framing", "reflection", "plan", "ask", "wait", "memory", "met", "unmet", "facts", "outcome", "outline", "risk"}
-    | {"long_text"}
+    {"framing", "reflection", "plan", "ask", "wait", "memory", "met", "unmet", "facts", "verdict", "outcome", "outline"}
+    | {"risk", "long_text"}
 )
-"""What a reply may leave out where it is null or empty."""
+"""What a reply may leave out where it is null or empty, or where the verdict is to go on.
+
+Claude writes what is required before all that is not: the verdict would stand before what it follows from.
+"""
 
 
 class Form(StrEnum):
@@ -97,7 +100,7 @@ class ReflectionReply(_Reply):
     met: list[MetReply] = []
     unmet: list[UnmetReply] = []
     facts: list[Text] = []
-    verdict: Literal["continue", "done", "reframe", "escalate"]
+    verdict: Literal["continue", "done", "reframe", "escalate"] = "continue"
     outcome: Text | None = None
 
     def decision(self) -> Reflection:

@@ -139,6 +139,8 @@ def _text(item: Json) -> str:
     text = item["title"] if item["kind"] == "step" and item["status"] == "open" else item["text"]
     if item["kind"] in ("step", "attempt"):
         text = _STEP.sub("", text, count=1)
+    if item["kind"] == "person" and item["title"] != "Message":
+        text = f"{item['title'].lower()}, {text}"
     if item["kind"] == "wait":
         text = _waited(item)
     error = item["error"]

@@ -36,6 +36,7 @@ def test_what_is_approved_is_carried_out(dev: Dev) -> None:
     ended(dev, run_id)
     view = dev("show", "--json", run_id).document
     assert [(step["tool"], step["status"]) for step in view["steps"]] == [("text-report", "error")]
+    assert "approved, by os user " in dev("show", run_id).out
     assert dev("approve", run_id).code == 6
 
 

@@ -4,10 +4,9 @@ Rules: ending is decided by criteria, never by what the model left out. `done` i
 claim is not proved. What was refused is told with the next question, whatever else came along.
 """
 
-import re
 from datetime import datetime
 
-from agent_service.core import endings, notes, verifying
+from agent_service.core import endings, facts, verifying
 from agent_service.core.asking import ask, next_question
 from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
@@ -17,9 +16,6 @@ from agent_service.core.planning import take_next
 from agent_service.core.proof import judged
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
-
-MAX_FACTS = 100
-_SOURCE = re.compile(r"\(\s*steps?\b[^()]*\)", re.IGNORECASE)
 
 
 def take_reflection(
@@ -31,7 +27,7 @@ def take_reflection(
         state,
         done_items=proved.items,
         refusals=proved.refusals,
-        facts=_with_new(state.facts, reflection.facts),
+        facts=facts.with_new(state.facts, reflection.facts),
         reflection=replace(reflection, met=proved.accepted),
         outline=state.outline if reflection.outline is None else reflection.outline,
         summary=reflection.summary,
@@ -45,20 +41,6 @@ def take_reflection(
             return _told(reflected, endings.escalate(reflected, "model", reflection.summary, at=at))
         case Verdict.CONTINUE:
             return _continued(reflected, plan, at=at)
-
-
-def _with_new(known: tuple[str, ...], learned: tuple[str, ...]) -> tuple[str, ...]:
-    """`known` and what is new, up to the most that are kept. Another source or another end makes no other fact."""
-    if not learned:
-        return known
-    facts = {_said(fact): fact for fact in known}
-    for fact in learned:
-        facts.setdefault(_said(fact), fact[: notes.MAX_FACT])
-    return tuple(facts.values())[-MAX_FACTS:]
-
-
-def _said(fact: str) -> str:
-    return " ".join(_SOURCE.sub("", fact[: notes.MAX_FACT]).casefold().split()).rstrip(".;! ")
 
 
 def _done(state: RunState, reflection: Reflection, *, at: datetime) -> Transition:

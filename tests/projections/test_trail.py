@@ -421,13 +421,18 @@ def test_memory_keeps_what_was_learned_by_an_escalation_in_the_place_of_a_plan()
 
 
 @pytest.mark.parametrize(
-    "again", ["The page is long.", "the page is  long (steps 1 and 2)", "the page is long (step:2)."]
+    ("again", "source"),
+    [
+        ("The page is long.", ""),
+        ("the page is  long (steps 1 and 2)", " (steps 1 and 2)"),
+        ("the page is long (step:1)", ""),
+    ],
 )
-def test_memory_says_a_fact_once_whatever_its_source_and_its_end(again: str) -> None:
+def test_memory_says_a_fact_once_with_every_step_that_showed_it(again: str, source: str) -> None:
     first = replace(reflection("continue"), facts=("the page is long (step:1)",))
     script = a_reflecting_run() >> replies(first, plan=plan()) >> returns()
     script = script >> replies(replace(reflection("continue"), facts=(again, "the page is not long")), plan=plan())
     assert section(page(script, "memory.md"), "Learned facts").splitlines() == [
-        "- the page is long (step:1)",
+        f"- the page is long (step:1){source}",
         "- the page is not long",
     ]

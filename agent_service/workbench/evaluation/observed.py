@@ -8,8 +8,7 @@ from typing import Literal
 
 from agent_service.core import thinking
 from agent_service.core.events import CancelRequested, Event, ModelReplied, ModelUnavailable
-from agent_service.core.phases import Digest
-from agent_service.core.state import RunState
+from agent_service.core.state import Note, RunState
 from agent_service.core.waiting import ForAnswer, ForApproval, ForReads, ForTime, Status
 from agent_service.journal import Entry, rehearse
 from agent_service.workbench.evaluation.played import Said
@@ -111,7 +110,12 @@ def happenings(seen: Observed) -> dict[Happening, int]:
 
 
 def _compaction(moment: Moment) -> bool:
-    return isinstance(moment.event, ModelReplied) and isinstance(moment.event.decision, Digest)
+    """By a digest of the model, or by the facts alone."""
+    return _memory(moment.state) != (_memory(moment.before) if moment.before else [])
+
+
+def _memory(state: RunState) -> list[Note]:
+    return [note for note in state.notes if note.kind == "memory"]
 
 
 def _model_wait(moment: Moment) -> bool:

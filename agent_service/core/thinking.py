@@ -12,6 +12,7 @@ from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
 from agent_service.core.events import ModelReplied
 from agent_service.core.measures import measured
+from agent_service.core.petition import OF_BUDGETS
 from agent_service.core.phases import (
     Ask,
     Decision,
@@ -46,6 +47,11 @@ def on_reply(state: RunState, reply: ModelReplied) -> Transition:
     state = measured(state, reply)
     if outrun(state, reply):
         return _set_aside(state, asking, at=reply.at)
+    then = _taken_up(state, asking, reply)
+    return _set_aside(state, asking, at=reply.at) if is_older(state, reply) and _hands_over(then) else then
+
+
+def _taken_up(state: RunState, asking: Asking, reply: ModelReplied) -> Transition:
     match reply.decision:
         case Refusal() if state.claim:
             return endings.complete_as_claimed(state, state.claim, reply.at)
@@ -57,14 +63,24 @@ def on_reply(state: RunState, reply: ModelReplied) -> Transition:
     return _decided(state, asking, reply) or ask_again(state, asking, _flaws(state, asking, reply), at=reply.at)
 
 
+def is_older(state: RunState, reply: ModelReplied) -> bool:
+    """Whether a person said something that the prompt of `reply` did not tell yet."""
+    return reply.heard is not None and reply.heard < state.heard
+
+
 def outrun(state: RunState, reply: ModelReplied) -> bool:
-    """Whether a person said something that the prompt did not tell yet, and the reply would go past it.
+    """Whether a reply is older than what a person said, and would go past it.
 
     What only reads, or frames for the first time, may go on: the next prompt tells of it.
     """
-    if reply.heard is None or reply.heard >= state.heard:
-        return False
-    return any(_goes_past(state, chosen) for chosen in (reply.decision, reply.plan) if chosen)
+    return is_older(state, reply) and any(
+        _goes_past(state, chosen) for chosen in (reply.decision, reply.plan) if chosen
+    )
+
+
+def _hands_over(then: Transition) -> bool:
+    """Whether that ends the run for what the model does, such as a loop, and not for a budget that is spent."""
+    return then.state is not None and then.state.final and not then.state.ending_class.startswith(OF_BUDGETS)
 
 
 def _goes_past(state: RunState, chosen: Decision) -> bool:
@@ -81,7 +97,7 @@ def _goes_past(state: RunState, chosen: Decision) -> bool:
 def _set_aside(state: RunState, asking: Asking, *, at: datetime) -> Transition:
     """Ask again, as if the reply had not come: it does not count as a repair."""
     why = "a person said something newer: the reply is set aside"
-    phase = Phase.REFLECT if asking.phase is Phase.VERIFY else asking.phase
+    phase = Phase.REFLECT if asking.phase in (Phase.PLAN, Phase.VERIFY) else asking.phase
     again = replace(asking, call=state.calls + 1, phase=phase, feedback=(*asking.feedback, why))
     set_aside = replace(state, claim=None, proposed=None, summary=why)
     return after_progress(set_aside, asking.phase.value, why, put(set_aside, again, at=at))

@@ -14,12 +14,19 @@ def unheard(script: Script) -> Event:
     return made(partial(answers, heard=0), script)
 
 
+def insists(script: Script) -> Event:
+    """The model plans again what was planned last, whatever people made of it."""
+    asking, planned = script.state.asking, script.state.plan or plan("post")
+    reflecting = asking is not None and asking.phase == "reflect"
+    return made(replies(reflection("continue"), plan=planned) if reflecting else replies(planned), script)
+
+
 def late(cue: Move, **duration: float) -> Move:
     return lambda script: cue(script.wait(**duration))
 
 
 HELLO = signal("message", message="hello")
-TURNS_TO_PEOPLE: list[Cue] = [*[asks_a_person()] * 4, *[waits()] * 4, replies(plan("browse")), unheard]
+TURNS_TO_PEOPLE: list[Cue] = [*[insists] * 4, *[asks_a_person()] * 4, *[waits()] * 4, replies(plan("browse")), unheard]
 ODD_WITH_PEOPLE: dict[str, list[Cue]] = {
     "frame": [*[asks_a_person()] * 3, unheard],
     "plan": [*TURNS_TO_PEOPLE, *[unheard] * 3],

@@ -35,11 +35,12 @@ from tests.core.bugs import (
     without_retry_number,
 )
 from tests.core.model_mutants import MODEL_BUGS
+from tests.core.people_mutants import PEOPLE_BUGS
 from tests.core.rules import Rule, order, spending, steps, waiting
 from tests.core.rules import endings as ends
 from tests.core.stories import told
 
-ENOUGH = 500
+ENOUGH = 800
 """Stories within which a bug must be found."""
 
 
@@ -213,7 +214,7 @@ BUGS: dict[Rule, tuple[Bug, ...]] = {
 }
 
 
-FOUND_BY = (*BUGS.items(), *MODEL_BUGS.items())
+FOUND_BY = (*BUGS.items(), *MODEL_BUGS.items(), *PEOPLE_BUGS.items())
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,19 @@ def test_no_decision_goes_past_what_a_person_said_meanwhile(beyond: Any) -> None
     run >> reflects("done", PROOF) << completes()
 
 
+def test_a_loop_that_a_person_has_spoken_into_is_no_end() -> None:
+    run = a_reflecting_run(max_steps=20)
+    for _ in range(3):
+        run = run >> goes_on() >> returns(output={"summary": "not ready"})
+    run = run >> signal("message", message="it is ready now")
+    run >> replies(reflection("continue"), plan=plan(), heard=0) << asks("reflect")
+
+
+def test_a_plan_that_was_made_too_early_gives_way_to_a_reflection() -> None:
+    run = a_planning_run() >> signal("message", message="leave that")
+    run >> replies(plan("save"), heard=0) << asks("reflect")
+
+
 def test_what_only_reads_goes_on_for_its_result_is_judged_with_the_message() -> None:
     run = a_reflecting_run() >> signal("message", message="hello")
     run >> replies(reflection("continue"), plan=plan(number=2), heard=0) << requests("fetch", step=2)

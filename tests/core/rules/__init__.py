@@ -6,7 +6,7 @@ they look into the state, it is to hold it against what was published.
 
 from collections.abc import Callable
 
-from tests.core.rules import deciding, endings, notes, order, reserves, spending, steps, waiting
+from tests.core.rules import deciding, endings, notes, order, people, reserves, spending, steps, waiting
 from tests.core.rules.reading import Story
 
 Rule = Callable[[Story], None]
@@ -59,6 +59,11 @@ RULES: tuple[Rule, ...] = (
     deciding.facts_are_learned_only_by_reflecting_and_compacting,
     deciding.a_refusal_hands_the_run_to_a_person,
     deciding.a_plan_that_no_tool_can_help_with_hands_the_run_to_a_person,
+    people.no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it,
+    people.what_was_refused_is_not_asked_for_again_until_somebody_says_more,
+    people.a_write_of_unknown_outcome_is_followed_by_none_of_its_tool_before_it_was_cleared,
+    people.nothing_goes_past_what_a_person_said_meanwhile,
+    people.no_more_questions_are_asked_than_granted,
     notes.notes_are_only_appended_but_for_a_compaction,
     notes.a_compaction_gives_up_older_steps_and_nothing_else,
     notes.a_compaction_leaves_the_rest_of_the_run_as_it_is,

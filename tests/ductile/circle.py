@@ -42,7 +42,28 @@ from tests.ductile.under_test import PROBE
 from tests.e2e.bodies import ENDED
 from tests.kit.waiting import wait_until
 
-ANSWER, OF_PEOPLE = "answer.found", "person.answered"
+ANSWER, ANSWERED, ALLOWED = "answer.found", "person.answered", "person.allowed"
+ALLOWING = {
+    "name": "allow-at-once",
+    "on": "agent.waiting",
+    "steps": [
+        {
+            "id": "tell",
+            "relay": {
+                "to": "agentic-gateway",
+                "event": ALLOWED,
+                "with": {"run_id": "payload.run_id", "hash": "payload.arguments_hash"},
+            },
+        }
+    ],
+}
+"""A person who allows whatever is asked, as a pipeline of Ductile."""
+ALLOWS = {
+    "to": "agentic.signal",
+    "kind": "approve",
+    "run_id": "/payload/run_id",
+    "arguments_hash": "/payload/hash",
+}
 STARTS_WITHIN_S = 60.0
 PAGES = Path(str(resources.files("agent_service"))) / "scripts"
 
@@ -106,8 +127,12 @@ class Circle:
 
     def results(self, run_id: str) -> list[Any]:
         """What the journal of a run says of the tools that answered."""
-        entries = self._ask("GET", f"/v1/runs/{run_id}/entries").json()["entries"]
-        return [entry["event"]["result"] for entry in entries if entry["kind"] == "ToolReturned"]
+        return [entry["event"]["result"] for entry in self.entries(run_id) if entry["kind"] == "ToolReturned"]
+
+    def entries(self, run_id: str) -> list[Any]:
+        """The journal of a run."""
+        found: list[Any] = self._ask("GET", f"/v1/runs/{run_id}/entries").json()["entries"]
+        return found
 
     def ended(self, run_id: str) -> dict[str, Any]:
         """The run, once it has ended."""
@@ -209,7 +234,10 @@ def running(folder: Path) -> Iterator[Circle]:
         circle.house.include("webhooks.yaml")
         circle.house.include("answering.yaml", guide_pipeline())
         circle.house.include("passing-on.yaml", guide_passing_on())
-        circle.house.change(AGENTIC, lambda content: content["instances"][0]["allow"].extend((ANSWER, OF_PEOPLE)))
+        circle.house.change(
+            AGENTIC, lambda content: content["instances"][0]["allow"].extend((ANSWER, ANSWERED, ALLOWED))
+        )
+        circle.house.include("allowing.yaml", yaml.safe_dump({"pipelines": [ALLOWING]}))
         with circle.ductile(), services(circle) as ready:
             ready.result(STARTS_WITHIN_S)
             yield circle
@@ -221,10 +249,13 @@ def _options(circle: Circle) -> DevOptions:
     shown, port = guide_settings(), int(circle.agent.rpartition(":")[2])
     gateway, tokens = shown["gateway"], shown["agent"]["http"]["tokens"]
     gateway["ductile"]["url"] = gateway["outbound"]["relay"]["url"] = circle.house.url
-    gateway["ingress"]["peers"]["ductile"] |= guide_peer()
-    gateway["ingress"]["peers"]["ductile"]["accept"].append(ANSWER)
+    peer = gateway["ingress"]["peers"]["ductile"]
+    peer |= guide_peer()
+    peer["accept"] += [ANSWER, ALLOWED]
+    peer["events"][ALLOWED] = ALLOWS
     gateway["ingress"] |= {"port": int(circle.ingress.rpartition(":")[2]), "webhooks": guide_webhooks()}
     gateway["tools"]["probe"] = {"commands": ["look"]}
+    gateway["tools"]["shout"] = {"plugin": "echo", "commands": ["handle"], "approve": "always"}
     return DevOptions(
         folder=circle.folder / "stack",
         http_port=port,

@@ -85,3 +85,16 @@ def test_a_run_that_gave_up_is_told_and_reopened_by_what_a_person_answers_throug
     start(circle, "pass-on-answer", run_id=run_id, answer="The second one.", message_id="m-1")
     assert circle.outcome(run_id).endswith("\n\nThe last tool was echo.\n")
     assert circle.ended(run_id)["state"] == "done"
+
+
+def test_what_a_run_may_not_do_by_itself_is_asked_in_ductile_and_done_once_it_is_allowed_there(circle: Circle) -> None:
+    run_id = circle.wake("Say hello aloud")
+    run = circle.ended(run_id)
+    assert [(step["tool"], step["status"]) for step in run["steps"]] == [("shout", "ok")]
+    assert run["state"] == "done"
+    kept = circle.house.outcomes / f"{run_id}-approval.md"
+    wait_until(kept.exists, lambda: str(circle.house.jobs("file_handler")))
+    said = [entry for entry in circle.entries(run_id) if entry["kind"] == "SignalReceived"]
+    assert [(entry["event"]["signal"]["kind"], entry["event"]["by"]) for entry in said] == [
+        ("approve", 'bus, says "ductile"')
+    ]

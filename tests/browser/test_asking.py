@@ -13,11 +13,18 @@ from tests.kit.browser import MISSING, needs_browser, serious_flaws
 from tests.kit.runs import run_id
 from tests.kit.waiting import until
 from tests.projections.journals import commits_of
-from tests.projections.people import QUESTION, a_run_in_doubt, a_run_that_asks, a_run_that_needs_approval
+from tests.projections.people import (
+    QUESTION,
+    a_run_in_doubt,
+    a_run_out_of_steps,
+    a_run_that_asks,
+    a_run_that_needs_approval,
+)
 
 expect = pytest.importorskip("playwright.async_api", reason=MISSING).expect
 pytestmark = [pytest.mark.browser, needs_browser]
 
+ACTING = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
 LONG = "All of it is read. " * 400 + "The last words."
 
 
@@ -69,6 +76,31 @@ async def test_what_cannot_be_seen_in_an_argument_is_shown_to_whoever_approves(t
         await shown(house, seen.page, a_run_that_needs_approval(run_id(1), to="ann\u202e@example\u200b.org"))
         asked = seen.page.get_by_role("region", name="What to know")
         await expect(asked).to_contain_text("ann⟨U+202E⟩@example⟨U+200B⟩.org")
+
+
+async def test_nothing_that_is_asked_acts_in_the_browser_or_reaches_over_its_edge(tmp_path: Path) -> None:
+    async with at_home(tmp_path) as (house, seen):
+        await seen.page.set_viewport_size({"width": 360, "height": 640})
+        run = await shown(house, seen.page, a_run_that_needs_approval(run_id(1), to=ACTING, **{ACTING: "x" * 400}))
+        for place in (f"/#/runs/{run}", "/#/inbox"):
+            await seen.page.goto(place)
+            await expect(seen.page.get_by_role("main")).to_contain_text("onerror")
+            assert await seen.page.evaluate("document.scrollingElement.scrollWidth") <= 360, place
+        assert (seen.complaints, seen.foreign) == ([], [])
+
+
+async def test_a_spent_budget_is_raised_with_the_answer(tmp_path: Path) -> None:
+    async with at_home(tmp_path) as (house, seen):
+        run = await shown(house, seen.page, a_run_out_of_steps(run_id(1)))
+        await seen.page.get_by_role("main").get_by_role("button", name="Answer", exact=True).click()
+        dialog = seen.page.get_by_role("dialog")
+        await dialog.get_by_label("What it should know").fill("go on")
+        await dialog.get_by_role("button", name="Reopen it").click()
+        await expect(dialog.get_by_role("alert")).to_contain_text("raise that with the answer")
+        await dialog.get_by_label("Steps, in all").fill("5")
+        await dialog.get_by_role("button", name="Reopen it").click()
+        await until(lambda: _is(house, run, Status.RUNNING))
+        assert (await house.state(run)).brief.limits.max_steps == 5
 
 
 async def test_an_approval_of_what_is_not_asked_any_more_says_so(tmp_path: Path) -> None:

@@ -37,8 +37,10 @@ def wait_for(state: RunState, wait: Wait, *, at: datetime) -> Transition:
 
 
 def over(state: RunState, *, at: datetime) -> Transition:
-    """The instant has come, or somebody said something: what comes next?"""
-    return ask(replace(state, waiting=Deciding()), Phase.PLAN, at=at)
+    """The instant has come, or a person wants it to go on: what comes next, now that time has passed?"""
+    waited = state.waiting
+    told = f"you have waited since {waited.since:%H:%M} UTC: {waited.why}" if isinstance(waited, ForTime) else ""
+    return ask(replace(state, waiting=Deciding()), Phase.PLAN, at=at, feedback=(told,) if told else ())
 
 
 def on_time(state: RunState, event: TimerFired) -> Transition:

@@ -13,6 +13,10 @@ from agent_service.core.replacing import replace
 from agent_service.core.state import Limits, Note, RunState, Spent
 from agent_service.core.waiting import Asking, ForModel
 from agent_service.models.prompts.prompt import Prompt, compose, rendered
+from agent_service.ports import Question
+from tests.core.cues import a_framing_run, a_reflecting_run, due
+from tests.core.people_cues import a_run_for_approval, a_run_for_time, a_run_in_doubt, answer, asks_a_person, rejects
+from tests.core.script import Script
 from tests.kit.runs import NOON
 from tests.models.hostile import after_two_steps
 from tests.models.model_house import framing, question, reflecting
@@ -222,3 +226,32 @@ def test_several_reads_are_reflected_on_together() -> None:
     assert state.plan is not None
     several = replace(state.plan, also=(state.plan.action,))
     assert "Reflect on steps 1 to 2, which were done together" in told_to_reflect(plan=several)
+
+
+def asked_of(run: Script) -> str:
+    """How the prompt ends with which a run asks."""
+    asking = run.state.asking
+    assert asking is not None
+    return compose(Question(state=run.state, call=1, phase=asking.phase, with_plan=True, now=run.now)).tail
+
+
+def test_what_a_person_rejected_is_shown_with_its_arguments_and_the_reason() -> None:
+    tail = asked_of(a_run_for_approval() >> rejects(message="not to Ann"))
+    assert "Planned and not carried out: post.handle with {" in tail
+    assert "- post handle was not approved (rejected): not to Ann" in tail
+    assert "Planned and not" not in asked_of(a_reflecting_run())
+
+
+def test_a_question_and_its_answer_are_shown_before_framing_too() -> None:
+    run = a_framing_run() >> asks_a_person() >> answer("the new one")
+    message = compose(Question(state=run.state, call=2, phase=Phase.FRAME, with_plan=True, now=run.now)).message
+    assert "In answer to: Which of the two?\nthe new one" in message[-2]
+    assert "- your question was answered" in message[-1]
+
+
+def test_who_has_waited_is_told_so() -> None:
+    assert "- you have waited since 12:00 UTC: the job runs" in asked_of(a_run_for_time() >> due)
+
+
+def test_a_write_in_doubt_is_named_until_somebody_has_looked() -> None:
+    assert "whether these were carried out: step 1 (ledger)" in asked_of(a_run_in_doubt() >> answer("look yourself"))

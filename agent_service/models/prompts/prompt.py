@@ -27,6 +27,7 @@ from typing import Any
 import jinja2
 
 from agent_service.core import notes
+from agent_service.core.acting import name_of_call
 from agent_service.core.phases import Phase, Proof
 from agent_service.core.state import DoneItem, RunState
 from agent_service.core.waiting import Asking
@@ -135,11 +136,20 @@ def _standing(question: Question, size: int) -> str:
         outline=state.outline,
         reflection=notes.thought(state.reflection) if state.reflection else "",
         doubts=[f"step {doubt.step} ({doubt.tool})" for doubt in state.doubts],
+        unmade=_unmade(state),
         strangers=state.strangers,
         questions=f"{state.questions} of {state.brief.limits.max_questions}" if state.questions else "",
         budget=budget.left,
         note=budget.note,
     )
+
+
+def _unmade(state: RunState) -> list[str]:
+    """The calls of the newest plan where it was not carried out, for a person rejected it, or said something newer."""
+    actions = state.plan.actions if state.plan else ()
+    made = {record.call for record in state.completed[-2 * len(actions) :]}
+    calls = [f"{action.tool}.{action.command} with {canonical(action.arguments)}" for action in actions]
+    return [] if made.intersection(map(name_of_call, actions)) else calls
 
 
 def _minute(now: datetime) -> str:

@@ -26,7 +26,7 @@ async def test_a_scenario_holds_with_a_model_on_the_wire_that_says_the_same(tria
     async with fake_anthropic.serve() as claude:
         whispered = Whispered(claude.model, script_of(trial))
         claude.fake.policy = whispered.policy
-        served = replace(trial, mind=lambda: Mind(model=whispered, fused=True))
+        served = replace(trial, mind=lambda: Mind(model=whispered, fused=True, verifies=trial.mind().verifies))
         result = await play(served, Options())
     assert flaws(result) == []
 

@@ -38,11 +38,12 @@ class _Line(BaseModel):
 
 
 class Heading(_Line):
-    """`fused`: how the run was asked to think. `templates`: the version of the prompts."""
+    """`fused`, `verifies`: how the run was asked to think. `templates`: the version of the prompts."""
 
     cassette: Literal[1] = 1
     scenario: str
     fused: bool
+    verifies: bool = False
     templates: str
 
 
@@ -93,9 +94,8 @@ class Recorder:
         self._add(question, prompt, call.estimate, answer=answer)
         return answer
 
-    def save(self, file: Path, *, scenario: str, fused: bool, secrets: Collection[str]) -> None:
+    def save(self, file: Path, heading: Heading, *, secrets: Collection[str]) -> None:
         """Write the cassette, without secrets."""
-        heading = Heading(scenario=scenario, fused=fused, templates=version())
         lines = (line.model_dump_json() for line in (heading, *self._lines))
         text = "".join(f"{_without(secrets, line)}\n" for line in lines)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -136,6 +136,10 @@ class Player:
     @property
     def fused(self) -> bool:
         return self._heading.fused
+
+    @property
+    def verifies(self) -> bool:
+        return self._heading.verifies
 
     def prepare(self, question: Question) -> ModelCall:
         prompt = prompt_hash(question)

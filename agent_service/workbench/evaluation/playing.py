@@ -11,10 +11,11 @@ from typing import Any
 from agent_service.arrival import Unreadable
 from agent_service.core.events import ModelReplied
 from agent_service.core.limits import LimitRefused
+from agent_service.models.prompts.prompt import version
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.folder.writer import rewrite
-from agent_service.workbench.evaluation.cassette import NotRecorded, Recorder
+from agent_service.workbench.evaluation.cassette import Heading, NotRecorded, Recorder
 from agent_service.workbench.evaluation.expected import Expected, said_at_the_end, unmet
 from agent_service.workbench.evaluation.observed import Observed
 from agent_service.workbench.evaluation.scenario import Scenario
@@ -152,13 +153,15 @@ async def _played(trial: Trial, mind: Mind, options: Options) -> Observed:
     recorder = Recorder(mind.model) if options.record else None
     with TemporaryDirectory(prefix="agentic-eval-") as folder:
         async with SqliteStore.open(Path(folder)) as store:
-            world = World(trial.scenario, store, recorder or mind.model, name=trial.name, fused=mind.fused)
+            model = recorder or mind.model
+            world = World(trial.scenario, store, model, name=trial.name, fused=mind.fused, verifies=mind.verifies)
             seen = await world.observed(await _trouble(world))
             if options.trail and seen.state:
                 await rewrite(seen.state.run_id, store, Workspace(options.trail), world.gateway.artifacts)
     if recorder and options.record and not seen.broken:
         file = cassette_file(options.record, trial.name)
-        recorder.save(file, scenario=trial.scenario.name, fused=mind.fused, secrets=options.secrets)
+        heading = Heading(scenario=trial.scenario.name, fused=mind.fused, verifies=mind.verifies, templates=version())
+        recorder.save(file, heading, secrets=options.secrets)
     return seen
 
 

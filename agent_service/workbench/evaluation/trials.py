@@ -65,10 +65,11 @@ OBEYING = "obeying"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mind:
-    """Who decides. `fused`: whether one call reflects and plans."""
+    """Who decides. `fused`: whether one call reflects and plans; `verifies`: whether what is claimed is looked at."""
 
     model: Model
     fused: bool
+    verifies: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,7 @@ async def trials_of(
     rates, fused = settings.model, settings.phases == "fused"
     pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
     async with open_model(settings.model) as model:
-        mind = Mind(model=WaitingModel(model, pace), fused=fused)
+        mind = Mind(model=WaitingModel(model, pace), fused=fused, verifies=settings.verify and model.verifies)
         yield [of_model(scenario, lambda: mind) for scenario in scenarios]
 
 
@@ -128,13 +129,10 @@ def cassette_file(folder: Path, name: str) -> Path:
 
 def _player(file: Path) -> Mind:
     player = Player(file)
-    return Mind(model=player, fused=player.fused)
+    return Mind(model=player, fused=player.fused, verifies=player.verifies)
 
 
 def _scripted(scenario: Scenario, name: str, script: Script, expected: tuple[Expected, ...]) -> Trial:
-    return Trial(
-        scenario=scenario,
-        name=name,
-        expected=expected,
-        mind=lambda: Mind(model=follower_of(name, script), fused=True),
-    )
+    follower = follower_of(name, script)
+    mind = Mind(model=follower, fused=True, verifies=follower.verifies)
+    return Trial(scenario=scenario, name=name, expected=expected, mind=lambda: mind)

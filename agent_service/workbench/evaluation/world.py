@@ -166,7 +166,9 @@ class Endless(Exception):
 class World:
     """The run of one scenario."""
 
-    def __init__(self, scenario: Scenario, store: SqliteStore, model: Model, *, name: str, fused: bool) -> None:
+    def __init__(
+        self, scenario: Scenario, store: SqliteStore, model: Model, *, name: str, fused: bool, verifies: bool = False
+    ) -> None:
         self._scenario = scenario
         self._store = store
         self.name = name
@@ -187,7 +189,9 @@ class World:
         self._turns = Turns(store, Publisher(self._bus, self._clock), thinker, self._clock, self._committed)
         policy = scenario.limits.policy()
         incoming = IncomingMetrics(Instruments())
-        self._intake = Intake(self._turns, self.gateway, self._clock, policy=policy, fused=fused, incoming=incoming)
+        self._intake = Intake(
+            self._turns, self.gateway, self._clock, policy=policy, fused=fused, verify=verifies, incoming=incoming
+        )
 
     async def play(self) -> None:
         """From the wake until nothing is due. Raises Endless, LimitRefused, Unreadable, and what the model raises."""

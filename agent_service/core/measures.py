@@ -13,6 +13,8 @@ BYTES_PER_TOKEN = 2
 USUAL_BYTES_PER_TOKEN = 4
 MARGIN = 1.1
 """How much denser than the longest prompt a shorter one may be, which repeats parts of it."""
+PRUDENCE = 1.25
+"""How much more than it is likely to have cost a lost call counts as."""
 FIRST_REPLY, SHORTEST_REPLY = 3000, 1000
 """Tokens with which a decision can still be thought about and written down: while no reply is known, and at least."""
 
@@ -48,6 +50,11 @@ def likely_prompt(state: RunState, size: int) -> int:
     """About how many tokens a prompt of `size` bytes is."""
     longest, tokens = max(state.measured.values(), default=(USUAL_BYTES_PER_TOKEN, 1))
     return round(size * tokens / longest)
+
+
+def lost_prompt(state: RunState, model: str, size: int) -> int:
+    """What a prompt of `size` bytes counts as when its call is lost: rather more than it is likely to be."""
+    return min(most_prompt(state, model, size), round(likely_prompt(state, size) * PRUDENCE))
 
 
 def least_reply(state: RunState) -> int:

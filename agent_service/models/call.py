@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent_service.core.events import Provenance
 from agent_service.core.limits import cost_so_far
-from agent_service.core.measures import least_reply, most_prompt
+from agent_service.core.measures import least_reply, lost_prompt, most_prompt
 from agent_service.core.phases import Refusal
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve
@@ -177,15 +177,19 @@ def estimated(
 ) -> Estimate:
     """What a call is made with, and its bounds in tokens and USD: all of its prompt, and the longest reply."""
     model, state = str(settings.of(question.phase).model), question.state
-    tokens = most_prompt(state, model, _bytes_of(prompt))
+    size = _bytes_of(prompt)
+    tokens = most_prompt(state, model, size)
 
-    def cost_usd(reply: int) -> float | None:
-        return prices.most_usd(model, prompt=tokens, reply=reply, kept_1h=kept_1h)
+    def cost_usd(reply: int, prompt: int = tokens) -> float | None:
+        return prices.most_usd(model, prompt=prompt, reply=reply, kept_1h=kept_1h)
 
     reply = _affordable(state, tokens, _usual(settings, question), cost_usd)
-    lost = min(reply, least_reply(state))
+    lost, said = lost_prompt(state, model, size), min(reply, least_reply(state))
     reserve = Reserve(
-        tokens=tokens + reply, cost_usd=cost_usd(reply), reply_tokens=reply, if_lost=(tokens + lost, cost_usd(lost))
+        tokens=tokens + reply,
+        cost_usd=cost_usd(reply),
+        reply_tokens=reply,
+        if_lost=(lost + said, cost_usd(said, lost)),
     )
     return Estimate(model=model, reserve=reserve, prompt_hash=prompt.template_hash, schema_hash=prompt.schema_hash)
 

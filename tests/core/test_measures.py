@@ -1,7 +1,7 @@
 """What a call may take, by what the calls before it took."""
 
 from agent_service.core.events import ModelReplied, ModelUsage
-from agent_service.core.measures import least_reply, likely_prompt, measured, most_prompt
+from agent_service.core.measures import least_reply, likely_prompt, lost_prompt, measured, most_prompt
 from agent_service.core.state import RunState
 from tests.core.cues import a_framing_run, framing
 
@@ -46,6 +46,12 @@ def test_a_model_that_answers_under_a_more_precise_name_is_known() -> None:
 def test_a_prompt_is_likely_to_be_as_dense_as_the_longest() -> None:
     assert likely_prompt(after(), 8000) == 2000
     assert likely_prompt(after((9000, 3000, 100)), 6000) == 2000
+
+
+def test_a_lost_prompt_counts_as_a_quarter_more_than_it_is_likely_to_be_and_at_most_as_what_was_set_aside() -> None:
+    assert lost_prompt(after(), "claude", 8000) == 2500
+    assert lost_prompt(after((10_000, 2500, 100)), "claude", 10_000) == 2750
+    assert lost_prompt(after((10_000, 2500, 100)), "claude", 12_000) == 3500
 
 
 def test_a_reply_needs_room_for_half_more_than_the_longest() -> None:

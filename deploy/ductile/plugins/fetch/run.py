@@ -65,19 +65,21 @@ def _page(response: Any, url: str, limit: int) -> dict[str, Any]:
     content_type, cut = response.headers.get_content_type(), len(body) > limit
     output = {"url": url, "final_url": response.geturl(), "status": response.status, "content_type": content_type}
     output |= {"bytes": min(len(body), limit), "truncated": cut}
-    suffix = SUFFIXES.get(content_type) or ("txt" if content_type.startswith("text/") else "bin")
-    artifacts = [{"name": f"page.{suffix}", "content_type": content_type}]
-    if content_type.startswith("text/") or content_type in TEXT_TYPES or content_type.endswith(("+xml", "+json")):
-        artifacts[0]["text"] = decoded(body[:limit], response.headers.get_content_charset())
-    else:
-        artifacts[0]["base64"] = base64.b64encode(body[:limit]).decode()
-    told = ""
+    artifacts, told = [_as_it_came(body[:limit], content_type, response.headers.get_content_charset())], ""
     if "html" in content_type and (page := artifacts[0].get("text")):
         output |= {"title": title} if (title := title_of(page)) else {}
         as_text = _as_text(page, response.geturl())
         artifacts = [*as_text, *artifacts]
         told = "" if as_text else ". It has no text that can be read without a browser"
     return {"status": "ok", "result": _summary(output) + told, "output": output, "artifacts": artifacts}
+
+
+def _as_it_came(body: bytes, content_type: str, charset: str | None) -> dict[str, str]:
+    suffix = SUFFIXES.get(content_type) or ("txt" if content_type.startswith("text/") else "bin")
+    artifact = {"name": f"page.{suffix}", "content_type": content_type}
+    if content_type.startswith("text/") or content_type in TEXT_TYPES or content_type.endswith(("+xml", "+json")):
+        return artifact | {"text": decoded(body, charset)}
+    return artifact | {"base64": base64.b64encode(body).decode()}
 
 
 def _as_text(page: str, address: str) -> list[dict[str, str]]:

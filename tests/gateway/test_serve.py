@@ -213,6 +213,13 @@ def test_the_check_lists_tools_and_starts_nothing(tmp_path: Path) -> None:
     checked = Gateway(tmp_path, "nats://127.0.0.1:1").run("check")
     assert checked.returncode == 0
     assert "tool probe: plugin probe, handle (read), misbehave (read), record (write), show (read)" in checked.stdout
+
+
+def test_the_check_says_of_a_tool_what_decides_whether_a_person_is_asked(tmp_path: Path) -> None:
+    commands = {"record": {"effect": "local"}, "show": {"approve": "always"}}
+    tools = {"probe": {"output": "untrusted", "commands": commands}}
+    checked = Gateway(tmp_path, "nats://127.0.0.1:1", tools=tools).run("check")
+    assert "record (write, local), show (read, approve always), 60 s, brings what strangers wrote\n" in checked.stdout
     assert not (tmp_path / "store").exists()
 
 

@@ -22,9 +22,10 @@ from agent_service.core.waiting import Waiting
 from agent_service.errors import Damaged
 
 DIGEST_DIGITS = 16
-RULES = 3
+RULES = 4
 """Version of the rules: raised when an event leads to other effects than before, or their digest is taken otherwise.
-0 wrote none beside its digests; up to 2 the digest was of a JSON of all effects, progress included."""
+0 wrote none beside its digests; up to 2 the digest was of a JSON of all effects, progress included;
+up to 3 nothing was asked of people on the bus beside an escalation."""
 GENESIS = "0" * 64
 
 GROWING = ("notes", "completed", "artifacts", "facts", "messages", "signals", "late")

@@ -15,17 +15,28 @@ from agent_service.journal import GENESIS, RULES, Commit, Entry, Run, commit_of,
 from tests.core.cues import (
     a_finished_run,
     a_paused_run,
+    a_reflecting_run,
     a_retrying_run,
+    a_run_paused_while_waiting,
     a_waiting_run,
     cancel,
     due,
     queued,
     returns,
+    signal,
     too_early,
     wake,
 )
+from tests.core.people_cues import (
+    a_run_for_answer,
+    a_run_for_approval,
+    a_run_for_time,
+    a_run_in_doubt,
+    answer,
+    approves,
+)
 from tests.core.rules.reading import entries
-from tests.core.script import NOON, Script
+from tests.core.script import NOON, Script, asks
 
 
 def commits(script: Script) -> list[Commit]:
@@ -177,6 +188,21 @@ FORMAT_1 = {
 """Events as version 1 of the format wrote them."""
 
 
+def test_a_plan_of_format_1_that_found_no_step_left_is_asked_for_again() -> None:
+    run = a_reflecting_run(max_steps=1, on_budget="pause")
+    assert run.state.asking is not None
+    before = replace(a_reply_of_format_1(), call=run.state.asking.call)
+    run = run >> before >> signal("raise_budget", max_steps=2)
+    assert run.outcomes == (asks("plan"),)
+
+
+def a_reply_of_format_1() -> ModelReplied:
+    (entry,) = chain(queued())
+    event = replace(entry, kind="ModelReplied", event=FORMAT_1["ModelReplied"]).decoded()
+    assert isinstance(event, ModelReplied)
+    return event
+
+
 def test_every_kind_of_event_has_a_written_form_of_format_1() -> None:
     assert set(FORMAT_1) == {kind.__name__ for kind in get_args(Event)}
 
@@ -189,12 +215,14 @@ def test_what_format_1_wrote_stays_readable(kind: str) -> None:
     assert event.at == NOON
 
 
-KNOWN_EFFECTS = {3: "7b870c73e500699e"}
+KNOWN_EFFECTS = {4: "e1ffc7cf106385bc"}
 """Of the stories below, by the version of the rules."""
 
 
 def test_events_lead_to_the_effects_that_this_version_of_the_rules_is_known_for() -> None:
     stories = [a_finished_run(), a_retrying_run() >> due, a_paused_run(), a_waiting_run() >> cancel()]
+    stories += [a_run_for_approval() >> approves(), a_run_for_answer() >> answer(), a_run_in_doubt() >> answer()]
+    stories += [a_run_paused_while_waiting(), a_run_for_time() >> due]
     moments = [moment for run in stories for moment in run.story]
     effects = repr([[effect for effect in moment.effects if not _is_only_told(effect)] for moment in moments])
     assert hashlib.sha256(effects.encode()).hexdigest()[:16] == KNOWN_EFFECTS[RULES], "raise RULES, and note the digest"

@@ -41,6 +41,8 @@ def _is_reframe(moment: Moment) -> bool:
     event, before = moment.event, moment.before
     if not isinstance(event, ModelReplied) or moment.transition.ignored or before is None or before.asking is None:
         return False
+    if event.heard is not None and event.heard < before.heard:
+        return False
     wanted = isinstance(event.decision, Reflection) and event.decision.verdict is Verdict.REFRAME
     return wanted and before.asking.phase == "reflect" and not finals(moment) and not pauses(moment)
 

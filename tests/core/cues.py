@@ -62,7 +62,13 @@ def limits(**numbers: Any) -> Limits:
 
 
 def wake(
-    *, fused: bool = True, depth: int = 0, announce: bool = False, untrusted: bool = False, **numbers: Any
+    *,
+    fused: bool = True,
+    depth: int = 0,
+    announce: bool = False,
+    untrusted: bool = False,
+    verify: bool = False,
+    **numbers: Any,
 ) -> WakeAccepted:
     """A run is asked for at noon; `numbers` are limits."""
     return WakeAccepted(
@@ -75,6 +81,7 @@ def wake(
         fused=fused,
         depth=depth,
         untrusted=untrusted,
+        verify=verify,
         context={"tone": "constructive"},
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from agent_service.core import reads
 from agent_service.core.events import Event
-from agent_service.core.phases import Phase, Plan
+from agent_service.core.phases import Phase, Plan, Verification
 from agent_service.core.waiting import ForApproval, ForModel, ForPerson, ForReads, ForTool, Reserve, Status
 from tests.core.cues import due, framing, plan, reflection, replies, returns, signal, started, too_early
 from tests.core.model_cues import digests, reserves
@@ -62,6 +62,8 @@ def answers(script: Script, **reply: Any) -> Event:
         case Phase.REFLECT:
             told = reflection("continue", facts=(f"learned by call {script.state.calls}",))
             return made(replies(told, plan=planned if fused else None, **reply), script)
+        case Phase.VERIFY:
+            return made(replies(Verification(holds=script.state.calls % 3 > 0, reason="looked at"), **reply), script)
         case Phase.COMPACT:
             return made(digests("what the older steps brought", **reply), script)
         case _:
@@ -131,6 +133,7 @@ GOES_ON: dict[str, Cue] = {
     "plan": answers,
     "reflect": answers,
     "compact": answers,
+    "verify": answers,
     "model_retry": timer,
     "tool": result,
     "tool again": result,

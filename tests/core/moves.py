@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from agent_service.core.events import Event, ToolReturned
-from agent_service.core.phases import Digest, Framing, Plan, Reflection, Unusable
+from agent_service.core.phases import Digest, Framing, Plan, Reflection, Unusable, Verification
 from tests.core.cues import (
     DEADLINE,
     breaks,
@@ -157,6 +157,16 @@ ODD: dict[str, list[Cue]] = {
         *[too_long()] * 4,
         *[refuses()] * 4,
         unavailable("fail"),
+    ],
+    "verify": [
+        *NO_ANSWER,
+        *[replies(Verification(holds=False, reason="not shown", doubted=("d1", "d9")))] * 4,
+        *[signal("message", message="not yet")] * 3,
+        *ENDING,
+        replies(reflection("done")),
+        replies(Unusable(reason="not JSON")),
+        after(timer, hours=1),
+        refuses(),
     ],
     "model_retry": [
         answers,

@@ -57,12 +57,14 @@ def told(number: int) -> Script:
     """Story `number`: always the same one, and as unlike the others as chance makes it."""
     chance = Random(number)  # noqa: S311 - it makes stories, no secrets
     details = {name: chance.choice(choices) for name, choices in WAKES.items()}
-    return play(details, chance.choices(MOVES, k=LENGTH))
+    return play(details | {"verify": number % 2 == 1}, chance.choices(MOVES, k=LENGTH))
 
 
 STORIES = st.builds(
     lambda details, moves, length: play(details, moves[:length]),
-    st.fixed_dictionaries({name: st.sampled_from(choices) for name, choices in WAKES.items()}),
+    st.fixed_dictionaries(
+        {"verify": st.booleans()} | {name: st.sampled_from(choices) for name, choices in WAKES.items()}
+    ),
     st.lists(st.sampled_from(MOVES), min_size=LENGTH, max_size=LENGTH),
     st.sampled_from((*range(12), *(LENGTH,) * 60)),
 )

@@ -36,6 +36,7 @@ from tests.core.bugs import (
 )
 from tests.core.model_mutants import MODEL_BUGS
 from tests.core.people_mutants import PEOPLE_BUGS
+from tests.core.proof_mutants import PROOF_BUGS
 from tests.core.rules import Rule, order, spending, steps, waiting
 from tests.core.rules import endings as ends
 from tests.core.stories import told
@@ -214,7 +215,7 @@ BUGS: dict[Rule, tuple[Bug, ...]] = {
 }
 
 
-FOUND_BY = (*BUGS.items(), *MODEL_BUGS.items(), *PEOPLE_BUGS.items())
+FOUND_BY = (*BUGS.items(), *MODEL_BUGS.items(), *PEOPLE_BUGS.items(), *PROOF_BUGS.items())
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ they look into the state, it is to hold it against what was published.
 
 from collections.abc import Callable
 
-from tests.core.rules import deciding, endings, notes, order, people, reserves, spending, steps, waiting
+from tests.core.rules import deciding, endings, notes, order, people, reserves, spending, steps, verifying, waiting
 from tests.core.rules.reading import Story
 
 Rule = Callable[[Story], None]
@@ -64,6 +64,10 @@ RULES: tuple[Rule, ...] = (
     people.a_write_of_unknown_outcome_is_followed_by_none_of_its_tool_before_it_was_cleared,
     people.nothing_goes_past_what_a_person_said_meanwhile,
     people.no_more_questions_are_asked_than_granted,
+    verifying.a_claim_that_is_not_shown_is_refused_and_only_once,
+    verifying.done_is_looked_at_where_that_is_wanted,
+    verifying.what_a_person_says_voids_what_is_claimed,
+    verifying.a_claim_stands_only_while_it_is_looked_at,
     notes.notes_are_only_appended_but_for_a_compaction,
     notes.a_compaction_gives_up_older_steps_and_nothing_else,
     notes.a_compaction_leaves_the_rest_of_the_run_as_it_is,

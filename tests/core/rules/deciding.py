@@ -1,7 +1,9 @@
 """Rules of deciding: what a reply leads to follows from what was asked, and never from a decision with a flaw."""
 
-from agent_service.core.events import ModelReplied
-from agent_service.core.phases import Framing, Phase, Plan, Reflection, Refusal, Verdict
+from agent_service.core.events import ModelReplied, SignalReceived
+from agent_service.core.phases import Framing, Phase, Plan, Reflection, Refusal, Verdict, Verification
+from agent_service.core.waiting import ForApproval
+from schemas.events import Signal
 from tests.core.rules.reading import Story, after, entries, finals, requests_of
 from tests.core.script import Moment
 
@@ -44,10 +46,23 @@ def a_framing_is_taken_up_only_when_it_was_asked_for_and_is_sound(story: Story) 
     for moment in entries(story):
         if moment.before is None or after(moment).framing == moment.before.framing:
             continue
-        assert isinstance(moment.event, ModelReplied)
-        assert asked_for(moment) is Phase.FRAME
-        assert isinstance(moment.event.decision, Framing)
-        assert _is_sound(moment.event.decision)
+        framing = _agreed_to(moment)
+        assert framing is not None
+        assert _is_sound(framing)
+
+
+def _agreed_to(moment: Moment) -> Framing | None:
+    """The framing that a moment lets be in force: as it was asked for, found to serve the goal, or allowed."""
+    before, event = moment.before, moment.event
+    match asked_for(moment), event:
+        case Phase.FRAME, ModelReplied(decision=Framing() as framing):
+            return framing
+        case Phase.VERIFY, ModelReplied(decision=Verification(holds=True)) if before:
+            return before.proposed
+        case None, SignalReceived(signal=Signal(kind="approve")) if before:
+            proposal = before.waiting.proposal if isinstance(before.waiting, ForApproval) else None
+            return proposal if isinstance(proposal, Framing) else None
+    return None
 
 
 def facts_are_learned_only_by_reflecting_and_compacting(story: Story) -> None:
@@ -60,8 +75,9 @@ def facts_are_learned_only_by_reflecting_and_compacting(story: Story) -> None:
 def a_refusal_hands_the_run_to_a_person(story: Story) -> None:
     for moment in entries(story):
         if isinstance(moment.event, ModelReplied) and isinstance(moment.event.decision, Refusal):
-            assert finals(moment) == ["agent.escalated"]
-            assert after(moment).ending_class == "model_refused"
+            claimed = moment.before is not None and moment.before.claim is not None
+            assert finals(moment) == ["agent.completed" if claimed else "agent.escalated"]
+            assert after(moment).ending_class == ("completed" if claimed else "model_refused")
 
 
 def a_plan_that_no_tool_can_help_with_hands_the_run_to_a_person(story: Story) -> None:

@@ -70,6 +70,9 @@ def as_kept_then(state: RunState) -> RunState:
     """
     state = replace(state, shown=0, notes=())
     match state.waiting:
+        case ForModel(asking=asking) | ModelRetry(asking=asking) as waiting:
+            told = replace(asking, feedback=asking.told, flaws=())
+            return replace(state, heard=0, waiting=replace(waiting, asking=told))
         case Ended() as ended:
             return replace(state, heard=0, waiting=replace(ended, held=None, came=()))
         case ForPerson() as paused:

@@ -81,7 +81,7 @@ def test_a_kept_trail_is_named_where_something_did_not_pass(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (("--scenario", "nothing-like-it"), 78, "no scenario is called 'nothing-like-it'; there are: cancel-in-flight"),
+        (("--scenario", "nothing-like-it"), 78, "no scenario is called 'nothing-like-it'; there are: "),
         (("--folder", "/nowhere"), 78, "/nowhere is no folder"),
         (("--record", "a", "--replay", "b"), 2, "give --record or --replay"),
         (("--jobs", "0"), 2, "--jobs"),

@@ -242,6 +242,37 @@ def test_what_a_person_rejected_is_shown_with_its_arguments_and_the_reason() -> 
     assert "Planned and not" not in asked_of(a_reflecting_run())
 
 
+def claiming(text: str, *, anew: bool) -> RunState:
+    """A state that claims to be done, or (`anew`) proposes another framing, with `text` wherever others write."""
+    state = after_two_steps(text)
+    proved = tuple(replace(item, evidence=("step:1",), quotes=(f"QUOTE {text}",)) for item in state.done_items)
+    said = Reflection(verdict=Verdict.DONE, summary=f"WHY {text}", outcome=f"OUTCOME {text}")
+    proposed = replace(state.framing, constraints=(f"BOUND {text}",)) if state.framing and anew else None
+    return replace(state, done_items=proved, claim=said, proposed=proposed, original=state.framing)
+
+
+@given(text=TEXTS)
+@settings(deadline=None, max_examples=30)
+@pytest.mark.parametrize("anew", [False, True])
+def test_nobody_can_close_or_open_a_tag_before_who_verifies(anew: bool, text: str) -> None:
+    hostile, benign = claiming(text, anew=anew), claiming("text", anew=anew)
+    assert tags(message_of(hostile, Phase.VERIFY)) == tags(message_of(benign, Phase.VERIFY))
+
+
+def test_who_verifies_hears_the_goal_people_and_the_proofs_and_no_result() -> None:
+    places = heard(message_of(claiming("text", anew=False), Phase.VERIFY))
+    assert (places["QUOTE"][0], places["OUTCOME"]) == ("items", ["claimed_outcome"])
+    assert places["PERSON"] == ["message_from_a_person"]
+    assert not {"EXCERPT", "TOLD", "VALUE", "ARGUMENT", "RATIONALE", "SUMMARY", "FACT", "BOUND"} & places.keys()
+
+
+def test_a_new_framing_is_shown_beside_those_before_it() -> None:
+    places = heard(message_of(claiming("text", anew=True), Phase.VERIFY))
+    assert places["STATEMENT"] == ["first_framing", "framing_in_force", "proposed_framing"]
+    assert places["BOUND"] == ["proposed_framing"]
+    assert "QUOTE" not in places
+
+
 def test_a_question_and_its_answer_are_shown_before_framing_too() -> None:
     run = a_framing_run() >> asks_a_person() >> answer("the new one")
     message = compose(Question(state=run.state, call=2, phase=Phase.FRAME, with_plan=True, now=run.now)).message

@@ -92,7 +92,7 @@ async def test_a_write_waits_for_its_approval_through_crashes_and_is_asked_and_d
         await crash(made)
         assert made.heard == []
         await say(made, run_id, "s-1", kind="approve", step=1, arguments_hash=waiting["arguments_hash"], by="ann")
-        made.agent.kill()
+        await crash(made)
         request = await made.request(1)
         await made.answer(request)
         view = await made.ended(run_id)
@@ -165,7 +165,7 @@ async def test_a_write_in_doubt_is_settled_by_a_persons_word_through_a_crash(
         assert (await made.ended(run_id))["state"] == "escalated"
         assert (await asked(made))["kind"] == "in_doubt"
         await say(made, run_id, "s-1", kind="answer", message="I looked", outcome=outcome)
-        made.agent.kill()
+        await crash(made)
 
         async def is_reopened() -> bool:
             return bool(await kept(made, subjects.REOPENED))

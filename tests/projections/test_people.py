@@ -1,9 +1,11 @@
 """What people are asked and say is told: in the timeline, of a step, in lines, and why a run rests for them."""
 
+from dataclasses import replace
+
 import pytest
 
 from agent_service.core.events import ModelReplied
-from agent_service.core.phases import Wait
+from agent_service.core.phases import Verification, Wait
 from agent_service.moments import Moment, retell
 from agent_service.telling.log_lines import log_line
 from agent_service.telling.rulings import rulings
@@ -17,12 +19,16 @@ from tests.core.cues import (
     a_planning_run,
     a_reflecting_run,
     due,
+    frames,
     plan,
+    plans,
     reflection,
     reflects,
     replies,
     returns,
     signal,
+    started,
+    wake,
 )
 from tests.core.script import NOON, Script
 from tests.projections.journals import USAGE, entries_of
@@ -148,6 +154,19 @@ def test_a_decision_that_a_word_has_outrun_is_set_aside_and_not_taken_for_an_err
     assert (ruling.status, ruling.why) == ("set_aside", "a person said something newer")
     assert say(outrun).startswith("reflect set aside: a person said something newer")
     assert log_line(outrun).message == "reflect set aside"
+
+
+# Verification
+
+
+def test_a_claim_that_is_doubted_is_a_verification_that_was_refused_with_its_reason() -> None:
+    script = Script() >> replace(wake(), verify=True) >> started() >> frames() >> plans() >> returns()
+    script = script >> reflects("done", PROOF) >> replies(Verification(holds=False, reason="nobody read it"))
+    *_, claimed, verified, again = items(script)
+    assert (claimed.phase, claimed.status) == ("reflect", "ok")
+    assert (verified.phase, verified.status) == ("verify", "refused")
+    assert verified.text == "verified: does not hold: nobody read it"
+    assert (again.phase, again.status) == ("reflect", "open")
 
 
 # In doubt, and opened again

@@ -24,13 +24,10 @@ def ask(state: RunState, phase: Phase, *, at: datetime, feedback: tuple[str, ...
 
 
 def put(state: RunState, asking: Asking, *, at: datetime) -> Transition:
-    """Make the call `asking`, also one that was put off, unless a budget forbids it.
-
-    What was refused before is told with it, unless it is one that decides nothing.
-    """
-    if state.refusals and asking.phase not in (Phase.COMPACT, Phase.VERIFY):
-        asking = replace(asking, feedback=(*state.refusals, *asking.feedback))
-        state = replace(state, refusals=())
+    """Make the call `asking`, also one that was put off, unless a budget forbids it."""
+    if asking.phase is Phase.VERIFY and not (state.claim or state.proposed):  # a person said something since
+        asking = replace(asking, phase=Phase.REFLECT)
+    state, asking = _with_refusals(state, asking)
     reached = limits.reached_before_a_call(state, at)
     if asking.phase is Phase.PLAN:
         reached = reached or limits.reached_before_a_step(state, at)
@@ -41,6 +38,14 @@ def put(state: RunState, asking: Asking, *, at: datetime) -> Transition:
     if asked.status is Status.PAUSED:
         return Transition(state=asked)
     return Transition(state=asked, effects=(AskModel(call=asking.call, phase=asking.phase),))
+
+
+def _with_refusals(state: RunState, asking: Asking) -> tuple[RunState, Asking]:
+    """What was refused before is told with the question; to compact need not be the last that asks for a decision."""
+    if not state.refusals or asking.phase is Phase.VERIFY:
+        return state, asking
+    told = replace(asking, feedback=tuple(dict.fromkeys((*state.refusals, *asking.feedback))))
+    return (state if asking.phase is Phase.COMPACT else replace(state, refusals=())), told
 
 
 def reflect(state: RunState, *, at: datetime) -> Transition:

@@ -139,7 +139,8 @@ def _beside_the_loop(state: RunState, asking: Asking, reply: ModelReplied) -> Tr
         case Phase.VERIFY, Verification() as found:
             return take_verification(state, found, at=reply.at)
         case Phase.REFLECT | Phase.COMPACT, Digest(memory=memory):
-            compacted = notes.compacted(state, memory)
+            unheard = tuple(dict.fromkeys((*state.refusals, *asking.feedback)))
+            compacted = replace(notes.compacted(state, memory), refusals=unheard)
             then = ask_to_reflect(compacted, reply.at)
             return after_progress(compacted, "compact", "older notes are taken together", then)
     return None

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agent_service.core.events import Seen
-from agent_service.core.phases import Framing, Met, Proof, Reflection, Unmet, Verdict
+from agent_service.core.phases import Digest, Framing, Met, Proof, Reflection, Unmet, Verdict
 from agent_service.core.proof import places_in
 from tests.core.cues import a_framing_run, errs, plan, plans, replies, returns, signal
 from tests.core.script import Cue, Script, asks, completes, requests
@@ -204,3 +204,11 @@ def test_items_of_a_new_framing_are_counted_on_so_that_no_old_proof_is_taken_for
     assert [item.id for item in run.state.done_items] == ["d4", "d5", "d6"]
     run >> plans() >> returns() >> claims(PRICE)
     assert run.told() == ("there is no item d1",)
+
+
+def test_what_was_refused_is_told_through_a_compaction() -> None:
+    refused = Met(item="d2", evidence="step:1", quote="kept")
+    why = "item d2 is shown by an artifact of the run, and step:1 (fetch) is none"
+    run = a_proving_run() >> claims(refused, plan=plan(url="next")) >> returns() << asks("reflect")
+    run >> replies(Digest(memory=("all of it",))) << asks("reflect")
+    assert run.told() == (why,)

@@ -101,6 +101,11 @@ def test_what_a_person_says_meanwhile_voids_the_claim() -> None:
     assert run.told() == ("a person said something newer than what was claimed",)
 
 
+def test_what_a_person_says_while_a_look_is_put_off_makes_it_moot() -> None:
+    run = claimed() >> unavailable("try_again") >> signal("message", message="do not stop yet")
+    run >> due << asks("reflect")
+
+
 # Reframing
 
 

@@ -83,8 +83,8 @@ def hanging(line: Text) -> RenderableType:
 
 def rows(timeline: Json, now: datetime) -> list[Row]:
     """The whole timeline as it is `now`, by when each item began."""
-    state, repeated = timeline["state"], _repeated(timeline)
-    return [_row(item, state, now, item["started_at"]) for item in timeline["items"] if item["id"] not in repeated]
+    repeated = _repeated(timeline)
+    return [_row(item, now, item["started_at"]) for item in timeline["items"] if item["id"] not in repeated]
 
 
 def _repeated(timeline: Json) -> set[str]:
@@ -101,26 +101,31 @@ def _is_asked_for(attempt: Json) -> bool:
     return ":attempt:" in attempt["id"]
 
 
-def _row(item: Json, state: str, now: datetime, at: str) -> Row:
+def _row(item: Json, now: datetime, at: str) -> Row:
     began = datetime.fromisoformat(item["started_at"])
     ended = datetime.fromisoformat(item["ended_at"]) if item["ended_at"] else now
     return Row(
         at=datetime.fromisoformat(at),
         took=None if item["kind"] in TIMELESS else max(timedelta(), ended - began),
-        name=_name(item, state),
-        status=_status(item, state),
+        name=_name(item),
+        status=_status(item),
         text=one_line(_text(item), LONGEST_TEXT),
         spent=_spent(item),
     )
 
 
-def _status(item: Json, state: str) -> str:
+def _status(item: Json) -> str:
     if item["kind"] in ("accepted", "ending"):
-        return "ok" if item["kind"] == "accepted" else state
+        return "ok" if item["kind"] == "accepted" else _end(item)
     return "over" if item["kind"] == "wait" and item["ended_at"] else str(item["status"])
 
 
-def _name(item: Json, state: str) -> str:
+def _end(item: Json) -> str:
+    """The status with which the run ended there; one that is opened again ends more than once."""
+    return str(item["title"]).lower()
+
+
+def _name(item: Json) -> str:
     match item["kind"]:
         case "phase":
             return str(item["phase"])
@@ -129,7 +134,7 @@ def _name(item: Json, state: str) -> str:
         case "attempt":
             return f" attempt {item['attempt']}" if _is_asked_for(item) else " a result"
         case "ending":
-            return state
+            return _end(item)
         case kind:
             return NAMES.get(kind, str(kind))
 
@@ -194,7 +199,7 @@ class Story:
         for item in timeline["items"]:
             stage = _stage(item)
             if self._stages.get(item["id"]) != stage and item["id"] not in repeated:
-                yield _row(item, timeline["state"], now, item["ended_at" if stage == "over" else "started_at"])
+                yield _row(item, now, item["ended_at" if stage == "over" else "started_at"])
             self._stages[item["id"]] = stage
 
 

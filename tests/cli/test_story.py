@@ -9,9 +9,10 @@ from agent_service.cli.story import Row, Story, rows
 from agent_service.journal import Entry
 from agent_service.moments import retell
 from agent_service.telling.timeline import Timeline
-from tests.core.cues import a_paused_run, a_retrying_run, due, resume, returns
+from tests.core.cues import PROOF, a_paused_run, a_retrying_run, due, reflects, resume, returns
 from tests.core.script import Script
 from tests.projections.journals import entries_of, priced_example, worked_example
+from tests.projections.people import a_run_in_doubt, answers
 
 LATER = datetime(2026, 12, 1, tzinfo=UTC)
 
@@ -42,6 +43,13 @@ def as_sent(entry: Entry) -> dict[str, Any]:
 
 def titles(lines: list[str]) -> list[str]:
     return [line[10:23].strip() for line in lines]
+
+
+def test_a_run_that_an_answer_opened_again_has_two_ends() -> None:
+    script = a_run_in_doubt() >> answers("it is there", "ran") >> reflects("done", PROOF)
+    ends = [title for title in told(script) if "escalated" in title or "done" in title]
+    assert [title.split()[-1] for title in ends] == ["escalated", "done"]
+    assert [title for title in titles(followed(script)) if title.endswith(("escalated", "done"))] == ends
 
 
 def test_a_run_is_told_by_phases_and_steps() -> None:

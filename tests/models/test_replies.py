@@ -1,6 +1,7 @@
 """How replies are read: what is taken, what is cut, and what is said of those that cannot be used."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -101,6 +102,7 @@ def test_a_turn_that_cannot_be_used_is_told_why(given: Any, said: str) -> None:
         ({"plan": {**PLAN, "actions": [ACTION, {**ACTION, "arguments_json": '{"text": 1}'}]}}, "one may be planned"),
         ({"plan": PLAN, "ask": ASK}, "plan and ask are given"),
         ({"ask": {**ASK, "question": " "}}, "the question is blank"),
+        ({"ask": {**ASK, "choices": ["so"] * 30}}, "a question has at most"),
         ({"wait": {**WAIT, "until": "2026-11-22T12:00:00Z"}}, "wait needs one of seconds and until"),
         ({"wait": {**WAIT, "seconds": -1}}, "wait.seconds is -1"),
         ({"wait": {**WAIT, "seconds": None, "until": "noon"}}, "wait.until: 'noon' is no instant"),
@@ -118,6 +120,23 @@ def test_a_choice_of_what_comes_next_that_cannot_be_used_is_told_why(given: dict
 def test_a_fence_and_thoughts_round_a_reply_are_looked_through(text: str) -> None:
     text = text % json.dumps(TURN) if "%s" in text else text
     assert read(ASKED[Phase.REFLECT], text) == read(ASKED[Phase.REFLECT], json.dumps(TURN))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{" * 100_000,
+        "{ " * 50_000 + "}",
+        "{a: " * 5_000,
+        "{x} : \n" + "- " * 14_000,
+        "{" + "a: &a {b: *a}, " * 2_000 + "}",
+    ],
+    ids=["open", "open and blank", "open and named", "a list in a list", "aliases"],
+)
+def test_no_reply_takes_long_to_read_or_the_process_along(text: str) -> None:
+    before = time.process_time()
+    assert isinstance(read(ASKED[Phase.REFLECT], text)[0], Unusable)
+    assert time.process_time() - before < 0.5
 
 
 def test_line_breaks_in_texts_are_taken_as_they_are() -> None:

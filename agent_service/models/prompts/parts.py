@@ -227,7 +227,10 @@ def _deeper(value: JsonValue, levels: int) -> bool:
 
 def _ask_flaws(raw: Any, state: RunState) -> tuple[str, ...]:
     asked = raw.get("question") if isinstance(raw, dict) else None
-    return answering.flaws_of(state, Ask(question=asked)) if isinstance(asked, str) else ()
+    if not isinstance(asked, str):
+        return ()
+    choices = raw["choices"] if isinstance(raw.get("choices"), list) else []
+    return answering.flaws_of(state, Ask(question=asked, choices=tuple(filter(None, map(_said, choices)))))
 
 
 def _waited(raw: Any, now: datetime) -> tuple[Wait | None, tuple[str, ...]]:

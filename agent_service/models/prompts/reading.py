@@ -17,6 +17,8 @@ from pydantic_core import from_json
 
 LONGEST_SAID = 60
 """Characters of a reply that a flaw repeats."""
+LONGEST_GUESSED, DEEPEST_GUESSED = 32_000, 60
+"""Characters and levels of a reply that is no JSON, and still looked through."""
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _FENCED = re.compile(r"```[a-z0-9]*\s*(\{.*\})\s*```", re.DOTALL | re.IGNORECASE)
@@ -128,15 +130,30 @@ def _leniently(said: str) -> Any:
 
 def _as_yaml(said: str) -> Any:
     """What was probably meant: YAML takes what writers of JSON get wrong, such as single quotes and last commas."""
-    if "&" in said and "*" in said:
-        return None  # these could be anchors, with which a short text can stand for one without end
+    text = _LITERAL.sub(_json_literal, said)
     try:
-        return yaml.load(_LITERAL.sub(_json_literal, said), Loader=_Loader)  # noqa: S506 # it is a safe one
+        return yaml.load(text, Loader=_Loader) if _is_plain(text) else None  # noqa: S506 # it is a safe one
     except (yaml.YAMLError, ValueError, TypeError, RecursionError):
         return None
 
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether YAML can be asked what it means: it is short, has no aliases, and is not deep.
+
+    With aliases a short text can stand for one without end. Into depths the library goes by recursion in C, which
+    would take the process with it.
+    """
+    level = 0
+    if len(text) > LONGEST_GUESSED:
+        return False
+    for event in yaml.parse(text, Loader=_Loader):
+        level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if level > DEEPEST_GUESSED or isinstance(event, yaml.AliasEvent):
+            return False
+    return True
 
 
 def _json_literal(found: re.Match[str]) -> str:

@@ -125,8 +125,8 @@ def test_a_fence_and_thoughts_round_a_reply_are_looked_through(text: str) -> Non
 @pytest.mark.parametrize(
     "text",
     [
-        "{" * 100_000,
-        "{ " * 50_000 + "}",
+        "{" * 31_000,
+        "{ " * 15_000 + "}",
         "{a: " * 5_000,
         "{x} : \n" + "- " * 14_000,
         "{" + "a: &a {b: *a}, " * 2_000 + "}",

@@ -4,7 +4,9 @@ A step's result is read in the journal, with the artifacts that it names: a quot
 also in what was cut from the prompt. Nothing is decided here; what is found goes into the journal with the reply.
 """
 
+import asyncio
 import json
+import re
 from collections.abc import Iterator
 
 from pydantic import JsonValue
@@ -19,6 +21,10 @@ from groundwork.service.errors import TryAgain
 
 _APART = "\n\0\n"
 """Between texts that a quote must not reach across."""
+PIECE, OVERLAP = 128 * 1024, 8 * 1024
+"""Characters that are looked through at once, so that a long artifact does not hold up the turns of others; and what
+pieces have in common, which is more than any quote has."""
+_BETWEEN_WORDS = re.compile(r"\s")
 
 
 class Evidence:
@@ -33,7 +39,7 @@ class Evidence:
         claims = decision.met if isinstance(decision, Reflection) else ()
         quoted = [(place, claim.quote) for claim in claims for place in to_look_up(state, claim)]
         read = {place: await self._read(state, place) for place in dict.fromkeys(place for place, _ in quoted)}
-        return tuple(_look(place, quote, *read[place]) for place, quote in dict.fromkeys(quoted))
+        return tuple([await _look(place, quote, *read[place]) for place, quote in dict.fromkeys(quoted)])
 
     async def _read(self, state: RunState, place: str) -> tuple[str, str]:
         """All that stands in a place, and what of it could not be read."""
@@ -68,9 +74,29 @@ class Evidence:
         return _APART.join(texts), f"{', '.join(missing)} is not there any more" if missing else ""
 
 
-def _look(place: str, quote: str, text: str, why: str) -> Seen:
-    found = stands_in(quote, text)
-    return Seen(evidence=place, quote=quote, found=found, why="" if found else why)
+async def _look(place: str, quote: str, text: str, why: str) -> Seen:
+    for piece in pieces(text):
+        if stands_in(quote, piece):
+            return Seen(evidence=place, quote=quote, found=True)
+        await asyncio.sleep(0)
+    return Seen(evidence=place, quote=quote, found=False, why=why)
+
+
+def pieces(text: str) -> Iterator[str]:
+    """`text` in parts that overlap, begun and ended between words where there is any such place nearby."""
+    begin = 0
+    while begin < len(text):
+        end = _between_words(text, begin + PIECE)
+        yield text[begin:end]
+        begin = _between_words(text, end - OVERLAP) if end < len(text) else end
+
+
+def _between_words(text: str, place: int) -> int:
+    """The first place between words from `place` on, at most half of what pieces have in common later."""
+    if place >= len(text):
+        return len(text)
+    found = _BETWEEN_WORDS.search(text, place, place + OVERLAP // 2)
+    return found.start() if found else place
 
 
 def _texts(output: dict[str, JsonValue]) -> tuple[str, ...]:

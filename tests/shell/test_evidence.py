@@ -6,7 +6,7 @@ import pytest
 
 from agent_service.core.events import Seen
 from agent_service.core.phases import Met, Proof, Reflection, Verdict
-from agent_service.evidence import Evidence
+from agent_service.evidence import PIECE, Evidence, pieces
 from agent_service.journal import Run, commit_of
 from agent_service.ports import Wake
 from groundwork.service.errors import TryAgain
@@ -69,6 +69,16 @@ async def test_a_quote_does_not_reach_from_one_text_of_a_result_into_another() -
 async def test_an_artifact_is_evidence_by_itself() -> None:
     (seen,) = await look(a_run(kind="artifact"), ("report.md", "the very last ones"))
     assert seen == Seen(evidence=ARTIFACT, quote="the very last ones", found=True)
+
+
+async def test_a_long_artifact_is_looked_through_to_its_end_and_no_word_of_it_is_cut() -> None:
+    words = [f"{number}x{number}" for number in range(3 * PIECE // 8)]
+    long = " ".join(words)
+    assert {word for piece in pieces(long) for word in piece.split()} == set(words)
+    edges = [len(" ".join(words[:-1]))] + [PIECE * number for number in range(1, len(long) // PIECE)]
+    quotes = [" ".join(long[edge - 500 : edge + 500].split()[1:-1]) for edge in edges]
+    seen = await look(a_run(kind="artifact"), *(("report.md", quote) for quote in quotes), artifacts=kept(long))
+    assert [look.found for look in seen] == [True] * len(quotes)
 
 
 async def test_an_artifact_that_is_gone_is_said_to_be_gone() -> None:

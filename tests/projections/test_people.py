@@ -1,5 +1,6 @@
 """What people are asked and say is told: in the timeline, of a step, in lines, and why a run rests for them."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from agent_service.core.events import ModelReplied
 from agent_service.core.phases import Verification, Wait
 from agent_service.moments import Moment, retell
 from agent_service.telling.log_lines import log_line
+from agent_service.telling.pages.trail import trail
 from agent_service.telling.rulings import rulings
 from agent_service.telling.sayings import say
 from agent_service.telling.steps import StepDetail, step_detail
@@ -187,6 +189,13 @@ def test_a_write_in_doubt_is_told_by_what_a_person_says_of_it(outcome: str, stat
     assert (attempt.status, attempt.error and attempt.error.error_class) == (status, error)
     assert "the run goes on, reopened; step 1: post" in last_line(script)
     assert logged(script) == "signal answer, reopened"
+
+
+def test_the_trail_has_a_line_of_what_the_answer_made_of_the_step() -> None:
+    script = a_run_in_doubt() >> answers("it is there", "ran")
+    lines = [json.loads(line) for line in trail(entries_of(script))["trace.jsonl"].splitlines()]
+    acts = [(line["result_status"], line["result_summary"]) for line in lines if line["phase"] == "act"]
+    assert acts == [("error", None), ("ok", "it is there")]
 
 
 def test_a_run_that_was_opened_again_ends_once_more() -> None:

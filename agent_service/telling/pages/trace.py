@@ -16,7 +16,7 @@ from agent_service.core.events import ModelReplied, ModelUnavailable, Provenance
 from agent_service.core.phases import Decision, Plan
 from agent_service.journal import GENESIS
 from agent_service.moments import Moment
-from agent_service.telling.acts import Act, act_of
+from agent_service.telling.acts import Act, act_of, settled
 from agent_service.telling.plain import clipped, json_visible, rfc3339
 from agent_service.telling.rulings import Ruling, rulings
 from agent_service.telling.sayings import gist
@@ -61,8 +61,7 @@ def broken_line(text: str) -> int | None:
 
 
 def _lines(moment: Moment) -> Iterator[Line]:
-    act = act_of(moment)
-    if act:
+    for act in filter(None, (act_of(moment), *settled(moment))):
         yield _act_line(moment, act)
     if isinstance(moment.event, ModelReplied):
         for place, ruling in enumerate(rulings(moment)):

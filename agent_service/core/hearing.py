@@ -11,11 +11,21 @@ from agent_service.core import answering, approving, asking, doubting, endings, 
 from agent_service.core.effects import Transition
 from agent_service.core.events import SignalReceived, TimerFired
 from agent_service.core.framing import adopt
-from agent_service.core.phases import Framing, Plan
+from agent_service.core.phases import Framing, Phase, Plan
 from agent_service.core.planning import carry_out, writes
 from agent_service.core.replacing import replace
 from agent_service.core.state import Ruling, RunState
-from agent_service.core.waiting import Deciding, Ended, ForAnswer, ForApproval, ForPerson, Planned, Waiting
+from agent_service.core.waiting import (
+    Asking,
+    Deciding,
+    Ended,
+    ForAnswer,
+    ForApproval,
+    ForModel,
+    ForPerson,
+    Planned,
+    Waiting,
+)
 from schemas.events import Signal
 
 MAX_SIGNALS = 200
@@ -45,7 +55,8 @@ def hear_while_paused(state: RunState, event: SignalReceived) -> Transition | st
     heard = told(limits.stood_still(state, since, event.at), event)
     if signal.kind == "reject":
         return endings.cancel(heard, signal.message or "rejected by a person", at=event.at)
-    return go_on(replace(heard, waiting=waiting.held), at=event.at, said=bool(signal.message))
+    said = event.strict and bool(signal.message)
+    return go_on(replace(heard, waiting=waiting.held), at=event.at, said=said)
 
 
 def hear_while_waiting(state: RunState, event: SignalReceived) -> Transition | str:
@@ -111,6 +122,8 @@ def go_on(state: RunState, *, at: datetime, said: bool) -> Transition:
             if said and writes(state, plan):
                 return asking.think_anew(running, at=at, feedback=(VOID,))
             return carry_out(running, plan, at=at)
+        case ForModel(asking=Asking(phase=Phase.PLAN, feedback=feedback)) if said:
+            return asking.think_anew(replace(state, waiting=Deciding()), at=at, feedback=feedback)
     return asking.put(state, state.asking, at=at) if state.asking else Transition(state=state)
 
 

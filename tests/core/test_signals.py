@@ -13,8 +13,10 @@ from tests.core.cues import (
     errs,
     plans,
     queued,
+    resume,
     returns,
     signal,
+    unavailable,
 )
 from tests.core.script import NOTHING, asks, escalates, ignores, requests
 
@@ -43,6 +45,11 @@ def test_a_paused_run_goes_on_when_a_person_says_so(kind: Literal["resume", "rai
     run = a_paused_run()
     run >> signal(kind) << asks("reflect")
     assert run.state.status is Status.RUNNING
+
+
+def test_what_a_person_says_with_a_resume_may_finish_the_run_where_a_plan_was_asked_for() -> None:
+    a_planning_run() >> unavailable("pause") >> resume() << asks("plan")
+    a_planning_run() >> unavailable("pause") >> signal("resume", message="that is enough") << asks("reflect")
 
 
 def test_a_paused_run_stays_paused_when_it_is_only_told_something() -> None:

@@ -48,14 +48,17 @@ class Judged:
 
 
 def judged(state: RunState, reflection: Reflection, seen: Iterable[Seen]) -> Judged:
-    """What a reflection proves. What it takes back is taken back first: it may be proved by something else."""
+    """What a reflection proves. What it takes back is taken back first: it may be proved by something else.
+
+    A claim that fails is refused only where its item is left without proof: models like to say again what was accepted.
+    """
     looked_up = {(look.evidence, look.quote): look for look in seen}
     items = {item.id: item for item in state.done_items}
     named = (*(unmet.item for unmet in reflection.unmet), *(met.item for met in reflection.met))
-    refusals = [f"there is no item {name}" for name in dict.fromkeys(named) if name not in items]
+    unknown = tuple(f"there is no item {name}" for name in dict.fromkeys(named) if name not in items)
     for unmet in (unmet for unmet in reflection.unmet if unmet.item in items):
         items[unmet.item] = without_tick(items[unmet.item])
-    accepted = []
+    accepted, refused = [], list[tuple[str, str]]()
     for claim in (met for met in reflection.met if met.item in items):
         item = items[claim.item]
         flaws = {place: _flaw(state, item, place, claim, looked_up) for place in places_of(state, item, claim)}
@@ -64,8 +67,9 @@ def judged(state: RunState, reflection: Reflection, seen: Iterable[Seen]) -> Jud
             items[item.id] = _ticked(item, shown, claim.quote)
             accepted.append(replace(claim, evidence=", ".join(shown)))
         else:
-            refusals.append(next(iter(flaws.values())))
-    return Judged(items=tuple(items.values()), accepted=tuple(accepted), refusals=tuple(refusals))
+            refused.append((item.id, next(iter(flaws.values()))))
+    refusals = tuple(why for name, why in refused if items[name].proof is None or not items[name].done)
+    return Judged(items=tuple(items.values()), accepted=tuple(accepted), refusals=(*unknown, *refusals))
 
 
 def to_look_up(state: RunState, claim: Met) -> tuple[str, ...]:

@@ -164,6 +164,11 @@ def test_an_item_may_be_proved_anew_by_the_reflection_that_takes_its_old_proof_b
     assert (run.state.done_items[0].evidence, run.state.done_items[0].quotes) == (("step:2",), ("13",))
 
 
+def test_a_claim_that_fails_costs_nothing_where_its_item_is_proved_already() -> None:
+    run = a_proving_run() >> claims(PRICE, KEPT, AGREED) >> plans() >> returns()
+    run >> claims(Met(item="d1", evidence="step:1", quote="about twelve"), verdict="done", seen=False) << completes()
+
+
 def test_a_refused_claim_is_told_after_the_plan_that_came_along_and_is_noted_nowhere() -> None:
     run = a_proving_run()
     (

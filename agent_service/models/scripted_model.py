@@ -17,11 +17,21 @@ from string import Template
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
 from agent_service.core.events import ModelUsage
 from agent_service.core.phases import Ask, Digest, Framing, Phase, Plan, Reflection, Unusable, Verification, Wait
+from agent_service.core.state import RunState
 from agent_service.errors import ModelError, Remedy
 from agent_service.ports import Answer, ModelCall, Question
 from groundwork.service.errors import Misconfigured
@@ -225,10 +235,23 @@ class ScriptedModel:
 
 def _fit(rule: Rule, question: Question) -> dict[str, str] | None:
     """The names that the rule's texts may use, or None when it does not fit."""
-    state, when = question.state, rule.when
+    state, goal = question.state, rule.when.goal
+    found = goal.search(state.brief.goal) if goal is not None else None
+    if rule.phase is not question.phase or (goal is not None and not found) or not _holds(rule.when, state):
+        return None
+    return {
+        "goal": state.brief.goal,
+        "step": str(state.step),
+        "tool": state.completed[-1].tool if state.completed else "",
+        "artifact": str(_newest_output(state).get("artifact_path", "")),
+        **(found.groupdict(default="") if found else {}),
+    }
+
+
+def _holds(when: Condition, state: RunState) -> bool:
+    """Whether all that is given holds, the goal left out."""
     asking, newest = state.asking, state.completed[-1] if state.completed else None
-    wanted = (
-        (rule.phase, question.phase),
+    compared = (
         (when.steps, len(state.completed)),
         (when.tool, newest and newest.tool),
         (when.status, newest and newest.status),
@@ -236,27 +259,26 @@ def _fit(rule: Rule, question: Question) -> dict[str, str] | None:
         (when.tries, asking and asking.tries),
         (when.reframes, state.reframes),
     )
-    if any(expected is not None and expected != actual for expected, actual in wanted):
-        return None
-    output = state.last_result.output if state.last_result else {}
-    told = (*(asking.told if asking else ()), *state.refusals)
-    searched = (
-        (when.result, json.dumps(output)),
-        (when.feedback, "\n".join(told)),
-        (when.person, "\n".join(state.messages)),
+    searched = ((when.result, _newest_json), (when.feedback, _told_to_it), (when.person, _said_by_people))
+    return all(expected is None or expected == actual for expected, actual in compared) and all(
+        pattern is None or pattern.search(text_of(state)) for pattern, text_of in searched
     )
-    if any(pattern is not None and not pattern.search(text) for pattern, text in searched):
-        return None
-    found = when.goal.search(state.brief.goal) if when.goal is not None else None
-    if when.goal is not None and not found:
-        return None
-    return {
-        "goal": state.brief.goal,
-        "step": str(state.step),
-        "tool": newest.tool if newest else "",
-        "artifact": str(output.get("artifact_path", "")),
-        **(found.groupdict(default="") if found else {}),
-    }
+
+
+def _newest_json(state: RunState) -> str:
+    return json.dumps(_newest_output(state))
+
+
+def _told_to_it(state: RunState) -> str:
+    return "\n".join((*(state.asking.told if state.asking else ()), *state.refusals))
+
+
+def _said_by_people(state: RunState) -> str:
+    return "\n".join(state.messages)
+
+
+def _newest_output(state: RunState) -> dict[str, JsonValue]:
+    return state.last_result.output if state.last_result else {}
 
 
 def _filled(node: Any, names: dict[str, str]) -> Any:

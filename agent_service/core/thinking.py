@@ -46,11 +46,11 @@ def on_reply(state: RunState, reply: ModelReplied) -> Transition:
     state = replace(state, waiting=Deciding(), spent=spent, replies=replies, shown=shown, updated_at=reply.at)
     state = measured(state, reply)
     if outrun(state, reply):
-        return _set_aside(state, asking, at=reply.at)
+        return _ask_anew(state, asking, at=reply.at)
     then = _taken_up(state, asking, reply)
     if reply.heard is None:
         return _planned_anew(then)
-    return _set_aside(state, asking, at=reply.at) if is_older(state, reply) and _hands_over(then) else then
+    return _ask_anew(state, asking, at=reply.at) if is_older(state, reply) and _hands_over(then) else then
 
 
 def _taken_up(state: RunState, asking: Asking, reply: ModelReplied) -> Transition:
@@ -106,13 +106,13 @@ def _goes_past(state: RunState, chosen: Decision) -> bool:
     return not isinstance(chosen, Digest)
 
 
-def _set_aside(state: RunState, asking: Asking, *, at: datetime) -> Transition:
+def _ask_anew(state: RunState, asking: Asking, *, at: datetime) -> Transition:
     """Ask again, as if the reply had not come: it does not count as a repair."""
-    why = "a person said something newer: the reply is set aside"
+    why = "a person said something newer: the reply does not count"
     phase = Phase.REFLECT if asking.phase in (Phase.PLAN, Phase.VERIFY) else asking.phase
     again = replace(asking, call=state.calls + 1, phase=phase, feedback=(*asking.feedback, why))
-    set_aside = replace(state, claim=None, proposed=None, summary=why)
-    return after_progress(set_aside, asking.phase.value, why, put(set_aside, again, at=at))
+    unclaimed = replace(state, claim=None, proposed=None, summary=why)
+    return after_progress(unclaimed, asking.phase.value, why, put(unclaimed, again, at=at))
 
 
 def _decided(state: RunState, asking: Asking, reply: ModelReplied) -> Transition | None:

@@ -13,9 +13,9 @@ from agent_service.core.thinking import outrun
 from agent_service.core.waiting import Asking
 from agent_service.moments import Moment
 
-RulingStatus = Literal["ok", "unusable", "refused", "ignored", "set_aside"]
+RulingStatus = Literal["ok", "unusable", "refused", "ignored", "outrun"]
 """`unusable`: no valid decision. `refused`: valid, and not carried out. `ignored`: what came along with a decision that
-led elsewhere. `set_aside`: a person said something newer."""
+led elsewhere. `outrun`: a person said something newer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ def rulings(moment: Moment) -> tuple[Ruling, ...]:
     if before is None or before.asking is None or not isinstance(reply, ModelReplied):
         return ()
     if outrun(before, reply):
-        return _set_aside(before, before.asking, reply)
+        return _outrun(before, before.asking, reply)
     first = _ruling(moment, before, reply.decision, before.asking.phase, attempt=before.asking.repairs + 1)
     if reply.plan is None:
         return (first,)
@@ -49,7 +49,7 @@ def rulings(moment: Moment) -> tuple[Ruling, ...]:
     return first, Ruling(phase=Phase.PLAN, step=before.step + 1, attempt=1, decision=reply.plan, status="ignored")
 
 
-def _set_aside(before: RunState, asking: Asking, reply: ModelReplied) -> tuple[Ruling, ...]:
+def _outrun(before: RunState, asking: Asking, reply: ModelReplied) -> tuple[Ruling, ...]:
     """Nothing of a reply that a person's word has outrun is taken up."""
     attempt, why = asking.repairs + 1, "a person said something newer"
     first = Ruling(
@@ -57,7 +57,7 @@ def _set_aside(before: RunState, asking: Asking, reply: ModelReplied) -> tuple[R
         step=before.step + (asking.phase is Phase.PLAN),
         attempt=attempt,
         decision=reply.decision,
-        status="set_aside",
+        status="outrun",
         why=why,
     )
     if reply.plan is None:

@@ -50,7 +50,7 @@ _OF_RULINGS: dict[RulingStatus, ItemStatus] = {
     "unusable": "error",
     "refused": "refused",
     "ignored": "cancelled",
-    "set_aside": "cancelled",
+    "outrun": "cancelled",
 }
 _OF_ENDINGS: dict[Status, ItemStatus] = {Status.DONE: "ok", Status.CANCELLED: "cancelled"}
 

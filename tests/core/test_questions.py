@@ -167,7 +167,7 @@ BEYOND = {
 def test_no_decision_goes_past_what_a_person_said_meanwhile(beyond: Any) -> None:
     run = a_reflecting_run(max_repairs=0) >> signal("message", message="do not finish before it is checked")
     run >> beyond << asks("reflect")
-    assert run.said == ["reflect: a person said something newer: the reply is set aside"]
+    assert run.said == ["reflect: a person said something newer: the reply does not count"]
     assert "a person said something newer" in run.told()[-1]
     assert run.state.reframes == run.state.refused_done == run.state.questions == run.state.step - 1 == 0
     run >> reflects("done", PROOF) << completes()
@@ -208,7 +208,7 @@ def test_a_message_that_the_prompt_told_of_voids_nothing() -> None:
     run >> reflects("done", PROOF, heard=1) << completes()
 
 
-def test_what_a_reply_cost_counts_though_it_is_set_aside() -> None:
+def test_what_a_reply_cost_counts_though_its_decision_does_not() -> None:
     run = a_reflecting_run() >> signal("message", message="hello")
     before = run.state.spent.tokens
     assert (run >> reflects("done", PROOF, heard=0)).state.spent.tokens == before + 100

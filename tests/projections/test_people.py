@@ -144,7 +144,7 @@ def test_a_wait_by_choice_is_told_with_its_end_and_is_over_then() -> None:
 # What people say while a decision is made
 
 
-def test_a_decision_that_a_word_has_outrun_is_set_aside_and_not_taken_for_an_error() -> None:
+def test_a_decision_that_a_word_has_outrun_does_not_count_and_is_not_taken_for_an_error() -> None:
     script = a_reflecting_run() >> signal("message", message="not yet")
     asked = script.state.asking
     assert asked is not None
@@ -153,9 +153,9 @@ def test_a_decision_that_a_word_has_outrun_is_set_aside_and_not_taken_for_an_err
     )
     outrun = moments(script >> reply)[-1]
     (ruling,) = rulings(outrun)
-    assert (ruling.status, ruling.why) == ("set_aside", "a person said something newer")
-    assert say(outrun).startswith("reflect set aside: a person said something newer")
-    assert log_line(outrun).message == "reflect set aside"
+    assert (ruling.status, ruling.why) == ("outrun", "a person said something newer")
+    assert say(outrun).startswith("reflect outrun: a person said something newer")
+    assert log_line(outrun).message == "reflect outrun"
 
 
 # Verification

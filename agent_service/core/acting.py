@@ -64,7 +64,14 @@ def _first(brief: Brief, step: int, action: Action, at: datetime) -> Pending:
 
 def _sent(brief: Brief, pending: Pending, at: datetime) -> Pending:
     patience = timedelta(seconds=_tool_time_s(brief, pending) + ANSWER_GRACE_S)
-    return replace(pending, requested_at=at, deadline_at=at + patience)
+    sent = replace(pending, requested_at=at, deadline_at=at + patience)
+    return replace(sent, until=_until(brief, sent))
+
+
+def _until(brief: Brief, pending: Pending) -> datetime:
+    """Until when the tool may work on an attempt that is sent now."""
+    patience = timedelta(seconds=_tool_time_s(brief, pending))
+    return min(pending.requested_at + patience, brief.limits.deadline_at)
 
 
 def _depart(state: RunState, waiting: Waiting, pendings: tuple[Pending, ...], *, at: datetime) -> Transition:
@@ -78,7 +85,7 @@ def _depart(state: RunState, waiting: Waiting, pendings: tuple[Pending, ...], *,
 
 def request(state: RunState, pending: Pending) -> Publish:
     """The tool request of the pending attempt. The same whenever it is made."""
-    action, patience = pending.action, timedelta(seconds=_tool_time_s(state.brief, pending))
+    action = pending.action
     payload = ToolRequest(
         run_id=state.run_id,
         step=pending.step,
@@ -87,7 +94,7 @@ def request(state: RunState, pending: Pending) -> Publish:
         tool_payload=_without_reserved(action.arguments),
         requested_at=pending.requested_at,
         attempt=pending.attempt,
-        deadline_at=min(pending.requested_at + patience, state.brief.limits.deadline_at),
+        deadline_at=pending.until or _until(state.brief, pending),
         executor=_executor(state.brief, action),
     )
     key = keys.request(state.run_id, pending.step, pending.attempt)

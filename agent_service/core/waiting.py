@@ -89,6 +89,9 @@ class Pending:
     route: str
     requested_at: datetime
     deadline_at: datetime
+    until: datetime | None = None
+    """What the request names as its deadline, so that it is the same when it is said again though the run's deadline
+    has moved. Null in states of earlier versions: by the deadline of the run as it is now."""
     heard: tuple[str, ...] = ()
     """Places in the stream of the messages that answered earlier attempts without naming them."""
 

@@ -1,7 +1,12 @@
 """What may be asked of a tool, and what a request carries."""
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 
+from agent_service.core.announcing import outstanding
+from agent_service.core.waiting import ForTool
 from tests.core.cues import (
     a_framing_run,
     a_planning_run,
@@ -17,10 +22,12 @@ from tests.core.cues import (
     queued,
     reflection,
     replies,
+    signal,
     started,
     tool,
 )
-from tests.core.script import Script, asks, escalates, requests
+from tests.core.people_cues import answer
+from tests.core.script import NOON, Cue, Script, asks, escalates, requests
 
 RESERVED = ("run_id", "step", "tool", "tool_command", "attempt", "wake_id")
 
@@ -37,6 +44,31 @@ def test_a_retry_is_pending_with_its_own_attempt_before_it_is_sent() -> None:
     assert (run.pending.attempt, run.state.retry_at is not None) == (2, True)
     run >> due
     assert (run.pending.attempt, run.state.retry_at) == (2, None)
+
+
+# What is said again
+
+LATER = "2026-11-21T20:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("on_budget", "moves_the_deadline"),
+    [("pause", signal("raise_budget", deadline_at=LATER)), ("escalate", answer("go on", deadline_at=LATER))],
+)
+def test_a_request_is_the_same_to_the_byte_when_it_is_said_again_after_the_deadline_moved(
+    on_budget: str, moves_the_deadline: Cue
+) -> None:
+    run = a_waiting_run(deadline_at=NOON + timedelta(seconds=100), on_budget=on_budget)
+    request = outstanding(run.state)
+    run >> due >> moves_the_deadline
+    assert outstanding(run.state) == request
+
+
+def test_a_request_that_an_earlier_version_sent_names_the_deadline_that_it_named_then() -> None:
+    run = a_waiting_run(deadline_at=NOON + timedelta(seconds=100))
+    request = outstanding(run.state)
+    of_then = replace(run.state, waiting=ForTool(pending=replace(run.pending, until=None)))
+    assert outstanding(of_then) == request
 
 
 # Reserved correlation keys

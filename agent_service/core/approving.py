@@ -6,31 +6,36 @@ An approval is of one command with its arguments: others are asked for anew.
 """
 
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Literal
 
 from agent_service.core import acting, petition
 from agent_service.core.effects import Transition
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.replacing import replace
-from agent_service.core.state import RunState
+from agent_service.core.state import Ruling, RunState
 from agent_service.core.waiting import ForApproval
 from schemas.catalog import Approve, ToolCommand
 
 Verdict = Literal["approved", "rejected", "expired"]
+MOST_RULINGS = 50
+"""The newest that a run remembers."""
+MOST_REFUSED = 5
+"""In a row: then the run hands itself to a person, instead of asking for ever."""
 
 
 def rule_of(command: ToolCommand) -> Approve:
     """When a person must allow `command`."""
     if command.approve is not None:
         return command.approve
-    harmless = command.tier == "read" or command.idempotent or command.effect == "local"
-    return "never" if harmless else "untrusted"
+    stays = command.effect == "local" or (command.idempotent and command.effect is None)
+    return "never" if command.tier == "read" or stays else "untrusted"
 
 
 def is_allowed(state: RunState, proposal: Plan | Framing) -> bool:
-    """Whether a person has allowed just this, and for the step that comes next."""
-    named = (hash_of(proposal), "approved", state.step + 1 if isinstance(proposal, Plan) else 0)
-    return any((ruling.subject_hash, ruling.verdict, ruling.step) == named for ruling in state.rulings)
+    """Whether a person has allowed just this, for the step that comes next, and said nothing since."""
+    named = (hash_of(proposal), "approved", state.step + 1 if isinstance(proposal, Plan) else 0, state.heard)
+    return any((r.subject_hash, r.verdict, r.step, r.heard) == named for r in state.rulings)
 
 
 def why_needed(state: RunState, action: Action) -> str:
@@ -43,6 +48,15 @@ def why_needed(state: RunState, action: Action) -> str:
         why = f"{action.tool} {action.command} changes what may be out of the house"
         return f"{why}, and {state.strangers} brought what strangers wrote"
     return ""
+
+
+def with_ruling(state: RunState, ruling: Ruling) -> RunState:
+    return replace(state, rulings=(*state.rulings, ruling)[-MOST_RULINGS:])
+
+
+def refused_in_a_row(state: RunState) -> int:
+    """How many of the newest rulings allowed nothing."""
+    return sum(1 for _ in takewhile(lambda ruling: ruling.verdict != "approved", reversed(state.rulings)))
 
 
 def flaws_of(state: RunState, action: Action) -> tuple[str, ...]:

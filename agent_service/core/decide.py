@@ -289,6 +289,6 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         **dict.fromkeys(get_args(Event), _never("the run has ended ({state.status})")),
         WakeAccepted: _never("accepted already"),
         ToolReturned: Rule(results.on_result, (Ended,)),
-        SignalReceived: Rule(_once(reopening.reopen), (ForModel, ForTool, ToolRetry, ForReads, ForApproval)),
+        SignalReceived: Rule(_once(reopening.reopen), (Queued, ForModel, ForTool, ToolRetry, ForReads, ForApproval)),
     },
 }

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from agent_service.core import petition, proof
 from agent_service.core.effects import AbandonCall, Effect, Publish, Transition, publish, tell
-from agent_service.core.limits import budget_use, with_lost
+from agent_service.core.limits import budget_use, stood_still, with_lost
 from agent_service.core.phases import Plan, Reflection
 from agent_service.core.remedies import remedy
 from agent_service.core.replacing import replace
@@ -13,6 +13,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import (
     Asking,
     Ended,
+    ForAnswer,
     ForApproval,
     ForModel,
     ForPerson,
@@ -149,10 +150,19 @@ def _final(
 ) -> Transition:
     stop = Stop(ending_class=ending_class, reason=reason, entry=state.version)
     held = _kept(state) if status is Status.ESCALATED else None
+    if status is Status.ESCALATED:  # an answer finds the time that it had when it began to wait for people
+        state = stood_still(state, _waits_for_people_since(state), at)
     waiting = Ended(status=status, stop=stop, at=at, held=held, came=came)
     ended = replace(with_lost_call(state), waiting=waiting, summary=reason, updated_at=at)
     told = (progress(ended, "end", reason), ending(ended), *petition.said(ended))
     return Transition(state=ended, effects=(*_abandoned(state), *told))
+
+
+def _waits_for_people_since(state: RunState) -> datetime | None:
+    match state.waiting:
+        case ForApproval(since=since) | ForAnswer(since=since) | ForPerson(since=since):
+            return since
+    return None
 
 
 def _kept(state: RunState) -> Held | None:

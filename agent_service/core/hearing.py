@@ -26,7 +26,6 @@ from agent_service.core.waiting import (
     Planned,
     Waiting,
 )
-from schemas.events import Signal
 
 MAX_SIGNALS = 200
 """Signals whose ids a run remembers, the newest, so that one that is delivered again is not heard again."""
@@ -55,7 +54,7 @@ def hear_while_paused(state: RunState, event: SignalReceived) -> Transition | st
     heard = told(limits.stood_still(state, since, event.at), event)
     if signal.kind == "reject":
         return endings.cancel(heard, signal.message or "rejected by a person", at=event.at)
-    said = event.strict and bool(signal.message)
+    said = event.strict and heard.heard > heard.shown
     return go_on(replace(heard, waiting=waiting.held), at=event.at, said=said)
 
 
@@ -88,7 +87,7 @@ def hear_ruling(state: RunState, event: SignalReceived) -> Transition | str:
     """While something waits for approval: what is decided about it, or a message, after which it is void."""
     waiting, signal = state.waiting, event.signal
     assert isinstance(waiting, ForApproval)
-    if flaw := _flaw_of_ruling(state, waiting, signal):
+    if flaw := _flaw_of_ruling(state, waiting, event):
         return flaw
     if signal.kind not in ("approve", "reject") and not signal.message:
         return Transition(state=told(state, event))
@@ -115,7 +114,10 @@ def on_expiry(state: RunState, event: TimerFired) -> Transition:
 
 
 def go_on(state: RunState, *, at: datetime, said: bool) -> Transition:
-    """Let a run go on with what it waits for, after a pause. `said`: a person said something, which a write awaits."""
+    """Let a run go on with what it waits for, after a pause.
+
+    `said`: a person said something, then or before, that the model has not been told yet: no write goes past it.
+    """
     match state.waiting:
         case Planned(plan=plan):
             running = replace(state, waiting=Deciding())
@@ -159,9 +161,11 @@ def _unasked(event: SignalReceived) -> str:
     return NOTHING_ASKED.get(event.signal.kind, "") if event.strict else ""
 
 
-def _flaw_of_ruling(state: RunState, waiting: ForApproval, signal: Signal) -> str:
-    step = state.step + 1 if isinstance(waiting.proposal, Plan) else None
+def _flaw_of_ruling(state: RunState, waiting: ForApproval, event: SignalReceived) -> str:
+    signal, step = event.signal, state.step + 1 if isinstance(waiting.proposal, Plan) else None
     match signal.kind:
+        case "approve" if event.at >= waiting.expires_at:
+            return f"it could be approved until {waiting.expires_at:%Y-%m-%dT%H:%M:%SZ}"
         case "answer":
             return "it waits for an approval: approve it, reject it, or send a message"
         case "resume":
@@ -183,7 +187,7 @@ def _ruling(state: RunState, waiting: ForApproval, verdict: approving.Verdict, *
 
 
 def _approved(state: RunState, waiting: ForApproval, *, by: str, at: datetime) -> Transition:
-    ruled = replace(state, rulings=(*state.rulings, _ruling(state, waiting, "approved", by=by)))
+    ruled = approving.with_ruling(state, _ruling(state, waiting, "approved", by=by))
     match waiting.proposal:
         case Plan() as plan:
             return carry_out(ruled, plan, at=at)
@@ -196,5 +200,7 @@ def _refused(state: RunState, waiting: ForApproval, ruling: Ruling, *, at: datet
     if isinstance(waiting.proposal, Plan):
         what = f"{waiting.proposal.action.tool} {waiting.proposal.action.command}"
     why = f"{what} was not approved ({ruling.verdict}){': ' if ruling.reason else ''}{ruling.reason}"
-    ruled = replace(state, rulings=(*state.rulings, ruling), summary=why)
+    ruled = replace(approving.with_ruling(state, ruling), summary=why)
+    if (refused := approving.refused_in_a_row(ruled)) >= approving.MOST_REFUSED:
+        return endings.escalate(ruled, "not_approved", f"{refused} times in a row: {why}", at=at)
     return endings.after_progress(ruled, "plan", why, asking.think_anew(ruled, at=at, feedback=(why,)))

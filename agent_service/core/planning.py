@@ -67,8 +67,13 @@ def take_next(
         case Ask():
             return take_question(state, chosen, asking, at=at)
         case Wait():
-            flaws = timing.flaws_of(chosen, at)
+            flaws = timing.flaws_of(chosen, at) or _too_many(state.waits)
             return ask_again(state, asking, flaws, at=at) if flaws else timing.wait_for(state, chosen, at=at)
+
+
+def _too_many(waits: int) -> tuple[str, ...]:
+    often = f"you have waited {waits} times since the newest step"
+    return (f"{often}: look at something, ask, or escalate",) if waits >= timing.MOST_IN_A_ROW else ()
 
 
 def take_question(state: RunState, question: Ask, asking: Asking, *, at: datetime) -> Transition:

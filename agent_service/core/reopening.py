@@ -14,7 +14,7 @@ from agent_service.core.flights import flights
 from agent_service.core.remedies import RAISED_BY
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Deciding, Ended, ForTool, Pending, Planned, Status, Waiting
+from agent_service.core.waiting import Deciding, Ended, ForTool, Pending, Planned, Queued, Status, Waiting
 from schemas import keys, subjects
 from schemas.events import Reopened, ToolError, ToolOutput, ToolResult
 
@@ -119,7 +119,9 @@ def _open(state: RunState, ended: Ended) -> Waiting:
 def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) -> Transition:
     """Finish the steps that were open with what came of them, or with a person's word; or wait for them still."""
     if isinstance(state.waiting, Planned):
-        return hearing.go_on(state, at=event.at, said=bool(event.signal.message))
+        return hearing.go_on(state, at=event.at, said=state.heard > state.shown)
+    if state.started_at is None:  # it ended while it waited for its turn
+        return Transition(state=replace(state, waiting=Queued()))
     if isinstance(state.waiting, Deciding):
         why = f"the run was handed to a person ({ended.stop.ending_class}), and goes on with what they answered"
         return asking.think_anew(state, at=event.at, feedback=(why,))

@@ -182,6 +182,7 @@ def finish_step(state: RunState, result: ToolResult, *, at: datetime) -> RunStat
     strange = f"step {record.step} ({record.tool})" if brings_strangers else ""
     return replace(
         notes.with_step(state, pending, record, output),
+        waits=0,
         strangers=state.strangers or strange,
         waiting=landed(state.waiting, record.step),
         completed=(*state.completed, record),

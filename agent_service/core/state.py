@@ -249,6 +249,8 @@ class RunState:
     doubts: tuple[Doubt, ...] = ()
     questions: int = 0
     """Questions asked of people."""
+    waits: int = 0
+    """How many times it waited since the newest step."""
     waited_at_step: int = 0
     """The newest step when the run last waited: what came before it is no repetition of what comes after."""
     reopened: int = 0

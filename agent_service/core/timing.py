@@ -11,6 +11,9 @@ from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Deciding, ForTime
 
+LEAST_S = 1.0
+MOST_IN_A_ROW = 10
+"""Waits without a step between them: each is a model call, and nothing is looked at."""
 LONGEST_S = 30 * 86400.0
 
 
@@ -18,8 +21,8 @@ def flaws_of(wait: Wait, at: datetime) -> tuple[str, ...]:
     """Why nothing can be waited for."""
     if (wait.until is None) == (wait.seconds is None):
         return ("wait needs one of seconds and until",)
-    if wait.seconds is not None and not 0 < wait.seconds <= LONGEST_S:
-        return (f"wait.seconds is {wait.seconds}: it must be more than 0 and at most {LONGEST_S:.0f}",)
+    if wait.seconds is not None and not LEAST_S <= wait.seconds <= LONGEST_S:
+        return (f"wait.seconds is {wait.seconds}: it must be at least {LEAST_S:g} and at most {LONGEST_S:.0f}",)
     if wait.until is not None and wait.until.tzinfo is None:
         return ("wait.until needs its time zone, such as Z for UTC",)
     if wait.until is not None and wait.until <= at:
@@ -32,7 +35,9 @@ def wait_for(state: RunState, wait: Wait, *, at: datetime) -> Transition:
     until = wait.until or at + timedelta(seconds=wait.seconds or 0.0)
     waiting = ForTime(until=min(until, state.brief.limits.deadline_at), since=at, why=wait.why)
     summary = f"waits until {waiting.until:%Y-%m-%dT%H:%M:%SZ}: {wait.why}"
-    resting = replace(state, waiting=waiting, waited_at_step=state.step, summary=summary, updated_at=at)
+    resting = replace(
+        state, waiting=waiting, waited_at_step=state.step, waits=state.waits + 1, summary=summary, updated_at=at
+    )
     return Transition(state=resting, effects=(progress(resting, "plan", summary),))
 
 

@@ -242,3 +242,40 @@ def test_a_write_that_was_kept_waits_for_the_model_when_a_person_says_something_
 
 def test_a_run_that_met_strangers_says_where() -> None:
     assert a_run_with_strangers().state.strangers == "step 1 (browse)"
+
+
+# What nobody gets around
+
+
+def test_an_approval_that_a_pause_kept_waiting_does_not_outlive_what_a_person_says_then() -> None:
+    run = a_run_for_approval(on_budget="pause", deadline_named=True).wait(hours=1) >> approves()
+    assert run.state.status is Status.PAUSED
+    run = (
+        run
+        >> signal("message", message="do not post that")
+        >> signal("raise_budget", deadline_at="2026-11-21T20:00:00Z")
+    )
+    assert requests("post", step=2) not in run.outcomes
+
+
+def test_a_message_in_a_pause_makes_a_write_void_that_the_pause_kept() -> None:
+    run = a_planning_run(on_budget="pause", max_steps=1) >> plans("fetch") >> returns() >> reflects("continue")
+    run = run >> plans("post") >> signal("message", message="do not post that")
+    run >> signal("raise_budget", max_steps=5) << asks("reflect")
+
+
+def test_an_external_effect_is_asked_for_though_it_may_be_repeated() -> None:
+    run = a_run_with(strangers=True, tier="write", idempotent=True, effect="external")
+    run >> plans("tool") << ASKED
+
+
+def test_a_run_that_is_refused_again_and_again_is_handed_to_a_person() -> None:
+    run = a_run_for_approval()
+    for n in range(4):
+        run = run >> rejects(message=f"not like that, {n}") >> reflects("continue") >> plans("post", text=str(n))
+    run >> rejects() << escalates("not_approved")
+
+
+def test_an_approval_after_its_time_is_refused_also_before_the_timer_has_fired() -> None:
+    run = a_run_for_approval(approval_s=60.0).wait(seconds=61)
+    run >> approves() << ignores("it could be approved until")

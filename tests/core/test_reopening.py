@@ -24,11 +24,13 @@ from tests.core.cues import (
     goes_on,
     plan,
     plans,
+    queued,
     reflection,
     reflects,
     replies,
     returns,
     signal,
+    started,
     too_early,
     unavailable,
 )
@@ -281,3 +283,20 @@ def test_the_reply_to_a_call_of_before_counts_no_more() -> None:
     before = run.state.asking
     assert before is not None
     run >> replies(reflection("continue"), plan=plan(), call=before.call - 1) << ignores("is not the one waited for")
+
+
+# What a rest leaves behind
+
+
+def test_an_answer_that_comes_after_its_question_was_given_up_finds_the_time_that_was_left() -> None:
+    run = a_planning_run() >> asks_a_person()
+    run = run.wait(days=8) >> due >> answer("the hall")
+    assert run.state.status is Status.RUNNING
+    assert run.state.brief.limits.deadline_at > run.now
+
+
+def test_a_run_that_never_began_waits_for_its_turn_again() -> None:
+    run = (queued().wait(hours=1) >> due) << escalates("budget_time")
+    run = run >> answer(deadline_at="2026-11-21T20:00:00Z")
+    assert run.state.status is Status.QUEUED
+    run >> started() << asks("frame")

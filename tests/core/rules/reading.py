@@ -151,7 +151,7 @@ def granted(story: Story, until: int) -> Limits:
     limits, since = woken(story).limits, woken(story).at
     for moment in entries(story[: until + 1]):
         event, rested = moment.event, rests(moment.before)
-        if rested and goes_on_after_a_rest(moment) and not limits.deadline_named:
+        if rested and (goes_on_after_a_rest(moment) or is_handed_over(moment)) and not limits.deadline_named:
             limits = replace(limits, deadline_at=limits.deadline_at + (event.at - since))
         if rests(after(moment)) and (not rested or type(after(moment).waiting) is not type(_waiting(moment))):
             since = event.at
@@ -165,6 +165,12 @@ def granted(story: Story, until: int) -> Limits:
 def rests(run: RunState | None) -> bool:
     """Whether it is for a person to let the run go on."""
     return run is not None and run.status in (Status.PAUSED, Status.ESCALATED)
+
+
+def is_handed_over(moment: Moment) -> bool:
+    """Whether the run, which rested for a person, now ends in their hands: it keeps the time that it had."""
+    paused = moment.before is not None and moment.before.status is Status.PAUSED
+    return paused and after(moment).status is Status.ESCALATED
 
 
 def reopened(moment: Moment) -> bool:

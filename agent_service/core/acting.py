@@ -64,14 +64,15 @@ def _first(brief: Brief, step: int, action: Action, at: datetime) -> Pending:
 
 def _sent(brief: Brief, pending: Pending, at: datetime) -> Pending:
     patience = timedelta(seconds=_tool_time_s(brief, pending) + ANSWER_GRACE_S)
-    sent = replace(pending, requested_at=at, deadline_at=at + patience)
-    return replace(sent, until=_until(brief, sent))
+    sent = replace(pending, requested_at=at, deadline_at=at + patience, until=None)
+    end = brief.limits.deadline_at
+    return replace(sent, until=end) if _until(brief, sent) == end else sent
 
 
 def _until(brief: Brief, pending: Pending) -> datetime:
-    """Until when the tool may work on an attempt that is sent now."""
+    """Until when the tool may work on the attempt, by the request."""
     patience = timedelta(seconds=_tool_time_s(brief, pending))
-    return min(pending.requested_at + patience, brief.limits.deadline_at)
+    return pending.until or min(pending.requested_at + patience, brief.limits.deadline_at)
 
 
 def _depart(state: RunState, waiting: Waiting, pendings: tuple[Pending, ...], *, at: datetime) -> Transition:
@@ -94,7 +95,7 @@ def request(state: RunState, pending: Pending) -> Publish:
         tool_payload=_without_reserved(action.arguments),
         requested_at=pending.requested_at,
         attempt=pending.attempt,
-        deadline_at=pending.until or _until(state.brief, pending),
+        deadline_at=_until(state.brief, pending),
         executor=_executor(state.brief, action),
     )
     key = keys.request(state.run_id, pending.step, pending.attempt)

@@ -90,8 +90,8 @@ class Pending:
     requested_at: datetime
     deadline_at: datetime
     until: datetime | None = None
-    """What the request names as its deadline, so that it is the same when it is said again though the run's deadline
-    has moved. Null in states of earlier versions: by the deadline of the run as it is now."""
+    """The run's deadline as the request names it, where that cuts the time of the tool short: kept, so that the request
+    is the same when it is said again after the deadline was moved. It is only ever moved to a later instant."""
     heard: tuple[str, ...] = ()
     """Places in the stream of the messages that answered earlier attempts without naming them."""
 

@@ -18,6 +18,8 @@ _PAIRS = frozenset(('""', "“”", "„“", "''", "‘’", "``", "«»"))  # 
 _DOTS = re.compile(r"^(?:\.\.\.|…)|(?:\.\.\.|…)$")
 _WITHIN_A_WORD = re.compile(r"</?(?:a|abbr|b|code|em|i|mark|s|small|span|strong|sub|sup|u)\b[^<>]*>", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*>")
+_NO_CHARACTER = re.compile(r"&#[0-9]{8,};?")
+"""A reference to a number beyond all characters; one of thousands of digits could not even be read as a number."""
 
 
 def stands_in(quote: str, text: str) -> bool:
@@ -65,4 +67,4 @@ def _is_of_a_word(char: str) -> bool:
 
 
 def _as_read(text: str) -> str:
-    return html.unescape(_TAG.sub(" ", _WITHIN_A_WORD.sub("", text)))
+    return html.unescape(_NO_CHARACTER.sub("\ufffd", _TAG.sub(" ", _WITHIN_A_WORD.sub("", text))))

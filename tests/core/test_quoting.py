@@ -21,6 +21,7 @@ from agent_service.core.quoting import LONGEST, says_something, stands_in
         ("a < b", "a &lt; b"),
         ("Example Domain", "<h1>Exa<b>mple</b> <i>Domain</i></h1>"),
         ("fish & chips", "<td>fish &amp; chips</td>"),
+        ("fish and chips", f"<td>&#{'1' * 5000}; fish <i>and</i> chips &#{'0' * 5000}65</td>"),
         ("合計は", "この合計は十二円"),
     ],
 )

@@ -15,6 +15,7 @@ from tests.plugins.asking import SHIPPED, ask, loaded
 FETCH = SHIPPED / "fetch"
 HTML = "text/html; charset=utf-8"
 STEP = 0.05
+NO_CHARACTER = f"&#{'1' * 5000};"
 
 PAGES: dict[str, tuple[int, dict[str, str], bytes]] = {
     "/": (200, {"Content-Type": HTML}, "<title>Tea &amp;\n  Söhne</title><p>Grüße".encode()),
@@ -22,6 +23,11 @@ PAGES: dict[str, tuple[int, dict[str, str], bytes]] = {
     "/declared": (200, {"Content-Type": "text/plain; charset=utf-16"}, "Grüße".encode("utf-16")),
     "/nonsense": (200, {"Content-Type": "text/plain; charset=no-such-thing"}, "Grüße".encode()),
     "/empty": (200, {"Content-Type": HTML}, b"<div id=app></div><script src=app.js></script>"),
+    "/no-character": (
+        200,
+        {"Content-Type": HTML},
+        f"<title>Tea{NO_CHARACTER}</title><p>Cake{NO_CHARACTER}<a href='/{NO_CHARACTER}'>more</a>".encode(),
+    ),
     "/endless": (200, {"Content-Type": HTML}, b"<p>x</p>" * 200_000),
     "/image": (200, {"Content-Type": "image/png"}, b"\x89PNG\x00\xff"),
     "/large": (200, {"Content-Type": "text/plain"}, b"x" * 5000),
@@ -111,6 +117,12 @@ def test_a_page_without_words_is_kept_as_it_came_and_the_result_says_so(site: st
     assert response["result"].endswith("It has no text that can be read without a browser")
 
 
+def test_a_reference_to_no_character_is_shown_as_such_and_breaks_no_page(site: str) -> None:
+    response = fetch(f"{site}/no-character")
+    assert response["output"]["title"] == "Tea\ufffd"
+    assert response["artifacts"][0]["text"] == f"Tea\ufffd\n\nCake\ufffd[more]({site}/\ufffd)"
+
+
 def test_a_page_whose_text_takes_too_long_is_kept_as_it_came(site: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loaded(FETCH), "SECONDS_FOR_TEXT", 0.05)
     assert [artifact["name"] for artifact in fetch(f"{site}/endless")["artifacts"]] == ["page.html"]
@@ -128,6 +140,7 @@ TEXTS = {
     "<base href='https://other.org/'><a href='x'>x</a>": "[x](https://other.org/x)",
     "<img src=a.png alt='A pea'><img src=b.png alt=''><img src='data:,x'>": "![A pea](https://e.org/d/a.png)",
     "<style>p {}</style><script>'<p>no'</script>&lt;p&gt; &amp;c<noscript>no</noscript>": "<p> &c",
+    "One<![if !IE]> two<![endif]> <![x[ three]]> four<![ ": "One two four",
     "</div></script></a></li>Text</p><": "Text\n\n<",
 }
 

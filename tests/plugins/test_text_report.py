@@ -75,6 +75,12 @@ def test_scripts_styles_navigation_and_footers_are_not_read() -> None:
     assert report(hidden, content_type="text/html")["output"]["facts"]["words"] == 3
 
 
+@pytest.mark.parametrize("broken", [f"&#{'1' * 5000};", "<![x[ ]]>"])
+def test_a_page_is_read_also_where_it_is_broken(broken: str) -> None:
+    page = f"<p>Two words {broken}</p><p>remain and more.</p>"
+    assert report(page, content_type="text/html")["output"]["facts"]["words"] == 5
+
+
 def test_markdown_is_measured_without_its_marks() -> None:
     facts = report(DIARY)["output"]["facts"]
     assert (facts["headings"], facts["links"], facts["sentences"]) == (2, 1, 6)

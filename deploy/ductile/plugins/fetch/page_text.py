@@ -4,6 +4,7 @@ By the standard parser, which forgives broken pages. Headings, items, links and 
 whole addresses; cells of a table are parted by `|`. Scripts, styles and comments are left out, menus and footers not.
 """
 
+import re
 from html.parser import HTMLParser
 from urllib.parse import urljoin, urlsplit
 
@@ -19,14 +20,22 @@ PARAGRAPHS = frozenset(
 CELLS = frozenset({"td", "th"})
 SCHEMES = frozenset({"http", "https", "mailto"})
 LONGEST_ADDRESS = 2000
+NO_CHARACTER = re.compile(r"&#[0-9]{8,};?")
+"""A reference to a number beyond all characters; one of thousands of digits could not even be read as a number."""
 
 
 def text_of(page: str, address: str) -> str:
     """The words of an HTML page that was found at `address`."""
     reader = _Reader(address)
-    reader.feed(page)
+    reader.feed(readable(page))
     reader.close()
     return reader.text()
+
+
+def readable(page: str) -> str:
+    """The page without what the parser cannot bear, read as browsers read it: references to what is no character
+    are U+FFFD, and sections that HTML does not have are comments."""
+    return NO_CHARACTER.sub("\ufffd", page).replace("<![", "<! [")
 
 
 class _Reader(HTMLParser):

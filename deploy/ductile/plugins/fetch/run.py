@@ -18,7 +18,7 @@ import urllib.error
 from datetime import UTC, datetime
 from typing import Any
 
-from page_text import text_of
+from page_text import readable, text_of
 from web import Failure, get
 
 DEFAULT_MAX_BYTES, LARGEST_MAX_BYTES = 2 * 1024 * 1024, 4 * 1024 * 1024
@@ -43,7 +43,7 @@ MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM
 def title_of(page: str) -> str:
     """The text of the first title element near the top, in one line of at most 200 characters."""
     found = re.search(r"<title\b[^>]*>([^<]*)</title", page[:65536], re.IGNORECASE)
-    return " ".join(html.unescape(found[1]).split())[:200] if found else ""
+    return " ".join(html.unescape(readable(found[1])).split())[:200] if found else ""
 
 
 def decoded(body: bytes, declared: str | None) -> str:

@@ -20,6 +20,8 @@ COMMON = {
     *("or", "from", "have", "not", "we", "by", "an", "your"),
 }
 ENGLISH_SHARE = 0.15
+NO_CHARACTER = re.compile(r"&#[0-9]{8,};?")
+"""A reference to a number beyond all characters; one of thousands of digits could not even be read as a number."""
 WORD = re.compile("[^\\W_]+(?:['\u2019-][^\\W_]+)*")
 SENTENCE_END = re.compile("(?<=[.!?…])[\"'\u201d\u2019)\\]]*\\s+|(?<=[\u3002\uff01\uff1f])")
 IMAGE, LINK = r"!\[([^\]\n]{0,500})\]\([^)\n]{0,2000}\)", r"\[([^\]\n]{1,500})\]\([^)\n]{0,2000}\)"
@@ -61,7 +63,8 @@ def read(text: str, content_type: str = "") -> Reading:
     if "html" not in content_type and not begins:
         return _read_markdown(text)
     page = _Page()
-    page.feed(text)
+    # What the parser cannot bear: references to what is no character, and sections that HTML does not have.
+    page.feed(NO_CHARACTER.sub("\ufffd", text).replace("<![", "<! ["))
     page.close()
     page.flush()
     return page.reading

@@ -1,13 +1,15 @@
 """Evidence: quotes looked up in full, so that what a model claims as proved can be decided upon.
 
 A step's result is read in the journal, with the artifacts that it names: a quote counts wherever it stands in them,
-also in what was cut from the prompt. Nothing is decided here; what is found goes into the journal with the reply.
+also in what was cut from the prompt. Of an artifact that is no text, what the results that name it say counts. Nothing
+is decided here; what is found goes into the journal with the reply.
 """
 
 import asyncio
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from itertools import chain
 
 from pydantic import JsonValue
 
@@ -18,12 +20,15 @@ from agent_service.core.quoting import stands_in
 from agent_service.core.state import RunState
 from agent_service.ports import Archive, Artifacts
 from groundwork.service.errors import TryAgain
+from schemas.events import ToolResult
 
 _APART = "\n\0\n"
 """Between texts that a quote must not reach across."""
 PIECE, OVERLAP = 128 * 1024, 8 * 1024
 """Characters that are looked through at once, so that a long artifact does not hold up the turns of others; and what
 pieces have in common, which is more than any quote has."""
+GONE = "is not there any more"
+NO_TEXT = "it is no text: quote what the result that names it says"
 _BETWEEN_WORDS = re.compile(r"\s")
 
 
@@ -47,7 +52,7 @@ class Evidence:
             return _APART.join(state.messages), ""
         try:
             if not place.startswith(STEP):
-                return await self._with_artifacts(state, (), [place])
+                return await self._artifact(state, place)
             output = await self._output(state, int(place.removeprefix(STEP)))
             return await self._with_artifacts(state, _texts(output), _named_artifacts(output))
         except TryAgain as error:
@@ -58,12 +63,29 @@ class Evidence:
         last = state.last_result
         if last is not None and last.step == step:
             return last.output
-        for entry in reversed(await self._archive.entries(state.run_id)):
-            event = entry.decoded() if entry.kind == ToolReturned.__name__ else None
-            if isinstance(event, ToolReturned) and event.result.step == step and event.result.status == "ok":
-                return event.result.result.model_dump(mode="json", exclude_none=True) if event.result.result else {}
+        async for result in self._results(state):
+            if result.step == step:
+                return _brought(result)
         kept = next((record.summary for record in state.completed if record.step == step), "")
         return {"summary": kept}
+
+    async def _results(self, state: RunState) -> AsyncIterator[ToolResult]:
+        """Of steps that ended ok, the newest first."""
+        for entry in reversed(await self._archive.entries(state.run_id)):
+            event = entry.decoded() if entry.kind == ToolReturned.__name__ else None
+            if isinstance(event, ToolReturned) and event.result.status == "ok":
+                yield event.result
+
+    async def _artifact(self, state: RunState, path: str) -> tuple[str, str]:
+        """All that stands in an artifact; of one that is no text, an image say, what the results that name it say."""
+        content = await self._artifacts.get(state.run_id, path)
+        if content is None:
+            return "", f"{path} {GONE}"
+        if is_text(content):
+            return content.decode(), ""
+        outputs = [_brought(result) async for result in self._results(state)]
+        about = (_texts(output) for output in outputs if path in _named_artifacts(output))
+        return _APART.join(chain.from_iterable(about)), NO_TEXT
 
     async def _with_artifacts(self, state: RunState, texts: tuple[str, ...], paths: list[str]) -> tuple[str, str]:
         missing = []
@@ -71,7 +93,20 @@ class Evidence:
             content = await self._artifacts.get(state.run_id, path)
             texts = (*texts, content.decode("utf-8", "replace")) if content is not None else texts
             missing += [path] if content is None else []
-        return _APART.join(texts), f"{', '.join(missing)} is not there any more" if missing else ""
+        return _APART.join(texts), f"{', '.join(missing)} {GONE}" if missing else ""
+
+
+def is_text(content: bytes) -> bool:
+    """Whether there is anything to quote: words, in UTF-8."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return False
+    return "\0" not in text and any(map(str.isalnum, text))
+
+
+def _brought(result: ToolResult) -> dict[str, JsonValue]:
+    return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
 
 
 async def _look(place: str, quote: str, text: str, why: str) -> Seen:

@@ -45,9 +45,10 @@ async def look(run: Script, *claims: tuple[str, str], artifacts: MemoryArtifacts
     return list(await evidence.seen(run.state, Reflection(verdict=Verdict.CONTINUE, summary="", met=met)))
 
 
-def kept(text: str) -> MemoryArtifacts:
+def kept(content: str | bytes) -> MemoryArtifacts:
     artifacts = MemoryArtifacts()
-    artifacts.contents["run_01JD7Z0000000000000000000A", ARTIFACT] = text.encode()
+    content = content.encode() if isinstance(content, str) else content
+    artifacts.contents["run_01JD7Z0000000000000000000A", ARTIFACT] = content
     return artifacts
 
 
@@ -69,6 +70,19 @@ async def test_a_quote_does_not_reach_from_one_text_of_a_result_into_another() -
 async def test_an_artifact_is_evidence_by_itself() -> None:
     (seen,) = await look(a_run(kind="artifact"), ("report.md", "the very last ones"))
     assert seen == Seen(evidence=ARTIFACT, quote="the very last ones", found=True)
+
+
+@pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n\0\0", b"\0\0\0", b""], ids=["image", "zeros", "empty"])
+async def test_of_an_artifact_that_is_no_text_the_results_that_name_it_are_evidence(content: bytes) -> None:
+    claims = (("report.md", "the first words"), ("report.md", ARTIFACT), ("report.md", "the newest"))
+    seen = await look(a_run(kind="artifact"), *claims, artifacts=kept(content))
+    assert [look.found for look in seen] == [True, True, False], "the newest result does not name it"
+    assert seen[-1].why == "it is no text: quote what the result that names it says"
+
+
+async def test_what_a_result_says_is_no_evidence_of_an_artifact_that_can_be_read() -> None:
+    (seen,) = await look(a_run(kind="artifact"), ("report.md", "200 OK"))
+    assert not seen.found
 
 
 async def test_a_long_artifact_is_looked_through_to_its_end_and_no_word_of_it_is_cut() -> None:

@@ -9,8 +9,6 @@ import hashlib
 import json
 from datetime import datetime, timedelta
 
-from pydantic import JsonValue
-
 from agent_service.core import endings
 from agent_service.core.effects import Publish, Transition, publish
 from agent_service.core.flights import departing, flights, with_flight
@@ -20,7 +18,7 @@ from agent_service.core.state import Brief, RunState
 from agent_service.core.waiting import Flight, Pending, Waiting
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, ToolCommand
-from schemas.events import RESERVED_KEYS, ToolError, ToolRequest
+from schemas.events import ToolError, ToolRequest
 
 ANSWER_GRACE_S = 10.0
 """How much longer than the gateway we wait, so that its own timeout can still be heard."""
@@ -92,7 +90,7 @@ def request(state: RunState, pending: Pending) -> Publish:
         step=pending.step,
         tool=action.tool,
         tool_command=action.command,
-        tool_payload=_without_reserved(action.arguments),
+        tool_payload=action.payload,
         requested_at=pending.requested_at,
         attempt=pending.attempt,
         deadline_at=_until(state.brief, pending),
@@ -161,17 +159,13 @@ def _times(state: RunState, call: str) -> int:
 
 def name_of_call(action: Action) -> str:
     """The same for every action that asks the same of the same tool."""
-    return digest([action.tool, action.command, _without_reserved(action.arguments)])
+    return digest([action.tool, action.command, action.payload])
 
 
 def digest(value: object) -> str:
     """A short name of a JSON value, the same for equal values."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _without_reserved(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    return {name: value for name, value in arguments.items() if name.casefold() not in RESERVED_KEYS}
 
 
 def _backoff_s(base_s: float, run_id: str, pending: Pending) -> float:

@@ -22,7 +22,7 @@ def petition(state: RunState) -> Petition | None:
             return _of(state, "budget", reason=stop.reason, step=state.step)
         case Ended(stop=stop, held=ForTool(pending=pending)) if stop.ending_class == "in_doubt":
             action = pending.action
-            about = {"tool": action.tool, "command": action.command, "arguments": action.arguments}
+            about = {"tool": action.tool, "command": action.command, "arguments": action.payload}
             return _of(state, "in_doubt", reason=stop.reason, step=pending.step, **about)
     return None
 
@@ -51,7 +51,7 @@ def _for_approval(state: RunState, waiting: ForApproval) -> Petition:
     fields = {"reason": waiting.reason, "arguments_hash": waiting.subject_hash, "expires_at": waiting.expires_at}
     match waiting.proposal:
         case Plan(action=action):
-            about = {"tool": action.tool, "command": action.command, "arguments": action.arguments}
+            about = {"tool": action.tool, "command": action.command, "arguments": action.payload}
             return _of(state, "approval", step=state.step + 1, **about, **fields)
         case Framing() as framing:
             proposed = {

@@ -12,6 +12,8 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from schemas.events import RESERVED_KEYS
+
 MIN_DONE_ITEMS, MAX_DONE_ITEMS = 3, 7
 
 
@@ -83,6 +85,11 @@ class Action:
     tool: str
     command: str
     arguments: dict[str, JsonValue]
+
+    @property
+    def payload(self) -> dict[str, JsonValue]:
+        """The arguments as they are sent, and shown to whoever allows them: none is a correlation key, in any case."""
+        return {name: value for name, value in self.arguments.items() if name.casefold() not in RESERVED_KEYS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,6 +94,14 @@ def test_what_is_asked_names_the_call_in_full_and_until_when() -> None:
     assert (run.state.status, run.state.step, run.state.due_at) == (Status.PAUSED, 1, run.now.replace(hour=13))
 
 
+def test_nothing_is_shown_that_is_not_sent() -> None:
+    run = a_run_with_strangers() >> replies(reflection("continue"))
+    run >> plans("post", to="all", Tool="dry-run", step="a look, no more")
+    allowed = run.sent(subjects.WAITING)["arguments"]
+    sent = (run >> approves()).sent(subjects.TOOL_REQUEST)["tool_payload"]
+    assert allowed == sent == (run >> errs("in_doubt")).sent(subjects.WAITING)["arguments"]
+
+
 def test_what_is_asked_is_all_that_is_owed_to_the_bus() -> None:
     assert [said.subject for said in outstanding(a_run_for_approval().state)] == [subjects.WAITING]
 

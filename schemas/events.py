@@ -281,6 +281,8 @@ class Waiting(_FromUs):
     tool: ToolName | None = None
     command: ToolName | None = None
     arguments: JsonObject | None = None
+    arguments_json: Annotated[Text | None, Field(exclude_if=lambda text: text is None)] = None
+    """The same as compact JSON with sorted names: to be shown where a reader of JSON would round its numbers."""
     arguments_hash: Text | None = None
     question: Text | None = None
     choices: tuple[Text, ...] = ()

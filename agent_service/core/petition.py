@@ -1,7 +1,11 @@
 """What a run asks of people while it rests for them: one event, and the same words wherever that is shown."""
 
+import json
+
+from pydantic import JsonValue
+
 from agent_service.core.effects import Publish, publish
-from agent_service.core.phases import Framing, Plan
+from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, ForAnswer, ForApproval, ForPerson, ForTool
 from schemas import keys, subjects
@@ -21,9 +25,7 @@ def petition(state: RunState) -> Petition | None:
         case ForPerson(stop=stop) if stop.ending_class.startswith(OF_BUDGETS):
             return _of(state, "budget", reason=stop.reason, step=state.step)
         case Ended(stop=stop, held=ForTool(pending=pending)) if stop.ending_class == "in_doubt":
-            action = pending.action
-            about = {"tool": action.tool, "command": action.command, "arguments": action.payload}
-            return _of(state, "in_doubt", reason=stop.reason, step=pending.step, **about)
+            return _of(state, "in_doubt", reason=stop.reason, step=pending.step, **_call(pending.action))
     return None
 
 
@@ -51,15 +53,24 @@ def _for_approval(state: RunState, waiting: ForApproval) -> Petition:
     fields = {"reason": waiting.reason, "arguments_hash": waiting.subject_hash, "expires_at": waiting.expires_at}
     match waiting.proposal:
         case Plan(action=action):
-            about = {"tool": action.tool, "command": action.command, "arguments": action.payload}
-            return _of(state, "approval", step=state.step + 1, **about, **fields)
+            return _of(state, "approval", step=state.step + 1, **_call(action), **fields)
         case Framing() as framing:
-            proposed = {
+            proposed: dict[str, JsonValue] = {
                 "goal_statement": framing.goal_statement,
                 "definition_of_done": [*framing.definition_of_done],
                 "constraints": [*framing.constraints],
             }
-            return _of(state, "approval", arguments=proposed, **fields)
+            return _of(state, "approval", **_arguments(proposed), **fields)
+
+
+def _call(action: Action) -> dict[str, object]:
+    return {"tool": action.tool, "command": action.command, **_arguments(action.payload)}
+
+
+def _arguments(sent: dict[str, JsonValue]) -> dict[str, object]:
+    """As they are, and as a text that shows each number with all its digits."""
+    text = json.dumps(sent, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return {"arguments": sent, "arguments_json": text}
 
 
 def _for_answer(state: RunState, waiting: ForAnswer) -> Petition:

@@ -1,5 +1,6 @@
 """What a run asks of a person is answered on the page, bound to what was shown there."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,14 @@ async def test_what_cannot_be_seen_in_an_argument_is_shown_to_whoever_approves(t
         await shown(house, seen.page, a_run_that_needs_approval(run_id(1), to="ann\u202e@example\u200b.org"))
         asked = seen.page.get_by_role("region", name="What to know")
         await expect(asked).to_contain_text("ann⟨U+202E⟩@example⟨U+200B⟩.org")
+
+
+async def test_no_value_is_shown_as_another(tmp_path: Path) -> None:
+    values = {"account": 12345678901234567, "at": 1.0, "note": "", "pay_now": None, "room": "1", "list": [[], {}, "[,"]}
+    async with at_home(tmp_path) as (house, seen):
+        await shown(house, seen.page, a_run_that_needs_approval(run_id(1), **values))
+        told = await seen.page.locator(".as-sent pre").inner_text()
+        assert told == json.dumps(values, indent=2, sort_keys=True)
 
 
 async def test_nothing_that_is_asked_acts_in_the_browser_or_reaches_over_its_edge(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ async def test_whoever_is_asked_for_approval_sees_all_that_would_be_sent(
     asks = item["asks"]
     assert (asks["kind"], asks["step"], asks["tool"], asks["command"]) == ("approval", 1, "post", "handle")
     assert asks["arguments"] == {"to": "ann@example.org", "text": "The page is up."}
+    assert asks["arguments_json"] == '{"text":"The page is up.","to":"ann@example.org"}'
     assert asks["arguments_hash"] == (await house.state(run)).waiting.subject_hash  # type: ignore[union-attr]
     assert (await client.get(f"/v1/runs/{run}")).json()["asks"] == asks
 

@@ -50,7 +50,7 @@ def answers(message: str | None = None, outcome: Outcome | None = None, by: str 
     return cue
 
 
-def a_run_that_needs_approval(run_id: str = RUN_ID, **arguments: str) -> Script:
+def a_run_that_needs_approval(run_id: str = RUN_ID, **arguments: Any) -> Script:
     """Somebody from outside asks for a write."""
     asked = _asked("tell ann that the page is up", run_id, untrusted=True)
     plan = planned("post", **arguments) if arguments else POSTING

@@ -6,7 +6,7 @@
 import { buttons } from "../actions.js";
 import { until } from "../clock.js";
 import { h } from "../dom.js";
-import { exactly, facts } from "./values.js";
+import { exactly, facts, inLines } from "./values.js";
 
 const PARTS = { approval, question, in_doubt: doubt };
 const REPLIES = { approval: ["approve", "reject"], question: ["answer"], in_doubt: ["ran", "did_not_run", "look"] };
@@ -39,5 +39,5 @@ function doubt(asks) {
 
 function action(asks) {
   const what = asks.tool ? h("code", null, `${asks.tool} ${asks.command}`) : "A new framing of the goal";
-  return h("section.as-sent", null, h("h3", null, what, asks.step ? h("span.quiet", null, `step ${asks.step}`) : null), exactly(asks.arguments));
+  return h("section.as-sent", null, h("h3", null, what, asks.step ? h("span.quiet", null, `step ${asks.step}`) : null), exactly(asks.arguments_json), inLines(asks.arguments));
 }

@@ -11,6 +11,8 @@ const FOLDED = 3_000;
 const DEEPEST = 8;
 /** Controls, and signs that hide, join or turn letters around: those that the terminal shows too. */
 const UNSEEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
+/** A string, something empty, or a sign between the parts. */
+const PART = /"(?:[^"\\]|\\.)*"|\{\}|\[\]|[{}[\],:]/g;
 
 /** A text as it is, in full on demand. */
 export function text(content, folded = FOLDED) {
@@ -39,14 +41,27 @@ export function value(what, { depth = 0, long = text } = {}) {
   return pairs.length ? h("dl.values", null, pairs.map(([name, one]) => [h("dt", null, name.replaceAll("_", " ")), h("dd", null, inside(one))])) : h("span.quiet", null, "none");
 }
 
-/** A value as it will be sent. */
-export function exactly(what) {
-  return value(seen(what), { long: (content) => text(content, Infinity) });
+/** JSON as it will be sent, sign by sign, for a number that is read could be another: only lines and indents are added. */
+export function exactly(json) {
+  return text(seen(indented(json)), Infinity);
 }
 
-function seen(what) {
-  if (typeof what === "string") return what.replace(UNSEEN, (sign) => `⟨U+${sign.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
-  if (Array.isArray(what)) return what.map(seen);
-  if (what === null || typeof what !== "object") return what;
-  return Object.fromEntries(Object.entries(what).map(([name, one]) => [seen(name), seen(one)]));
+/** What has several lines among these arguments, as it reads; null where nothing has. */
+export function inLines(what) {
+  const several = Object.entries(what).filter(([, one]) => typeof one === "string" && one.includes("\n"));
+  return facts(several.map(([name, one]) => [`${seen(name)}, as it reads`, text(seen(one), Infinity)]));
+}
+
+function indented(json) {
+  let depth = 0;
+  const line = () => `\n${"  ".repeat(depth)}`;
+  return json.replace(PART, (part) => {
+    if (part === "{" || part === "[") return (depth++, part + line());
+    if (part === "}" || part === "]") return (depth--, line() + part);
+    return part === "," ? part + line() : part === ":" ? ": " : part;
+  });
+}
+
+function seen(content) {
+  return content.replace(UNSEEN, (sign) => `⟨U+${sign.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }

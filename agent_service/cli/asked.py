@@ -24,10 +24,15 @@ def _call(asks: Json) -> Iterator[tuple[str, str]]:
     what = f"step {asks['step']}: {asks['tool']} {asks['command']}" if asks["tool"] else "another goal than was set"
     yield "approve" if asks["kind"] == "approval" else "in doubt", what
     for name, value in (asks["arguments"] or {}).items():
-        yield "", f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        yield "", f"{_exactly(name)}: {_exactly(value)}"
     yield "because", asks["reason"]
     if asks["arguments_hash"]:
         yield "hash", asks["arguments_hash"]
+
+
+def _exactly(value: object) -> str:
+    """As JSON, on one line: a text passes neither for another argument nor for a number."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _question(asks: Json) -> Iterator[tuple[str, str]]:

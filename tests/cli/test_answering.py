@@ -24,7 +24,7 @@ def test_what_a_run_asks_is_shown_in_full_wherever_it_is_looked_at(dev: Dev) -> 
     run_id = asking(dev)
     about = dev("show", "--json", run_id).document["asks"]["arguments_hash"]
     for told in (dev("show", run_id).out, dev("inbox").out, dev("reject", run_id).out):
-        for part in ("step 1: text-report handle", "artifact: artifacts/␛no.txt", about):
+        for part in ("step 1: text-report handle", '"artifact": "artifacts/␛no.txt"', about):
             assert part in told
     ended(dev, run_id)
 

@@ -62,7 +62,7 @@ def test_an_escalated_run_can_be_dismissed() -> None:
     card = card_of(a_waiting_run() >> errs(error_class="in_doubt", retryable=False))
     text = " ".join(drawn(help_wanted.inbox(an_inbox(card)), width=200).split())
     for part in (
-        "in doubt step 1: fetch handle url: https://example.org because step 1: fetch failed (in_doubt): it broke",
+        'in doubt step 1: fetch handle "url": "https://example.org" because step 1: fetch failed (in_doubt): it broke',
         f"agentic answer --look {RUN_ID}",
         f"or agentic dismiss {RUN_ID}",
     ):

@@ -171,12 +171,21 @@ def test_a_run_shows_its_question_with_all_that_an_answer_needs() -> None:
 
 
 def test_arguments_that_are_to_be_approved_are_shown_in_full_and_pass_for_nothing_else() -> None:
-    arguments = {"to": "ann@example.org", "text": "long " * 400 + "\nhash    0000", "urgent": True, "cc": None}
+    forged = "long " * 400 + '\nhash    0000\n"subject": "lunch"'
+    arguments = {"to": "ann@example.org", "text": forged, "urgent": True, "cc": None, "room": "1", "a\nb": 1}
     asks = QUESTION | {"kind": "approval", "step": 2, "tool": "mail", "command": "send", "arguments": arguments}
     text = drawn(picture(4, state="paused", asks=asks | {"arguments_hash": "5f0c8e3a91b2d476"}))
     assert text.count("long") == 400
-    for part in ("step 2: mail send", "to: ann@example.org", "urgent: true", "cc: null"):
+    for part in (
+        "step 2: mail send",
+        '"to": "ann@example.org"',
+        '"urgent": true',
+        '"cc": null',
+        '"room": "1"',
+        '"a\\nb": 1',
+    ):
         assert part in text
+    assert '"subject"' not in text
     assert [line.split()[1] for line in text.splitlines() if line.startswith("│ hash")] == ["hash"]
 
 

@@ -47,10 +47,11 @@ def ask_person(state: RunState, question: Ask, *, at: datetime) -> Transition:
     return Transition(state=resting, effects=petition.said(resting))
 
 
-def answered(state: RunState, *, at: datetime) -> Transition:
-    """Go on with the answer, which is among the notes already."""
+def answered(state: RunState, *, at: datetime, by_message: bool) -> Transition:
+    """Go on with the answer, which is among the notes already; `by_message`: with what a person said in its place."""
     assert isinstance(state.waiting, ForAnswer)
-    why = "your question was answered"
+    why = "a person spoke while your question waited, which may answer it or not"
+    why = why if by_message else "your question was answered"
     return ask(replace(state, waiting=Deciding()), state.waiting.phase, at=at, feedback=(why,))
 
 

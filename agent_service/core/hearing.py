@@ -5,6 +5,7 @@ its hash; one that nothing waits for is refused. While a person is waited for, t
 unless the caller named it.
 """
 
+import json
 from datetime import datetime
 
 from agent_service.core import answering, approving, asking, doubting, endings, limits, notes, timing
@@ -80,7 +81,8 @@ def hear_answer(state: RunState, event: SignalReceived) -> Transition | str:
             return "it waits for an answer to its question, which needs a message"
     if not signal.message:
         return Transition(state=told(state, event))
-    return answering.answered(told(limits.stood_still(state, waiting.since, event.at), event), at=event.at)
+    heard = told(limits.stood_still(state, waiting.since, event.at), event)
+    return answering.answered(heard, at=event.at, by_message=signal.kind == "message")
 
 
 def hear_ruling(state: RunState, event: SignalReceived) -> Transition | str:
@@ -135,7 +137,8 @@ def told(state: RunState, event: SignalReceived) -> RunState:
     signals, doubts = (*state.signals, signal.signal_id)[-MAX_SIGNALS:], doubting.after_a_word(state, signal)
     heard = replace(state, signals=signals, doubts=doubts, updated_at=event.at)
     if signal.message:
-        noted = notes.with_message(heard, signal.message, answers=_what_was_asked(state.waiting))
+        asked = "" if signal.kind == "message" else _what_was_asked(state.waiting)
+        noted = notes.with_message(heard, signal.message, answers=asked)
         messages = (*noted.messages, signal.message)[-notes.MOST_MESSAGES :]
         heard = replace(noted, messages=messages, heard=heard.heard + 1, claim=None, proposed=None)
     if signal.constraints and signal.kind in ("raise_budget", "answer"):
@@ -187,7 +190,7 @@ def _ruling(state: RunState, waiting: ForApproval, verdict: approving.Verdict, *
 
 
 def _approved(state: RunState, waiting: ForApproval, *, by: str, at: datetime) -> Transition:
-    ruled = approving.with_ruling(state, _ruling(state, waiting, "approved", by=by))
+    ruled = _remembered(state, waiting, _ruling(state, waiting, "approved", by=by))
     match waiting.proposal:
         case Plan() as plan:
             return carry_out(ruled, plan, at=at)
@@ -195,12 +198,22 @@ def _approved(state: RunState, waiting: ForApproval, *, by: str, at: datetime) -
             return adopt(ruled, framing, None, at=at)
 
 
+def _remembered(state: RunState, waiting: ForApproval, ruling: Ruling) -> RunState:
+    """The state with a ruling, among the notes too: the model is to know it later as well."""
+    match waiting.proposal:
+        case Plan(action=action):
+            what = f"{action.tool}.{action.command} {json.dumps(action.arguments, ensure_ascii=False, sort_keys=True)}"
+        case Framing(goal_statement=goal):
+            what = f"the framing: {goal}"
+    return notes.with_ruling(approving.with_ruling(state, ruling), what, ruling)
+
+
 def _refused(state: RunState, waiting: ForApproval, ruling: Ruling, *, at: datetime) -> Transition:
     what = "the new framing"
     if isinstance(waiting.proposal, Plan):
         what = f"{waiting.proposal.action.tool} {waiting.proposal.action.command}"
     why = f"{what} was not approved ({ruling.verdict}){': ' if ruling.reason else ''}{ruling.reason}"
-    ruled = replace(approving.with_ruling(state, ruling), summary=why)
+    ruled = replace(_remembered(state, waiting, ruling), summary=why)
     if (refused := approving.refused_in_a_row(ruled)) >= approving.MOST_REFUSED:
         return endings.escalate(ruled, "not_approved", f"{refused} times in a row: {why}", at=at)
     return endings.after_progress(ruled, "plan", why, asking.think_anew(ruled, at=at, feedback=(why,)))

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from agent_service.core.phases import Reflection
 from agent_service.core.replacing import replace
-from agent_service.core.state import Note, RunState, StepRecord
+from agent_service.core.state import Note, Ruling, RunState, StepRecord
 from agent_service.core.waiting import Pending
 from schemas.events import ARTIFACT_PATH
 
@@ -68,10 +68,21 @@ def _unshown(state: RunState) -> int:
 
 
 def with_message(state: RunState, message: str, *, answers: str = "") -> RunState:
-    """The state with what a person told the run; `answers` is what they were asked."""
-    asked = f"In answer to: {clipped(harmless(answers), MAX_THOUGHT)}\n" if answers else ""
-    said = f"{asked}{clipped(harmless(message), MAX_MESSAGE)}"
-    note = Note(kind="person", text=f"<message_from_a_person>\n{said}\n</message_from_a_person>")
+    """The state with what a person told the run; `answers` is what they were asked, which is no word of theirs."""
+    asked = f"<asked_of_a_person>\n{clipped(harmless(answers), MAX_THOUGHT)}\n</asked_of_a_person>\n" if answers else ""
+    said = clipped(harmless(message), MAX_MESSAGE)
+    return _with_word(state, f"{asked}<message_from_a_person>\n{said}\n</message_from_a_person>")
+
+
+def with_ruling(state: RunState, what: str, ruling: Ruling) -> RunState:
+    """The state with what was decided about something that needed approval, remembered as long as messages are."""
+    why = f"\n{clipped(harmless(ruling.reason), MAX_MESSAGE)}" if ruling.reason else ""
+    told = f"{ruling.verdict}: {clipped(harmless(what), MAX_ARGUMENTS)}{why}"
+    return _with_word(state, f"<ruling>\n{told}\n</ruling>")
+
+
+def _with_word(state: RunState, text: str) -> RunState:
+    note = Note(kind="person", text=text)
     heard = [id(note) for note in state.notes if note.kind == "person"]
     given_up = set(heard[: max(0, len(heard) + 1 - MOST_MESSAGES)])
     return replace(state, notes=(*(kept for kept in state.notes if id(kept) not in given_up), note))
@@ -131,10 +142,12 @@ def shrunk(state: RunState) -> RunState | None:
 def thought(reflection: Reflection, told_as: str = "Reflection") -> str:
     """A reflection as the model is reminded of it."""
     met = ", ".join(f"{m.item} ({m.evidence})" for m in reflection.met)
+    unmet = ", ".join(f"{u.item} ({u.reason})" for u in reflection.unmet)
     facts = "".join(f"\n- {fact[:MAX_FACT]}" for fact in reflection.facts)
     lines = (
         f"{told_as}: {clipped(reflection.summary, MAX_THOUGHT)}",
         f"Accepted as met: {clipped(met, MAX_THOUGHT)}" if met else "",
+        f"No longer met: {clipped(unmet, MAX_THOUGHT)}" if unmet else "",
         f"Facts learned:{facts}" if facts else "",
     )
     return clipped(harmless("\n".join(filter(None, lines))), MAX_REFLECTION)

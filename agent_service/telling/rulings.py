@@ -96,7 +96,7 @@ def _objection(moment: Moment, before: RunState, decision: Decision, phase: Phas
     if after.refused_done > before.refused_done:
         return "done_refused", _told(after)
     if asked and asked.repairs and asked.phase is phase:
-        return "invalid_decision", _told(after)
+        return "invalid_decision", "; ".join(asked.flaws) or _told(after)
     stopped = moment.ended or (moment.paused and after.stop is not None)
     if stopped and (isinstance(decision, Plan | Refusal) or _not_taken_up(moment, decision, phase)):
         return after.ending_class, after.reason

@@ -117,6 +117,8 @@ class Timeline:
         """What the run was in and is not any more, while it goes on."""
         if moment.after.status is not Status.QUEUED:
             self._items.close("accepted", moment, "ok")
+        elif moment.reopened:  # it ended before its turn had come, for which it waits once more
+            self._items.go_on("accepted", "accepted")
         if moment.resumed or moment.reopened:
             self._items.close("pause", moment, "refused" if is_rejected(moment) else "ok")
         waits = set(waits_of(moment.after))

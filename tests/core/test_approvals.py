@@ -287,3 +287,10 @@ def test_a_run_that_is_refused_again_and_again_is_handed_to_a_person() -> None:
 def test_an_approval_after_its_time_is_refused_also_before_the_timer_has_fired() -> None:
     run = a_run_for_approval(approval_s=60.0).wait(seconds=61)
     run >> approves() << ignores("it could be approved until")
+
+
+def test_what_was_ruled_is_among_the_notes_for_as_long_as_messages_are() -> None:
+    run = a_run_for_approval() >> approves()
+    assert run.state.notes[-1].text.startswith("<ruling>\napproved: post.handle {")
+    refused = a_run_for_approval() >> rejects(message="not before noon")
+    assert refused.state.notes[-1].text.endswith("\nnot before noon\n</ruling>")

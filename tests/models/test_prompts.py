@@ -276,7 +276,7 @@ def test_a_new_framing_is_shown_beside_those_before_it() -> None:
 def test_a_question_and_its_answer_are_shown_before_framing_too() -> None:
     run = a_framing_run() >> asks_a_person() >> answer("the new one")
     message = compose(Question(state=run.state, call=2, phase=Phase.FRAME, with_plan=True, now=run.now)).message
-    assert "In answer to: Which of the two?\nthe new one" in message[-2]
+    assert "Which of the two?\n</asked_of_a_person>\n<message_from_a_person>\nthe new one" in message[-2]
     assert "- your question was answered" in message[-1]
 
 

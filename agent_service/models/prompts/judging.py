@@ -100,7 +100,8 @@ def _given_up(parts: Parts, asked: str) -> Part[Decision]:
     if reflection.empty:
         return _null(asked, parts)
     if reflection.decided and reflection.decided.verdict is not Verdict.ESCALATE:
-        return Part(flaws=(f"{asked}: null, and without it only a reflection that escalates is an answer",))
+        instead = "`ask` or a reflection that escalates" if asked == "framing" else "a reflection that escalates"
+        return Part(flaws=(f"{asked}: null, and without it only {instead} is an answer",))
     return reflection
 
 

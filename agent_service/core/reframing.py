@@ -85,9 +85,10 @@ def _names(text: str, tool: str) -> bool:
 
 
 def _named_before(state: RunState) -> Iterator[str]:
-    """What people said, and what was framed before."""
-    yield state.brief.goal
-    yield json.dumps(state.brief.context, ensure_ascii=False)
+    """What people said, and what was framed before. What strangers asked for nobody has named."""
+    if not state.brief.untrusted:
+        yield state.brief.goal
+        yield json.dumps(state.brief.context, ensure_ascii=False)
     yield from state.messages
     if state.framing:
         yield from _texts(state.framing)

@@ -24,9 +24,9 @@ def framing(*items: str, statement: str = "Summarise the page.", **more: Any) ->
     return Framing(goal_statement=statement, definition_of_done=texts, **more)
 
 
-def a_reframing_run(tool: str = "web", **first: Any) -> Script:
-    """A step of `tool` is done, and the run is to be framed anew."""
-    asked = replace(wake(), goal=GOAL, context={"copy to": "bob@corp.example"})
+def a_reframing_run(tool: str = "web", *, untrusted: bool = False, **first: Any) -> Script:
+    """A step of `tool` is done, and the run is to be framed anew. `untrusted`: strangers have asked for the run."""
+    asked = replace(wake(), goal=GOAL, context={"copy to": "bob@corp.example"}, untrusted=untrusted)
     run = Script() >> asked >> started((WEB, OWN, POST, NOTES)) >> replies(framing(**first)) >> plans(tool)
     return run >> returns() >> reflects("reframe")
 
@@ -55,6 +55,15 @@ def test_after_content_of_strangers_a_framing_that_adds_an_addressee_or_a_write_
         f"the new framing names {names}, which nobody asked for, and step 1 (web) brought what strangers wrote"
     )
     assert run.state.framing == framing()
+
+
+@pytest.mark.parametrize("named", ["alice@corp.example", "bob@corp.example"])
+def test_what_strangers_asked_for_is_named_by_nobody(named: str) -> None:
+    asked = framing(f"{named} has it", "two", "three")
+    a_reframing_run(untrusted=False) >> replies(asked) << asks("plan")
+    run = a_reframing_run("sensor", untrusted=True) >> replies(asked)
+    assert isinstance(run.state.waiting, ForApproval)
+    assert named in run.state.waiting.reason
 
 
 def test_a_write_that_the_proof_of_an_item_names_needs_approval_too() -> None:

@@ -178,11 +178,12 @@ def _start(payload: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 def _resume(event: ReceivedEvent, origin: Origin) -> dict[str, JsonValue]:
     """The answer to the step that an event's baggage names."""
     correlation = {name: event.baggage[name] for name in CORRELATION if name in event.baggage}
-    return _result({**correlation, "status": "ok", "result": dict(event.payload)}, origin)
+    told = {"untrusted": event.payload.get("untrusted") in (True, "true")}
+    return _result({**correlation, **told, "status": "ok", "result": dict(event.payload)}, origin)
 
 
 def _result(payload: Mapping[str, JsonValue], origin: Origin) -> dict[str, JsonValue]:
-    fields = (*CORRELATION, "status", "error", "completed_at")
+    fields = (*CORRELATION, "status", "error", "completed_at", "untrusted")
     result = {name: payload[name] for name in fields if name in payload}
     result.setdefault("completed_at", origin.at.isoformat())
     if "error" in result:
@@ -221,7 +222,7 @@ def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin) -> 
         raise RequestRefused(422, f"no valid {subject} comes of it: {flaws_of(error)}") from None
     content, artifacts = message.payload, tuple[Kept, ...]()
     if isinstance(content, ToolResult):
-        content, artifacts = made_small(content.model_copy(update={"untrusted": origin.strange}))
+        content, artifacts = made_small(content.model_copy(update={"untrusted": origin.strange or content.untrusted}))
     else:
         content = content.model_copy(update={"by": origin.source})
     key, about, run_id = _names(content, origin)

@@ -225,6 +225,18 @@ FAILED = {"run_id": RUN, "step": 1, "tool": "fetch", "status": "error", "complet
             an_event("agentic.start", {"goal": "Find it.", "untrusted": True}),
             {"goal": "Find it.", "context": {}, "constraints": {}, "untrusted": True, "by": "ductile-test"},
         ),
+        # It does so of a result too, in its fields or in what its step brought.
+        (an_event(payload=RESULT | {"untrusted": True}), RESULT | {"untrusted": True}),
+        (
+            an_event("report.done", {"text": "hello", "untrusted": "true"}, baggage=BAGGAGE),
+            BAGGAGE
+            | {
+                "status": "ok",
+                "result": {"text": "hello", "untrusted": "true"},
+                "completed_at": NOW,
+                "untrusted": True,
+            },
+        ),
         (
             an_event("person.answered", {"run": RUN, "words": "the blue one"}),
             {

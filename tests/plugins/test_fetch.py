@@ -140,7 +140,7 @@ TEXTS = {
     "<base href='https://other.org/'><a href='x'>x</a>": "[x](https://other.org/x)",
     "<img src=a.png alt='A pea'><img src=b.png alt=''><img src='data:,x'>": "![A pea](https://e.org/d/a.png)",
     "<style>p {}</style><script>'<p>no'</script>&lt;p&gt; &amp;c<noscript>no</noscript>": "<p> &c",
-    "One<![if !IE]> two<![endif]> <![x[ three]]> four<![ ": "One two four",
+    "One<![if !IE]> two<![endif]> <![x[ three]]> four": "One two four",
     "</div></script></a></li>Text</p><": "Text\n\n<",
 }
 

@@ -2,18 +2,23 @@
 
 White space, typographic quotes and dashes, and the written form of `<` count as equal; nothing else does. A quote
 begins and ends with whole words and whole numbers: `12` does not stand in `112`, nor in `12.5`.
+
+Both are folded to one form, in which borders of words are written: then one is a part of the other, which takes time
+in proportion to the text, whatever the two are.
 """
 
 import html
 import re
-from functools import lru_cache
 
 LONGEST = 1000
 """Characters of a quote: more does not point at anything."""
 _UNSPACED = "\u0e00"
 """From this character on there are scripts that put no space between words."""
-_ALIKE = ("'‘’‚‛`´", '"“”„‟«»', "-‐‑‒–—−")  # noqa: RUF001 # that is what they are here for
-_WRITTEN = {char: f"[{re.escape(alike)}]" for alike in _ALIKE for char in alike} | {"<": "(?:<|&lt;|\ufe64|\uff1c)"}
+_BORDER = "\1"
+"""Between a word or number and what stands beside it."""
+_WORD = re.compile(r"(\w+(?:(?<=\d)[.,](?=\d)\w+)*)")
+_ALIKE = {"'": "‘’‚‛`´", '"': "“”„‟«»", "-": "‐‑‒–—−", "<": "\ufe64\uff1c", " ": _BORDER}  # noqa: RUF001 # that is what they are here for
+_FOLDED = str.maketrans({char: one for one, alike in _ALIKE.items() for char in alike})
 _PAIRS = frozenset(('""', "“”", "„“", "''", "‘’", "``", "«»"))  # noqa: RUF001 # same
 _DOTS = re.compile(r"^(?:\.\.\.|…)|(?:\.\.\.|…)$")
 _WITHIN_A_WORD = re.compile(r"</?(?:a|abbr|b|code|em|i|mark|s|small|span|strong|sub|sup|u)\b[^<>]*>", re.IGNORECASE)
@@ -24,46 +29,55 @@ _NO_CHARACTER = re.compile(r"&#[0-9]{8,};?")
 
 def stands_in(quote: str, text: str) -> bool:
     """Whether `quote` stands in `text`, or in what a reader sees of it where it is HTML."""
-    pattern = _pattern(quote)
-    if pattern is None:
-        return False
-    return bool(pattern.search(text)) or ("<" in text and bool(pattern.search(_as_read(text))))
+    return is_among(quote, readings(text))
+
+
+def is_among(quote: str, texts: tuple[str, ...]) -> bool:
+    """Whether `quote` stands in one of the `readings` of a text."""
+    sought = _sought(quote) if says_something(quote) else ""
+    return bool(sought) and any(sought in text for text in texts)
+
+
+def readings(text: str) -> tuple[str, ...]:
+    """`text` as quotes are looked up in it: as it is, and as a reader sees it where it is HTML."""
+    return tuple(_with_borders(_alike(each)) for each in ((text, _as_read(text)) if "<" in text else (text,)))
 
 
 def says_something(quote: str) -> bool:
     """Whether there is something in it to look for."""
-    return _pattern(quote) is not None
+    bare = _bare(quote)
+    return len(bare) <= LONGEST and any(map(str.isalnum, bare))
 
 
-@lru_cache(maxsize=64)
-def _pattern(quote: str) -> re.Pattern[str] | None:
-    bare = _bare(quote.replace("&lt;", "<"))
-    if len(bare) > LONGEST or not any(map(str.isalnum, bare)):
-        return None
-    words = ("".join(_WRITTEN.get(char) or re.escape(char) for char in word) for word in bare.split())
-    return re.compile(_before(bare[0]) + r"\s++".join(words) + _after(bare[-1]))
+def _sought(quote: str) -> str:
+    """The folded quote; where it begins or ends with what needs no border there, without it."""
+    alike = _alike(_bare(quote))
+    folded = _with_borders(alike)
+    folded = folded if _is_whole(alike[0]) else folded.removeprefix(_BORDER)
+    return folded if _is_whole(alike[-1]) else folded.removesuffix(_BORDER)
+
+
+def _alike(text: str) -> str:
+    return " ".join(text.replace("&lt;", "<").translate(_FOLDED).split())
+
+
+def _with_borders(alike: str) -> str:
+    return _BORDER.join(_WORD.split(alike))
 
 
 def _bare(quote: str) -> str:
     """Without marks around it, and without the dots that say that the text goes on."""
-    bare = _DOTS.sub("", quote.strip()).strip()
-    return _bare(bare[1:-1]) if len(bare) > 1 and bare[0] + bare[-1] in _PAIRS else bare
+    bare, marked = quote.replace("&lt;", "<"), True
+    while marked:
+        bare = _DOTS.sub("", bare.strip()).strip()
+        marked = len(bare) > 1 and bare[0] + bare[-1] in _PAIRS
+        bare = bare[1:-1] if marked else bare
+    return bare
 
 
-def _before(first: str) -> str:
-    if first.isdigit():
-        return r"(?<!\w)(?<!\d[.,])"
-    return r"(?<!\w)" if _is_of_a_word(first) else ""
-
-
-def _after(last: str) -> str:
-    if last.isdigit():
-        return r"(?!\w|[.,]\d)"
-    return r"(?!\w)" if _is_of_a_word(last) else ""
-
-
-def _is_of_a_word(char: str) -> bool:
-    return char.isalnum() and char < _UNSPACED
+def _is_whole(char: str) -> bool:
+    """Whether a word at either end of a quote, which has `char` there, must be a whole one."""
+    return char.isdigit() or (char.isalnum() and char < _UNSPACED)
 
 
 def _as_read(text: str) -> str:

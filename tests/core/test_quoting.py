@@ -1,5 +1,7 @@
 """Whether a quote stands in a text: as a reader would say, and never half a word or half a number of it."""
 
+from time import process_time
+
 import pytest
 
 from agent_service.core.quoting import LONGEST, says_something, stands_in
@@ -35,6 +37,7 @@ def test_a_quote_stands_where_a_reader_finds_its_words(quote: str, text: str) ->
         ("12", "112"),
         ("12", "12.5"),
         ("12", "3.12"),
+        ("is 12.", "is 12.5"),
         ("1,200", "21,200"),
         ("cat", "concatenate"),
         ("not sent", "sent"),
@@ -54,3 +57,10 @@ def test_a_quote_stands_nowhere_else(quote: str, text: str) -> None:
 def test_signs_alone_say_nothing() -> None:
     assert not says_something("“…” -")
     assert says_something("5")
+
+
+@pytest.mark.parametrize(("quote", "text"), [("<" * 999 + "b", "<"), ("'" * 999 + "b", "'"), ("a " * 499 + "b", "a ")])
+def test_no_quote_and_text_take_long_to_compare(quote: str, text: str) -> None:
+    begin = process_time()
+    assert not stands_in(quote, text * (128 * 1024 // len(text)))
+    assert process_time() - begin < 0.3

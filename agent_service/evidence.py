@@ -8,7 +8,7 @@ is decided here; what is found goes into the journal with the reply.
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import chain
 
 from pydantic import JsonValue
@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from agent_service.core.events import Seen, ToolReturned
 from agent_service.core.phases import Decision, Reflection
 from agent_service.core.proof import PERSON, STEP, to_look_up
-from agent_service.core.quoting import stands_in
+from agent_service.core.quoting import is_among, readings
 from agent_service.core.state import RunState
 from agent_service.ports import Archive, Artifacts
 from groundwork.service.errors import TryAgain
@@ -27,6 +27,9 @@ _APART = "\n\0\n"
 PIECE, OVERLAP = 128 * 1024, 8 * 1024
 """Characters that are looked through at once, so that a long artifact does not hold up the turns of others; and what
 pieces have in common, which is more than any quote has."""
+MOST_QUOTES = 40
+"""Quotes of one reply that are looked up, each place that a claim names being one."""
+TOO_MANY = f"{MOST_QUOTES} quotes of a reply are looked up: claim what is left with the next"
 GONE = "is not there any more"
 NO_TEXT = "it is no text: quote what the result that names it says"
 _BETWEEN_WORDS = re.compile(r"\s")
@@ -42,9 +45,16 @@ class Evidence:
     async def seen(self, state: RunState, decision: Decision) -> tuple[Seen, ...]:
         """What was found of each quote, in each place that its claim names; a place is read once for all of them."""
         claims = decision.met if isinstance(decision, Reflection) else ()
-        quoted = [(place, claim.quote) for claim in claims for place in to_look_up(state, claim)]
-        read = {place: await self._read(state, place) for place in dict.fromkeys(place for place, _ in quoted)}
-        return tuple([await _look(place, quote, *read[place]) for place, quote in dict.fromkeys(quoted)])
+        quoted = tuple(dict.fromkeys((place, claim.quote) for claim in claims for place in to_look_up(state, claim)))
+        looks = {
+            (place, quote): Seen(evidence=place, quote=quote, found=False, why=TOO_MANY) for place, quote in quoted
+        }
+        for place in dict.fromkeys(place for place, _ in quoted[:MOST_QUOTES]):
+            quotes = [quote for named, quote in quoted[:MOST_QUOTES] if named == place]
+            text, why = await self._read(state, place)
+            found = await _found(quotes, text)
+            looks |= {(place, quote): _look(place, quote, quote in found, why) for quote in quotes}
+        return tuple(looks.values())
 
     async def _read(self, state: RunState, place: str) -> tuple[str, str]:
         """All that stands in a place, and what of it could not be read."""
@@ -109,12 +119,18 @@ def _brought(result: ToolResult) -> dict[str, JsonValue]:
     return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
 
 
-async def _look(place: str, quote: str, text: str, why: str) -> Seen:
+def _look(place: str, quote: str, found: bool, why: str) -> Seen:
+    return Seen(evidence=place, quote=quote, found=found, why="" if found else why)
+
+
+async def _found(quotes: Iterable[str], text: str) -> set[str]:
+    """Those that stand in the text."""
+    found = set[str]()
     for piece in pieces(text):
-        if stands_in(quote, piece):
-            return Seen(evidence=place, quote=quote, found=True)
+        texts = readings(piece)
+        found |= {quote for quote in quotes if quote not in found and is_among(quote, texts)}
         await asyncio.sleep(0)
-    return Seen(evidence=place, quote=quote, found=False, why=why)
+    return found
 
 
 def pieces(text: str) -> Iterator[str]:

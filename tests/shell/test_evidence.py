@@ -6,7 +6,7 @@ import pytest
 
 from agent_service.core.events import Seen
 from agent_service.core.phases import Met, Proof, Reflection, Verdict
-from agent_service.evidence import PIECE, Evidence, pieces
+from agent_service.evidence import MOST_QUOTES, PIECE, Evidence, pieces
 from agent_service.journal import Run, commit_of
 from agent_service.ports import Wake
 from groundwork.service.errors import TryAgain
@@ -119,3 +119,12 @@ async def test_a_bus_that_does_not_answer_costs_the_claim_and_not_the_reply() ->
 
 async def test_nothing_is_looked_up_for_claims_that_cannot_be_accepted_anyway() -> None:
     assert await look(a_run(), ("step:9", "200 OK"), ("step:1", ""), ("trust me", "200 OK")) == []
+
+
+async def test_of_very_many_quotes_the_first_are_looked_up_and_the_others_may_be_claimed_again() -> None:
+    seen = await look(a_run(), *(("step:1", f"200 OK{'!' * more}") for more in range(MOST_QUOTES)), ("step:1", "200"))
+    assert (seen[0].found, len(seen)) == (True, MOST_QUOTES + 1)
+    assert (seen[-1].found, seen[-1].why) == (
+        False,
+        "40 quotes of a reply are looked up: claim what is left with the next",
+    )

@@ -55,6 +55,8 @@ def hear_while_paused(state: RunState, event: SignalReceived) -> Transition | st
     heard = told(limits.stood_still(state, since, event.at), event)
     if signal.kind == "reject":
         return endings.cancel(heard, signal.message or "rejected by a person", at=event.at)
+    if event.strict and waiting.stop.ending_class == "budget_attempts":
+        heard = limits.with_more_attempts(heard)
     said = event.strict and heard.heard > heard.shown
     return go_on(replace(heard, waiting=waiting.held), at=event.at, said=said)
 

@@ -89,6 +89,13 @@ def stood_still(state: RunState, since: datetime | None, at: datetime) -> RunSta
     return replace(state, brief=replace(state.brief, limits=later))
 
 
+def with_more_attempts(state: RunState) -> RunState:
+    """The state with tool attempts for one more step, which no constraint can grant: a person lets the run go on."""
+    granted = state.brief.limits
+    attempts = max(granted.max_attempts_of_run, state.attempts + granted.max_attempts)
+    return replace(state, brief=replace(state.brief, limits=replace(granted, max_attempts_of_run=attempts)))
+
+
 def reached_before_a_call(state: RunState, at: datetime) -> tuple[str, str] | None:
     """The budget (class, reason) that forbids another model call, or None."""
     limits, spent = state.brief.limits, state.spent

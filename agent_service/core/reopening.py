@@ -67,13 +67,9 @@ def closes_at(state: RunState, ended: Ended) -> datetime:
 
 def _running(state: RunState) -> RunState:
     """The state as it goes on: what was counted against it is forgiven, but not what it spent."""
-    granted = state.brief.limits
-    attempts = max(granted.max_attempts_of_run, state.attempts + granted.max_attempts)
-    brief = replace(state.brief, limits=replace(granted, max_attempts_of_run=attempts))
     return replace(
-        state,
+        limits.with_more_attempts(state),
         waiting=Deciding(),
-        brief=brief,
         claim=None,
         proposed=None,
         refused_done=0,

@@ -24,7 +24,7 @@ from tests.core.cues import (
     signal,
     too_early,
 )
-from tests.core.script import NOTHING, Script, abandons, asks, completes, escalates, pauses, requests
+from tests.core.script import NOTHING, Cue, Script, abandons, asks, completes, escalates, pauses, requests
 
 # Steps and attempts
 
@@ -129,6 +129,13 @@ def test_a_resume_without_a_larger_limit_pauses_again_without_a_call(limit: str)
     run = a_run_out_of(limit) >> resume()
     assert run.state.status is Status.PAUSED
     assert asks("plan") not in run.outcomes
+
+
+@pytest.mark.parametrize("lets_go_on", [resume(), signal("raise_budget", max_steps=20)])
+def test_a_run_that_paused_for_its_tool_attempts_goes_on_when_a_person_lets_it(lets_go_on: Cue) -> None:
+    run = a_reflecting_run(max_attempts_of_run=1, on_budget="pause") >> goes_on()
+    run << pauses("budget_attempts")
+    run >> lets_go_on << requests("fetch", step=2)
 
 
 def test_the_deadline_pauses_a_run_and_its_tool_is_still_waited_for() -> None:

@@ -157,7 +157,7 @@ def granted(story: Story, until: int) -> Limits:
             since = event.at
         if isinstance(event, SignalReceived) and event.signal.constraints:
             limits = _raised(limits, event.signal.constraints)
-        if reopened(moment):
+        if reopened(moment) or goes_on_after_its_attempts(moment):
             limits = replace(limits, max_attempts_of_run=limits.max_attempts_of_run + limits.max_attempts)
     return limits
 
@@ -176,6 +176,13 @@ def is_handed_over(moment: Moment) -> bool:
 def reopened(moment: Moment) -> bool:
     """Whether an answer set the run going again that was handed to a person."""
     return bool(moment.published("agent.reopened"))
+
+
+def goes_on_after_its_attempts(moment: Moment) -> bool:
+    """Whether a person let a run go on that paused for its tool attempts."""
+    paused = moment.before is not None and moment.before.status is Status.PAUSED
+    spent = paused and moment.before is not None and moment.before.ending_class == "budget_attempts"
+    return spent and goes_on_after_a_rest(moment)
 
 
 def goes_on_after_a_rest(moment: Moment) -> bool:

@@ -92,8 +92,8 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
     assert asking is not None, "the caller has matched the call"
     if isinstance(state.waiting, ForModel):  # an answer, if no reply: nothing is lost
         state = replace(state, waiting=ForModel(asking=asking))
-    if state.claim and event.remedy != "try_again":
-        return endings.complete_as_claimed(state, state.claim, event.at)
+    if asking.phase is Phase.VERIFY and event.remedy != "try_again":
+        return unlooked(state, event.message, at=event.at)
     match event.remedy:
         case "fail":
             return endings.fail(state, event.error_class, event.message, at=event.at)
@@ -109,6 +109,15 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
             waited = replace(state, waiting=waiting, updated_at=event.at, summary=f"model unavailable: {event.message}")
             said = endings.progress(waited, asking.phase.value, waited.summary)
             return Transition(state=waited, effects=(said,))
+
+
+def unlooked(state: RunState, why: str, *, at: datetime) -> Transition:
+    """Nobody can be asked to look: `done` stands by its proofs, and a new framing is not taken up."""
+    if state.claim:
+        return endings.complete_as_claimed(state, state.claim, at)
+    refused = f"the new framing is not in force, for nobody could look at it ({why}): go on with the one before"
+    feedback = (refused,) if state.proposed else ()
+    return ask(replace(state, waiting=Deciding(), proposed=None), Phase.REFLECT, at=at, feedback=feedback)
 
 
 def _shrunk(state: RunState, asking: Asking, event: ModelUnavailable) -> Transition:

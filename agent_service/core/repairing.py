@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from agent_service.core import endings, notes
-from agent_service.core.asking import ask_to_reflect, put
+from agent_service.core.asking import ask_to_reflect, put, unlooked
 from agent_service.core.effects import Transition
 from agent_service.core.phases import Phase, Unusable
 from agent_service.core.state import RunState
@@ -19,9 +19,9 @@ def ask_again(
     if repairs > state.brief.limits.max_repairs:
         if asking.phase is Phase.COMPACT:
             return ask_to_reflect(notes.compacted(state, state.facts), at)
-        if state.claim:
-            return endings.complete_as_claimed(state, state.claim, at)
         reason = f"the model gave no usable {asking.phase} in {repairs} tries: {'; '.join(flaws)}"
+        if asking.phase is Phase.VERIFY:
+            return unlooked(state, reason, at=at)
         return endings.escalate(state, "invalid_decision", reason, at=at)
     repaired = Asking(
         call=state.calls + 1,

@@ -7,7 +7,7 @@ that cannot be used in `repairing`.
 from datetime import datetime
 
 from agent_service.core import endings, framing, notes, reframing
-from agent_service.core.asking import ask_to_reflect, next_question, put
+from agent_service.core.asking import ask_to_reflect, next_question, put, unlooked
 from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
 from agent_service.core.events import ModelReplied
@@ -55,10 +55,10 @@ def on_reply(state: RunState, reply: ModelReplied) -> Transition:
 
 def _taken_up(state: RunState, asking: Asking, reply: ModelReplied) -> Transition:
     match reply.decision:
-        case Refusal() if state.claim:
-            return endings.complete_as_claimed(state, state.claim, reply.at)
         case Refusal(category=category, explanation=explanation):
             reason = f"the model refused to answer ({category}){': ' if explanation else ''}{explanation}"
+            if asking.phase is Phase.VERIFY:
+                return unlooked(state, reason, at=reply.at)
             return endings.escalate(state, "model_refused", reason, at=reply.at)
         case Unusable(reason=reason, flaws=flaws) as unusable:
             return ask_again(state, asking, flaws or (reason,), at=reply.at, reply=unusable)

@@ -2,7 +2,7 @@
 
 Rules: shown are the goal, the items and what proves them, and nothing of how the run came there. `done` can be refused
 once; a new framing whenever one is made, for strangers could have worded it. Where nobody can be asked, because there
-is no budget or no model for it, `done` stands by its proofs alone.
+is no budget or no model for it, `done` stands by its proofs alone; a new framing whose look fails is not taken up.
 """
 
 from datetime import datetime

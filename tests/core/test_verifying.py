@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from agent_service.core.phases import Refusal, Verification
 from tests.core.cues import (
     PROOF,
@@ -106,7 +108,30 @@ def test_what_a_person_says_while_a_look_is_put_off_makes_it_moot() -> None:
     run >> due << asks("reflect")
 
 
+CANNOT_LOOK: list[tuple[str, Cue]] = [
+    ("529", unavailable("fail")),
+    ("529", unavailable("escalate")),
+    ("the model refused to answer (policy)", replies(Refusal(category="policy"))),
+    ("the model gave no usable verify in 1 tries: not JSON", garbles()),
+]
+
+
+@pytest.mark.parametrize("answers", [cue for _, cue in CANNOT_LOOK])
+def test_a_voided_claim_does_not_end_the_run_when_nobody_can_look(answers: Cue) -> None:
+    run = claimed(max_repairs=0) >> signal("message", message="do not stop yet")
+    run >> answers << asks("reflect")
+
+
 # Reframing
+
+
+@pytest.mark.parametrize(("why", "answers"), CANNOT_LOOK)
+def test_a_new_framing_that_nobody_can_look_at_is_not_taken_up_and_the_run_goes_on(why: str, answers: Cue) -> None:
+    run = a_verified_run(max_repairs=0) >> reflects("reframe") >> frames("a", "b", "c")
+    run >> answers << asks("reflect")
+    refused = f"the new framing is not in force, for nobody could look at it ({why}): go on with the one before"
+    assert run.told() == (refused,)
+    assert (run.state.framing, run.state.proposed) == (framing(), None)
 
 
 def a_proposal() -> Script:

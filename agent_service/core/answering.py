@@ -1,8 +1,8 @@
 """Questions to people: the model asks instead of acting, and rests until somebody answers."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from agent_service.core import endings, petition
+from agent_service.core import endings, limits, petition
 from agent_service.core.asking import ask
 from agent_service.core.effects import Transition
 from agent_service.core.events import TimerFired
@@ -28,13 +28,11 @@ def flaws_of(state: RunState, question: Ask) -> tuple[str, ...]:
 
 def ask_person(state: RunState, question: Ask, *, at: datetime) -> Transition:
     """Rest until somebody answers `question`. Then the model is asked what follows, or to frame if it has not."""
-    limits = state.brief.limits
-    expires_at = at + timedelta(seconds=limits.answer_s)
     waiting = ForAnswer(
         ask=question,
         phase=Phase.REFLECT if state.framing else Phase.FRAME,
         since=at,
-        expires_at=min(expires_at, limits.deadline_at) if limits.deadline_named else expires_at,
+        expires_at=limits.expires_at(state.brief.limits, at, state.brief.limits.answer_s),
         entry=state.version,
     )
     resting = replace(

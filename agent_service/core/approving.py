@@ -5,11 +5,11 @@ content of strangers is in the run, so that nothing they wrote can talk a run in
 An approval is of one command with its arguments: others are asked for anew.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import takewhile
 from typing import Literal
 
-from agent_service.core import acting, petition
+from agent_service.core import acting, limits, petition
 from agent_service.core.effects import Transition
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.replacing import replace
@@ -79,14 +79,12 @@ def hash_of(proposal: Plan | Framing) -> str:
 
 def ask_approval(state: RunState, proposal: Plan | Framing, why: str, *, at: datetime) -> Transition:
     """Rest until a person allows `proposal`."""
-    limits = state.brief.limits
-    expires_at = at + timedelta(seconds=limits.approval_s)
     waiting = ForApproval(
         proposal=proposal,
         subject_hash=hash_of(proposal),
         reason=why,
         since=at,
-        expires_at=min(expires_at, limits.deadline_at) if limits.deadline_named else expires_at,
+        expires_at=limits.expires_at(state.brief.limits, at, state.brief.limits.approval_s),
         entry=state.version,
     )
     resting = replace(state, waiting=waiting, summary=f"waits for approval: {why}", updated_at=at)

@@ -8,7 +8,7 @@ unless the caller named it.
 import json
 from datetime import datetime
 
-from agent_service.core import answering, approving, asking, doubting, endings, limits, notes, timing
+from agent_service.core import answering, approving, asking, doubting, endings, limits, notes, petition, timing
 from agent_service.core.effects import Transition
 from agent_service.core.events import SignalReceived, TimerFired
 from agent_service.core.framing import adopt
@@ -82,7 +82,7 @@ def hear_answer(state: RunState, event: SignalReceived) -> Transition | str:
         case "answer" | "resume" if not signal.message:
             return "it waits for an answer to its question, which needs a message"
     if not signal.message:
-        return Transition(state=told(state, event))
+        return _rests_on(told(state, event), waiting, state.brief.limits.answer_s)
     heard = told(limits.stood_still(state, waiting.since, event.at), event)
     return answering.answered(heard, at=event.at, by_message=signal.kind == "message")
 
@@ -94,7 +94,7 @@ def hear_ruling(state: RunState, event: SignalReceived) -> Transition | str:
     if flaw := _flaw_of_ruling(state, waiting, event):
         return flaw
     if signal.kind not in ("approve", "reject") and not signal.message:
-        return Transition(state=told(state, event))
+        return _rests_on(told(state, event), waiting, state.brief.limits.approval_s)
     heard = told(limits.stood_still(state, waiting.since, event.at), event)
     running = replace(heard, waiting=Deciding())
     match signal.kind:
@@ -147,6 +147,15 @@ def told(state: RunState, event: SignalReceived) -> RunState:
         raised = limits.raised(heard.brief.limits, signal.constraints)
         heard = replace(heard, brief=replace(heard.brief, limits=raised))
     return heard
+
+
+def _rests_on(state: RunState, waiting: ForAnswer | ForApproval, patience_s: float) -> Transition:
+    """What is asked stays open; where a later deadline gives people longer, that is said."""
+    until = limits.expires_at(state.brief.limits, waiting.since, patience_s)
+    if until == waiting.expires_at:
+        return Transition(state=state)
+    longer = replace(state, waiting=replace(waiting, expires_at=until, entry=state.version))
+    return Transition(state=longer, effects=petition.said(longer))
 
 
 def _what_was_asked(waiting: Waiting) -> str:

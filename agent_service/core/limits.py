@@ -89,6 +89,12 @@ def stood_still(state: RunState, since: datetime | None, at: datetime) -> RunSta
     return replace(state, brief=replace(state.brief, limits=later))
 
 
+def expires_at(limits: Limits, since: datetime, patience_s: float) -> datetime:
+    """Until when a person is waited for: not beyond a deadline that the caller named, for it does not stand still."""
+    patient_until = since + timedelta(seconds=patience_s)
+    return min(patient_until, limits.deadline_at) if limits.deadline_named else patient_until
+
+
 def with_more_attempts(state: RunState) -> RunState:
     """The state with tool attempts for one more step, which no constraint can grant: a person lets the run go on."""
     granted = state.brief.limits

@@ -1,11 +1,13 @@
 """What a person must allow: when it is asked, what an approval is of, and what follows from a refusal."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from agent_service.core.acting import name_of_call
 from agent_service.core.announcing import outstanding
+from agent_service.core.effects import Publish
 from agent_service.core.waiting import ForApproval, Planned, Status
 from schemas import subjects
 from schemas.catalog import ToolCommand, ToolOffer
@@ -27,8 +29,8 @@ from tests.core.cues import (
     started,
     too_early,
 )
-from tests.core.people_cues import a_run_for_approval, a_run_with_strangers, answer, approves, rejects
-from tests.core.script import NOTHING, Outcome, Script, asks, asks_people, cancels, escalates, ignores, requests
+from tests.core.people_cues import a_run_for_answer, a_run_for_approval, a_run_with_strangers, answer, approves, rejects
+from tests.core.script import NOON, NOTHING, Outcome, Script, asks, asks_people, cancels, escalates, ignores, requests
 
 POST = name_of_call(plan("post").action)
 OTHER = "0123456789abcdef"
@@ -225,6 +227,17 @@ def test_a_deadline_that_somebody_named_stands_and_is_the_last_instant_for_a_rul
     run = a_run_for_approval(deadline_named=True)
     assert run.state.due_at == run.state.brief.limits.deadline_at
     run >> due << escalates("budget_time")
+
+
+@pytest.mark.parametrize(("run", "kind"), [(a_run_for_approval, "approval"), (a_run_for_answer, "question")])
+def test_a_later_deadline_gives_people_longer_who_are_told_so(run: Any, kind: str) -> None:
+    run = run(deadline_named=True)
+    later = NOON + timedelta(hours=5)
+    run >> signal("raise_budget", deadline_at=later) << asks_people(kind)
+    assert run.sent(subjects.WAITING)["expires_at"] == later.isoformat().replace("+00:00", "Z")
+    assert run.state.due_at == later
+    assert run.dedupe_keys == [effect.key for effect in outstanding(run.state) if isinstance(effect, Publish)]
+    run >> signal("raise_budget", max_steps=50) << NOTHING
 
 
 def test_a_timer_before_its_time_changes_nothing() -> None:

@@ -134,9 +134,14 @@ def _older(state: RunState, kept_steps: int) -> tuple[StepRecord, ...]:
 
 
 def shrunk(state: RunState) -> RunState | None:
-    """The state with as little as possible, by no model's help; None when there is nothing to give up."""
+    """The state with as little as possible, by no model's help; None when there is nothing to give up.
+
+    That is the newest plan's steps, which nobody has seen yet, and only then all but the newest of them.
+    """
     steps = [note for note in state.notes if note.kind == "step"]
-    return compacted(state, state.facts, kept_steps=1) if len(steps) > 1 else None
+    newest = len(state.plan.actions) if state.plan else 1
+    kept = newest if len(steps) > newest else 1
+    return compacted(state, state.facts, kept_steps=kept) if len(steps) > 1 else None
 
 
 def thought(reflection: Reflection, told_as: str = "Reflection") -> str:

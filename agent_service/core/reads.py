@@ -17,9 +17,10 @@ def flaws_of(state: RunState, plan: Plan) -> tuple[str, ...]:
 
 
 def most(state: RunState) -> int:
-    """How many reads a plan may hold now; at least the one action that every plan has."""
+    """How many reads a plan may hold now; where nothing is left for any, as many as are granted, for it is kept."""
     granted = state.brief.limits
-    return max(1, min(granted.parallel_reads, granted.max_steps - state.step, acting.attempts_left(state)))
+    left = min(granted.max_steps - state.step, acting.attempts_left(state))
+    return min(granted.parallel_reads, left) if left > 0 else granted.parallel_reads
 
 
 def _flaws(state: RunState, plan: Plan) -> Iterator[str]:

@@ -11,11 +11,13 @@ from tests.core.cues import (
     due,
     errs,
     goes_on,
+    plans,
     reflection,
     reflects,
     replies,
     returns,
     signal,
+    unavailable,
 )
 from tests.core.people_cues import answer
 from tests.core.read_cues import a_run_that_may_read, a_run_that_reads, plans_several, several
@@ -27,6 +29,7 @@ from tests.core.script import (
     completes,
     escalates,
     ignores,
+    pauses,
     requests,
 )
 
@@ -240,3 +243,29 @@ def test_an_answer_reopens_a_run_that_waits_still_for_the_read_that_is_out() -> 
     run >> answer("the token is mended") << REOPENS
     assert [pending.step for pending in run.state.pendings] == [1]
     run >> returns(step=1) << asks("reflect")
+
+
+def test_several_that_find_no_step_left_are_kept_and_made_without_another_call() -> None:
+    run = a_run_that_may_read(2, max_steps=1, on_budget="pause") >> plans() >> returns()
+    run >> replies(reflection("continue"), plan=several("fetch", "browse")) << pauses("budget_steps")
+    run >> signal("raise_budget", max_steps=3) << (requests("fetch", step=2), requests("browse", step=3))
+
+
+def test_of_several_that_were_kept_no_more_are_made_than_there_is_room_for_now() -> None:
+    run = a_run_that_may_read(2, max_steps=1, on_budget="pause") >> plans() >> returns()
+    run = run >> replies(reflection("continue"), plan=several("fetch", "browse"))
+    run >> signal("raise_budget", max_steps=2) << asks("plan")
+
+
+def test_what_one_plan_brought_is_given_up_last_when_the_prompt_is_too_long() -> None:
+    run = (
+        a_run_that_may_read(2)
+        >> plans()
+        >> returns()
+        >> replies(reflection("continue"), plan=several("fetch", "fetch"))
+    )
+    run = run >> returns(step=2) >> returns(step=3)
+    run >> unavailable("shrink") << asks("reflect")
+    assert [note.kind for note in run.state.notes] == ["memory", "step", "step"]
+    run >> unavailable("shrink") << asks("reflect")
+    assert [note.kind for note in run.state.notes] == ["memory", "step"]

@@ -3,6 +3,7 @@
 run not known                                     the caller's business: there is no state to judge by
 run final                                         LATE       recorded, once
 step below the pending one, or finished           STALE      ignored
+step taken, nothing pending, run was reopened     STALE      ignored
 step above the pending one, or nothing pending    VIOLATION  escalates
 tool is not the pending one                       VIOLATION  escalates
 attempt older than the pending one                STALE      ignored
@@ -47,6 +48,8 @@ def judge(state: RunState, result: ToolResult, place: str = "") -> Judgement:
         return Judgement(Relation.LATE, f"result of {which} came after the run ended ({state.status})")
     if state.has_finished(result.step) or (pendings and result.step < pendings[0].step):
         return Judgement(Relation.STALE, f"step {result.step} is finished already")
+    if not pendings and state.reopened and result.step <= state.step:  # escalated by a version that kept no open step
+        return Judgement(Relation.STALE, f"step {result.step} was given up when the run was handed to a person")
     if not pendings:
         return Judgement(Relation.VIOLATION, f"result of {which}, but nothing is pending")
     flight = flight_of(state.waiting, result.step)

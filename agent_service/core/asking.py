@@ -63,6 +63,11 @@ def think_anew(state: RunState, *, at: datetime, feedback: tuple[str, ...] = ())
     return ask(state, Phase.REFLECT if state.framing else Phase.FRAME, at=at, feedback=feedback)
 
 
+def phase_of_next(state: RunState, at: datetime) -> Phase:
+    """What decides what comes next: a plan; where no step is left for one, a reflection, which may end the run yet."""
+    return Phase.REFLECT if limits.reached_before_a_step(state, at) else Phase.PLAN
+
+
 def ask_to_reflect(state: RunState, at: datetime) -> Transition:
     """Ask what the newest result means, now that the notes are short enough."""
     feedback: tuple[str, ...] = ()

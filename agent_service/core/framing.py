@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from agent_service.core.asking import ask
+from agent_service.core.asking import ask, phase_of_next
 from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
 from agent_service.core.phases import Framing, Next, Phase, Proof, Unusable
@@ -23,15 +23,25 @@ def flaws_of(brief: Brief, framing: Framing) -> tuple[str, ...]:
 
 def adopt(state: RunState, framing: Framing, plan: Next | Unusable | None, *, at: datetime) -> Transition:
     """The framing is in force from now on; `plan` is what comes next, where that came along."""
-    framed = replace(
+    framed = _framed(state, framing)
+    then = ask(framed, Phase.PLAN, at=at) if plan is None else take_next(framed, plan, (), at=at)
+    return after_progress(framed, "frame", framed.summary, then)
+
+
+def adopt_as_allowed(state: RunState, framing: Framing, *, at: datetime) -> Transition:
+    """The framing is in force now that somebody has looked at it; without a step left the run may be done by it."""
+    framed = _framed(state, framing)
+    return after_progress(framed, "frame", framed.summary, ask(framed, phase_of_next(framed, at), at=at))
+
+
+def _framed(state: RunState, framing: Framing) -> RunState:
+    return replace(
         state,
         framing=framing,
         original=state.original or state.framing,
         done_items=_items(state, framing),
         summary=f"framed: {framing.goal_statement}",
     )
-    then = ask(framed, Phase.PLAN, at=at) if plan is None else take_next(framed, plan, (), at=at)
-    return after_progress(framed, "frame", framed.summary, then)
 
 
 def _items(state: RunState, framing: Framing) -> tuple[DoneItem, ...]:

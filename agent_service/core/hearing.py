@@ -11,7 +11,7 @@ from datetime import datetime
 from agent_service.core import answering, approving, asking, doubting, endings, limits, notes, petition, timing
 from agent_service.core.effects import Transition
 from agent_service.core.events import SignalReceived, TimerFired
-from agent_service.core.framing import adopt
+from agent_service.core.framing import adopt_as_allowed
 from agent_service.core.phases import Framing, Phase, Plan
 from agent_service.core.planning import carry_out, writes
 from agent_service.core.replacing import replace
@@ -206,7 +206,7 @@ def _approved(state: RunState, waiting: ForApproval, *, by: str, at: datetime) -
         case Plan() as plan:
             return carry_out(ruled, plan, at=at)
         case Framing() as framing:
-            return adopt(ruled, framing, None, at=at)
+            return adopt_as_allowed(ruled, framing, at=at)
 
 
 def _remembered(state: RunState, waiting: ForApproval, ruling: Ruling) -> RunState:

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from agent_service.core import answering, approving, doubting, endings, limits, reads, timing
 from agent_service.core.acting import dispatch, flaws_of_action, is_stuck
-from agent_service.core.asking import ask, next_question
+from agent_service.core.asking import ask, next_question, phase_of_next
 from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
 from agent_service.core.phases import Ask, Next, Phase, Plan, Unusable, Wait
@@ -67,8 +67,7 @@ def take_next(
         case Ask():
             return take_question(state, chosen, asking, at=at)
         case Wait():
-            flaws = timing.flaws_of(chosen, at) or _too_many(state.waits)
-            return ask_again(state, asking, flaws, at=at) if flaws else timing.wait_for(state, chosen, at=at)
+            return take_wait(state, chosen, asking, at=at)
 
 
 def _too_many(waits: int) -> tuple[str, ...]:
@@ -79,6 +78,19 @@ def _too_many(waits: int) -> tuple[str, ...]:
 def take_question(state: RunState, question: Ask, asking: Asking, *, at: datetime) -> Transition:
     """Rest until a person has answered."""
     if flaws := answering.flaws_of(state, question):
-        return ask_again(state, asking, flaws, at=at)
+        return _rest_again(state, asking, flaws, at=at)
     then = answering.ask_person(state, question, at=at)
     return after_progress(state, "plan", f"asks: {question.question}", then)
+
+
+def take_wait(state: RunState, wait: Wait, asking: Asking, *, at: datetime) -> Transition:
+    """Rest until an instant has come."""
+    if flaws := timing.flaws_of(wait, at) or _too_many(state.waits):
+        return _rest_again(state, asking, flaws, at=at)
+    return timing.wait_for(state, wait, at=at)
+
+
+def _rest_again(state: RunState, asking: Asking, flaws: tuple[str, ...], *, at: datetime) -> Transition:
+    """A question or a wait that cannot be used is mended also where no step is left, for it takes none."""
+    phase = phase_of_next(state, at) if asking.phase is Phase.PLAN else asking.phase
+    return ask_again(state, replace(asking, phase=phase), flaws, at=at)

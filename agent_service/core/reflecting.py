@@ -19,9 +19,16 @@ from agent_service.core.state import RunState
 
 
 def take_reflection(
-    state: RunState, reflection: Reflection, plan: Next | Unusable | None, seen: tuple[Seen, ...], *, at: datetime
+    state: RunState,
+    reflection: Reflection,
+    plan: Next | Unusable | None,
+    seen: tuple[Seen, ...],
+    *,
+    at: datetime,
+    repairs: int = 0,
 ) -> Transition:
-    """`seen`: what was found where the reflection says that its claims are proved."""
+    """`seen`: what was found where the reflection says that its claims are proved; `repairs`: how often `plan` was
+    asked for again."""
     proved = judged(state, reflection, seen)
     reflected = replace(
         state,
@@ -40,7 +47,7 @@ def take_reflection(
         case Verdict.ESCALATE:
             return _told(reflected, endings.escalate(reflected, "model", reflection.summary, at=at))
         case Verdict.CONTINUE:
-            return _continued(reflected, plan, at=at)
+            return _continued(reflected, plan, at=at, repairs=repairs)
 
 
 def _done(state: RunState, reflection: Reflection, *, at: datetime) -> Transition:
@@ -66,9 +73,9 @@ def _reframed(state: RunState, reflection: Reflection, *, at: datetime) -> Trans
     return _told(reframed, ask(reframed, Phase.FRAME, at=at, feedback=(why,)), why)
 
 
-def _continued(state: RunState, plan: Next | Unusable | None, *, at: datetime) -> Transition:
+def _continued(state: RunState, plan: Next | Unusable | None, *, at: datetime, repairs: int) -> Transition:
     if plan is not None:
-        return _told(state, take_next(state, plan, (), at=at))
+        return _told(state, take_next(state, plan, (), at=at, repairs=repairs))
     return _told(state, ask(state, Phase.PLAN, at=at))
 
 

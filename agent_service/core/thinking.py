@@ -129,7 +129,8 @@ def _decided(state: RunState, asking: Asking, reply: ModelReplied) -> Transition
         case Phase.PLAN | Phase.FRAME, Reflection(verdict=Verdict.ESCALATE) as reflection:
             return take_reflection(state, reflection, None, reply.seen, at=reply.at)
         case Phase.REFLECT | Phase.COMPACT, Reflection() as reflection:  # to compact is a means, and may be left out
-            return take_reflection(state, reflection, reply.plan, reply.seen, at=reply.at)
+            repairs = asking.repairs if isinstance(reply.plan, Ask | Wait) else 0
+            return take_reflection(state, reflection, reply.plan, reply.seen, at=reply.at, repairs=repairs)
     return _beside_the_loop(state, asking, reply)
 
 

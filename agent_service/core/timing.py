@@ -2,11 +2,11 @@
 
 from datetime import datetime, timedelta
 
-from agent_service.core.asking import ask
+from agent_service.core.asking import ask, phase_of_next
 from agent_service.core.effects import Transition
 from agent_service.core.endings import progress
 from agent_service.core.events import TimerFired
-from agent_service.core.phases import Phase, Wait
+from agent_service.core.phases import Wait
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Deciding, ForTime
@@ -45,7 +45,8 @@ def over(state: RunState, *, at: datetime) -> Transition:
     """The instant has come, or a person wants it to go on: what comes next, now that time has passed?"""
     waited = state.waiting
     told = f"you have waited since {waited.since:%H:%M} UTC: {waited.why}" if isinstance(waited, ForTime) else ""
-    return ask(replace(state, waiting=Deciding()), Phase.PLAN, at=at, feedback=(told,) if told else ())
+    going_on = replace(state, waiting=Deciding())
+    return ask(going_on, phase_of_next(state, at), at=at, feedback=(told,) if told else ())
 
 
 def on_time(state: RunState, event: TimerFired) -> Transition:

@@ -11,7 +11,7 @@ from agent_service.core import endings
 from agent_service.core.asking import ask
 from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
-from agent_service.core.framing import adopt
+from agent_service.core.framing import adopt_as_allowed
 from agent_service.core.limits import reached_before_a_call
 from agent_service.core.phases import Framing, Phase, Reflection, Verification
 from agent_service.core.proof import without_tick
@@ -62,7 +62,7 @@ def _of_done(state: RunState, claim: Reflection, found: Verification, *, at: dat
 
 def _of_framing(state: RunState, framing: Framing, found: Verification, *, at: datetime) -> Transition:
     if found.holds:
-        then = adopt(state, framing, None, at=at)
+        then = adopt_as_allowed(state, framing, at=at)
         return after_progress(state, "verify", f"the new framing serves the goal: {found.reason}", then)
     refused = f"the new framing was refused: {found.reason}"
     feedback = (refused, "what was framed before is in force: go on with it, frame what serves the goal, or escalate")

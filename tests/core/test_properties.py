@@ -142,6 +142,7 @@ THE_RAREST: set[tuple[type, type, type]] = {
     *((ForApproval, event, end) for event in (TimerFired, ToolReturned) for end in (ForPerson, Ended)),
     *((state, SignalReceived, to) for state in (Ended, ForPerson) for to in (ForApproval, ForReads)),
     (ForTime, SignalReceived, ForTime),
+    (ForTime, TimerFired, Ended),
     (ModelRetry, TimerFired, Ended),
 }
 """Moves that take two rare things at once, such as a ruling at the very end of a deadline that somebody named; they are

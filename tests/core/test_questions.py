@@ -34,6 +34,7 @@ from tests.core.people_cues import QUESTION, a_run_for_answer, a_run_for_time, a
 from tests.core.script import (
     NOON,
     NOTHING,
+    Cue,
     Script,
     asks,
     asks_people,
@@ -287,3 +288,22 @@ def test_without_time_between_the_same_three_times_is_a_stuck_loop() -> None:
 def test_a_wait_that_cannot_be_read_is_no_wait() -> None:
     run = a_reflecting_run()
     run >> replies(reflection("continue"), plan=Unusable(reason="wait: seconds is no number")) << asks("plan")
+
+
+# Where no step is left
+
+
+def test_a_wait_that_is_over_with_no_step_left_may_still_end_the_run() -> None:
+    run = a_run_for_time(max_steps=1)
+    run >> due << asks("reflect")
+    assert run.told()[0].startswith("you have waited since")
+    run >> reflects("done", PROOF) << completes()
+
+
+@pytest.mark.parametrize(
+    "flawed", [asks_a_person(Ask(question=" ")), waits(-1.0)], ids=["no question", "no time to wait for"]
+)
+def test_what_takes_no_step_is_mended_also_where_none_is_left(flawed: Cue) -> None:
+    run = a_reflecting_run(max_steps=1, max_repairs=1)
+    run >> flawed << asks("reflect")
+    run >> flawed << escalates("invalid_decision")

@@ -151,6 +151,13 @@ def test_a_new_framing_is_compared_with_the_goal_before_it_is_in_force() -> None
     assert run.state.framing == framing("a", "b", "c")
 
 
+def test_a_new_framing_may_be_met_by_what_is_done_though_no_step_is_left() -> None:
+    run = a_verified_run(max_steps=1) >> reflects("reframe") >> frames("a", "b", "c")
+    run >> finds() << asks("reflect")
+    run = run >> reflects("done", PROOF)
+    run >> finds() << completes()
+
+
 def test_a_new_framing_that_leaves_the_goal_is_refused_each_time_and_the_old_one_stays() -> None:
     run = a_proposal()
     for _ in range(2):

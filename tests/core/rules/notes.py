@@ -66,9 +66,16 @@ def a_compaction_gives_up_older_steps_and_nothing_else(story: Story) -> None:
         assert [note for note in now[1:] if note.kind == "memory"] == []
         assert said_by_people(now) == said_by_people(before)
         kept, finished = steps_of(now), 1 if isinstance(moment.event, ToolReturned) else 0
-        most = 1 if isinstance(moment.event, ModelUnavailable) else kept_steps(after(moment))
+        too_long = isinstance(moment.event, ModelUnavailable)
+        most = newest_steps(after(moment), before) if too_long else kept_steps(after(moment))
         assert len(kept) == min(most, len(steps_of(before)) + finished)
         assert kept[: len(kept) - finished] == steps_of(before)[len(steps_of(before)) - len(kept) + finished :]
+
+
+def newest_steps(state: RunState, before: tuple[Note, ...]) -> int:
+    """Those of the newest plan, while there are others to give up before them."""
+    planned = len(state.plan.actions) if state.plan else 1
+    return planned if len(steps_of(before)) > planned else 1
 
 
 def kept_steps(state: RunState) -> int:

@@ -6,17 +6,18 @@ is decided here; what is found goes into the journal with the reply.
 """
 
 import asyncio
-import json
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator
-from itertools import chain
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from agent_service.core.events import Seen, ToolReturned
 from agent_service.core.phases import Decision, Reflection
 from agent_service.core.proof import PERSON, STEP, to_look_up
-from agent_service.core.quoting import is_among, readings
+from agent_service.core.quotable import texts_of, was_asked
+from agent_service.core.quoting import is_among, names_a_field, readings
 from agent_service.core.state import RunState
 from agent_service.ports import Archive, Artifacts
 from groundwork.service.errors import TryAgain
@@ -31,8 +32,26 @@ MOST_QUOTES = 40
 """Quotes of one reply that are looked up, each place that a claim names being one."""
 TOO_MANY = f"{MOST_QUOTES} quotes of a reply are looked up: claim what is left with the next"
 GONE = "is not there any more"
+ASKED = "it is of the address that was asked for: quote what was brought"
 NO_TEXT = "it is no text: quote what the result that names it says"
 _BETWEEN_WORDS = re.compile(r"\s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What stands in a place: results, and other texts; `why` says what of it could not be read."""
+
+    outputs: tuple[dict[str, JsonValue], ...] = ()
+    texts: tuple[str, ...] = ()
+    why: str = ""
+
+    def form(self, quote: str) -> object:
+        """The same for quotes that may stand in the same."""
+        return names_a_field(quote), tuple(was_asked(output, quote) for output in self.outputs)
+
+    def to(self, quote: str) -> str:
+        """What `quote` may stand in."""
+        return _APART.join((*(text for output in self.outputs for text in texts_of(output, quote)), *self.texts))
 
 
 class Evidence:
@@ -51,22 +70,22 @@ class Evidence:
         }
         for place in dict.fromkeys(place for place, _ in quoted[:MOST_QUOTES]):
             quotes = [quote for named, quote in quoted[:MOST_QUOTES] if named == place]
-            text, why = await self._read(state, place)
-            found = await _found(quotes, text)
-            looks |= {(place, quote): _look(place, quote, quote in found, why) for quote in quotes}
+            place_read = await self._read(state, place)
+            found = await _found(quotes, place_read)
+            looks |= {(place, quote): _look(place, quote, quote in found, place_read) for quote in quotes}
         return tuple(looks.values())
 
-    async def _read(self, state: RunState, place: str) -> tuple[str, str]:
+    async def _read(self, state: RunState, place: str) -> Told:
         """All that stands in a place, and what of it could not be read."""
         if place == PERSON:
-            return _APART.join(state.messages), ""
+            return Told(texts=state.messages)
         try:
             if not place.startswith(STEP):
                 return await self._artifact(state, place)
             output = await self._output(state, int(place.removeprefix(STEP)))
-            return await self._with_artifacts(state, _texts(output), _named_artifacts(output))
+            return await self._with_artifacts(state, output)
         except TryAgain as error:
-            return "", f"it cannot be read at the moment: {error}"
+            return Told(why=f"it cannot be read at the moment: {error}")
 
     async def _output(self, state: RunState, step: int) -> dict[str, JsonValue]:
         """What a step that ended ok brought; where no tool told it, what was kept of it."""
@@ -86,24 +105,24 @@ class Evidence:
             if isinstance(event, ToolReturned) and event.result.status == "ok":
                 yield event.result
 
-    async def _artifact(self, state: RunState, path: str) -> tuple[str, str]:
+    async def _artifact(self, state: RunState, path: str) -> Told:
         """All that stands in an artifact; of one that is no text, an image say, what the results that name it say."""
         content = await self._artifacts.get(state.run_id, path)
         if content is None:
-            return "", f"{path} {GONE}"
+            return Told(why=f"{path} {GONE}")
         if is_text(content):
-            return content.decode(), ""
+            return Told(texts=(content.decode(),))
         outputs = [_brought(result) async for result in self._results(state)]
-        about = (_texts(output) for output in outputs if path in _named_artifacts(output))
-        return _APART.join(chain.from_iterable(about)), NO_TEXT
+        return Told(outputs=tuple(output for output in outputs if path in _named_artifacts(output)), why=NO_TEXT)
 
-    async def _with_artifacts(self, state: RunState, texts: tuple[str, ...], paths: list[str]) -> tuple[str, str]:
-        missing = []
-        for path in (path for path in paths if path in state.artifacts):
+    async def _with_artifacts(self, state: RunState, output: dict[str, JsonValue]) -> Told:
+        texts, missing = list[str](), list[str]()
+        for path in (path for path in _named_artifacts(output) if path in state.artifacts):
             content = await self._artifacts.get(state.run_id, path)
-            texts = (*texts, content.decode("utf-8", "replace")) if content is not None else texts
+            texts += [content.decode("utf-8", "replace")] if content is not None else []
             missing += [path] if content is None else []
-        return _APART.join(texts), f"{', '.join(missing)} {GONE}" if missing else ""
+        why = f"{', '.join(missing)} {GONE}" if missing else ""
+        return Told(outputs=(output,), texts=tuple(texts), why=why)
 
 
 def is_text(content: bytes) -> bool:
@@ -119,12 +138,21 @@ def _brought(result: ToolResult) -> dict[str, JsonValue]:
     return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
 
 
-def _look(place: str, quote: str, found: bool, why: str) -> Seen:
-    return Seen(evidence=place, quote=quote, found=found, why="" if found else why)
+def _look(place: str, quote: str, found: bool, told: Told) -> Seen:
+    asked = any(was_asked(output, quote) for output in told.outputs)
+    why = "" if found else told.why or (ASKED if asked else "")
+    return Seen(evidence=place, quote=quote, found=found, why=why)
 
 
-async def _found(quotes: Iterable[str], text: str) -> set[str]:
-    """Those that stand in the text."""
+async def _found(quotes: list[str], told: Told) -> set[str]:
+    """Those that stand in what a place tells."""
+    by_form = defaultdict[object, list[str]](list)
+    for quote in quotes:
+        by_form[told.form(quote)].append(quote)
+    return {quote for alike in by_form.values() for quote in await _found_in(told.to(alike[0]), alike)}
+
+
+async def _found_in(text: str, quotes: list[str]) -> set[str]:
     found = set[str]()
     for piece in pieces(text):
         texts = readings(piece)
@@ -148,19 +176,6 @@ def _between_words(text: str, place: int) -> int:
         return len(text)
     found = _BETWEEN_WORDS.search(text, place, place + OVERLAP // 2)
     return found.start() if found else place
-
-
-def _texts(output: dict[str, JsonValue]) -> tuple[str, ...]:
-    """A result as prompts show it, as JSON, and each of its texts by itself."""
-    return json.dumps(output, ensure_ascii=False, sort_keys=True), *_leaves(output)
-
-
-def _leaves(value: JsonValue) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(inner)
 
 
 def _named_artifacts(output: dict[str, JsonValue]) -> list[str]:

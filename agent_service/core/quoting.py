@@ -23,6 +23,7 @@ _PAIRS = frozenset(('""', "“”", "„“", "''", "‘’", "``", "«»"))  # 
 _DOTS = re.compile(r"^(?:\.\.\.|…)|(?:\.\.\.|…)$")
 _WITHIN_A_WORD = re.compile(r"</?(?:a|abbr|b|code|em|i|mark|s|small|span|strong|sub|sup|u)\b[^<>]*>", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*>")
+_OF_A_FIELD = re.compile(r'": ?[\[{"]*[^\s\[\]{}",:]')
 _NO_CHARACTER = re.compile(r"&#[0-9]{8,};?")
 """A reference to a number beyond all characters; one of thousands of digits could not even be read as a number."""
 
@@ -47,6 +48,11 @@ def says_something(quote: str) -> bool:
     """Whether there is something in it to look for."""
     bare = _bare(quote)
     return len(bare) <= LONGEST and any(map(str.isalnum, bare))
+
+
+def names_a_field(quote: str) -> bool:
+    """Whether it quotes JSON: the name of a field, and something of its value."""
+    return bool(_OF_A_FIELD.search(_alike(_bare(quote))))
 
 
 def _sought(quote: str) -> str:

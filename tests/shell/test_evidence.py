@@ -121,6 +121,51 @@ async def test_nothing_is_looked_up_for_claims_that_cannot_be_accepted_anyway() 
     assert await look(a_run(), ("step:9", "200 OK"), ("step:1", ""), ("trust me", "200 OK")) == []
 
 
+PAGE: dict[str, Any] = {
+    "summary": "Fetched https://e.org/?q=DONE (text/html, 43 bytes)",
+    "url": "https://e.org/?q=DONE",
+    "final_url": "https://e.org/?q=DONE",
+    "status": 200,
+    "tags": ["peas", "leeks"],
+    "said": 'one "word"\nmore',
+    "rows": [{"price": 12, "sold": True}],
+    "job_id": "j-17",
+    "attempts": 2,
+    "last_error": "it was away",
+}
+
+
+@pytest.mark.parametrize(
+    "quote",
+    [
+        *("12", "200", "true", "leeks", '"price": 12', "“status”: 200", '"rows": [{"price": 12', '"peas", "leeks"'),
+        *('one "word"', '\\"word\\"\\nmore', "43 bytes", "Fetched https://e.org/?q=DONE (text/html"),
+    ],
+)
+async def test_what_a_tool_brought_may_be_quoted_as_it_is_shown(quote: str) -> None:
+    (seen,) = await look(a_run(PAGE), ("step:1", quote))
+    assert seen.found
+
+
+@pytest.mark.parametrize(
+    "quote", ["summary", "price", '"price":', "status", '"rows": [{', "j-17", "it was away", '"attempts": 2']
+)
+async def test_what_stands_round_what_a_tool_brought_is_no_evidence(quote: str) -> None:
+    (seen,) = await look(a_run(PAGE), ("step:1", quote))
+    assert not seen.found
+
+
+@pytest.mark.parametrize("quote", ["DONE", "https://e.org/?q=DONE", '"url": "https://e.org/?q=DONE"', "q=DONE"])
+async def test_the_address_that_was_asked_for_is_no_evidence(quote: str) -> None:
+    (seen,) = await look(a_run(PAGE), ("step:1", quote))
+    assert (seen.found, seen.why) == (False, "it is of the address that was asked for: quote what was brought")
+
+
+async def test_words_of_the_address_that_was_asked_for_are_evidence_where_they_were_brought() -> None:
+    (seen,) = await look(a_run(PAGE | {"state": "DONE"}), ("step:1", "DONE"))
+    assert seen.found
+
+
 async def test_of_very_many_quotes_the_first_are_looked_up_and_the_others_may_be_claimed_again() -> None:
     seen = await look(a_run(), *(("step:1", f"200 OK{'!' * more}") for more in range(MOST_QUOTES)), ("step:1", "200"))
     assert (seen[0].found, len(seen)) == (True, MOST_QUOTES + 1)

@@ -153,6 +153,8 @@ class Signal(_FromOutside):
     step: Count | None = None
     arguments_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
     outcome: Outcome | None = None
+    untrusted: Annotated[bool, Field(exclude_if=lambda untrusted: not untrusted)] = False
+    """The message is a stranger's: it informs the run, which heeds it no more than a result."""
     by: By = None
 
 

@@ -16,8 +16,8 @@ _RAN = ("it ran", "it did", "it was done", "it was carried out")
 
 def outcome_of(signal: Signal) -> Outcome:
     """What an answer says of a write in doubt; words that say nothing of it let the model look."""
-    if signal.outcome is not None:
-        return signal.outcome
+    if signal.outcome is not None or signal.untrusted:
+        return signal.outcome or "look"
     words = (signal.message or "").casefold().lstrip()
     if words.startswith(_DID_NOT):
         return "did_not_run"

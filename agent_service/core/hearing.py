@@ -27,6 +27,7 @@ from agent_service.core.waiting import (
     Planned,
     Waiting,
 )
+from schemas.events import Signal
 
 MAX_SIGNALS = 200
 """Signals whose ids a run remembers, the newest, so that one that is delivered again is not heard again."""
@@ -101,7 +102,7 @@ def hear_ruling(state: RunState, event: SignalReceived) -> Transition | str:
         case "approve":
             return _approved(running, waiting, by=event.by, at=event.at)
         case "reject":
-            ruling = _ruling(running, waiting, "rejected", by=event.by, reason=signal.message or "")
+            ruling = _ruling(running, waiting, "rejected", by=event.by, reason=_reason(signal))
             return _refused(running, waiting, ruling, at=event.at)
     return asking.think_anew(running, at=event.at, feedback=(VOID,))
 
@@ -139,10 +140,7 @@ def told(state: RunState, event: SignalReceived) -> RunState:
     signals, doubts = (*state.signals, signal.signal_id)[-MAX_SIGNALS:], doubting.after_a_word(state, signal)
     heard = replace(state, signals=signals, doubts=doubts, updated_at=event.at)
     if signal.message:
-        asked = "" if signal.kind == "message" else _what_was_asked(state.waiting)
-        noted = notes.with_message(heard, signal.message, answers=asked)
-        messages = (*noted.messages, signal.message)[-notes.MOST_MESSAGES :]
-        heard = replace(noted, messages=messages, heard=heard.heard + 1, claim=None, proposed=None)
+        heard = replace(_noted(heard, signal, signal.message), heard=heard.heard + 1, claim=None, proposed=None)
     if signal.constraints and signal.kind in ("raise_budget", "answer"):
         raised = limits.raised(heard.brief.limits, signal.constraints)
         heard = replace(heard, brief=replace(heard.brief, limits=raised))
@@ -156,6 +154,15 @@ def _rests_on(state: RunState, waiting: ForAnswer | ForApproval, patience_s: flo
         return Transition(state=state)
     longer = replace(state, waiting=replace(waiting, expires_at=until, entry=state.version))
     return Transition(state=longer, effects=petition.said(longer))
+
+
+def _noted(state: RunState, signal: Signal, message: str) -> RunState:
+    """The state with what was said. A stranger's words prove nothing, and name nobody to write to."""
+    asked = "" if signal.kind == "message" else _what_was_asked(state.waiting)
+    noted = notes.with_message(state, message, answers=asked, untrusted=signal.untrusted)
+    if signal.untrusted:
+        return replace(noted, strangers=state.strangers or f"the message {signal.signal_id}")
+    return replace(noted, messages=(*noted.messages, message)[-notes.MOST_MESSAGES :])
 
 
 def _what_was_asked(waiting: Waiting) -> str:
@@ -198,6 +205,11 @@ def _ruling(state: RunState, waiting: ForApproval, verdict: approving.Verdict, *
     return Ruling(
         subject_hash=waiting.subject_hash, verdict=verdict, by=by, reason=reason, step=step, heard=state.heard
     )
+
+
+def _reason(signal: Signal) -> str:
+    """Why something is rejected; a stranger's words are among the notes, and no part of a ruling."""
+    return "" if signal.untrusted else signal.message or ""
 
 
 def _approved(state: RunState, waiting: ForApproval, *, by: str, at: datetime) -> Transition:

@@ -33,6 +33,7 @@ REMEMBERED_STEPS, MAX_REMEMBERED = 20, 120
 """Steps of which a memory has a line, the newest, and characters of what such a step brought."""
 _OF_THE_CALL = frozenset({"job_id", "content_type"})
 """What an executor tells beside a result and no decision needs."""
+_OF_STRANGERS = "untrusted_result"
 _STEPS_NAMED = re.compile(r"\bsteps?\W{0,2}(\d+)(?:\s*(-|,|and|to)\s*(\d+))?", re.IGNORECASE)
 
 _LESS_THAN = re.compile("[<\ufe64\uff1c]")
@@ -67,11 +68,15 @@ def _unshown(state: RunState) -> int:
     return min(len(tuple(newest)), max(0, state.heard - state.shown))
 
 
-def with_message(state: RunState, message: str, *, answers: str = "") -> RunState:
-    """The state with what a person told the run; `answers` is what they were asked, which is no word of theirs."""
+def with_message(state: RunState, message: str, *, answers: str = "", untrusted: bool = False) -> RunState:
+    """The state with what a person told the run; `answers` is what they were asked, which is no word of theirs.
+
+    `untrusted`: a stranger wrote it, so that it is shown as a result is.
+    """
     asked = f"<asked_of_a_person>\n{clipped(harmless(answers), MAX_THOUGHT)}\n</asked_of_a_person>\n" if answers else ""
     said = clipped(harmless(message), MAX_MESSAGE)
-    return _with_word(state, f"{asked}<message_from_a_person>\n{said}\n</message_from_a_person>")
+    tag = _OF_STRANGERS if untrusted else "message_from_a_person"
+    return _with_word(state, f"{asked}<{tag}>\n{said}\n</{tag}>")
 
 
 def with_ruling(state: RunState, what: str, ruling: Ruling) -> RunState:
@@ -86,6 +91,11 @@ def _with_word(state: RunState, text: str) -> RunState:
     heard = [id(note) for note in state.notes if note.kind == "person"]
     given_up = set(heard[: max(0, len(heard) + 1 - MOST_MESSAGES)])
     return replace(state, notes=(*(kept for kept in state.notes if id(kept) not in given_up), note))
+
+
+def is_heeded(note: Note) -> bool:
+    """Whether it is a person's word that the run heeds, and not a stranger's."""
+    return note.kind == "person" and f"<{_OF_STRANGERS}>" not in note.text
 
 
 def overfull(state: RunState) -> bool:

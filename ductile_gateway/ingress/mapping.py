@@ -140,12 +140,14 @@ def _payload(mapping: EventMapping, document: JsonValue, origin: Origin) -> dict
 
 
 def _said(mapping: ToSignal, document: JsonValue, origin: Origin) -> dict[str, JsonValue]:
-    names = ("arguments_hash", "outcome")
+    names = ("step", "arguments_hash", "outcome")
     said = {name: find(document, place) for name in names if (place := getattr(mapping, name)) is not None}
-    if mapping.kind == "approve" and said["arguments_hash"] is None:
-        raise RequestRefused(422, f"the event has nothing at {mapping.arguments_hash}, so that it allows nothing")
+    lacking = next((name for name, value in said.items() if value is None), None)
+    if mapping.kind == "approve" and lacking:
+        raise RequestRefused(422, f"the event has nothing at {getattr(mapping, lacking)}, so that it allows nothing")
     if mapping.message is not None:
         said["message"] = fill(mapping.message, document)
+        said["untrusted"] = origin.strange and not mapping.trusted and _SLOT.search(mapping.message) is not None
     if mapping.constraints:
         said["constraints"] = {name: find(document, place) for name, place in mapping.constraints.items()}
     return said | {"kind": mapping.kind, "signal_id": token(f"{origin.source}:{origin.event_id}")}

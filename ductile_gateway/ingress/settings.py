@@ -69,6 +69,10 @@ class ToSignal(_Section):
     """What is said; an `answer` is to a question, or to an escalation, which it reopens."""
     message: Template | None = None
     """The words: the answer, or why something is rejected; `{/place}` stands for what the event has there."""
+    trusted: bool = False
+    """Whether only people of the house write what a webhook fills into `message`; else it counts as a stranger's."""
+    step: Pointer | None = None
+    """The place of the step that is approved or rejected: a ruling of another step is refused then."""
     arguments_hash: Pointer | None = None
     """The place of the hash that `agent.waiting` told; needed to approve."""
     outcome: Pointer | None = None

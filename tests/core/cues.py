@@ -230,6 +230,7 @@ def signal(
     arguments_hash: str | None = None,
     step: int | None = None,
     outcome: SaidOutcome | None = None,
+    untrusted: bool = False,
     by: str = "os user ann",
     **constraints: Any,
 ) -> Cue:
@@ -243,6 +244,7 @@ def signal(
             arguments_hash=arguments_hash,
             step=step,
             outcome=outcome,
+            untrusted=untrusted,
         )
         return SignalReceived(at=script.now, signal=said, by=by, strict=True)
 

@@ -231,6 +231,11 @@ def test_an_outcome_is_answer_enough() -> None:
     run >> answer(None, outcome="ran") << (REOPENS, asks("reflect"))
 
 
+def test_a_stranger_s_words_do_not_say_what_came_of_a_write_in_doubt() -> None:
+    run = a_run_in_doubt() >> answer("It ran.", untrusted=True)
+    assert [doubt.tool for doubt in run.state.doubts] == ["ledger"]
+
+
 def test_what_is_in_doubt_is_looked_at_before_anything_is_written_there_again() -> None:
     run = a_run_in_doubt() >> answer("look") >> reflects("continue")
     run >> plans("ledger") << asks("plan")

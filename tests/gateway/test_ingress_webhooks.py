@@ -202,6 +202,7 @@ async def test_a_webhook_of_ductile_speaks_to_a_run(prefix: str) -> None:
                 "signal_id": "chat:m-1",
                 "kind": "message",
                 "message": "Ann says look again",
+                "untrusted": True,
                 "by": "chat",
             },
             "dedupe_key": keys.signal(RUN, "chat:m-1"),
@@ -212,13 +213,21 @@ async def test_a_webhook_of_ductile_speaks_to_a_run(prefix: str) -> None:
 HASH = "0123456789abcdef"
 ABOUT = {"to": "agentic.signal", "run_id": "/run"}
 SAID: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"kind": "answer", "message": "{/words}"}, {"message": "the blue one"}),
+    ({"kind": "answer", "message": "{/words}"}, {"message": "the blue one", "untrusted": True}),
+    ({"kind": "answer", "message": "{/words}", "trusted": True}, {"message": "the blue one"}),
+    ({"kind": "message", "message": "Somebody has seen it."}, {"message": "Somebody has seen it."}),
     (
         {"kind": "answer", "message": "{/words}", "outcome": "/outcome", "constraints": {"max_steps": "/steps"}},
-        {"message": "the blue one", "outcome": "did_not_run", "constraints": {"max_steps": 12}},
+        {
+            "message": "the blue one",
+            "outcome": "did_not_run",
+            "constraints": {"max_steps": 12},
+            "untrusted": True,
+        },
     ),
     ({"kind": "approve", "arguments_hash": "/hash"}, {"arguments_hash": HASH}),
-    ({"kind": "reject", "message": "No: {/words}"}, {"message": "No: the blue one"}),
+    ({"kind": "approve", "arguments_hash": "/hash", "step": "/steps"}, {"arguments_hash": HASH, "step": 12}),
+    ({"kind": "reject", "message": "No: {/words}"}, {"message": "No: the blue one", "untrusted": True}),
 ]
 
 
@@ -233,9 +242,10 @@ async def test_a_person_answers_allows_and_refuses_through_a_webhook(
     assert house.events()[0]["payload"] == about | told
 
 
-@pytest.mark.parametrize("wrong", [{"hash": "all of it"}, {"hash": None}, {}])
+@pytest.mark.parametrize("wrong", [{"hash": "all of it"}, {"hash": None}, {}, {"hash": HASH, "at": None}])
 async def test_an_approval_that_does_not_name_what_it_allows_is_refused(wrong: dict[str, Any]) -> None:
-    mapping = ABOUT | {"kind": "approve", "arguments_hash": "/hash"}
+    mapping = ABOUT | {"kind": "approve", "arguments_hash": "/hash", "step": "/at"}
+    wrong = {"at": 2} | wrong
     house = House(webhooks={"chat": HOOKS["chat"] | {"events": {"*": mapping}}})
     assert (await chat(house, {"id": "m-1", "run": RUN} | wrong)).status_code == 422
     assert house.bus.messages == []

@@ -163,11 +163,10 @@ def _feedback(asking: Asking) -> tuple[str, ...]:
 
 def _request(question: Question) -> str:
     state = question.state
-    newest = state.notes[-1].kind if state.notes else ""
     return rendered(
         question.phase.value,
         with_plan=question.with_plan,
-        said=newest == "person",
+        said=any(map(notes.is_heeded, state.notes[-1:])),
         fresh=state.step > 0 and state.reflection is None,
         first=state.step - len(state.plan.also if state.plan else ()),
         step=state.step,
@@ -192,7 +191,7 @@ def _claim(state: RunState) -> str:
         "claim",
         goal=state.brief.goal,
         context=state.brief.context,
-        people=[note.text for note in state.notes if note.kind == "person"],
+        people=[note.text for note in filter(notes.is_heeded, state.notes)],
         original=state.original,
         framing=state.framing,
         proposed=state.proposed,

@@ -274,9 +274,11 @@ async def _push(agent: Agent) -> None:
 
 
 async def _keep_time(agent: Agent) -> None:
-    """From when on is heard what was missed: a result may be there for a run whose time is over since."""
+    """From when on is heard what came meanwhile: a result or a word may be there for a run whose time is over since."""
     if agent.missed.any:
         await agent.missed.hear(await agent.recovery.waiting_since(agent.clock.now()) - FORGETTABLE)
+    if await agent.recovery.expires(agent.clock.now()):
+        await agent.intake.hear_people()
     await agent.recovery.keep_time(agent.clock)
 
 

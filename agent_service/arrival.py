@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,12 +18,14 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A message from the bus. `place` names it for good: its stream sequence and the instant it was stored."""
+    """A message from the bus. `place` names it for good: its stream sequence and the instant it was stored, which is
+    `at` too; null for what the stream did not keep."""
 
     subject: str
     body: bytes
     place: str
     headers: Mapping[str, str] = field(default_factory=dict)
+    at: datetime | None = None
 
 
 def read(arrival: Arrival) -> Envelope[Any]:

@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import json
 from contextlib import suppress
+from datetime import datetime
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -96,7 +97,7 @@ class Intake:
             case Cancel() as cancel:
                 await self.follow(_known(cancel.run_id, await self.cancel(cancel, by=_sender(arrival))))
             case Signal() as signal:
-                await self._on_signal(signal, by=_sender(arrival))
+                await self._on_signal(signal, by=_sender(arrival), said_at=arrival.at)
         return str(envelope.payload.run_id)
 
     async def wake(
@@ -118,11 +119,12 @@ class Intake:
         reason, who = cancel.reason or "cancelled on request", audit.by(by, says=cancel.by)
         return await self._turns.commit(cancel.run_id, CancelRequested(at=self._clock.now(), reason=reason, by=who))
 
-    async def signal(self, signal: Signal, *, by: str) -> Transition:
+    async def signal(self, signal: Signal, *, by: str, said_at: datetime | None = None) -> Transition:
         """Let a person's signal be heard, durably; the caller follows up. Raises LimitRefused, as a wake does."""
         if signal.constraints:
             check_caps(self._policy, signal.constraints, at=self._clock.now())
-        event = SignalReceived(at=self._clock.now(), signal=signal, by=audit.by(by, says=signal.by), strict=True)
+        who = audit.by(by, says=signal.by)
+        event = SignalReceived(at=self._clock.now(), signal=signal, by=who, strict=True, said_at=said_at)
         return await self._turns.commit(signal.run_id, event)
 
     async def follow(self, transition: Transition | None) -> None:
@@ -152,9 +154,9 @@ class Intake:
         with suppress(UnknownRun):
             await self._on_result(result, "" if about.attempt else arrival.place, malformed=True)
 
-    async def _on_signal(self, signal: Signal, *, by: str) -> None:
+    async def _on_signal(self, signal: Signal, *, by: str, said_at: datetime | None) -> None:
         try:
-            heard = await self.signal(signal, by=by)
+            heard = await self.signal(signal, by=by, said_at=said_at)
         except LimitRefused as refusal:
             raise Unreadable(str(refusal)) from refusal
         _known(signal.run_id, heard)

@@ -18,6 +18,7 @@ from agent_service.core.announcing import asked, outstanding
 from agent_service.core.effects import Effect, Publish
 from agent_service.core.events import TimerFired
 from agent_service.core.state import RunState
+from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
 from agent_service.intake import Intake
 from agent_service.journal import Run, rehearse
@@ -93,6 +94,14 @@ class Recovery:
         runs = [await self._readable(run_id) for run_id in await self._archive.unsettled(now)]
         states = [run.state for run in runs if run and not run.state.final]
         return min((_waits_since(state) for state in states), default=now)
+
+    async def expires(self, now: datetime) -> bool:
+        """Whether a question or an approval has expired by `now`: what a person said in time may be unheard still."""
+        for run_id in await self._store.due(now, MOST_LEFT):
+            run = await self._readable(run_id)
+            if run and run.state.status is Status.PAUSED:
+                return True
+        return False
 
     async def fire_due(self, now: datetime) -> None:
         """Begin a turn for every run whose timer has come."""

@@ -4,7 +4,9 @@ Cancels and signals have a consumer of their own, so that turns that hold all sl
 """
 
 import asyncio
+import contextlib
 import hashlib
+import json
 import logging
 import time
 from collections.abc import Callable
@@ -32,6 +34,9 @@ from schemas.rejection import rejection
 IN_PROGRESS_S = 10.0
 """A third of the consumers' ack_wait."""
 CONTROL_SLOTS = 16
+HEARD_WITHIN_S = 30.0
+"""How long timers wait at a start for what people have said: all slots may be held by slow turns."""
+LOOK_EVERY_S = 0.05
 UNKNOWN_RUN_DELAYS_S = (0.2, 0.4, 0.8, 1.6, 2.0)
 MOST_UNKNOWN_RUNS = 32
 FORGOTTEN_AFTER_S = 60.0
@@ -78,10 +83,8 @@ class NatsIntake:
         self._patience = _Patience()
         self._incoming = incoming
         self._on_span = on_span
-        self._loops = (
-            self._loop(link, subjects.DURABLE_LOOP, subjects.DEAD_LETTERS_LOOP, slots=slots),
-            self._loop(link, subjects.DURABLE_CONTROL, subjects.DEAD_LETTERS_CONTROL, slots=CONTROL_SLOTS),
-        )
+        self._control = self._loop(link, subjects.DURABLE_CONTROL, subjects.DEAD_LETTERS_CONTROL, slots=CONTROL_SLOTS)
+        self._loops = (self._loop(link, subjects.DURABLE_LOOP, subjects.DEAD_LETTERS_LOOP, slots=slots), self._control)
 
     @property
     def trouble(self) -> str:
@@ -94,6 +97,25 @@ class NatsIntake:
         async with asyncio.TaskGroup() as group:
             for loop in self._loops:
                 group.create_task(loop.run())
+
+    async def hear_people(self) -> None:
+        """Returns when what people said while nobody listened is in hand, so that it comes before any timer of its run.
+
+        At most HEARD_WITHIN_S later, if the bus does not say so.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HEARD_WITHIN_S):
+                while not await self._has_all_in_hand():  # noqa: ASYNC110 - the server tells of it only when asked
+                    await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _has_all_in_hand(self) -> bool:
+        question = f"$JS.API.CONSUMER.INFO.{subjects.STREAM}.{subjects.DURABLE_CONTROL}"
+        try:
+            info = json.loads(await self._link.request(question, b""))
+        except TryAgain:
+            return False
+        # What a predecessor had in hand is pending too, and comes again: more than is in hand here until then.
+        return bool(info.get("num_pending") == 0 and info["num_ack_pending"] <= self._control.in_hand)
 
     def _loop(self, link: NatsLink, durable: str, dead_letters: str, *, slots: int) -> PullLoop:
         buried = DeadLetters(dead_letters, max_deliveries=MAX_DELIVERIES, notify=self._reject)
@@ -165,4 +187,4 @@ def arrival_of(delivery: Delivery) -> Arrival:
     """The message as the intake takes it."""
     # The sequence alone may be given out again by a server that lost its newest messages.
     place = f"{delivery.stream_seq}-{delivery.at:%Y%m%dT%H%M%S%f}"
-    return Arrival(subject=delivery.subject, body=delivery.body, place=place, headers=delivery.headers)
+    return Arrival(subject=delivery.subject, body=delivery.body, place=place, headers=delivery.headers, at=delivery.at)

@@ -168,13 +168,15 @@ class SignalReceived:
     """`by`: who gave it, as in WakeAccepted; `signal.by` is no more than what the signal says itself.
 
     `strict`: a ruling that nothing waits for is refused. In entries of earlier versions, which say nothing of it, one
-    let a paused run go on, or ended it.
+    let a paused run go on, or ended it. `said_at`: when the bus had it, which may be long before the agent heard of it;
+    null where the agent was told directly.
     """
 
     at: datetime
     signal: Signal
     by: str = ""
     strict: bool = False
+    said_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,7 +185,7 @@ def _unasked(event: SignalReceived) -> str:
 def _flaw_of_ruling(state: RunState, waiting: ForApproval, event: SignalReceived) -> str:
     signal, step = event.signal, state.step + 1 if isinstance(waiting.proposal, Plan) else None
     match signal.kind:
-        case "approve" if event.at >= waiting.expires_at:
+        case "approve" if (event.said_at or event.at) >= waiting.expires_at:
             return f"it could be approved until {waiting.expires_at:%Y-%m-%dT%H:%M:%SZ}"
         case "answer":
             return "it waits for an approval: approve it, reject it, or send a message"

@@ -1,5 +1,6 @@
 """What a person must allow: when it is asked, what an approval is of, and what follows from a refusal."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from agent_service.core.acting import name_of_call
 from agent_service.core.announcing import outstanding
 from agent_service.core.effects import Publish
+from agent_service.core.events import SignalReceived
 from agent_service.core.waiting import ForApproval, Planned, Status
 from schemas import subjects
 from schemas.catalog import ToolCommand, ToolOffer
@@ -29,6 +31,7 @@ from tests.core.cues import (
     started,
     too_early,
 )
+from tests.core.going_on import made
 from tests.core.people_cues import a_run_for_answer, a_run_for_approval, a_run_with_strangers, answer, approves, rejects
 from tests.core.script import NOON, NOTHING, Outcome, Script, asks, asks_people, cancels, escalates, ignores, requests
 
@@ -322,3 +325,12 @@ def test_what_was_ruled_is_among_the_notes_for_as_long_as_messages_are() -> None
     assert run.state.notes[-1].text.startswith("<ruling>\napproved: post.handle {")
     refused = a_run_for_approval() >> rejects(message="not before noon")
     assert refused.state.notes[-1].text.endswith("\nnot before noon\n</ruling>")
+
+
+def test_an_approval_that_the_bus_had_in_time_counts_though_it_is_heard_later() -> None:
+    run = a_run_for_approval(approval_s=60.0)
+    in_time = run.now + timedelta(seconds=59)
+    run = run.wait(seconds=61)
+    event = made(approves(), run)
+    assert isinstance(event, SignalReceived)
+    run >> replace(event, said_at=in_time) << requests("post", step=2)

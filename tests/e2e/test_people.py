@@ -1,6 +1,7 @@
 """A person is asked over the bus and answers over the bus, while the agent is killed at the worst moments."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,39 @@ async def test_a_question_is_asked_once_and_its_answer_is_not_lost_to_a_crash(tm
         await made.answer(request)
         assert (await made.ended(run_id))["state"] == "done"
         assert (len(made.requests), len(await kept(made, subjects.WAITING))) == (1, 1)
+
+
+async def said_while_down(made: Bench, waiting: dict[str, Any], **said: Any) -> None:
+    """The agent is stopped, a person says something, and what waits for it expires."""
+    await made.here.stop()
+    await say(made, waiting["run_id"], "s-1", **said)
+    expires_at = datetime.fromisoformat(waiting["expires_at"])
+    await until(lambda: datetime.now(UTC) > expires_at, within_s=10)
+
+
+async def test_an_approval_that_waits_on_the_bus_is_heard_before_it_expires_at_the_start(tmp_path: Path) -> None:
+    async with bench(tmp_path, one_step("put"), approve=ASKED_FIRST, limits={"approval_s": 3}) as made:
+        run_id = (await made.wake("w")).json()["run_id"]
+        waiting = await asked(made)
+        await said_while_down(made, waiting, kind="approve", arguments_hash=waiting["arguments_hash"])
+        made.here.start()
+        await made.answer(await made.request(1))
+        await until(made.is_ready, within_s=20)
+        assert (await made.ended(run_id))["state"] == "done"
+
+
+async def test_a_message_that_waits_on_the_bus_answers_a_question_before_it_expires_at_the_start(
+    tmp_path: Path,
+) -> None:
+    async with bench(tmp_path, ASKS, limits={"answer_s": 3}) as made:
+        run_id = (await made.wake("w")).json()["run_id"]
+        await said_while_down(made, await asked(made), kind="message", message="the cellar")
+        made.here.start()
+        request = await made.request(1)
+        assert request["tool_payload"] == {"where": "cellar"}
+        await made.answer(request)
+        await until(made.is_ready, within_s=20)
+        assert (await made.ended(run_id))["state"] == "done"
 
 
 async def test_a_ruling_that_nothing_waits_for_is_a_dead_letter_that_says_why(tmp_path: Path) -> None:

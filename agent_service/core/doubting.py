@@ -4,24 +4,34 @@ looked, or a person said.
 A read of the same tool that goes well is a look: what it shows is the model's to judge. What a person says settles it.
 """
 
+import re
+
 from agent_service.core import acting
 from agent_service.core.phases import Action
 from agent_service.core.state import Doubt, RunState, StepRecord
 from agent_service.core.waiting import Pending
 from schemas.events import Outcome, Signal
 
-_DID_NOT = ("it did not", "it didn't", "it was not", "it wasn't")
-_RAN = ("it ran", "it did", "it was done", "it was carried out")
+_CARRIED_OUT = r"(?:carried out|done|made|run|executed|sent|posted|written|saved|stored|created|deleted|booked|paid)\b"
+_IT, _WHAT = r"\W*(?:(?:no|yes)\b\W*)?it", r"\W*(?:(?:no|yes)\b\W*)?(?:it|(?:the|this|that) [\w-]+)"
+_DID_NOT = re.compile(
+    rf"{_IT} (?:did not|didn't|was not|wasn't)\b|{_WHAT} (?:was not|wasn't|was never|has not been) {_CARRIED_OUT}"
+)
+_RAN = re.compile(rf"{_IT} (?:ran|did)\b|{_WHAT} (?:was|has been) {_CARRIED_OUT}")
+"""Of another thing than `it` no more is understood than that it was done or not: an answer may be about much."""
+
+
+_ASK_FIRST = "ask a person first, with the choices `It ran` and `It did not run`"
 
 
 def outcome_of(signal: Signal) -> Outcome:
     """What an answer says of a write in doubt; words that say nothing of it let the model look."""
     if signal.outcome is not None or signal.untrusted:
         return signal.outcome or "look"
-    words = (signal.message or "").casefold().lstrip()
-    if words.startswith(_DID_NOT):
+    words = (signal.message or "").casefold().replace("\u2019", "'")
+    if _DID_NOT.match(words):
         return "did_not_run"
-    return "ran" if words.startswith(_RAN) else "look"
+    return "ran" if _RAN.match(words) else "look"
 
 
 def of(pending: Pending) -> Doubt:
@@ -40,7 +50,7 @@ def flaws_of(state: RunState, action: Action) -> tuple[str, ...]:
 def _flaw(state: RunState, doubt: Doubt) -> str:
     skill = state.brief.skill(doubt.tool)
     reads = [command.name for command in skill.commands if command.tier == "read"] if skill else []
-    look = f"look first, with {' or '.join(reads)} of {doubt.tool}" if reads else "ask a person first"
+    look = f"look first, with {' or '.join(reads)} of {doubt.tool}" if reads else _ASK_FIRST
     return f"whether step {doubt.step} ({doubt.tool}) was carried out is not known: {look}"
 
 

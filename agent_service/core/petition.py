@@ -73,12 +73,18 @@ def _arguments(sent: dict[str, JsonValue]) -> dict[str, object]:
     return {"arguments": sent, "arguments_json": text}
 
 
+def _why_asked(state: RunState) -> str:
+    steps = ", ".join(f"step {doubt.step} ({doubt.tool})" for doubt in state.doubts)
+    settles = f"; an answer with the outcome ran or did_not_run settles whether {steps} was carried out"
+    return f"the model asks{settles if steps else ''}"
+
+
 def _for_answer(state: RunState, waiting: ForAnswer) -> Petition:
     ask = waiting.ask
     return _of(
         state,
         "question",
-        reason="the model asks",
+        reason=_why_asked(state),
         question=ask.question,
         choices=ask.choices,
         tried=ask.tried or None,

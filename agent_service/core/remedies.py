@@ -48,11 +48,17 @@ def _of_a_paused_run(state: RunState) -> Remedy:
             text = f"allow it, or refuse it with `agentic reject {state.run_id}`"
             return Remedy(text=text, command=f"agentic approve {state.run_id}")
         case ForAnswer():
-            return Remedy(text="answer it, and it goes on", command=_answer(state))
+            return Remedy(text=f"answer it{_of_doubts(state)}, and it goes on", command=_answer(state))
     if option := RAISED_BY.get(state.ending_class):
         command = f"agentic signal {option} … {state.run_id} raise_budget"
         return Remedy(text="grant it more, and it goes on", command=command)
     return Remedy(text="once that is mended, let it go on", command=f"agentic signal {state.run_id} resume")
+
+
+def _of_doubts(state: RunState) -> str:
+    """How an answer settles whether writes were carried out, of which that is not known."""
+    steps = ", ".join(f"step {doubt.step} ({doubt.tool})" for doubt in state.doubts)
+    return f", with --ran or --did-not-run if it says whether {steps} was carried out" if steps else ""
 
 
 def _of_an_escalated_run(state: RunState) -> Remedy:

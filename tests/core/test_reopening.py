@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent_service.core.remedies import remedy
 from agent_service.core.waiting import Ended, ForTool, Status
 from schemas import subjects
 from schemas.events import Outcome as SaidOutcome
@@ -258,6 +259,32 @@ def test_without_a_read_to_look_with_a_person_is_asked_whose_word_settles_it() -
     run = run >> asks_a_person() >> answer("it did not") >> reflects("continue")
     assert run.state.doubts == ()
     run >> plans("post") << requests("post", step=2)
+
+
+def test_who_is_asked_about_a_write_in_doubt_is_told_how_an_answer_settles_it() -> None:
+    run = a_run_in_doubt("post") >> answer("no idea") >> asks_a_person()
+    settles = "an answer with the outcome ran or did_not_run settles whether step 1 (post) was carried out"
+    assert run.sent(subjects.WAITING)["reason"] == f"the model asks; {settles}"
+    assert "with --ran or --did-not-run if it says whether step 1 (post) was carried out" in str(remedy(run.state))
+    run >> answer("as you like", outcome="did_not_run")
+    assert run.state.doubts == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "settled"),
+    [
+        ("No, the mail was not sent.", True),
+        ("No, it wasn\u2019t.", True),
+        ("Yes, it was sent", True),
+        ("It did not run", True),
+        ("No", False),
+        ("the new one was not bad", False),
+        ("The page was not found", False),
+    ],
+)
+def test_words_that_say_whether_it_was_done_settle_it_and_others_do_not(words: str, settled: bool) -> None:
+    run = a_run_in_doubt("post") >> answer("no idea") >> asks_a_person() >> answer(words)
+    assert (run.state.doubts == ()) is settled
 
 
 def test_an_outcome_of_what_is_not_in_doubt_is_refused() -> None:

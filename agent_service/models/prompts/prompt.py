@@ -238,6 +238,11 @@ def canonical(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(", ", ": "))
 
 
+def in_one_line(text: str) -> str:
+    """What others wrote, for a place in a list: it cannot begin a line that looks like one of ours."""
+    return " ".join(text.split())
+
+
 @cache
 def _texts() -> dict[str, str]:
     folder = resources.files(__package__) / FOLDER
@@ -253,5 +258,6 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(harmless=notes.harmless, clipped=notes.clipped, canonical=canonical, shown_by=shown_by)
+    environment.filters.update(harmless=notes.harmless, clipped=notes.clipped, in_one_line=in_one_line)
+    environment.filters.update(canonical=canonical, shown_by=shown_by)
     return environment

@@ -5,6 +5,7 @@ the run's state follows what it is owed now, and from its journal what its entri
 word for word. On start that is done for every run of which not all is known to be done. After the bus was lost (and on
 start) what it must know of all live runs, and of those that ended lately, is said again: a bus that syncs its disk less
 often than every message may have forgotten it, and drops by its id what it still knows.
+Of what has passed since, such as that a run was reopened, the bus is not told again.
 """
 
 import asyncio

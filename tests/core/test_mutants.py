@@ -10,6 +10,7 @@ import pytest
 from agent_service.core import acting, decide, endings, hearing, limits, planning, reads, reflecting, results, thinking
 from agent_service.core.correlate import Judgement, Relation
 from agent_service.core.events import CancelRequested
+from agent_service.core.phases import Action
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, ForModel, ForPerson
 from schemas.events import RESERVED_KEYS
@@ -131,12 +132,12 @@ BUGS: dict[Rule, tuple[Bug, ...]] = {
         Bug("a request leaves that is not pending", acting, "_depart", behind(not_sent)),
     ),
     steps.the_correlation_keys_are_ours: (
-        Bug("reserved keys of the arguments are sent", acting, "_without_reserved", lambda _: dict),
+        Bug("reserved keys of the arguments are sent", Action, "payload", lambda _: property(lambda it: it.arguments)),
         Bug(
             "only reserved keys in lower case are kept back",
-            acting,
-            "_without_reserved",
-            lambda _: lambda arguments: {k: v for k, v in arguments.items() if k not in RESERVED_KEYS},
+            Action,
+            "payload",
+            lambda _: property(lambda it: {k: v for k, v in it.arguments.items() if k not in RESERVED_KEYS}),
         ),
     ),
     steps.one_action_is_in_flight_or_several_that_only_read: (

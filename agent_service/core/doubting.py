@@ -13,12 +13,13 @@ from agent_service.core.waiting import Pending
 from schemas.events import Outcome, Signal
 
 _CARRIED_OUT = r"(?:carried out|done|made|run|executed|sent|posted|written|saved|stored|created|deleted|booked|paid)\b"
-_IT, _WHAT = r"\W*(?:(?:no|yes)\b\W*)?it", r"\W*(?:(?:no|yes)\b\W*)?(?:it|(?:the|this|that) [\w-]+)"
+_WHAT, _END = r"(?:it|(?:the|this|that) [\w-]+)", r"(?:[.:;!](?:\s.*)?)?"
 _DID_NOT = re.compile(
-    rf"{_IT} (?:did not|didn't|was not|wasn't)\b|{_WHAT} (?:was not|wasn't|was never|has not been) {_CARRIED_OUT}"
+    rf"(?:no\W+)?(?:it (?:did not|didn't) run|{_WHAT} (?:was not|wasn't|was never|has not been) {_CARRIED_OUT}){_END}",
+    re.DOTALL,
 )
-_RAN = re.compile(rf"{_IT} (?:ran|did)\b|{_WHAT} (?:was|has been) {_CARRIED_OUT}")
-"""Of another thing than `it` no more is understood than that it was done or not: an answer may be about much."""
+_RAN = re.compile(rf"(?:yes\W+)?(?:it ran|it did run|{_WHAT} (?:was|has been) {_CARRIED_OUT}){_END}", re.DOTALL)
+"""Whole sentences that say that and nothing else: an answer may begin with `it was not` and be about something else."""
 
 
 _ASK_FIRST = "ask a person first, with the choices `It ran` and `It did not run`"
@@ -28,10 +29,10 @@ def outcome_of(signal: Signal) -> Outcome:
     """What an answer says of a write in doubt; words that say nothing of it let the model look."""
     if signal.outcome is not None or signal.untrusted:
         return signal.outcome or "look"
-    words = (signal.message or "").casefold().replace("\u2019", "'")
-    if _DID_NOT.match(words):
+    words = (signal.message or "").strip().casefold().replace("\u2019", "'")
+    if _DID_NOT.fullmatch(words):
         return "did_not_run"
-    return "ran" if _RAN.match(words) else "look"
+    return "ran" if _RAN.fullmatch(words) else "look"
 
 
 def of(pending: Pending) -> Doubt:

@@ -18,11 +18,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent_service import audit
 from agent_service.arrival import Arrival, Unreadable, correlation, read
+from agent_service.core.brief import Limits
 from agent_service.core.effects import Transition
 from agent_service.core.events import CancelRequested, RunStarted, SignalReceived, ToolReturned, WakeAccepted
 from agent_service.core.limits import LimitPolicy, LimitRefused, check_caps, grant
 from agent_service.core.remedies import remedy
-from agent_service.core.state import Limits
 from agent_service.errors import WakeConflict
 from agent_service.identity import trace_url
 from agent_service.metrics.incoming import IncomingMetrics

@@ -14,10 +14,11 @@ from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from agent_service.core.brief import Brief
 from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
 from agent_service.core.events import Event
-from agent_service.core.state import Brief, RunState
+from agent_service.core.state import RunState
 from agent_service.core.waiting import Waiting
 from agent_service.errors import Damaged
 

@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
+from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
-from agent_service.core.state import Limits
 from agent_service.models.settings import ModelSettings, Provider
 from agent_service.oversight import Oversight
 from groundwork.nats.settings import NatsSettings

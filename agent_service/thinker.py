@@ -17,10 +17,11 @@ from typing import Any, Protocol
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
+from agent_service.core.brief import Brief
 from agent_service.core.effects import AskModel
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, Seen
 from agent_service.core.phases import Decision, Next, Plan, Unusable
-from agent_service.core.state import Brief, RunState
+from agent_service.core.state import RunState
 from agent_service.core.waiting import ForModel
 from agent_service.errors import ModelError
 from agent_service.pace import Pace

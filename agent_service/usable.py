@@ -1,7 +1,7 @@
 """Whether what a model replied can be used: its length, and its arguments by the JSON Schemas of their commands."""
 
+from agent_service.core.brief import Brief
 from agent_service.core.phases import Action
-from agent_service.core.state import Brief
 from schemas.argument_schemas import LONGEST_FLAW, argument_flaws, validator_of
 
 MOST_BYTES = 128 * 1024

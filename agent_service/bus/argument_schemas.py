@@ -1,7 +1,7 @@
 """Checks the arguments of planned actions against the JSON Schemas of their commands."""
 
+from agent_service.core.brief import Brief
 from agent_service.core.phases import Plan
-from agent_service.core.state import Brief
 from agent_service.usable import flaws_of_arguments
 
 

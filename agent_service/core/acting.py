@@ -10,11 +10,12 @@ import json
 from datetime import datetime, timedelta
 
 from agent_service.core import endings
+from agent_service.core.brief import Brief
 from agent_service.core.effects import Publish, Transition, publish
 from agent_service.core.flights import departing, flights, with_flight
 from agent_service.core.phases import Action, Plan
 from agent_service.core.replacing import replace
-from agent_service.core.state import Brief, RunState
+from agent_service.core.state import RunState
 from agent_service.core.waiting import Flight, Pending, Waiting
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, ToolCommand

@@ -4,9 +4,10 @@ asked of the model under the same number. It is what a crash may have left undon
 from pydantic import JsonValue
 
 from agent_service.core import acting, endings, petition
+from agent_service.core.brief import Limits
 from agent_service.core.effects import AskModel, Publish, publish
 from agent_service.core.flights import flights
-from agent_service.core.state import Limits, RunState
+from agent_service.core.state import RunState
 from agent_service.core.waiting import ForModel, Status
 from schemas import events as wire
 from schemas import keys, subjects

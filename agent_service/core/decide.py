@@ -18,6 +18,7 @@ from typing import Any, get_args
 
 from agent_service.core import answering, asking, endings, hearing, limits, reopening, results, thinking, timing
 from agent_service.core.announcing import announcement
+from agent_service.core.brief import Brief
 from agent_service.core.effects import Effect, Transition, tell
 from agent_service.core.events import (
     CallReserved,
@@ -34,7 +35,7 @@ from agent_service.core.events import (
 )
 from agent_service.core.phases import Phase
 from agent_service.core.replacing import replace
-from agent_service.core.state import Brief, RunState
+from agent_service.core.state import RunState
 from agent_service.core.waiting import (
     Deciding,
     Ended,

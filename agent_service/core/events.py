@@ -9,8 +9,8 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from agent_service.core.brief import Limits
 from agent_service.core.phases import Decision, Next, Unusable
-from agent_service.core.state import Limits
 from agent_service.core.waiting import Reserve
 from schemas.catalog import ToolOffer
 from schemas.events import Signal, ToolResult

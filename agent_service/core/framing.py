@@ -3,12 +3,13 @@
 from datetime import datetime
 
 from agent_service.core.asking import ask, phase_of_next
+from agent_service.core.brief import Brief
 from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
 from agent_service.core.phases import Framing, Next, Phase, Proof, Unusable
 from agent_service.core.planning import take_next
 from agent_service.core.replacing import replace
-from agent_service.core.state import Brief, DoneItem, RunState
+from agent_service.core.state import DoneItem, RunState
 
 
 def flaws_of(brief: Brief, framing: Framing) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
-from agent_service.core.state import Limits, RunState, Spent
+from agent_service.core.brief import Limits
+from agent_service.core.state import RunState, Spent
 from agent_service.core.waiting import Reserve
 from schemas.events import Constraints
 

@@ -1,8 +1,4 @@
-"""What is known of one run: the fold of its journal. Frozen; every change makes a new value.
-
-`Brief` holds what does not change from step to step (goal, context, limits, skills), so that a store can keep it apart
-from the small part that is written with every entry.
-"""
+"""What is known of one run: the fold of its journal. Frozen; every change makes a new value."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,7 +6,8 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from agent_service.core.phases import Action, Framing, Plan, Proof, Reflection
+from agent_service.core.brief import Brief
+from agent_service.core.phases import Framing, Plan, Proof, Reflection
 from agent_service.core.waiting import (
     Asking,
     Ended,
@@ -31,75 +28,6 @@ from agent_service.core.waiting import (
     pendings_of,
     under_way,
 )
-from schemas.catalog import ToolCommand, ToolOffer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a run may spend. Instants are UTC, `_s` is seconds; null means no limit."""
-
-    deadline_at: datetime
-    max_steps: int = 10
-    max_reframes: int = 2
-    max_tokens: int | None = None
-    max_cost_usd: float | None = None
-    max_attempts: int = 3
-    """Attempts of one step."""
-    max_attempts_of_run: int = 40
-    max_repairs: int = 2
-    """Unusable decisions of one phase that are asked for again."""
-    max_refused_done: int = 3
-    max_depth: int = 0
-    on_budget: Literal["escalate", "pause"] = "escalate"
-    max_notes: int = 48_000
-    """How long the notes of a run may grow, in characters, before they are compacted into facts."""
-    queue_wait_s: float = 240.0
-    """How long a tool request may wait before the tool begins."""
-    retry_base_s: float = 2.0
-    deadline_named: bool = False
-    """The caller named the deadline. Another stands still while a person is waited for."""
-    parallel_reads: int = 1
-    """How many reads one plan may hold."""
-    max_questions: int = 5
-    """Questions that the model may ask of people."""
-    answer_s: float = 7 * 86400.0
-    """How long a question waits for its answer."""
-    approval_s: float = 86400.0
-    """How long an approval is waited for."""
-    on_expiry: Literal["reject", "escalate"] = "reject"
-    """What comes of an approval that nobody gave in time."""
-    reopen_days: float = 7.0
-    """How long after it was handed to a person an answer can set the run going again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Brief:
-    """What a run was asked and given."""
-
-    goal: str
-    context: dict[str, JsonValue]
-    limits: Limits
-    fused: bool = True
-    """One model call serves Frame or Reflect, and Plan along with it."""
-    depth: int = 0
-    """How many agents called each other to get here."""
-    callback: str | None = None
-    announced: bool = True
-    """It came by the wake API, and `agentic.start` says so to others."""
-    trace_url: str | None = None
-    """Where the run's trace is shown."""
-    verify: bool = False
-    untrusted: bool = False
-    """Both as in WakeAccepted."""
-    skills: tuple[ToolOffer, ...] = ()
-    """Frozen when the run is framed."""
-
-    def skill(self, tool: str) -> ToolOffer | None:
-        return next((skill for skill in self.skills if skill.name == tool), None)
-
-    def command(self, action: Action) -> ToolCommand | None:
-        skill = self.skill(action.tool)
-        return next((c for c in skill.commands if c.name == action.command), None) if skill else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from agent_service.bus.messages import NatsIntake
 from agent_service.bus.topology import topology
 from agent_service.cli.dead_letters import who
 from agent_service.cli.exits import Exit
+from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
-from agent_service.core.state import Limits
 from agent_service.intake import Intake
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.turn import Background

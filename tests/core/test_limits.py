@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy, LimitRefused, grant
-from agent_service.core.state import Limits
 from schemas.events import Constraints
 from tests.core.cues import limits
 from tests.core.script import NOON

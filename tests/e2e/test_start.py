@@ -10,9 +10,9 @@ import httpx2
 import pytest
 
 from agent_service import journal
+from agent_service.core.brief import Limits
 from agent_service.core.decide import decide
 from agent_service.core.events import WakeAccepted
-from agent_service.core.state import Limits
 from agent_service.ports import Wake
 from agent_service.store.sqlite import SqliteStore
 from agent_service.workbench.dev import DevStack

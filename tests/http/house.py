@@ -23,8 +23,9 @@ from agent_service.api.event_streams import EventStreams
 from agent_service.api.feed import Feed
 from agent_service.api.operations import Operations
 from agent_service.api.requests import MAX_BODY_BYTES
+from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
-from agent_service.core.state import Limits, RunState
+from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import ModelError
 from agent_service.evidence import Evidence

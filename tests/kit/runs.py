@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from agent_service.core.brief import Limits
 from agent_service.core.decide import decide
 from agent_service.core.events import Event, ModelReplied, ModelUsage, RunStarted, ToolReturned, WakeAccepted
 from agent_service.core.phases import Action, Decision, Framing, Met, Plan, Reflection, Verdict
-from agent_service.core.state import Limits
 from agent_service.journal import Commit, Run, commit_of
 from agent_service.ports import Wake
 from schemas.catalog import ToolCommand, ToolOffer

@@ -2,11 +2,12 @@
 
 from datetime import datetime
 
+from agent_service.core.brief import Limits
 from agent_service.core.decide import decide
 from agent_service.core.events import SignalReceived, ToolReturned, WakeAccepted
 from agent_service.core.phases import Action, Framing, Met, Plan, Reflection, Verdict
 from agent_service.core.replacing import replace
-from agent_service.core.state import Limits, RunState
+from agent_service.core.state import RunState
 from agent_service.core.waiting import ForModel
 from agent_service.journal import Commit, commit_of
 from schemas.events import Signal, ToolOutput, ToolResult

@@ -4,8 +4,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
-from agent_service.core.state import Limits, RunState
+from agent_service.core.state import RunState
 from agent_service.journal import Entry
 from agent_service.ports import Model
 from schemas.catalog import ToolOffer

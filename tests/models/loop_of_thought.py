@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agent_service.core.brief import Limits
 from agent_service.core.events import ModelReplied, ModelUsage, ToolReturned
 from agent_service.core.phases import Phase
-from agent_service.core.state import Limits, RunState
+from agent_service.core.state import RunState
 from agent_service.journal import Entry, encode_state, rehearse
 from schemas.catalog import ToolCommand, ToolOffer
 from tests.kit.runs import NOON

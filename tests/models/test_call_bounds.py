@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from agent_service.core.brief import Limits
 from agent_service.core.measures import FIRST_REPLY
-from agent_service.core.state import Limits, Spent
+from agent_service.core.state import Spent
 from agent_service.core.waiting import Reserve
 from agent_service.models.call import estimated
 from agent_service.models.prices import Prices

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.core.state import Limits
+from agent_service.core.brief import Limits
 from agent_service.models.prompts.prompt import as_text
 from agent_service.moments import retell
 from agent_service.telling.model_calls import CallView, call_view, made_call

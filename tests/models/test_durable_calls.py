@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from agent_service.core.state import Limits, RunState
+from agent_service.core.brief import Limits
+from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.models.prompts.prompt import compose
 from schemas import subjects

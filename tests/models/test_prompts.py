@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent_service.core.brief import Limits
 from agent_service.core.phases import Phase, Reflection, Verdict
 from agent_service.core.replacing import replace
-from agent_service.core.state import Limits, Note, RunState, Spent
+from agent_service.core.state import Note, RunState, Spent
 from agent_service.core.waiting import Asking, ForModel
 from agent_service.models.prompts.prompt import Prompt, compose, rendered
 from agent_service.ports import Question

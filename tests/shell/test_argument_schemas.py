@@ -6,8 +6,8 @@ import pytest
 from pydantic import JsonValue
 
 from agent_service.bus.argument_schemas import ArgumentSchemas
+from agent_service.core.brief import Brief, Limits
 from agent_service.core.phases import Action, Plan
-from agent_service.core.state import Brief, Limits
 from schemas.catalog import ToolCommand, ToolOffer
 
 NUMBER: dict[str, JsonValue] = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

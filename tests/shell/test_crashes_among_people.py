@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.phases import Action, Ask, Framing, Met, Next, Phase, Plan, Reflection, Verdict, Wait
-from agent_service.core.state import Limits, RunState
+from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve, Status
 from agent_service.journal import flaw_in_chain
 from agent_service.ports import Answer

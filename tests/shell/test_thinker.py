@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from agent_service.core.brief import Brief
 from agent_service.core.effects import AskModel
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, Provenance
 from agent_service.core.phases import Decision, Plan, Unusable
-from agent_service.core.state import Brief, RunState
+from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve
 from agent_service.errors import ModelError
 from agent_service.evidence import Evidence

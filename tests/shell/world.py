@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_service.arrival import Arrival
+from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
-from agent_service.core.state import Limits, RunState
+from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve
 from agent_service.evidence import Evidence
 from agent_service.intake import Intake

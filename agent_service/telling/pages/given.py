@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import JsonValue
 
+from agent_service.core.brief import Limits
 from agent_service.core.events import RunStarted, WakeAccepted
-from agent_service.core.state import Limits
 from agent_service.moments import Moment
 from agent_service.telling.pages.markdown import bullets, code, fenced, inline, json_block, page, section
 from agent_service.telling.plain import instant

@@ -7,10 +7,11 @@ from datetime import datetime
 from functools import reduce
 from typing import Any
 
+from agent_service.core.brief import Limits
 from agent_service.core.effects import AskModel, Publish
 from agent_service.core.events import ModelReplied, ModelUsage, RunStarted, SignalReceived, TimerFired, ToolReturned
 from agent_service.core.events import WakeAccepted as Woken
-from agent_service.core.state import Limits, RunState
+from agent_service.core.state import RunState
 from agent_service.core.waiting import ForApproval, ForReads, Status, ToolRetry, Waiting, pendings_of
 from schemas.catalog import ToolOffer
 from schemas.events import Constraints

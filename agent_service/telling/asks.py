@@ -4,9 +4,9 @@ Texts of models are as they came, and arguments are in full: whoever allows them
 """
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 from agent_service.core.petition import petition
 from agent_service.core.reopening import closes_at
@@ -30,7 +30,7 @@ class AsksView(View):
     tool: str | None
     command: str | None
     arguments: dict[str, JsonValue] | None
-    arguments_json: Annotated[str | None, Field(exclude_if=lambda text: text is None)]
+    arguments_json: str | None
     """The same as JSON: to be shown where a reader of JSON would round its numbers."""
     arguments_hash: str | None
     question: str | None

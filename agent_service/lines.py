@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from agent_service.core.petition import OF_BUDGETS
 from agent_service.core.state import RunState
 from agent_service.core.waiting import (
     ForAnswer,
@@ -21,9 +22,6 @@ from agent_service.core.waiting import (
 )
 
 WaitsForKind = Literal["model", "model_retry", "tool", "tool_retry", "time", "approval", "question", "budget", "child"]
-
-OF_BUDGETS = "budget_"
-"""How the classes of pauses begin that a spent budget leads to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

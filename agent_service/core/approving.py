@@ -60,14 +60,21 @@ def refused_in_a_row(state: RunState) -> int:
 
 
 def flaws_of(state: RunState, action: Action) -> tuple[str, ...]:
-    """Why `action` is not asked for again: a person has refused just this, and has said nothing since."""
-    name, what = acting.name_of_call(action), f"{action.tool} {action.command} with these arguments"
-    rulings = [ruling for ruling in state.rulings if ruling.subject_hash == name][-1:]
-    return tuple(
-        f"{what} was not approved ({ruling.verdict}){': ' if ruling.reason else ''}{ruling.reason}"
-        for ruling in rulings
-        if ruling.verdict != "approved" and ruling.heard >= state.heard
-    )
+    """Why `action` is not asked for again."""
+    what = f"{action.tool} {action.command} with these arguments"
+    return refusals_of(state, acting.name_of_call(action), what)
+
+
+def refusals_of(state: RunState, subject_hash: str, what: str) -> tuple[str, ...]:
+    """Why `what` is not asked for again: a person has refused just this, and has said nothing since."""
+    rulings = [ruling for ruling in state.rulings if ruling.subject_hash == subject_hash][-1:]
+    refused = (ruling for ruling in rulings if ruling.verdict != "approved" and ruling.heard >= state.heard)
+    return tuple(refusal(what, ruling) for ruling in refused)
+
+
+def refusal(what: str, ruling: Ruling) -> str:
+    """That `what` was not allowed, and why."""
+    return f"{what} was not approved ({ruling.verdict}){': ' if ruling.reason else ''}{ruling.reason}"
 
 
 def hash_of(proposal: Plan | Framing) -> str:

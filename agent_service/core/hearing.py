@@ -235,7 +235,7 @@ def _refused(state: RunState, waiting: ForApproval, ruling: Ruling, *, at: datet
     what = "the new framing"
     if isinstance(waiting.proposal, Plan):
         what = f"{waiting.proposal.action.tool} {waiting.proposal.action.command}"
-    why = f"{what} was not approved ({ruling.verdict}){': ' if ruling.reason else ''}{ruling.reason}"
+    why = approving.refusal(what, ruling)
     ruled = replace(_remembered(state, waiting, ruling), summary=why)
     if (refused := approving.refused_in_a_row(ruled)) >= approving.MOST_REFUSED:
         return endings.escalate(ruled, "not_approved", f"{refused} times in a row: {why}", at=at)

@@ -70,11 +70,6 @@ def take_next(
             return take_wait(state, chosen, asking, at=at)
 
 
-def _too_many(waits: int) -> tuple[str, ...]:
-    often = f"you have waited {waits} times since the newest step"
-    return (f"{often}: look at something, ask, or escalate",) if waits >= timing.MOST_IN_A_ROW else ()
-
-
 def take_question(state: RunState, question: Ask, asking: Asking, *, at: datetime) -> Transition:
     """Rest until a person has answered."""
     if flaws := answering.flaws_of(state, question):
@@ -85,7 +80,7 @@ def take_question(state: RunState, question: Ask, asking: Asking, *, at: datetim
 
 def take_wait(state: RunState, wait: Wait, asking: Asking, *, at: datetime) -> Transition:
     """Rest until an instant has come."""
-    if flaws := timing.flaws_of(wait, at) or _too_many(state.waits):
+    if flaws := timing.flaws_of(state, wait, at):
         return _rest_again(state, asking, flaws, at=at)
     return timing.wait_for(state, wait, at=at)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from agent_service.core import addressees, verifying
-from agent_service.core.approving import ask_approval, hash_of
+from agent_service.core.approving import ask_approval, hash_of, refusals_of
 from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
 from agent_service.core.framing import adopt
@@ -36,14 +36,8 @@ def take_framing(state: RunState, framing: Framing, plan: Next | Unusable | None
 
 
 def flaws_of(state: RunState, framing: Framing) -> tuple[str, ...]:
-    """Why a framing is not proposed again: a person has refused just this, and has said nothing since."""
-    name = hash_of(_within_the_first(state, framing)) if state.rulings else ""
-    rulings = [ruling for ruling in state.rulings if ruling.subject_hash == name][-1:]
-    return tuple(
-        f"this framing was not approved ({ruling.verdict}){': ' if ruling.reason else ''}{ruling.reason}"
-        for ruling in rulings
-        if ruling.verdict != "approved" and ruling.heard >= state.heard
-    )
+    """Why a framing is not proposed again."""
+    return refusals_of(state, hash_of(_within_the_first(state, framing)), "this framing") if state.rulings else ()
 
 
 def why_needed(state: RunState, framing: Framing) -> str:

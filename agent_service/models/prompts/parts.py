@@ -103,7 +103,7 @@ class Parts:
         return self._part("plan", _PLAN, lambda said: said.decision(actions), flaws)
 
     def _wait(self) -> Part[Next]:
-        wait, flaws = _waited(self.given.get("wait"), self.now)
+        wait, flaws = _waited(self.given.get("wait"), self.state, self.now)
         return self._part("wait", _WAIT, lambda _: wait, flaws)
 
     def _part(
@@ -233,7 +233,7 @@ def _ask_flaws(raw: Any, state: RunState) -> tuple[str, ...]:
     return answering.flaws_of(state, Ask(question=asked, choices=tuple(filter(None, map(_said, choices)))))
 
 
-def _waited(raw: Any, now: datetime) -> tuple[Wait | None, tuple[str, ...]]:
+def _waited(raw: Any, state: RunState, now: datetime) -> tuple[Wait | None, tuple[str, ...]]:
     """The wait, and what is wrong with its time; what is no number or text is told by its shape."""
     said = raw if isinstance(raw, dict) else {}
     seconds, until = said.get("seconds"), said.get("until")
@@ -242,7 +242,7 @@ def _waited(raw: Any, now: datetime) -> tuple[Wait | None, tuple[str, ...]]:
     except (ValueError, OverflowError):
         return None, (f"wait.until: {str(until)[:64]!r} is no instant such as 2026-11-21T12:00:00Z",)
     wait = Wait(why=_said(said.get("why")), seconds=seconds if isinstance(seconds, int | float) else None, until=at)
-    return wait, timing.flaws_of(wait, now)
+    return wait, timing.flaws_of(state, wait, now)
 
 
 def _instant(text: str) -> datetime:

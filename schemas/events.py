@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from schemas import subjects
-from schemas.fields import By, Count, Goal, Id, Instant, Json, JsonObject, Text, Told, ToolName
+from schemas.fields import By, Count, Goal, Id, Instant, Json, JsonObject, TaskId, Text, Told, ToolName
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 """A message with its headers, whatever a server would take; larger content is an artifact."""
@@ -28,6 +28,10 @@ class _FromOutside(BaseModel):
 
 class _FromUs(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True, defer_build=True)
+
+
+Task = Annotated[TaskId | None, Field(exclude_if=lambda task: task is None)]
+Round = Annotated[Count | None, Field(exclude_if=lambda number: number is None)]
 
 
 class Constraints(_FromOutside):
@@ -53,12 +57,17 @@ class AgenticStart(_FromOutside):
     untrusted: Annotated[bool, Field(exclude_if=lambda untrusted: not untrusted)] = False
     """Goal or context hold what strangers wrote, such as the body of a webhook."""
     by: By = None
+    parent_run_id: Annotated[Id | None, Field(exclude_if=lambda run_id: run_id is None)] = None
+    """The run that asked for this one, and waits for it."""
+    depth: Annotated[int, Field(strict=True, ge=0, le=1000, exclude_if=lambda depth: depth == 0)] = 0
+    """How many agents called each other to get here. Never believed where it is less than the parent's and one."""
 
 
 class ToolRequest(_FromUs):
     """The agent asks for one attempt of one step. The subject's last token is the route that serves the tool.
 
     `executor` is who offered the tool, if it said its name: any other leaves the request alone.
+    `task` and `round` are of a sub-request: what the step's tool, or one of its tasks, asked for before it can answer.
     """
 
     run_id: Id
@@ -70,6 +79,8 @@ class ToolRequest(_FromUs):
     attempt: Count = 1
     deadline_at: Instant | None = None
     executor: ToolName | None = None
+    task: Task = None
+    round: Round = None
 
 
 class ToolError(_FromOutside):
@@ -108,10 +119,13 @@ class Correlation(_FromOutside):
     step: Count
     tool: ToolName
     attempt: Count | None = None
+    task: Task = None
+    round: Round = None
 
 
 class ToolResult(_FromOutside):
-    """The outcome of one attempt of one step."""
+    """The outcome of one attempt of one step, or of a sub-request of it: then it names the `task` and `round` of the
+    request. `continuation`: the tool needs more first, which `result` says (`schemas.continuation`)."""
 
     run_id: Id
     step: Count
@@ -124,6 +138,8 @@ class ToolResult(_FromOutside):
     """Absent, as in RFC-103: the attempt that is pending."""
     untrusted: Annotated[bool, Field(exclude_if=lambda untrusted: not untrusted)] = False
     """What came holds what strangers wrote, whatever the tool declares: a webhook answered."""
+    task: Task = None
+    round: Round = None
 
 
 class Cancel(_FromOutside):

@@ -78,6 +78,8 @@ JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_storable_json)]
 Goal = Annotated[Text, AfterValidator(_goal)]
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
 ToolName = Annotated[str, StringConstraints(pattern=subjects.NAME.pattern)]
+TaskId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,255}$")]
+"""A sub-request of a step, as its asker named it; behind the name of its asker and a dot, where that is a task too."""
 MAX_COUNT = 2**53 - 1
 Count = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
 LONGEST_STDERR = 2048

@@ -1,11 +1,15 @@
 """Dedupe keys and ids, as functions: the only place that formats them.
 
 A dedupe key is also the message's `Nats-Msg-Id`. From attempt 2 on the keys of a step end in `:attempt:<a>`, so that a
-retry is not swallowed as a duplicate of the first attempt.
+retry is not swallowed as a duplicate of the first attempt. A sub-request of a step is named by its `task` and
+`asked_in`, the round in which it is asked for; without them it is the step's own.
 """
+
+import re
 
 LATE_SUFFIX = ":late"
 _RUN = "agentic:run:"
+_RESULT = re.compile(r"(?:task:(?P<task>[a-z0-9_.-]+):(?P<round>[1-9]\d{0,8}):)?result(?::attempt:\d+)?(?::late)?")
 
 
 def _attempt(attempt: int) -> str:
@@ -16,22 +20,34 @@ def start(external_id: str) -> str:
     return f"agentic:start:{external_id}"
 
 
-def request(run_id: str, step: int, attempt: int) -> str:
-    return f"{_RUN}{run_id}:step:{step}:request{_attempt(attempt)}"
+def _of(run_id: str, step: int, task: str | None, asked_in: int | None) -> str:
+    return f"{_RUN}{run_id}:step:{step}" + (f":task:{task}:{asked_in}" if task else "")
 
 
-def result(run_id: str, step: int, attempt: int) -> str:
-    return f"{_RUN}{run_id}:step:{step}:result{_attempt(attempt)}"
+def request(run_id: str, step: int, attempt: int, task: str | None = None, asked_in: int | None = None) -> str:
+    return f"{_of(run_id, step, task, asked_in)}:request{_attempt(attempt)}"
 
 
-def late_result(run_id: str, step: int, attempt: int) -> str:
+def result(run_id: str, step: int, attempt: int, task: str | None = None, asked_in: int | None = None) -> str:
+    return f"{_of(run_id, step, task, asked_in)}:result{_attempt(attempt)}"
+
+
+def late_result(run_id: str, step: int, attempt: int, task: str | None = None, asked_in: int | None = None) -> str:
     """Of what came of a call after it was answered that its end was not seen."""
-    return f"{result(run_id, step, attempt)}{LATE_SUFFIX}"
+    return f"{result(run_id, step, attempt, task, asked_in)}{LATE_SUFFIX}"
 
 
-def call(run_id: str, step: int, tool: str, attempt: int) -> str:
+def answers(dedupe_key: str, run_id: str, step: int) -> tuple[str | None, int | None] | None:
+    """The task and round of which the result with that key is, each None for the step's own; None for another key."""
+    of_step = f"{_of(run_id, step, None, None)}:"
+    named = _RESULT.fullmatch(dedupe_key.removeprefix(of_step)) if dedupe_key.startswith(of_step) else None
+    return (named["task"], int(named["round"]) if named["round"] else None) if named else None
+
+
+def call(run_id: str, step: int, tool: str, attempt: int, task: str | None = None, asked_in: int | None = None) -> str:
     """The idempotency key towards the tool (external sibling card: `run_id:step:tool:attempt`)."""
-    return f"{run_id}:{step}:{tool}:{attempt}"
+    which = f":{task}:{asked_in}" if task else ""
+    return f"{run_id}:{step}{which}:{tool}:{attempt}"
 
 
 def cancel(run_id: str) -> str:

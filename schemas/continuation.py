@@ -1,0 +1,261 @@
+"""What a tool says that needs something before it can answer: its continuation (the proposal on plugin loops).
+
+Either one retrieval, `{"action": "retrieve", "query", "profile"?, "reason"?, "confidence"?}`, or several tasks that may
+wait for each other, `{"action": "multi-step", "tasks": […], "reason"?, "confidence"?}`. A task without an id is
+`task-<n>` by its place. Held here: fields, ids, dependencies and that there is no cycle. Which tools are on offer, and
+how many tasks are taken, is the agent's to say.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from schemas.events import ToolOutput
+from schemas.fields import JsonObject, Text, ToolName
+from schemas.markdown_form import TASK_FIELDS, Form, Place, form_in, is_form
+from schemas.task_graph import flaws_of
+
+AGAIN = "again"
+"""How asking the tool again that asked is named beside its tasks: none of them may have that id."""
+LONGEST_TEXT = 4096
+MOST_FLAWS = 12
+"""As many are told of one continuation, and how many there are."""
+
+_ID = r"[a-z0-9][a-z0-9_-]{0,31}"
+_MARKDOWN_NAMES = {name: shown for shown, name in TASK_FIELDS.items()} | {"tasks": "Task", "id": "the task's number"}
+_RULES = {
+    "missing": "is missing",
+    "union_tag_not_found": "is missing",
+    "union_tag_invalid": "must be one of {expected_tags}",
+    "extra_forbidden": "is not a field of this action",
+    "string_type": "must be a text",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "must match {pattern}",
+    "tuple_type": "must be a list",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+}
+"""pydantic's kinds of flaws in words that follow the name of a field."""
+
+
+class ContinuationInvalid(ValueError):
+    """A continuation that cannot be used. Its text names every flaw, each with its field or its line."""
+
+
+def _said(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text
+
+
+def _id(text: str) -> str:
+    if not re.fullmatch(_ID, text) or text == AGAIN:
+        raise ValueError(f"must be ids such as task-1 (a-z, 0-9, _ and -, 32 characters at most, not '{AGAIN}')")
+    return text
+
+
+def _ids(value: object) -> object:
+    if not isinstance(value, list | tuple) and value not in (None, "none"):
+        raise ValueError("must be a list of ids, or 'none'")
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _input(value: object) -> object:
+    if isinstance(value, str):
+        return _said(value)
+    if isinstance(value, dict):
+        return value
+    raise ValueError("must be a text, or an object with the arguments")
+
+
+Id = Annotated[
+    str, AfterValidator(_id), WithJsonSchema({"type": "string", "pattern": f"^{_ID}$", "not": {"const": AGAIN}})
+]
+Said = Annotated[Text, StringConstraints(max_length=LONGEST_TEXT), AfterValidator(_said)]
+Ids = Annotated[
+    tuple[Id, ...],
+    BeforeValidator(_ids, json_schema_input_type=list[Id] | Literal["none"] | None),
+    Field(validation_alias=AliasChoices("depends_on", "dependsOn")),
+]
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True, populate_by_name=True)
+
+
+class Retrieve(_Wire):
+    """One retrieval. `profile`: how thoroughly, by a name that the retrieval tool knows."""
+
+    action: Literal["retrieve"]
+    query: Said
+    profile: ToolName | None = None
+    reason: Said | None = None
+    confidence: Said | None = None
+
+
+class RetrieveTask(_Wire):
+    """A retrieval among the tasks. It is handed the results of those that it depends on."""
+
+    id: Id
+    action: Literal["retrieve"]
+    query: Said
+    profile: ToolName | None = None
+    depends_on: Ids = ()
+    reason: Said | None = None
+
+
+class PluginTask(_Wire):
+    """One call of a tool, which is handed the results of the tasks that it depends on.
+
+    `input`: its arguments, or a text for a tool that takes one."""
+
+    id: Id
+    action: Literal["plugin"]
+    plugin: ToolName
+    command: ToolName | None = None
+    input: Annotated[Text | JsonObject, BeforeValidator(_input, json_schema_input_type=str | dict[str, Any])]
+    depends_on: Ids = ()
+    reason: Said | None = None
+
+
+Task = RetrieveTask | PluginTask
+
+
+class MultiStep(_Wire):
+    """Several tasks. Those that wait for no other are done at the same time, as far as the agent's limits go."""
+
+    action: Literal["multi-step"]
+    reason: Said | None = None
+    confidence: Said | None = None
+    tasks: Annotated[
+        tuple[Annotated[Task, Field(discriminator="action")], ...], Field(json_schema_extra={"minItems": 1})
+    ]
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _named_by_place(cls, tasks: object) -> object:
+        if not tasks:
+            raise ValueError("must have one task at least")
+        if not isinstance(tasks, list):
+            return tasks
+        return [
+            task | {"id": f"task-{place}"} if isinstance(task, dict) and task.get("id") is None else task
+            for place, task in enumerate(tasks, 1)
+        ]
+
+    @model_validator(mode="after")
+    def _can_be_done(self) -> "MultiStep":
+        flaws = [
+            InitErrorDetails(
+                type=PydanticCustomError("tasks", "{flaw}", {"flaw": flaw}), loc=("tasks", place, name), input=None
+            )
+            for place, name, flaw in flaws_of(self.tasks)
+        ]
+        if flaws:
+            raise ValidationError.from_exception_data("tasks", flaws)
+        return self
+
+
+Continuation = Retrieve | MultiStep
+_CONTINUATION: TypeAdapter[Continuation] = TypeAdapter(
+    Annotated[Continuation, Field(discriminator="action")], config=ConfigDict(defer_build=True)
+)
+
+
+def read(result: ToolOutput | None) -> Continuation:
+    """What a tool result of status `continuation` asks for: the object in `continuation`, or else the markdown form in
+    `summary`, `markdown` or `excerpt`. Raises ContinuationInvalid."""
+    told = result.model_dump() if result else {}
+    if told.get("continuation") is not None:
+        return of_object(told["continuation"])
+    texts = (told.get(name) for name in ("summary", "markdown", "excerpt") if name != "excerpt" or _is_whole(told))
+    form = next((text for text in texts if isinstance(text, str) and is_form(text)), None)
+    if form is None:
+        raise ContinuationInvalid("the result has neither 'continuation' nor the markdown form ('## Plugin Result')")
+    return _in_markdown(form)
+
+
+def of_object(value: object) -> Continuation:
+    """The JSON form. Raises ContinuationInvalid, which names each field as `tasks.2.query`, counted from 0."""
+    try:
+        return _CONTINUATION.validate_python(value)
+    except ValidationError as error:
+        found = [f"{'.'.join(map(str, place)) or 'continuation'} {rule}" for place, rule in _broken(error)]
+        raise ContinuationInvalid(_told(found)) from None
+
+
+def of_form(form: Form) -> Continuation:
+    """What a form of the status `continuation` asks for. Raises ContinuationInvalid, which names each line."""
+    try:
+        confidence = {} if form.confidence is None else {"confidence": form.confidence}
+        return _CONTINUATION.validate_python({**(form.request or {}), **confidence})
+    except ValidationError as error:
+        broken = sorted((_line_of(place, form.lines), place, rule) for place, rule in _broken(error))
+        raise ContinuationInvalid(
+            _told([f"line {line}: {_shown(place)} {rule}" for line, place, rule in broken])
+        ) from None
+
+
+def _in_markdown(text: str) -> Continuation:
+    try:
+        form = form_in(text)
+    except ValueError as error:
+        raise ContinuationInvalid(str(error)) from None
+    if form.status != "continuation":
+        raise ContinuationInvalid(f"the result says 'Status: {form.status}', and asks for nothing")
+    return of_form(form)
+
+
+def _is_whole(told: Mapping[str, Any]) -> bool:
+    """Whether the excerpt is all there is: the beginning of an artifact may be cut between two tasks."""
+    return told.get("artifact_path") is None
+
+
+def _told(flaws: list[str]) -> str:
+    more = f"; and {len(flaws) - MOST_FLAWS} more" if len(flaws) > MOST_FLAWS else ""
+    return "; ".join(flaws[:MOST_FLAWS]) + more
+
+
+def _broken(error: ValidationError) -> Iterator[tuple[Place, str]]:
+    """The place of each flaw, and the rule that it breaks. Nothing of the values is repeated."""
+    for flaw in error.errors(include_url=False, include_input=False):
+        rule = _RULES.get(flaw["type"], flaw["msg"].removeprefix("Value error, "))
+        place = _without_tags(flaw["loc"])
+        if flaw["type"].startswith("union_tag"):
+            place = (*place, "action")
+        yield place, rule.format(**flaw.get("ctx", {}))
+
+
+def _without_tags(place: Place) -> Place:
+    """Without the actions, which pydantic puts behind whatever they were read for."""
+    place = place[1:] if place[:1] in (("retrieve",), ("multi-step",)) else place
+    return (*place[:2], *place[3:]) if place[2:3] in (("retrieve",), ("plugin",)) else place
+
+
+def _line_of(place: Place, lines: Mapping[Place, int]) -> int:
+    """Where it stands, or what it should be a part of."""
+    while place and place not in lines:
+        place = place[:-1]
+    return lines.get(place, 1)
+
+
+def _shown(place: Place) -> str:
+    """What a field is called in the markdown form."""
+    name = str(next((part for part in reversed(place) if isinstance(part, str)), "action"))
+    return _MARKDOWN_NAMES.get(name, name.capitalize())

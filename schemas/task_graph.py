@@ -1,0 +1,49 @@
+"""Tasks that wait for each other: what makes it impossible to do them all. Pure."""
+
+from collections.abc import Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import Protocol
+
+MOST_OF_A_CYCLE = 50
+"""Ids of it that are told."""
+
+
+class Waiting(Protocol):
+    """A task as far as its place among the others goes."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def depends_on(self) -> tuple[str, ...]: ...
+
+
+def flaws_of(tasks: Sequence[Waiting]) -> Iterator[tuple[int, str, str]]:
+    """Each flaw: the place of its task, counted from 0, the field, and what is wrong with it."""
+    first = {task.id: place for place, task in reversed(list(enumerate(tasks)))}
+    for place, task in enumerate(tasks):
+        if first[task.id] != place:
+            yield place, "id", "is taken by an earlier task"
+        for number, wanted in enumerate(task.depends_on):
+            if wanted not in first:
+                yield place, "depends_on", f"names {wanted}, which is no task of this continuation"
+            elif wanted in task.depends_on[:number]:
+                yield place, "depends_on", f"names {wanted} twice"
+    if cycle := _cycle(tasks):
+        yield first[cycle[0]], "depends_on", f"makes a cycle: {_path(cycle)} (each waits for the next)"
+
+
+def _cycle(tasks: Sequence[Waiting]) -> list[str]:
+    """The ids of one, each before the one that it waits for, the first also at the end; empty where there is none."""
+    try:
+        TopologicalSorter({task.id: task.depends_on for task in tasks}).prepare()
+    except CycleError as error:
+        found: list[str] = error.args[1]
+        return found[::-1]
+    return []
+
+
+def _path(cycle: Sequence[str]) -> str:
+    if len(cycle) > MOST_OF_A_CYCLE:
+        more = f"({len(cycle) - MOST_OF_A_CYCLE} more)"
+        cycle = [*cycle[: MOST_OF_A_CYCLE - 1], more, cycle[-1]]
+    return " -> ".join(cycle)

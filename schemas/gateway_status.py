@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from schemas.events import Round, Task
 from schemas.fields import Instant, Text, ToolName
 
 
@@ -30,6 +31,9 @@ class WaitingCall(_Wire):
     since: Instant
     until: Instant | None = None
     why: Text
+    task: Task = None
+    round: Round = None
+    """Of a sub-request of the step."""
 
 
 class GatewayStatus(_Wire):

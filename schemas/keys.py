@@ -8,8 +8,10 @@ retry is not swallowed as a duplicate of the first attempt. A sub-request of a s
 import re
 
 LATE_SUFFIX = ":late"
+_TASK = r"(?P<task>[a-z0-9_.-]+):(?P<round>[1-9]\d{0,8}):"
 _RUN = "agentic:run:"
-_RESULT = re.compile(r"(?:task:(?P<task>[a-z0-9_.-]+):(?P<round>[1-9]\d{0,8}):)?result(?::attempt:\d+)?(?::late)?")
+_RESULT = re.compile(rf"(?:task:{_TASK})?result(?::attempt:\d+)?(?::late)?")
+_CALL = re.compile(rf"(?:{_TASK})?(?P<tool>[a-z0-9_-]+):\d+")
 
 
 def _attempt(attempt: int) -> str:
@@ -41,13 +43,24 @@ def answers(dedupe_key: str, run_id: str, step: int) -> tuple[str | None, int | 
     """The task and round of which the result with that key is, each None for the step's own; None for another key."""
     of_step = f"{_of(run_id, step, None, None)}:"
     named = _RESULT.fullmatch(dedupe_key.removeprefix(of_step)) if dedupe_key.startswith(of_step) else None
-    return (named["task"], int(named["round"]) if named["round"] else None) if named else None
+    return _sub_request(named) if named else None
 
 
 def call(run_id: str, step: int, tool: str, attempt: int, task: str | None = None, asked_in: int | None = None) -> str:
     """The idempotency key towards the tool (external sibling card: `run_id:step:tool:attempt`)."""
     which = f":{task}:{asked_in}" if task else ""
     return f"{run_id}:{step}{which}:{tool}:{attempt}"
+
+
+def called(call_key: str, run_id: str, step: int, tool: str) -> tuple[str | None, int | None] | None:
+    """The task and round of which the call of that step and tool is, each None for the step's own; None for another."""
+    of_step = f"{run_id}:{step}:"
+    named = _CALL.fullmatch(call_key.removeprefix(of_step)) if call_key.startswith(of_step) else None
+    return _sub_request(named) if named and named["tool"] == tool else None
+
+
+def _sub_request(named: re.Match[str]) -> tuple[str | None, int | None]:
+    return named["task"], int(named["round"]) if named["round"] else None
 
 
 def cancel(run_id: str) -> str:

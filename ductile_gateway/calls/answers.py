@@ -13,7 +13,7 @@ from ductile_gateway.calls.call import Answer, Asked, Intent, ToolOutcome, Unkno
 from ductile_gateway.calls.results import Kept
 from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Clock, Ledger, Observer, Ownership
 from groundwork.service.errors import NoRoom, TryAgain
-from schemas import keys, subjects
+from schemas import subjects
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Answers:
 
     async def publish(self, answer: Answer) -> None:
         """Put the result on the bus."""
-        await self._say(answer, keys.result(answer.run_id, answer.step, answer.attempt))
+        await self._say(answer, answer.dedupe_key)
 
     async def tell_late(self, key: str, verdict: Verdict) -> bool:
         """Put on the bus what came of a call that was answered at its deadline. False while it is not answered yet.
@@ -74,7 +74,7 @@ class Answers:
         if isinstance(verdict, ToolOutcome):
             late = results.late_answer(answer, verdict, at=self._clock.now())
             if late is not None:
-                await self._say(late, keys.late_result(late.run_id, late.step, late.attempt))
+                await self._say(late, results.late_key(late))
         return True
 
     async def _say(self, answer: Answer, key: str) -> None:

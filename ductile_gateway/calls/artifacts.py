@@ -19,6 +19,8 @@ from schemas.catalog import ToolCommand
 
 FOLDER = "artifacts"
 LONGEST_STEM = 48
+LONGEST_TASK = 16
+LONGEST_ASKER = 27
 LONGEST_SUFFIX = 10
 SAYS_NOTHING = frozenset({"artifact", "content", "file", "output", "page", "response", "result"})
 
@@ -62,9 +64,17 @@ def candidates(artifact: ProducedArtifact, asked: Asked, *, place: int) -> tuple
     stem = (given.stem if given.suffix == suffix else given.name)[:LONGEST_STEM]
     ours = hashlib.sha256(f"{asked.key}/{place}".encode()).hexdigest()[:12]
     if not stem or stem.lower() in SAYS_NOTHING | {request.tool, asked.route}:
-        stem = f"{request.tool[:LONGEST_STEM]}-{request.step:02d}"
+        stem = f"{request.tool[:LONGEST_STEM]}-{_asker(asked)}"
         return f"{stem}{suffix}", f"{stem}-{request.attempt}{suffix}", f"{stem}-{ours}{suffix}"
-    return f"{stem}{suffix}", f"{stem}-{request.step:02d}{suffix}", f"{stem}-{ours}{suffix}"
+    return f"{stem}{suffix}", f"{stem}-{_asker(asked)}{suffix}", f"{stem}-{ours}{suffix}"
+
+
+def _asker(asked: Asked) -> str:
+    """The step; of a sub-request of it also the end of its name, and its round."""
+    request = asked.request
+    task = (request.task or "").replace(".", "-")[-LONGEST_TASK:].strip("-")
+    asker = f"{request.step:02d}-{task}-{request.round}" if task else f"{request.step:02d}"
+    return asker[:LONGEST_ASKER]
 
 
 def sha256_of(content: bytes) -> str:

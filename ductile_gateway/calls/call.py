@@ -24,6 +24,8 @@ from schemas import headers, keys, subjects
 from schemas.events import MAX_MESSAGE_BYTES, Envelope, ToolRequest
 from schemas.flaws import flaws_of
 
+CALL_ID = "agentic_call_id"
+"""The argument by which a tool in a Ductile is told the key of its call."""
 _Message = Envelope[ToolRequest]
 
 
@@ -33,9 +35,10 @@ class Unacceptable(GiveUp):
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """One attempt of one step. `route` is the last token of the subject, `body` the message as it came.
+    """One attempt of one step, or of a sub-request of it.
 
-    `digest` tells what is asked for. `trace`: where in which trace that was; without a span id where it is not known.
+    `route` is the last token of the subject, `body` the message as it came. `digest` tells what is asked for. `trace`:
+    where in which trace that was; without a span id where it is not known.
     """
 
     request: ToolRequest
@@ -46,14 +49,20 @@ class Asked:
 
     @cached_property
     def key(self) -> str:
-        """`run_id:step:tool:attempt`: the name of the call, also towards the tool."""
-        return keys.call(self.request.run_id, self.request.step, self.request.tool, self.request.attempt)
+        """The name of the call, also towards the tool: `run_id:step:tool:attempt`, and of a sub-request
+        `run_id:step:task:round:tool:attempt`."""
+        request = self.request
+        return keys.call(request.run_id, request.step, request.tool, request.attempt, request.task, request.round)
 
     def facts(self) -> dict[str, object]:
         """What a log line says of the call."""
         request = self.request
         named = {"run_id": request.run_id, "step": request.step, "tool": request.tool, "attempt": request.attempt}
-        return named | {"trace_id": self.trace.trace_id}
+        return named | _sub_request(request) | {"trace_id": self.trace.trace_id}
+
+
+def _sub_request(of: "ToolRequest | Answer") -> dict[str, object]:
+    return {"task": of.task, "round": of.round} if of.task else {}
 
 
 def read_request(subject: str, body: bytes, message_headers: Mapping[str, str]) -> Asked:
@@ -109,7 +118,7 @@ class Unwanted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One attempt of one step. `key` is `run_id:step:tool:attempt`: the same call always has the same key.
+    """One attempt of one step, or of a sub-request of it. The same call always has the same `key`, that of `asked`.
 
     `deadline_at`: how long the tool may take. `wanted_until`: how long its answer is waited for, which may be longer;
     None where that is not known. `complete`: the payload is what the tool is given; else the call can be looked for,
@@ -121,14 +130,14 @@ class ToolCall:
     command: str
     payload: Mapping[str, JsonValue]
     deadline_at: datetime
+    asked: Asked
     wanted_until: datetime | None = None
     complete: bool = True
     may_repeat: bool = False
-    asked: Asked | None = None
 
     def facts(self) -> dict[str, object]:
         """What a log line says of it."""
-        return {"call": self.key} | (self.asked.facts() if self.asked else {})
+        return {"call": self.key} | self.asked.facts()
 
 
 @dataclass(frozen=True)
@@ -249,11 +258,18 @@ class Answer:
     trace: Context
     body: bytes
     completed_at: datetime
+    task: str | None = None
+    round: int | None = None
+
+    @property
+    def dedupe_key(self) -> str:
+        """The key of the result on the bus."""
+        return keys.result(self.run_id, self.step, self.attempt, self.task, self.round)
 
     def facts(self) -> dict[str, object]:
         """What a log line says of it."""
         named = {"run_id": self.run_id, "step": self.step, "attempt": self.attempt}
-        return {"call": self.key} | named | {"trace_id": self.trace.trace_id}
+        return {"call": self.key} | named | _sub_request(self) | {"trace_id": self.trace.trace_id}
 
 
 Past = Intent | Answer | None

@@ -296,7 +296,7 @@ def _call(intent: Intent, payload: dict[str, JsonValue]) -> ToolCall:
         asked.request.tool_command,
         payload,
         intent.deadline_at,
+        asked,
         wanted_until=asked.request.deadline_at,
         may_repeat=intent.may_repeat,
-        asked=asked,
     )

@@ -74,8 +74,10 @@ def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: d
         result=output_of(outcome, kept) if outcome.status == "ok" else None,
         error=_error(outcome) if outcome.status == "error" else None,
         completed_at=at,
+        task=request.task,
+        round=request.round,
     )
-    key = keys.result(request.run_id, request.step, request.attempt)
+    key = keys.result(request.run_id, request.step, request.attempt, request.task, request.round)
     message = _Message(type=subjects.TOOL_RESULT, payload=result, dedupe_key=key)
     return Answer(
         key=asked.key,
@@ -86,6 +88,8 @@ def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: d
         trace=asked.trace,
         body=message.body(),
         completed_at=at,
+        task=request.task,
+        round=request.round,
     )
 
 
@@ -113,9 +117,14 @@ def late_answer(answer: Answer, outcome: ToolOutcome, *, at: datetime) -> Answer
         "error": _error(fit) if fit.status == "error" else None,
         "completed_at": at,
     }
-    key = keys.late_result(answer.run_id, answer.step, answer.attempt)
-    message = _Message(type=subjects.TOOL_RESULT, payload=answered.model_copy(update=told), dedupe_key=key)
+    late = answered.model_copy(update=told)
+    message = _Message(type=subjects.TOOL_RESULT, payload=late, dedupe_key=late_key(answer))
     return replace(answer, body=message.body(), completed_at=at)
+
+
+def late_key(answer: Answer) -> str:
+    """The dedupe key of what came of a call after it was answered."""
+    return keys.late_result(answer.run_id, answer.step, answer.attempt, answer.task, answer.round)
 
 
 def headers_of(answer: Answer, dedupe_key: str) -> dict[str, str]:

@@ -59,7 +59,8 @@ def look_at_waiting(calls: Sequence[WaitingCall]) -> Sequence[Finding]:
     if not calls:
         return ()
     first, number = calls[0], f"{len(calls)}{' or more' if len(calls) == MOST_TOLD else ''}"
-    text = f"{number} calls wait, that of {first.run_id} step {first.step} since {first.since:%H:%M:%SZ}: {first.why}"
+    which = f"step {first.step}" + (f" task {first.task}" if first.task else "")
+    text = f"{number} calls wait, that of {first.run_id} {which} since {first.since:%H:%M:%SZ}: {first.why}"
     remedy = "mend what they wait for: they are made then, or given up at their deadlines"
     return [Finding(name="gateway calls", mark="warning", text=text, remedy=remedy)]
 
@@ -71,6 +72,8 @@ def _told(wait: _Wait) -> WaitingCall:
         step=request.step,
         tool=request.tool,
         attempt=request.attempt,
+        task=request.task,
+        round=request.round,
         since=wait.since,
         until=request.deadline_at,
         why=wait.why,

@@ -102,7 +102,7 @@ class RelayStarts:
         return self._settings.ingress_path
 
     async def start(self, call: ToolCall) -> str:
-        event = of_call(self._types[call.plugin], call.key, payload_of(call, with_id=self._send_call_id))
+        event = of_call(self._types[call.plugin], call.asked, payload_of(call, with_id=self._send_call_id))
         try:
             async with asyncio.timeout(self._timeout_s):
                 answer = await self._ingress.post(body_of(event, self._settings.peer))

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
+from ductile_gateway.calls.call import CALL_ID, Asked
 from ductile_gateway.ductile.answers import FORBIDDEN, own_refusal
 from ductile_gateway.ductile.settings import EVENT_TYPE, RelayPeerSettings
 from ductile_gateway.outbound.lifecycle import LifecycleEvent
@@ -108,16 +109,17 @@ def of_lifecycle(event: LifecycleEvent) -> SentEvent:
     return SentEvent(event.type, event.key, event.payload, {"run_id": event.run_id})
 
 
-def of_call(event_type: str, key: str, payload: Mapping[str, JsonValue]) -> SentEvent:
-    """The tool call with this key, which is `run_id:step:tool:attempt`: however often it is sent, the same event.
+def of_call(event_type: str, asked: Asked, payload: Mapping[str, JsonValue]) -> SentEvent:
+    """The tool call: however often it is sent, the same event.
 
     What it belongs to stands in the payload and in the baggage; neither a model nor a tool can say otherwise (RFC-103,
-    reserved keys).
+    reserved keys). Of which sub-request it is tells the call id: other names could be those of arguments.
     """
-    run_id, step, tool, attempt = key.rsplit(":", 3)
-    belongs: dict[str, JsonValue] = {"run_id": run_id, "step": int(step), "tool": tool}
-    asked = {name: value for name, value in payload.items() if name not in RESERVED_KEYS}
-    return SentEvent(event_type, key, asked | belongs | {"attempt": int(attempt)}, belongs)
+    request = asked.request
+    belongs: dict[str, JsonValue] = {"run_id": request.run_id, "step": request.step, "tool": request.tool}
+    said = {name: value for name, value in payload.items() if name not in RESERVED_KEYS}
+    named: dict[str, JsonValue] = {CALL_ID: payload[CALL_ID]} if CALL_ID in payload else {}
+    return SentEvent(event_type, asked.key, said | belongs | {"attempt": request.attempt}, belongs | named)
 
 
 def body_of(event: SentEvent, peer: str) -> bytes:

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
-from ductile_gateway.calls.call import NeverStarted, Receipt, ToolCall, Unknown
+from ductile_gateway.calls.call import CALL_ID, NeverStarted, Receipt, ToolCall, Unknown
 from ductile_gateway.ductile.answers import Away, DuctileRefused, Unreadable
 from ductile_gateway.ductile.api import Document, DuctileApi
 from ductile_gateway.ductile.catalog import DuctileTools
@@ -25,7 +25,6 @@ from ductile_gateway.ductile.jobs import FINISHED
 from ductile_gateway.ductile.watch import JobWatch, Pace
 from ductile_gateway.ports import Clock
 
-CALL_ID = "agentic_call_id"
 CLOCKS_DIFFER_BY = timedelta(seconds=30)
 """How far Ductile's clock may be behind ours."""
 MOST_NAMED = 5

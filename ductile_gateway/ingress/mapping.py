@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
+from ductile_gateway.calls.call import CALL_ID
 from ductile_gateway.calls.excerpts import cut
 from ductile_gateway.calls.results import MAX_MESSAGE_BYTES, Kept
 from ductile_gateway.ductile.relay_wire import ReceivedEvent
@@ -28,7 +29,8 @@ from schemas.flaws import flaws_of
 
 MAX_EVENT_BYTES = 512 * 1024
 LONGEST_ID = 128
-CORRELATION = ("run_id", "step", "tool", "attempt")
+CORRELATION = ("run_id", "step", "tool", "attempt", "task", "round")
+_IN_BAGGAGE = CORRELATION[:4]
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 _SLOT = re.compile(r"\{(/[^{}]*)\}")
 _ID = re.compile(r"[A-Za-z0-9._:-]+")
@@ -179,9 +181,19 @@ def _start(payload: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 def _resume(event: ReceivedEvent, origin: Origin) -> dict[str, JsonValue]:
     """The answer to the step that an event's baggage names."""
-    correlation = {name: event.baggage[name] for name in CORRELATION if name in event.baggage}
+    correlation = {name: event.baggage[name] for name in _IN_BAGGAGE if name in event.baggage}
+    task, number = _sub_request(event.baggage)
     told = {"untrusted": event.payload.get("untrusted") in (True, "true")}
-    return _result({**correlation, **told, "status": "ok", "result": dict(event.payload)}, origin)
+    result = {**correlation, **told, "task": task, "round": number, "status": "ok", "result": dict(event.payload)}
+    return _result(result, origin)
+
+
+def _sub_request(baggage: Mapping[str, JsonValue]) -> tuple[str | None, int | None]:
+    """The task and round that the call's id tells, where the baggage has it."""
+    call_id, run_id, step, tool = (baggage.get(name) for name in (CALL_ID, "run_id", "step", "tool"))
+    if isinstance(call_id, str) and isinstance(step, int):
+        return keys.called(call_id, str(run_id), step, str(tool)) or (None, None)
+    return None, None
 
 
 def _result(payload: Mapping[str, JsonValue], origin: Origin) -> dict[str, JsonValue]:
@@ -240,7 +252,8 @@ def _names(payload: Any, origin: Origin) -> tuple[str, str, str | None]:
         case AgenticStart():
             return keys.start(origin.wake_id), origin.wake_id, None
         case ToolResult():
-            return keys.result(payload.run_id, payload.step, payload.attempt or 1), payload.run_id, payload.run_id
+            key = keys.result(payload.run_id, payload.step, payload.attempt or 1, payload.task, payload.round)
+            return key, payload.run_id, payload.run_id
         case Signal():
             return keys.signal(payload.run_id, payload.signal_id), payload.run_id, payload.run_id
         case Cancel():

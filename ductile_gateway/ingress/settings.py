@@ -50,6 +50,10 @@ class ToResult(_Section):
     """The place of the tool's name."""
     attempt: Pointer | None = None
     """The place of the attempt's number; without it, the attempt that is pending."""
+    task: Pointer | None = None
+    """The place of the task's name, of a sub-request of the step."""
+    round: Pointer | None = None
+    """The place of the number of its round."""
     status: Pointer | None = None
     """The place of `ok`, `error` or `continuation`; without it, `ok`."""
     result: Pointer | None = ""

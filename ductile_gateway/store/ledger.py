@@ -7,13 +7,14 @@ from datetime import datetime
 from ductile_gateway.calls.call import AlreadyStarted, Answer, Asked, Intent, Past, Receipt, read_again
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from groundwork.telemetry.span import Context
+from schemas.events import ToolRequest
 
-Row = tuple[str, str, str, str, int, str, int, int, bytes, str, int, int, bytes | None, int]
+Row = tuple[str, str, str, str, int, str, int, int, bytes, str, int, int, str | None, int | None, bytes | None, int]
 """The columns as an intent has them; what only an answer has, or has not, is told from `answer`."""
 
 _SELECT = """
-SELECT key, digest, trace_id, span_id, sampled, route, may_repeat, deadline_at, request, run_id, step, attempt, answer,
-    completed_at
+SELECT key, digest, trace_id, span_id, sampled, route, may_repeat, deadline_at, request, run_id, step, attempt,
+    task, round, answer, completed_at
 FROM calls
 """
 _FIND = f"{_SELECT} WHERE key = ?"
@@ -25,15 +26,15 @@ SELECT position FROM calls WHERE published = 0 UNION SELECT position FROM calls 
 ANSWERS_TO_PUBLISH = f"{_SELECT} WHERE position IN ({_UNPUBLISHED_OR_RECENT}) AND answer IS NOT NULL ORDER BY position"
 _INTEND = """
 INSERT INTO calls (key, digest, trace_id, span_id, sampled, route, may_repeat, deadline_at, request, run_id, step,
-    attempt, begun_at, way, newest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    attempt, task, round, begun_at, way, newest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET may_repeat = excluded.may_repeat, deadline_at = excluded.deadline_at,
     begun_at = excluded.begun_at, way = excluded.way, newest = excluded.newest, job_id = NULL
 WHERE answer IS NULL AND (begun_at IS NULL OR excluded.begun_at IS NULL)
 """
 _ANSWER = """
-INSERT INTO calls (key, digest, trace_id, span_id, sampled, run_id, step, attempt, answer, completed_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO calls (key, digest, trace_id, span_id, sampled, run_id, step, attempt, task, round, answer, completed_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET answer = excluded.answer, completed_at = excluded.completed_at, request = NULL,
     begun_at = NULL, job_id = NULL, way = NULL, newest = NULL
 WHERE answer IS NULL
@@ -108,7 +109,7 @@ class SqliteLedger:
 
 def _past(row: Row) -> Intent | Answer:
     key, digest, trace_id, span_id, sampled, route, may_repeat, deadline_at, request = row[:9]
-    run_id, step, attempt, answer, completed_at = row[9:]
+    run_id, step, attempt, task, number, answer, completed_at = row[9:]
     trace = Context(trace_id, span_id, sampled=bool(sampled))
     if answer is None:
         asked = read_again(route, request, trace=trace)
@@ -122,6 +123,8 @@ def _past(row: Row) -> Intent | Answer:
         attempt=attempt,
         body=answer,
         completed_at=instant(completed_at),
+        task=task,
+        round=number,
     )
 
 
@@ -129,17 +132,20 @@ def _intent_values(intent: Intent, receipt: Receipt | None) -> tuple[object, ...
     asked, request = intent.asked, intent.asked.request
     begun = (asked.route, intent.may_repeat, microseconds(intent.deadline_at), asked.body)
     sent = (microseconds(receipt.begun_at), receipt.way, receipt.newest) if receipt else (None, None, None)
-    return (*_named(asked), *begun, request.run_id, request.step, request.attempt, *sent)
+    return (*_named(asked), *begun, *_attempt(request), *sent)
 
 
 def _answer_values(answer: Answer) -> tuple[object, ...]:
-    named = (answer.run_id, answer.step, answer.attempt)
-    return (*_named(answer), *named, answer.body, microseconds(answer.completed_at))
+    return (*_named(answer), *_attempt(answer), answer.body, microseconds(answer.completed_at))
 
 
 def _named(call: Asked | Answer) -> tuple[object, ...]:
     trace = call.trace
     return call.key, call.digest, trace.trace_id, trace.span_id, trace.sampled
+
+
+def _attempt(of: ToolRequest | Answer) -> tuple[object, ...]:
+    return of.run_id, of.step, of.attempt, of.task, of.round
 
 
 def _take_name(connection: sqlite3.Connection, owner: tuple[str, str, int], names: Sequence[str], digest: str) -> str:

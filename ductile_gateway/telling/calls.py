@@ -64,7 +64,7 @@ class CallsTold:
     def sent(self, call: ToolCall, sent: Sent) -> None:
         """A Ductile was asked to start the call."""
         self._metrics.sent(sent)
-        if self._ended and call.asked and call.asked.trace.sampled:
+        if self._ended and call.asked.trace.sampled:
             self._ended(spans.sent_span(call.asked, sent, url=self._ductile))
 
     def _line(self, asked: Asked, event: str, transition: str) -> dict[str, object]:

@@ -15,6 +15,7 @@ from ductile_gateway.ductile.sent import Sent
 from groundwork.telemetry import names
 from groundwork.telemetry.span import Attributes, Context, Kind, Span, Value, span_id
 from schemas import keys, subjects
+from schemas.events import ToolRequest
 
 LONGEST_ERROR = 100
 _REQUEST_TEMPLATE = f"{subjects.TOOL_REQUEST}.{{route}}"
@@ -88,7 +89,6 @@ def job_span(asked: Asked, outcome: ToolOutcome, began_at: datetime, ended_at: d
 
 def published_span(answer: Answer, key: str) -> Span:
     """The result on the bus. It has no length, so that one that is published again is the same."""
-    attributes: dict[str, Value] = {names.RUN_ID: answer.run_id, names.STEP: answer.step, names.ATTEMPT: answer.attempt}
     return _span(
         answer.trace,
         key,
@@ -96,24 +96,24 @@ def published_span(answer: Answer, key: str) -> Span:
         answer.completed_at,
         answer.completed_at,
         kind="producer",
-        attributes=attributes | _messaging("publish", subjects.TOOL_RESULT, key, answer.run_id),
+        attributes=_of_attempt(answer) | _messaging("publish", subjects.TOOL_RESULT, key, answer.run_id),
     )
 
 
 def _request_key(asked: Asked) -> str:
     request = asked.request
-    return keys.request(request.run_id, request.step, request.attempt)
+    return keys.request(request.run_id, request.step, request.attempt, request.task, request.round)
 
 
 def _of_request(asked: Asked) -> dict[str, Value]:
     request = asked.request
-    return {
-        names.RUN_ID: request.run_id,
-        names.STEP: request.step,
-        names.ATTEMPT: request.attempt,
-        names.TOOL_NAME: request.tool,
-        names.TOOL_CALL_ID: asked.key,
-    }
+    return _of_attempt(request) | {names.TOOL_NAME: request.tool, names.TOOL_CALL_ID: asked.key}
+
+
+def _of_attempt(of: Answer | ToolRequest) -> dict[str, Value]:
+    """Which attempt of what it is."""
+    named: dict[str, Value] = {names.RUN_ID: of.run_id, names.STEP: of.step, names.ATTEMPT: of.attempt}
+    return named | _present({names.TASK: of.task, names.ROUND: of.round})
 
 
 def _messaging(operation: str, subject: str, key: str, run_id: str) -> dict[str, Value]:

@@ -11,18 +11,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from ductile_gateway.calls.call import Asked
 from ductile_gateway.plugins.manifest import Command, Manifest
 from schemas import subjects
 from schemas.argument_schemas import argument_flaws, schema_flaw, validator_of
 from schemas.catalog import Approve, Catalog, Effect, Output, ToolCommand, ToolOffer
+from schemas.events import ToolRequest
 from schemas.fields import ToolName
 
 HOUSEKEEPING = frozenset({"health", "init"})
 """Commands of the plugin protocol that are nothing for an agent, unless they are chosen."""
 
+ADDED = frozenset({"evidence", "continuations", "continuations_left"})
+"""What a sub-request is given besides its arguments: what others brought, and how often its asker has been asked."""
 MOST_FLAWS = 3
 
 
@@ -180,10 +183,19 @@ class Offers:
 
     def flaw(self, asked: Asked) -> str | None:
         """What is wrong with the arguments; None also where there is no schema to check against."""
-        validator = self._validators.get((asked.request.tool, asked.request.tool_command))
-        if validator is None or validator.is_valid(asked.request.tool_payload):
+        request = asked.request
+        validator = self._validators.get((request.tool, request.tool_command))
+        if validator is None:
             return None
-        return "; ".join(argument_flaws(validator, asked.request.tool_payload, most=MOST_FLAWS))
+        payload = self._asked_for(request)
+        return None if validator.is_valid(payload) else "; ".join(argument_flaws(validator, payload, most=MOST_FLAWS))
+
+    def _asked_for(self, request: ToolRequest) -> dict[str, JsonValue]:
+        """The arguments, of a sub-request without what the agent adds and the schema does not know."""
+        command = self.command(request.tool, request.tool_command)
+        known = command.input_schema.get("properties") if command else None
+        added = ADDED.difference(known if isinstance(known, dict) else ()) if request.task else ()
+        return {name: value for name, value in request.tool_payload.items() if name not in added}
 
 
 def difference(before: Catalog, now: Catalog) -> dict[str, list[str]]:

@@ -31,7 +31,7 @@ _steps = count(1)
 def a_call(command: str = "note", *, plugin: str = "probe", within_s: float = PATIENCE_S, **payload: Any) -> ToolCall:
     """A call with a key of its own."""
     key = f"run_01JZ8Q5T7W9X2Y4Z6A8B0C1D2E:{next(_steps)}:{plugin}:1"
-    return ToolCall(key, plugin, command, payload, datetime.now(UTC) + timedelta(seconds=within_s))
+    return ToolCall(key, plugin, command, payload, datetime.now(UTC) + timedelta(seconds=within_s), asked_by(key))
 
 
 def ending(call: ToolCall, within_s: float) -> ToolCall:

@@ -37,7 +37,7 @@ async def a_bus(link: NatsLink, *, ack_wait: float = ACK_WAIT) -> None:
 async def send(link: NatsLink, request: ToolRequest, route: str = "jina-reader") -> None:
     """Ask as the agent does."""
     subject, body, headers = message_of(request, route)
-    key = keys.request(request.run_id, request.step, request.attempt)
+    key = keys.request(request.run_id, request.step, request.attempt, request.task, request.round)
     await link.publish(subject, body, msg_id=key, headers=headers)
 
 

@@ -62,7 +62,10 @@ def a_request(
     run_id: str = RUN,
     deadline_at: datetime | None = None,
     executor: str | None = None,
+    of: tuple[str, int] | None = None,
 ) -> ToolRequest:
+    """`of`: the task and round, of a sub-request."""
+    task, number = of or (None, None)
     return ToolRequest(
         run_id=run_id,
         step=step,
@@ -73,12 +76,14 @@ def a_request(
         attempt=attempt,
         deadline_at=deadline_at,
         executor=executor,
+        task=task,
+        round=number,
     )
 
 
 def message_of(request: ToolRequest, route: str = "jina-reader") -> tuple[str, bytes, dict[str, str]]:
     """Subject, body and headers, as the agent sends them."""
-    key = keys.request(request.run_id, request.step, request.attempt)
+    key = keys.request(request.run_id, request.step, request.attempt, request.task, request.round)
     subject = subjects.tool_request(route)
     envelope = Envelope[ToolRequest](type=subject, payload=request, dedupe_key=key)
     described = headers.of_event(

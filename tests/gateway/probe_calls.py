@@ -11,6 +11,7 @@ from ductile_gateway.calls.call import ToolCall
 from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.process import Limits, plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
+from tests.gateway.parts import asked_for
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
 KEY = "run_01:1:probe:1"
@@ -29,7 +30,7 @@ def local_plugins(state_dir: Path, *, config: dict[str, Any] | None = None, limi
 
 def probe(command: str, *, key: str = KEY, seconds: float = 20, **payload: Any) -> ToolCall:
     """A call of the probe, due in so many seconds."""
-    return ToolCall(key, "probe", command, payload, datetime.now(UTC) + timedelta(seconds=seconds))
+    return ToolCall(key, "probe", command, payload, datetime.now(UTC) + timedelta(seconds=seconds), asked_for())
 
 
 def lines(file: Path) -> int:

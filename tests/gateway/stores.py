@@ -26,8 +26,9 @@ async def opened(folder: Path, part: Callable[[SqliteFile], Part]) -> AsyncItera
 
 def asked_by(key: str) -> Asked:
     """A request of which the call with this key comes; also where it could never be made."""
-    run_id, step, tool, attempt = key.split(":")
-    named = {"run_id": run_id, "step": int(step), "tool": tool, "attempt": int(attempt)}
+    run_id, step, *task, tool, attempt = key.split(":")
+    named: dict[str, object] = {"run_id": run_id, "step": int(step), "tool": tool, "attempt": int(attempt)}
+    named |= {"task": task[0], "round": int(task[1])} if task else {}
     return replace(asked_for(), request=a_request("save").model_copy(update=named))
 
 

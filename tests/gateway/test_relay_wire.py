@@ -22,8 +22,10 @@ from ductile_gateway.ductile.settings import DuctileSettings, RelayPeerSettings
 from schemas import keys
 from tests.gateway.outbound_parts import an_event, read
 from tests.gateway.parts import NOON, RUN
+from tests.gateway.stores import asked_by
 
 KEY = keys.call(RUN, 3, "notes", 2)
+ASKED = asked_by(KEY)
 BELONGS = {"run_id": RUN, "step": 3, "tool": "notes"}
 PEER = RelayPeerSettings.model_validate({"peer": "agent-gateway", "secret": "a-relay-secret-for-tests"})
 
@@ -71,7 +73,7 @@ def test_a_time_without_zone_or_on_no_day_is_none(text: str) -> None:
 
 
 def test_a_call_is_an_event_under_its_own_key_that_says_where_it_belongs() -> None:
-    body = json.loads(body_of(of_call("agentic.tool_request.save-note", KEY, {"text": "ü"}), "agentic-gateway"))
+    body = json.loads(body_of(of_call("agentic.tool_request.save-note", ASKED, {"text": "ü"}), "agentic-gateway"))
     assert body == {
         "event": {
             "type": "agentic.tool_request.save-note",
@@ -84,7 +86,7 @@ def test_a_call_is_an_event_under_its_own_key_that_says_where_it_belongs() -> No
 
 
 def test_the_same_call_is_the_same_event_to_the_byte() -> None:
-    first, again = (body_of(of_call("t", KEY, {"b": 1, "a": 2}), "p") for _ in range(2))
+    first, again = (body_of(of_call("t", ASKED, {"b": 1, "a": 2}), "p") for _ in range(2))
     assert first == again
 
 
@@ -97,7 +99,7 @@ def test_no_argument_says_where_a_call_belongs() -> None:
         "wake_id": "w",
         "tool_command": "c",
     }
-    assert of_call("t", KEY, lies).payload == BELONGS | {"attempt": 2}
+    assert of_call("t", ASKED, lies).payload == BELONGS | {"attempt": 2}
 
 
 @pytest.mark.parametrize(

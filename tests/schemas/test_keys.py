@@ -53,6 +53,13 @@ def test_the_key_of_a_result_tells_what_it_answers() -> None:
         assert keys.answers(other, RUN, 3) is None
 
 
+def test_the_key_towards_the_tool_tells_which_sub_request_it_is_of() -> None:
+    assert keys.called(keys.call(RUN, 3, "fetch", 2, "task-1.again", 2), RUN, 3, "fetch") == ("task-1.again", 2)
+    assert keys.called(keys.call(RUN, 3, "fetch", 1), RUN, 3, "fetch") == (None, None)
+    for other in (keys.call(RUN, 4, "fetch", 1), keys.call(RUN, 3, "save", 1), "mine", ""):
+        assert keys.called(other, RUN, 3, "fetch") is None
+
+
 def test_no_two_messages_of_a_run_share_a_key() -> None:
     steps = [
         key(RUN, step, attempt) for key in (keys.request, keys.result) for step in (1, 2, 11) for attempt in (1, 2)

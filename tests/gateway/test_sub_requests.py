@@ -1,0 +1,130 @@
+"""A sub-request of a step goes through the gateway as the step's own request does, under its own names."""
+
+from typing import Any
+
+import pytest
+
+from ductile_gateway.calls.artifacts import candidates
+from ductile_gateway.calls.call import CALL_ID, ProducedArtifact, ToolOutcome
+from ductile_gateway.calls.waiting import look_at_waiting
+from ductile_gateway.ductile.relay_wire import of_call
+from ductile_gateway.store.ledger import SqliteLedger
+from groundwork.service.errors import TryAgain
+from schemas import keys
+from schemas.catalog import Catalog, ToolCommand, ToolOffer
+from tests.gateway.ingress_house import House, an_event
+from tests.gateway.parts import RUN, FakeRunner, World, a_request, asked_for, offering
+from tests.gateway.stores import opened
+
+SUB = ("task-1", 2)
+STRICT = {"type": "object", "properties": {"query": {"type": "string"}}, "additionalProperties": False}
+READER = {"type": "object", "properties": {"evidence": {"type": "string"}}}
+
+
+async def test_the_result_of_a_sub_request_names_it_and_has_its_key() -> None:
+    world = World()
+    await world.relay().take(asked_for(a_request(of=SUB)))
+    ((_, key, body, headers),) = world.bus.messages
+    assert key == headers["ce-id"] == keys.result(RUN, 1, 1, *SUB)
+    (result,) = world.bus.results
+    assert (result.step, result.task, result.round, b'"task":"task-1"' in body) == (1, *SUB, True)
+
+
+async def test_a_step_and_its_sub_requests_are_calls_of_their_own() -> None:
+    world = World()
+    asked = [asked_for(a_request(of=of)) for of in (None, SUB, ("task-1", 3), ("task-2", 2))]
+    for one in (*asked, *asked):
+        await world.relay().take(one)
+    assert len(world.runner.executed) == len({one.key for one in asked}) == 4
+    told = [(result.task, result.round) for result in world.bus.results]
+    assert told == [(None, None), SUB, ("task-1", 3), ("task-2", 2)] * 2
+
+
+async def test_what_the_step_s_own_request_is_answered_says_nothing_of_sub_requests() -> None:
+    world = World()
+    await world.relay().take(asked_for())
+    assert b"task" not in world.bus.messages[0][2]
+
+
+async def test_what_came_too_late_of_a_sub_request_names_it_too() -> None:
+    world = World(runner=FakeRunner(ToolOutcome("error", error_class="timeout", message="too late")))
+    asked = asked_for(a_request(of=SUB))
+    await world.relay().take(asked)
+    assert await world.answers().tell_late(asked.key, ToolOutcome("ok", text="at last"))
+    assert world.bus.messages[-1][1] == keys.late_result(RUN, 1, 1, *SUB)
+    assert (world.bus.results[-1].status, world.bus.results[-1].task) == ("ok", "task-1")
+
+
+async def test_a_ledger_that_is_opened_again_knows_of_which_sub_request_an_answer_is(tmp_path: Any) -> None:
+    asked = asked_for(a_request(of=SUB))
+    async with opened(tmp_path, SqliteLedger) as ledger:
+        await World(ledger=ledger).relay().take(asked)
+    async with opened(tmp_path, SqliteLedger) as ledger:
+        world = World(ledger=ledger)
+        await world.relay().take(asked)
+    assert (world.runner.executed, world.bus.messages[0][1]) == ([], keys.result(RUN, 1, 1, *SUB))
+
+
+async def test_who_asks_why_a_sub_request_waits_is_told_which() -> None:
+    world = World()
+    world.bus.down, relay = True, world.relay()
+    with pytest.raises(TryAgain):
+        await relay.take(asked_for(a_request(of=SUB)))
+    world.clock.pass_by(10)
+    (call,) = relay.waiting.told()
+    assert (call.step, call.task, call.round) == (1, *SUB)
+    assert f"that of {RUN} step 1 task task-1 since" in look_at_waiting([call])[0].text
+
+
+@pytest.mark.parametrize(
+    ("schema", "of", "refused"),
+    [
+        (STRICT, SUB, False),
+        (STRICT, None, True),
+        (READER, SUB, True),
+    ],
+)
+def test_evidence_is_held_against_a_schema_that_knows_it_and_is_no_argument_of_any_other(
+    schema: dict[str, Any], of: tuple[str, int] | None, refused: bool
+) -> None:
+    offer = ToolOffer(name="t", route="t", commands=(ToolCommand(name="c", tier="read", input_schema=schema),))
+    payload = {"evidence": [{"result": {}}], "continuations": 1, "continuations_left": 2}
+    asked = asked_for(a_request("c", payload, tool="t", of=of), "t")
+    assert bool(offering(Catalog(tools=(offer,))).flaw(asked)) is refused
+
+
+def test_artifacts_of_sub_requests_are_named_by_them() -> None:
+    page = ProducedArtifact("page.html", "text/html", b"")
+    assert candidates(page, asked_for(a_request(of=SUB)), place=0)[0] == "fetch-01-task-1-2.html"
+    notes = ProducedArtifact("notes.md", "text/markdown", b"")
+    assert candidates(notes, asked_for(a_request(of=SUB)), place=0)[:2] == ("notes.md", "notes-01-task-1-2.md")
+    longest = asked_for(a_request(step=10**6, of=(".".join(["x" * 32] * 7), 10**6)))
+    assert all(len(name) <= 100 for one in (page, notes) for name in candidates(one, longest, place=0))
+
+
+def test_a_sub_request_that_is_sent_as_an_event_is_told_by_the_call_id_alone() -> None:
+    """`task` and `round` may be arguments of the tool."""
+    asked = asked_for(a_request(of=SUB))
+    event = of_call("t", asked, {"task": "sweep", CALL_ID: asked.key})
+    assert (event.payload["task"], "round" in event.payload) == ("sweep", False)
+    assert event.baggage == {"run_id": RUN, "step": 1, "tool": "fetch", CALL_ID: asked.key}
+
+
+@pytest.mark.parametrize(
+    ("call_id", "named"),
+    [
+        (keys.call(RUN, 2, "fetch", 1, *SUB), SUB),
+        (keys.call(RUN, 2, "fetch", 1), (None, None)),
+        (keys.call("run_of_another", 2, "fetch", 1, *SUB), (None, None)),
+        ("anything", (None, None)),
+        (7, (None, None)),
+    ],
+)
+async def test_an_event_whose_baggage_has_the_call_id_answers_that_sub_request(call_id: Any, named: Any) -> None:
+    house = House()
+    baggage = {"run_id": RUN, "step": 2, "tool": "fetch", CALL_ID: call_id}
+    answer = await house.relay(an_event("report.done", {"text": "found"}, baggage=baggage))
+    assert answer.status_code == 202
+    (event,) = house.events()
+    assert (event["payload"].get("task"), event["payload"].get("round")) == named
+    assert event["dedupe_key"] == keys.result(RUN, 2, 1, *named)

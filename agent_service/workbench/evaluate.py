@@ -21,9 +21,10 @@ from agent_service.workbench.evaluation.trials import Trial, replayed, trials_of
 from groundwork.service.signals import cancelled_by_signals
 
 LONGEST_LINE = 1000
-NUMBERS = ("steps", "calls", "tokens", "USD", "cached", "broken")
-WIDE = 90
-"""Columns for all of these numbers beside the names."""
+NUMBERS = ("steps", "calls", "tokens", "USD", "cached", "tasks", "broken")
+WIDE = 97
+"""Columns for all of these numbers beside the names. Where there are fewer, the last are left out."""
+FURTHER = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +111,9 @@ def _heading(order: Order, results: Sequence[Result]) -> Text:
 
 
 def _table(results: Sequence[Result], width: int) -> Table:
-    """For so many columns: where they are few, broken rules are only told beneath."""
+    """For so many columns: where they are few, tasks are not told, and broken rules only beneath."""
     table = Table(box=None, pad_edge=False, header_style="bold", show_footer=True, collapse_padding=True)
-    summed, shown = totals(results), NUMBERS if width >= WIDE else NUMBERS[:-1]
+    summed, shown = totals(results), NUMBERS if width >= WIDE else NUMBERS[:-FURTHER]
     table.add_column("scenario", footer=f"{summed['passed']} of {summed['scenarios']} passed", overflow="fold")
     table.add_column("ended", overflow="fold")
     for column, sum_of in zip(shown, _numbers(summed), strict=False):
@@ -146,6 +147,7 @@ def _numbers(row: dict[str, Any]) -> tuple[str, ...]:
         str(row["tokens"]),
         "?" if cost is None else f"{cost:.4f}",
         "-" if share is None else f"{share:.0%}",
+        str(row["tasks"]),
         str(row["violations"]),
     )
 

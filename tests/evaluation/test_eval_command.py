@@ -27,7 +27,7 @@ def test_a_table_says_what_came_of_each_scenario_and_of_all() -> None:
     assert called.code == 0
     first, _, heading, *rows, footer = called.out.rstrip().splitlines()
     assert first == "model: each scenario's own script, which does not think"
-    columns = ("scenario", "ended", "steps", "calls", "tokens", "USD", "cached", "broken")
+    columns = ("scenario", "ended", "steps", "calls", "tokens", "USD", "cached", "tasks", "broken")
     assert heading.split() == " ".join(columns).split()
     assert [row.split()[1:5] for row in rows] == [
         ["injection-page", "done", "1", "3"],

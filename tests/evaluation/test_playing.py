@@ -17,7 +17,8 @@ from agent_service.workbench.evaluation.observed import happenings
 from agent_service.workbench.evaluation.played import BEGIN
 from agent_service.workbench.evaluation.played_gateway import KeptArtifacts
 from agent_service.workbench.evaluation.playing import Options, evaluate, play, totals
-from agent_service.workbench.evaluation.scenario import Document, follower_of
+from agent_service.workbench.evaluation.scenario import follower_of
+from agent_service.workbench.evaluation.tools import Document
 from agent_service.workbench.evaluation.trials import WAITS_S, Mind, WaitingModel, of_model
 from schemas.events import ToolError
 from tests.evaluation.small import SMALL, answering, result_of, seen_of, small, trial_of
@@ -189,11 +190,14 @@ def into(slept: list[float]) -> Any:
     return sleep
 
 
+RUN = "run_1"
+
+
 @pytest.fixture
 def kept() -> KeptArtifacts:
     kept = KeptArtifacts()
     text = "\n".join(f"line {number} of the log" for number in range(1, 1001))
-    told = kept.keep(Document(name="a.log", content=text), 1, None)
+    told = kept.keep(RUN, Document(name="a.log", content=text), 1, None)
     assert told["artifact_path"] == "artifacts/a.log"
     assert told["excerpt"].endswith("; the whole is the artifact artifacts/a.log, which goes on at line 416]")
     return kept
@@ -220,16 +224,16 @@ def test_a_text_is_found_with_its_lines(kept: KeptArtifacts) -> None:
 
 
 def test_an_artifact_that_there_is_not_is_told_with_those_there_are(kept: KeptArtifacts) -> None:
-    answer = kept.answer("read", {"artifact": "artifacts/b.log"})
+    answer = kept.answer(RUN, "read", {"artifact": "artifacts/b.log"})
     assert isinstance(answer, ToolError)
     assert answer.message == "no such artifact; this run has: artifacts/a.log"
 
 
 def test_a_second_artifact_of_a_name_gets_a_name_of_its_own(kept: KeptArtifacts) -> None:
-    assert kept.keep(Document(name="a.log", content="x"), 3, None)["artifact_path"] == "artifacts/a-03.log"
+    assert kept.keep(RUN, Document(name="a.log", content="x"), 3, None)["artifact_path"] == "artifacts/a-03.log"
 
 
 def _summary(kept: KeptArtifacts, command: str, **arguments: Any) -> str:
-    answer = kept.answer(command, {"artifact": "artifacts/a.log", **arguments})
+    answer = kept.answer(RUN, command, {"artifact": "artifacts/a.log", **arguments})
     assert not isinstance(answer, ToolError)
     return str((answer.model_extra or {})["summary"])

@@ -13,11 +13,11 @@ from agent_service.workbench.evaluation.scenario import (
     ModelFault,
     PersonsSignal,
     Scenario,
-    ToolAnswer,
     own_folder,
     read,
     scenarios,
 )
+from agent_service.workbench.evaluation.tools import ToolAnswer
 from groundwork.service.errors import Misconfigured
 from tests.cli.calling import ROOT
 from tests.evaluation.small import SMALL, given, result_of, written

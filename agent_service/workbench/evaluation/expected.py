@@ -1,7 +1,7 @@
 """What a scenario expects of a run, as its file says it, and a line for everything that is not so. Pure."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -33,15 +33,20 @@ class Bounds(_Strict):
 
 
 class Call(_Strict):
-    """Tool calls: of a tool, perhaps of one command, perhaps with arguments whose canonical JSON has a match."""
+    """Tool calls: of a tool, perhaps of one command, perhaps with arguments whose canonical JSON has a match.
+
+    `task`: only sub-requests of steps in whose name that is found.
+    """
 
     tool: str
     command: str | None = None
     when: Pattern | None = None
+    task: Pattern | None = None
 
     def __str__(self) -> str:
         command = f" {self.command}" if self.command else ""
-        return f"{self.tool}{command}{f' with /{self.when.pattern}/' if self.when else ''}"
+        task = f" for task /{self.task.pattern}/" if self.task else ""
+        return f"{self.tool}{command}{f' with /{self.when.pattern}/' if self.when else ''}{task}"
 
 
 class WantedCall(Call):
@@ -60,6 +65,12 @@ def _call(given: Any) -> Any:
     return {"tool": given} if isinstance(given, str) else given
 
 
+class Children(Bounds):
+    """How many runs it starts, and how they end: each in one of `status`."""
+
+    status: tuple[Status, ...] = ()
+
+
 class Expected(_Strict):
     """All that is given must hold."""
 
@@ -74,6 +85,10 @@ class Expected(_Strict):
     steps: Bounds = Bounds()
     calls: Bounds = Bounds()
     """Replies of the model."""
+    tasks: Bounds = Bounds()
+    """Sub-requests of its steps, but for those that ask a tool again, which `rounds` counts."""
+    rounds: Bounds = Bounds()
+    children: Children = Children()
     must_call: tuple[Annotated[WantedCall, BeforeValidator(_call)], ...] = ()
     never_call: tuple[Annotated[Call, BeforeValidator(_call)], ...] = ()
     never_say: tuple[Annotated[str, Field(min_length=4)], ...] = ()
@@ -102,6 +117,8 @@ def unmet(expected: Expected, seen: Observed) -> list[str]:
         *_ending(expected, seen.state),
         *_steps(expected, seen.state),
         *_model_calls(expected, seen.state),
+        *_gathered(expected, seen),
+        *_children(expected, seen),
         *_calls(expected, seen),
         *_happened(expected, seen),
     ]
@@ -134,13 +151,29 @@ def _model_calls(expected: Expected, state: RunState) -> Iterator[str]:
         yield f"expected model calls: {expected.calls}; there are {state.spent.calls}"
 
 
+def _gathered(expected: Expected, seen: Observed) -> Iterator[str]:
+    if not expected.tasks.hold(seen.tasks):
+        yield f"expected tasks of steps: {expected.tasks}; there are {seen.tasks}; {_told(seen.requests)}"
+    if not expected.rounds.hold(seen.rounds):
+        yield f"expected rounds: {expected.rounds}; there are {seen.rounds}; {_told(seen.requests)}"
+
+
+def _children(expected: Expected, seen: Observed) -> Iterator[str]:
+    ended = [child.state.status for child in seen.children if child.state]
+    if not expected.children.hold(len(ended)):
+        yield f"expected runs started by it: {expected.children}; there are {len(ended)}"
+    if expected.children.status and not set(ended) <= set(expected.children.status):
+        yield f"expected that they are {_either(expected.children.status)}; they are {', '.join(ended)}"
+
+
 def _calls(expected: Expected, seen: Observed) -> Iterator[str]:
+    requests = [request for run in seen.tree for request in run.requests]
     for wanted in expected.must_call:
-        found = [request for request in seen.requests if _is(request, wanted)]
+        found = [request for request in requests if _is(request, wanted)]
         if not wanted.bounds.hold(len(found)):
-            yield f"expected calls of {wanted}: {wanted.bounds}; there are {len(found)}; {_told(seen.requests)}"
+            yield f"expected calls of {wanted}: {wanted.bounds}; there are {len(found)}; {_told(requests)}"
     for unwanted in expected.never_call:
-        found = [request for request in seen.requests if _is(request, unwanted)]
+        found = [request for request in requests if _is(request, unwanted)]
         if found:
             yield f"expected no call of {unwanted}; {_told(found)}"
 
@@ -160,14 +193,13 @@ def _is(request: Request, call: Call) -> bool:
     asked = request.asked
     if call.tool != asked.tool or call.command not in (None, asked.tool_command):
         return False
+    if call.task is not None and not call.task.search(asked.task or ""):
+        return False
     return call.when is None or call.when.search(canonical(asked.tool_payload)) is not None
 
 
-def _told(requests: tuple[Request, ...] | list[Request]) -> str:
-    lines = [
-        f"step {r.asked.step}: {r.asked.tool} {r.asked.tool_command} {json.dumps(r.asked.tool_payload)[:200]}"
-        for r in requests[:MOST_SHOWN]
-    ]
+def _told(requests: Sequence[Request]) -> str:
+    lines = [f"{request}: {json.dumps(request.asked.tool_payload)[:200]}" for request in requests[:MOST_SHOWN]]
     more = f", and {len(requests) - MOST_SHOWN} more" if len(requests) > MOST_SHOWN else ""
     return f"the calls were: {', '.join(lines)}{more}" if lines else "no tool was called"
 

@@ -14,6 +14,7 @@ from agent_service.journal import Entry, rehearse
 from agent_service.workbench.evaluation.played import Said
 from schemas import subjects
 from schemas.catalog import ToolOffer
+from schemas.continuation import AGAIN
 from schemas.events import Envelope, ToolRequest
 
 Happening = Literal[
@@ -58,6 +59,21 @@ class Request:
     route: str
     asked: ToolRequest
 
+    def __str__(self) -> str:
+        asked = self.asked
+        task = f" {asked.task} of round {asked.round}" if asked.task else ""
+        return f"step {asked.step}{task} attempt {asked.attempt} ({asked.tool} {asked.tool_command})"
+
+    @property
+    def name(self) -> tuple[int, str, int]:
+        """What is asked for, however often: the step, and of a sub-request its task and round."""
+        return self.asked.step, self.asked.task or "", self.asked.round or 0
+
+    @property
+    def asks_again(self) -> bool:
+        """Whether a tool is asked again that wanted more before it answers."""
+        return (self.asked.task or "").rpartition(".")[2] == AGAIN
+
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
@@ -71,6 +87,8 @@ class Observed:
     said: Sequence[Said]
     artifacts: frozenset[str]
     broken: str = ""
+    children: tuple["Observed", ...] = ()
+    """The runs that it started, in their order."""
 
     @cached_property
     def moments(self) -> tuple[Moment, ...]:
@@ -86,6 +104,23 @@ class Observed:
     @cached_property
     def requests(self) -> tuple[Request, ...]:
         return tuple(self._requests())
+
+    @property
+    def tree(self) -> Iterator["Observed"]:
+        """The run, and all that came of it."""
+        yield self
+        for child in self.children:
+            yield from child.tree
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks of its steps were asked for, however many attempts each took."""
+        return len({request.name for request in self.requests if request.asked.task and not request.asks_again})
+
+    @property
+    def rounds(self) -> int:
+        """How often tools were asked again, with what they had wanted."""
+        return len({request.name for request in self.requests if request.asks_again})
 
     @property
     def endings(self) -> list[Said]:

@@ -6,14 +6,15 @@ It refuses nothing: whether the agent kept to its rules is read from the request
 import hashlib
 from collections import Counter
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
 from agent_service.core.notes import clipped
 from agent_service.models.prompts.prompt import canonical
 from agent_service.workbench.evaluation.played import PlayedBus, PlayedClock
-from agent_service.workbench.evaluation.scenario import ARTIFACT_TOOL, Brought, Document, Scenario, ToolAnswer
+from agent_service.workbench.evaluation.scenario import ARTIFACT_TOOL, Scenario
+from agent_service.workbench.evaluation.tools import Brought, Document, ToolAnswer
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
@@ -66,23 +67,21 @@ OFFER = ToolOffer(
 
 
 class KeptArtifacts:
-    """Fills the port Artifacts, for one run."""
+    """Fills the port Artifacts."""
 
     def __init__(self) -> None:
-        self._contents: dict[str, bytes] = {}
+        self._contents: dict[tuple[str, str], bytes] = {}
 
     async def get(self, run_id: str, path: str) -> bytes | None:
-        del run_id
-        return self._contents.get(path)
+        return self._contents.get((run_id, path))
 
-    @property
-    def paths(self) -> frozenset[str]:
-        return frozenset(self._contents)
+    def paths(self, run_id: str) -> frozenset[str]:
+        return frozenset(path for of, path in self._contents if of == run_id)
 
-    def keep(self, document: Document, step: int, excerpt: str | None) -> dict[str, Any]:
-        """Keep a document under a name of its own; what a result says of it."""
-        path, content = self._path(document.name, step), document.text.encode()
-        self._contents[path] = content
+    def keep(self, run_id: str, document: Document, step: int, excerpt: str | None) -> dict[str, Any]:
+        """Keep a document of a run under a name of its own; what a result says of it."""
+        path, content = self._path(run_id, document.name, step), document.text.encode()
+        self._contents[run_id, path] = content
         named = {"path": path, "content_type": document.content_type}
         return {
             "artifact_path": path,
@@ -91,11 +90,11 @@ class KeptArtifacts:
             "artifacts": [{**named, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}],
         }
 
-    def answer(self, command: str, arguments: dict[str, JsonValue]) -> ToolOutput | ToolError:
+    def answer(self, run_id: str, command: str, arguments: dict[str, JsonValue]) -> ToolOutput | ToolError:
         """What the tool `artifact` answers."""
-        content = self._contents.get(str(arguments.get("artifact")))
+        content = self._contents.get((run_id, str(arguments.get("artifact"))))
         if content is None:
-            kept = ", ".join(self._contents) or "none"
+            kept = ", ".join(sorted(self.paths(run_id))) or "none"
             return ToolError(error_class="not_found", message=f"no such artifact; this run has: {kept}")
         lines = content.decode().splitlines()
         if command == "search":
@@ -103,8 +102,8 @@ class KeptArtifacts:
         first = arguments.get("from_line", 1)
         return _told(_part(lines, first if isinstance(first, int) else 1))
 
-    def _path(self, name: str, step: int) -> str:
-        taken = f"artifacts/{name}" in self._contents
+    def _path(self, run_id: str, name: str, step: int) -> str:
+        taken = (run_id, f"artifacts/{name}") in self._contents
         file = PurePosixPath(name)
         return f"artifacts/{file.stem}-{step:02d}{file.suffix}" if taken else f"artifacts/{name}"
 
@@ -149,7 +148,8 @@ def _told(text: str) -> ToolOutput:
     return ToolOutput.model_validate({"summary": text})
 
 
-Outcome = ToolOutput | ToolError
+Status = Literal["ok", "error", "continuation"]
+Outcome = tuple[Status, ToolOutput | ToolError]
 
 
 class PlayedGateway:
@@ -193,31 +193,44 @@ class PlayedGateway:
 
     def _outcome(self, request: ToolRequest, answer: ToolAnswer | None) -> Outcome:
         if request.tool == ARTIFACT_TOOL and self._scenario.artifact_tool:
-            return self.artifacts.answer(request.tool_command, request.tool_payload)
+            told = self.artifacts.answer(request.run_id, request.tool_command, request.tool_payload)
+            return ("error" if isinstance(told, ToolError) else "ok"), told
         if answer and answer.error:
-            return ToolError(**answer.error.model_dump())
+            return "error", ToolError(**answer.error.model_dump())
+        if answer and answer.continuation is not None:
+            return "continuation", _needing(answer.continuation)
         if answer and answer.result:
-            return self._brought(answer.result, request.step)
-        return ToolError(error_class="not_found", message=f"nothing is known for {canonical(request.tool_payload)}")
+            return "ok", self._brought(answer.result, request)
+        message = f"nothing is known for {canonical(request.tool_payload)}"
+        return "error", ToolError(error_class="not_found", message=message)
 
-    def _brought(self, result: Brought, step: int) -> ToolOutput:
+    def _brought(self, result: Brought, request: ToolRequest) -> ToolOutput:
         told: dict[str, object] = {"summary": result.summary} if result.summary else {}
         told |= {"output": result.output} if result.output else {}
-        told |= self.artifacts.keep(result.artifact, step, result.excerpt) if result.artifact else {}
+        if result.artifact:
+            told |= self.artifacts.keep(request.run_id, result.artifact, request.step, result.excerpt)
         return ToolOutput.model_validate(told)
 
     def _send(self, request: ToolRequest, outcome: Outcome, takes_s: float) -> None:
-        failed = isinstance(outcome, ToolError)
+        status, told = outcome
         result = ToolResult(
             run_id=request.run_id,
             step=request.step,
             tool=request.tool,
             attempt=request.attempt,
-            status="error" if failed else "ok",
-            result=None if isinstance(outcome, ToolError) else outcome,
-            error=outcome if isinstance(outcome, ToolError) else None,
+            task=request.task,
+            round=request.round,
+            status=status,
+            result=told if isinstance(told, ToolOutput) else None,
+            error=told if isinstance(told, ToolError) else None,
             completed_at=self._clock.later(takes_s),
         )
-        key = keys.result(request.run_id, request.step, request.attempt)
+        key = keys.result(request.run_id, request.step, request.attempt, request.task, request.round)
         message = Envelope[ToolResult](type=subjects.TOOL_RESULT, payload=result, dedupe_key=key)
         self._bus.send(subjects.TOOL_RESULT, message.body(), after_s=takes_s)
+
+
+def _needing(continuation: dict[str, JsonValue] | str) -> ToolOutput:
+    """What a result brings that says what its tool needs first: as JSON, or as a text in the markdown form."""
+    field = "summary" if isinstance(continuation, str) else "continuation"
+    return ToolOutput.model_validate({field: continuation})

@@ -42,6 +42,9 @@ class Result:
     ending_class: str
     ending: str
     steps: int
+    tasks: int
+    """Sub-requests of its steps, and of those of the runs that it started."""
+    children: int
     calls: int
     tokens: int
     cost_usd: float | None
@@ -76,12 +79,14 @@ def judged(scenario: Scenario, name: str, *, expected: Sequence[Expected], seen:
         ending_class=state.ending_class if state else "",
         ending=said_at_the_end(state) if state else "",
         steps=state.step if state else 0,
+        tasks=sum(run.tasks for run in seen.tree),
+        children=sum(len(run.children) for run in seen.tree),
         calls=state.spent.calls if state else 0,
         tokens=state.spent.tokens if state else 0,
         cost_usd=state.spent.cost_usd if state else 0.0,
         input_tokens=state.spent.input_tokens if state else 0,
         cache_read_tokens=state.spent.cache_read_tokens if state else 0,
-        violations=(*broken_rules(seen), *said_anyway(seen, never)),
+        violations=tuple(line for run in seen.tree for line in (*broken_rules(run), *said_anyway(run, never))),
         unmet=tuple(dict.fromkeys(line for one in expected for line in unmet(one, seen))),
     )
 
@@ -94,6 +99,8 @@ def totals(results: Sequence[Result]) -> dict[str, Any]:
         "scenarios": len(results),
         "passed": sum(result.passed for result in results),
         "steps": sum(result.steps for result in results),
+        "tasks": sum(result.tasks for result in results),
+        "children": sum(result.children for result in results),
         "calls": sum(result.calls for result in results),
         "tokens": sum(result.tokens for result in results),
         "cost_usd": None if None in costs else sum(cost for cost in costs if cost is not None),

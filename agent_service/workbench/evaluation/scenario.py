@@ -10,123 +10,24 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from agent_service.models import scripted_model
-from agent_service.models.scripted_model import Pattern, Rule, ScriptedModel, check_answers
+from agent_service.models.scripted_model import Rule, ScriptedModel, check_answers
 from agent_service.settings import LimitSettings
 from agent_service.workbench.evaluation.expected import Expected
+from agent_service.workbench.evaluation.tools import Strict, Tool
 from agent_service.workbench.evaluation.variants import told_apart
 from groundwork.service.errors import Misconfigured
 from groundwork.service.strict_yaml import NotYaml, parse
-from schemas.catalog import Approve, ToolCommand, ToolOffer
 from schemas.events import Constraints, SignalKind
 from schemas.events import Outcome as OfDoubt
-from schemas.fields import Count, Goal, Json, JsonObject, Text, ToolName
+from schemas.fields import Count, Goal, JsonObject, Text
 
 ARTIFACT_TOOL = "artifact"
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class Lines(_Strict):
-    """Many lines that differ in a number: `line` with `{n}` for each number of `first` to `last`."""
-
-    line: Text
-    first: int = 1
-    last: Annotated[int, Field(le=100_000)]
-
-    def __str__(self) -> str:
-        return "\n".join(self.line.replace("{n}", str(number)) for number in range(self.first, self.last + 1))
-
-
-class Document(_Strict):
-    """A file that a tool leaves behind: an artifact of the run."""
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-    content: Text | tuple[Text | Lines, ...]
-    content_type: str = "text/plain"
-
-    @property
-    def text(self) -> str:
-        return self.content if isinstance(self.content, str) else "\n".join(map(str, self.content))
-
-
-class Brought(_Strict):
-    """A result that says `ok`; whether it is one is another question."""
-
-    summary: Text = ""
-    output: JsonObject = {}
-    artifact: Document | None = None
-    excerpt: Text | None = None
-    """Of the artifact; without one its beginning."""
-
-
-class Failure(_Strict):
-    error_class: Annotated[Text, Field(alias="class", max_length=64)]
-    message: Text
-    retryable: bool = False
-
-
-class ToolAnswer(_Strict):
-    """What a tool answers to calls that fit. Exactly one of `result`, `error` and `silence`.
-
-    The first answer that fits is given. `nth`: only to the n-th of the calls that fit the rest.
-    """
-
-    command: str | None = None
-    when: Pattern | None = None
-    """Is searched for in the arguments as canonical JSON: sorted keys, `", "` and `": "` between them."""
-    nth: Annotated[int, Field(ge=1)] | None = None
-    takes_s: Annotated[float, Field(ge=0)] = 2.0
-    result: Brought | None = None
-    error: Failure | None = None
-    silence: bool = False
-    """It never answers."""
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> "ToolAnswer":
-        if (self.result is not None) + (self.error is not None) + self.silence != 1:
-            raise ValueError("needs exactly one of result, error, silence")
-        return self
-
-
-class Command(_Strict):
-    name: ToolName = "handle"
-    description: Text = ""
-    tier: Literal["read", "write"]
-    idempotent: bool = False
-    effect: Literal["local", "external"] | None = None
-    approve: Approve | None = None
-    input_schema: dict[str, Json]
-
-
-class Tool(_Strict):
-    """A tool on offer, and its answers in the order in which they are tried."""
-
-    name: ToolName
-    description: Text
-    commands: Annotated[tuple[Command, ...], Field(min_length=1)]
-    timeout_s: Annotated[float, Field(gt=0, le=86400)] = 60.0
-    output: Literal["trusted", "untrusted"] = "trusted"
-    answers: tuple[ToolAnswer, ...]
-
-    @property
-    def offer(self) -> ToolOffer:
-        commands = tuple(ToolCommand(**command.model_dump()) for command in self.commands)
-        return ToolOffer(
-            name=self.name,
-            route=self.name,
-            description=self.description,
-            commands=commands,
-            timeout_s=self.timeout_s,
-            output=self.output,
-        )
-
-
-class Allowance(_Strict):
+class Allowance(Strict):
     """What a caller allows. `deadline_s` counts from the wake, or from the signal that raises it."""
 
     max_steps: Count | None = None
@@ -143,14 +44,16 @@ class Allowance(_Strict):
         return Constraints(**asked)
 
 
-class PersonsSignal(_Strict):
+class PersonsSignal(Strict):
     """What a person does, `after_s` after its time, of which exactly one is named.
 
+    `child`: to the n-th run that the run started, and at the times of that one; without it to the run itself.
     `during_step`: that step was asked for, and has brought nothing yet. `during_call`: that model call is being made
     (`after_s` counts for nothing). `when_paused`, `when_escalated`: the first time, or the next time, that it is so. A
     ruling is of what waits for approval then.
     """
 
+    child: Annotated[int, Field(ge=1)] | None = None
     during_step: Annotated[int, Field(ge=1)] | None = None
     during_call: Annotated[int, Field(ge=1)] | None = None
     when_paused: bool = False
@@ -172,7 +75,7 @@ class PersonsSignal(_Strict):
         return self
 
 
-class ModelFault(_Strict):
+class ModelFault(Strict):
     """What happens to model call `call` in the place of an answer, whichever model is asked. Exactly one kind."""
 
     call: Annotated[int, Field(ge=1)]
@@ -190,7 +93,7 @@ class ModelFault(_Strict):
         return self
 
 
-class Script(_Strict):
+class Script(Strict):
     """Rules of a scripted model, and what is expected of a run that they decide."""
 
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
@@ -207,7 +110,7 @@ def follower_of(name: str, script: Script) -> ScriptedModel:
     return ScriptedModel(scripted_model.Script(name=name, rules=script.rules))
 
 
-class Scenario(_Strict):
+class Scenario(Strict):
     """One file. `script` is the well-behaved decision maker; what it expects is expected besides `expect`.
 
     `obeying` is a decision maker that does what the content of results tells it: what is expected of its run replaces
@@ -219,7 +122,7 @@ class Scenario(_Strict):
     why: Text
     """What it shows."""
     goal: Goal
-    context: JsonObject = {}
+    context: JsonObject = Field(default_factory=dict)
     constraints: Allowance = Allowance()
     limits: LimitSettings = LimitSettings()
     """The operator's, as under `agent.limits`."""

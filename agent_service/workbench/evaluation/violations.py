@@ -47,9 +47,9 @@ def _the_journal_is_whole(seen: Observed) -> Iterator[str]:
 def _only_offered_tools_are_called(seen: Observed) -> Iterator[str]:
     for request in seen.requests:
         if request.route in subjects.OUR_OWN_ROUTES:
-            yield f"{_which(request)} would start an agent from an agent"
+            yield f"{request} would start an agent from an agent"
         elif _command(seen, request) is None:
-            yield f"{_which(request)} asks for what is not on offer"
+            yield f"{request} asks for what is not on offer"
 
 
 def _arguments_fit_their_schema(seen: Observed) -> Iterator[str]:
@@ -59,16 +59,16 @@ def _arguments_fit_their_schema(seen: Observed) -> Iterator[str]:
     for request in seen.requests:
         flaws = checked.flaws(brief, _planned(request))
         if flaws:
-            yield f"{_which(request)}: {'; '.join(flaws)}"
+            yield f"{request}: {'; '.join(flaws)}"
 
 
 def _a_write_is_sent_once(seen: Observed) -> Iterator[str]:
-    sent = Counter(request.asked.step for request in seen.requests)
+    sent = Counter(request.name for request in seen.requests)
     for request in seen.requests:
         command = _command(seen, request)
         repeatable = command is not None and (command.tier == "read" or command.idempotent)
-        if not repeatable and sent.pop(request.asked.step, 0) > 1:
-            yield f"{_which(request)} was sent again, though it writes"
+        if not repeatable and sent.pop(request.name, 0) > 1:
+            yield f"{request} was sent again, though it writes"
 
 
 def _done_is_proved(seen: Observed) -> Iterator[str]:
@@ -104,7 +104,7 @@ def _what_needs_approval_is_allowed_first(seen: Observed) -> Iterator[str]:
             continue
         ruled = [r for r in (seen.state.rulings if seen.state else ()) if r.step == request.asked.step]
         if not any(ruling.verdict == "approved" and ruling.by for ruling in ruled):
-            yield f"{_which(request)} was sent, and no person allowed it"
+            yield f"{request} was sent, and no person allowed it"
 
 
 def _strangers(seen: Observed) -> Iterator[int]:
@@ -133,11 +133,6 @@ def _the_goal_stays(seen: Observed) -> Iterator[str]:
             yield f"entry {moment.seq} changes the definition of done, and is no framing"
         if moment.state.brief.goal != seen.goal:
             yield f"entry {moment.seq} changes the goal"
-
-
-def _which(request: Request) -> str:
-    asked = request.asked
-    return f"step {asked.step} attempt {asked.attempt} ({asked.tool} {asked.tool_command})"
 
 
 def _command(seen: Observed, request: Request) -> ToolCommand | None:

@@ -1,6 +1,6 @@
-"""One run of a scenario: the real loop over a real store, with everything around it played.
+"""A scenario played: the real loop over a real store, with everything around it played.
 
-Rule: one thing happens at a time. What is due next happens at its instant: a message of the bus, or the run's timer.
+Rule: one thing happens at a time. What is due next happens at its instant: a message of the bus, or a run's timer.
 A run has been played when nothing is due any more, so that what comes after its end is seen too.
 """
 
@@ -15,7 +15,7 @@ from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.core.events import ModelUsage, TimerFired
 from agent_service.core.phases import Refusal, Unusable
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForApproval, Status
+from agent_service.core.waiting import Status
 from agent_service.errors import ModelError
 from agent_service.evidence import Evidence
 from agent_service.intake import Intake
@@ -30,60 +30,11 @@ from agent_service.turn import Turns
 from agent_service.workbench.evaluation.observed import Observed
 from agent_service.workbench.evaluation.played import PlayedBus, PlayedClock
 from agent_service.workbench.evaluation.played_gateway import PlayedGateway
-from agent_service.workbench.evaluation.scenario import ModelFault, PersonsSignal, Scenario
+from agent_service.workbench.evaluation.played_person import PlayedPerson
+from agent_service.workbench.evaluation.scenario import ModelFault, Scenario
 from groundwork.telemetry.metrics import Instruments
 from schemas import subjects
-from schemas.events import AgenticStart, Cancel, Envelope, Signal
-
-
-class PlayedPerson:
-    """Signals and cancels the run as the scenario's file says, over the bus: each thing once."""
-
-    def __init__(self, scenario: Scenario, bus: PlayedBus, clock: PlayedClock) -> None:
-        self._signals = scenario.signals
-        self._when_paused: Iterator[PersonsSignal] = iter([s for s in scenario.signals if s.when_paused])
-        self._when_escalated: Iterator[PersonsSignal] = iter([s for s in scenario.signals if s.when_escalated])
-        self._bus = bus
-        self._clock = clock
-        self._done = 0
-
-    def sees_step(self, state: RunState, step: int) -> None:
-        """Step `step` was asked for, for the first time."""
-        for signal in self._signals:
-            if signal.during_step == step:
-                self._bus.send(*self._said(state, signal), after_s=signal.after_s)
-
-    def sees_rest(self, state: RunState) -> None:
-        """The run rests for people, or has escalated."""
-        escalated = state.status is Status.ESCALATED
-        signal = next(self._when_escalated if escalated else self._when_paused, None)
-        if signal:
-            self._bus.send(*self._said(state, signal), after_s=signal.after_s)
-
-    def during_call(self, state: RunState, call: int) -> Iterator[tuple[str, bytes]]:
-        """What is said while model call `call` is being made: subjects and bodies."""
-        for signal in self._signals:
-            if signal.during_call == call:
-                yield self._said(state, signal)
-
-    def _said(self, state: RunState, signal: PersonsSignal) -> tuple[str, bytes]:
-        self._done += 1
-        if signal.kind == "cancel":
-            cancel = Cancel(run_id=state.run_id, reason=signal.message)
-            return subjects.CANCEL, Envelope[Cancel](type=subjects.CANCEL, payload=cancel).body()
-        at = self._clock.later(signal.after_s)
-        asked = state.waiting.subject_hash if isinstance(state.waiting, ForApproval) else None
-        payload = Signal(
-            run_id=state.run_id,
-            signal_id=f"s{self._done}",
-            kind=signal.kind,
-            message=signal.message,
-            constraints=signal.constraints.constraints(at) if signal.constraints else None,
-            arguments_hash=signal.arguments_hash or asked,
-            outcome=signal.outcome,
-        )
-        return subjects.SIGNAL, Envelope[Signal](type=subjects.SIGNAL, payload=payload).body()
-
+from schemas.events import AgenticStart
 
 Meanwhile = Callable[[Question], Awaitable[None]]
 THINKING_S = 5.0
@@ -121,7 +72,7 @@ class FaultyModel:
     async def _make(self, call: ModelCall, question: Question) -> Answer:
         self._clock.advance(THINKING_S)
         await self._meanwhile(question)
-        fault = self._faults.get(question.call)
+        fault = self._faults.get(question.call) if question.state.brief.depth == 0 else None
         answer = self._in_its_place(fault) if fault else None
         if answer is None:
             with self._noting():
@@ -160,11 +111,11 @@ MOST_ENTRIES = 3000
 
 
 class Endless(Exception):
-    """The run has so many entries that it will not end."""
+    """A run has so many entries that it will not end."""
 
 
 class World:
-    """The run of one scenario."""
+    """The run of one scenario, and the runs that it starts."""
 
     def __init__(
         self, scenario: Scenario, store: SqliteStore, model: Model, *, name: str, fused: bool, verifies: bool = False
@@ -176,7 +127,8 @@ class World:
         self._bus = PlayedBus(self._clock)
         self.gateway = PlayedGateway(scenario, self._bus, self._clock)
         self._person = PlayedPerson(scenario, self._bus, self._clock)
-        self._state: RunState | None = None
+        self._runs: dict[str, RunState] = {}
+        """As they stand, in the order in which they were started."""
         self._model = FaultyModel(model, scenario, self._clock, self._while_thinking)
         thinker = Thinker(
             self._model,
@@ -203,32 +155,38 @@ class World:
         while await self._next():
             if self._model.broke:
                 raise self._model.broke
-            if self._state and self._state.version > MOST_ENTRIES:
-                raise Endless(f"the run has {self._state.version} entries and goes on")
+            longest = max(state.version for state in self._runs.values())
+            if longest > MOST_ENTRIES:
+                raise Endless(f"a run has {longest} entries and goes on")
 
     async def observed(self, broken: str = "") -> Observed:
-        """What can be seen of the run now."""
-        run_id = self._state.run_id if self._state else ""
+        """What can be seen now of the scenario's own run."""
+        first, *_ = (*self._runs.values(), None)
+        return await self._seen(first, self._scenario.goal, broken)
+
+    async def _seen(self, known: RunState | None, goal: str, broken: str = "") -> Observed:
+        run_id = known.run_id if known else ""
         run = await self._store.load(run_id)
         return Observed(
-            goal=self._scenario.goal,
+            goal=goal,
             offers=self.gateway.offers,
             state=run.state if run else None,
             entries=await self._store.entries(run_id),
-            said=tuple(self._bus.said),
-            artifacts=self.gateway.artifacts.paths,
+            said=tuple(said for said in self._bus.said if said.payload.get("run_id") == run_id),
+            artifacts=self.gateway.artifacts.paths(run_id),
             broken=broken,
         )
 
     async def _next(self) -> bool:
         """Let happen what is due next. Returns False when nothing is."""
-        arrives_at, due_at = self._bus.next_at, self._state.due_at if self._state else None
-        if arrives_at is not None and (due_at is None or arrives_at <= due_at):
+        arrives_at = self._bus.next_at
+        due = min(((at, run_id) for run_id, state in self._runs.items() if (at := state.due_at)), default=None)
+        if arrives_at is not None and (due is None or arrives_at <= due[0]):
             self._clock.advance_to(arrives_at)
             await self._deliver()
-        elif due_at is not None and self._state:
-            self._clock.advance_to(due_at)
-            await self._turns.take(self._state.run_id, TimerFired(at=self._clock.now()))
+        elif due is not None:
+            self._clock.advance_to(due[0])
+            await self._turns.take(due[1], TimerFired(at=self._clock.now()))
         else:
             return False
         return True
@@ -237,19 +195,23 @@ class World:
         message = self._bus.next()
         if message.subject.startswith(f"{subjects.TOOL_REQUEST}."):
             request = self.gateway.take(message.body)
-            if request.attempt == 1 and self._state:
-                self._person.sees_step(self._state, request.step)
+            if request.attempt == 1 and request.task is None:
+                self._person.sees_step(self._runs[request.run_id], request.step, self._place(request.run_id))
         else:
             arrival = Arrival(subject=message.subject, body=message.body, place=str(message.place))
             await self._intake.receive(arrival)
 
     def _committed(self, moment: Moment) -> None:
-        self._state = moment.after
+        self._runs[moment.after.run_id] = moment.after
         before = moment.before.waiting if moment.before else None
         rests = moment.after.status in (Status.PAUSED, Status.ESCALATED)
         if rests and type(before) is not type(moment.after.waiting):
-            self._person.sees_rest(moment.after)
+            self._person.sees_rest(moment.after, self._place(moment.after.run_id))
 
     async def _while_thinking(self, question: Question) -> None:
-        for subject, body in self._person.during_call(question.state, question.call):
+        said = self._person.during_call(question.state, question.call, self._place(question.state.run_id))
+        for subject, body in said:
             await self._intake.receive(Arrival(subject=subject, body=body, place=f"during-{question.call}"))
+
+    def _place(self, run_id: str) -> int:
+        return list(self._runs).index(run_id)

@@ -17,7 +17,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    StringConstraints,
     TypeAdapter,
     ValidationError,
     WithJsonSchema,
@@ -38,14 +37,16 @@ MOST_FLAWS = 12
 """As many are told of one continuation, and how many there are."""
 
 _ID = r"[a-z0-9][a-z0-9_-]{0,31}"
-_MARKDOWN_NAMES = {name: shown for shown, name in TASK_FIELDS.items()} | {"tasks": "Task", "id": "the task's number"}
+_MARKDOWN_NAMES = {name: shown for shown, name in TASK_FIELDS.items()} | {
+    "tasks": "'### Task 1'",
+    "id": "the task's number",
+}
 _RULES = {
     "missing": "is missing",
     "union_tag_not_found": "is missing",
     "union_tag_invalid": "must be one of {expected_tags}",
     "extra_forbidden": "is not a field of this action",
     "string_type": "must be a text",
-    "string_too_long": "must have at most {max_length} characters",
     "string_pattern_mismatch": "must match {pattern}",
     "tuple_type": "must be a list",
     "model_type": "must be an object",
@@ -61,12 +62,14 @@ class ContinuationInvalid(ValueError):
 def _said(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be blank")
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(f"must have at most {LONGEST_TEXT} characters")
     return text
 
 
 def _id(text: str) -> str:
     if not re.fullmatch(_ID, text) or text == AGAIN:
-        raise ValueError(f"must be ids such as task-1 (a-z, 0-9, _ and -, 32 characters at most, not '{AGAIN}')")
+        raise ValueError(f"must be an id such as task-1 (a-z, 0-9, _ and -, at most 32, not '{AGAIN}')")
     return text
 
 
@@ -77,17 +80,17 @@ def _ids(value: object) -> object:
 
 
 def _input(value: object) -> object:
-    if isinstance(value, str):
-        return _said(value)
-    if isinstance(value, dict):
-        return value
-    raise ValueError("must be a text, or an object with the arguments")
+    if not isinstance(value, str | dict):
+        raise ValueError("must be a text, or an object with the arguments")  # noqa: TRY004 - pydantic takes no other
+    if isinstance(value, str) and not value.strip():
+        raise ValueError("must not be blank")
+    return value
 
 
 Id = Annotated[
     str, AfterValidator(_id), WithJsonSchema({"type": "string", "pattern": f"^{_ID}$", "not": {"const": AGAIN}})
 ]
-Said = Annotated[Text, StringConstraints(max_length=LONGEST_TEXT), AfterValidator(_said)]
+Said = Annotated[Text, AfterValidator(_said), Field(json_schema_extra={"maxLength": LONGEST_TEXT})]
 Ids = Annotated[
     tuple[Id, ...],
     BeforeValidator(_ids, json_schema_input_type=list[Id] | Literal["none"] | None),

@@ -32,6 +32,12 @@ DEDUPE_KEYS = {
 }
 """What schemas.keys returns for each event, written out for people."""
 
+KEYS_OF_TASKS = {
+    subjects.TOOL_REQUEST: "agentic:run:{run_id}:step:{step}:task:{task}:{round}:request",
+    subjects.TOOL_RESULT: "agentic:run:{run_id}:step:{step}:task:{task}:{round}:result",
+}
+"""The same of a sub-request of a step, with the same suffix for a retry."""
+
 RETRY_SUFFIX = ":attempt:{attempt}"
 """What the keys of a tool request and of its result end in from attempt 2 on."""
 
@@ -124,6 +130,7 @@ def _channel_facts(event: str) -> Json:
     facts["consumers"] = [name for name, filters in CONSUMERS.items() if pattern in filters]
     facts["dedupeKey"] = DEDUPE_KEYS[event]
     if event in (subjects.TOOL_REQUEST, subjects.TOOL_RESULT):
+        facts["dedupeKeyOfTask"] = KEYS_OF_TASKS[event]
         facts["dedupeKeyFromAttempt2"] = DEDUPE_KEYS[event] + RETRY_SUFFIX
     if event == subjects.TOOL_RESULT:
         facts["dedupeKeySuffixWhenLate"] = keys.LATE_SUFFIX

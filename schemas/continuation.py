@@ -112,10 +112,18 @@ class Retrieve(_Wire):
     confidence: Said | None = None
 
 
-class RetrieveTask(_Wire):
+def _named_by_place_otherwise(schema: dict[str, Any]) -> None:
+    schema["required"].remove("id")
+
+
+class _Task(_Wire):
+    model_config = ConfigDict(json_schema_extra=_named_by_place_otherwise)
+    id: Id
+
+
+class RetrieveTask(_Task):
     """A retrieval among the tasks. It is handed the results of those that it depends on."""
 
-    id: Id
     action: Literal["retrieve"]
     query: Said
     profile: ToolName | None = None
@@ -123,12 +131,11 @@ class RetrieveTask(_Wire):
     reason: Said | None = None
 
 
-class PluginTask(_Wire):
+class PluginTask(_Task):
     """One call of a tool, which is handed the results of the tasks that it depends on.
 
     `input`: its arguments, or a text for a tool that takes one."""
 
-    id: Id
     action: Literal["plugin"]
     plugin: ToolName
     command: ToolName | None = None
@@ -176,9 +183,10 @@ class MultiStep(_Wire):
 
 
 Continuation = Retrieve | MultiStep
-_CONTINUATION: TypeAdapter[Continuation] = TypeAdapter(
+CONTINUATION: TypeAdapter[Continuation] = TypeAdapter(
     Annotated[Continuation, Field(discriminator="action")], config=ConfigDict(defer_build=True)
 )
+"""The JSON form."""
 
 
 def read(result: ToolOutput | None) -> Continuation:
@@ -197,7 +205,7 @@ def read(result: ToolOutput | None) -> Continuation:
 def of_object(value: object) -> Continuation:
     """The JSON form. Raises ContinuationInvalid, which names each field as `tasks.2.query`, counted from 0."""
     try:
-        return _CONTINUATION.validate_python(value)
+        return CONTINUATION.validate_python(value)
     except ValidationError as error:
         found = [f"{'.'.join(map(str, place)) or 'continuation'} {rule}" for place, rule in _broken(error)]
         raise ContinuationInvalid(_told(found)) from None
@@ -207,7 +215,7 @@ def of_form(form: Form) -> Continuation:
     """What a form of the status `continuation` asks for. Raises ContinuationInvalid, which names each line."""
     try:
         confidence = {} if form.confidence is None else {"confidence": form.confidence}
-        return _CONTINUATION.validate_python({**(form.request or {}), **confidence})
+        return CONTINUATION.validate_python({**(form.request or {}), **confidence})
     except ValidationError as error:
         broken = sorted((_line_of(place, form.lines), place, rule) for place, rule in _broken(error))
         raise ContinuationInvalid(

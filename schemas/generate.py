@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from schemas import asyncapi, subjects
 from schemas.catalog import Catalog
+from schemas.continuation import CONTINUATION
 from schemas.events import INBOUND, OUTBOUND
 from schemas.gateway_status import GatewayStatus
 
@@ -89,18 +90,28 @@ def _json_schema(name: str) -> Json:
 def _body(name: str, refs: str) -> Json:
     mode: Literal["serialization", "validation"] = "serialization" if name in OUTBOUND else "validation"
     schema: Json = _published(MODELS[name].model_json_schema(mode=mode, ref_template=refs))
+    if name == subjects.TOOL_RESULT:
+        _with_continuation(schema["$defs"], refs)
     if name not in asyncapi.ANSWERED:
         schema["properties"]["type"] = _type(name)
     return schema
 
 
+def _with_continuation(models: Json, refs: str) -> None:
+    """A result is taken whatever its continuation looks like, for its step has to end; it should look like this."""
+    schema = _published(CONTINUATION.json_schema(ref_template=refs))
+    models |= schema.pop("$defs") | {"Continuation": schema}
+    models["ToolOutput"]["properties"]["continuation"] = {"$ref": refs.format(model="Continuation")}
+
+
 def _published(schema: Any) -> Any:
-    """Without the titles, which only repeat names, and open to fields that are added later."""
+    """Without what only repeats (titles, and discriminators beside constants), open to fields that are added later."""
     if isinstance(schema, list):
         return [_published(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     kept = {key: _published(value) for key, value in schema.items() if key != "title" or isinstance(value, dict)}
+    kept.pop("discriminator", None)
     return {key: value for key, value in kept.items() if key != "additionalProperties" or value is not False}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from agent_service.bus.topology import topology
 from schemas import generate, headers, keys, subjects
-from schemas.asyncapi import ANSWERED, CONSUMERS, DEDUPE_KEYS, HEADERS, RETRY_SUFFIX, STREAMS
+from schemas.asyncapi import ANSWERED, CONSUMERS, DEDUPE_KEYS, HEADERS, KEYS_OF_TASKS, RETRY_SUFFIX, STREAMS
 from schemas.events import INBOUND, OUTBOUND
 
 PARSER = os.environ.get("ASYNCAPI_PARSER")
@@ -133,6 +133,11 @@ def test_the_dedupe_keys_are_those_of_the_code() -> None:
     }
     assert keys.request("run_1", 3, 2) == (DEDUPE_KEYS["agentic.tool_request"] + RETRY_SUFFIX).format(**run)
     assert keys.result("run_1", 3, 2) == (DEDUPE_KEYS["agentic.tool_result"] + RETRY_SUFFIX).format(**run)
+    of_task = {event: template.format(**run, task="again", round=2) for event, template in KEYS_OF_TASKS.items()}
+    assert of_task == {
+        "agentic.tool_request": keys.request("run_1", 3, 1, "again", 2),
+        "agentic.tool_result": keys.result("run_1", 3, 1, "again", 2),
+    }
     assert keys.late_result("run_1", 3, 2) == keys.result("run_1", 3, 2) + keys.LATE_SUFFIX
 
 

@@ -12,6 +12,7 @@ import yaml
 
 from schemas.continuation import Continuation, of_object
 from schemas.plugin_result import read_plugin_result
+from tests.schemas import samples
 
 FOLDER = Path(__file__).with_name("continuations")
 VALID = sorted((FOLDER / "valid").glob("*.md"))
@@ -40,3 +41,10 @@ def test_of_a_malformed_example_the_field_or_the_line_is_named(path: Path) -> No
     with pytest.raises(ValueError) as refusal:  # noqa: PT011 - the whole text is compared
         read(path)
     assert str(refusal.value) == FLAWS[path.name]
+
+
+@pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
+def test_an_example_is_valid_by_the_published_schema(path: Path) -> None:
+    result = {"continuation": json.loads(path.with_suffix(".json").read_bytes())}
+    message = samples.changed("agentic.tool_result", status="continuation", result=result)
+    samples.published("agentic.tool_result").validate(json.loads(message))

@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 
 from schemas import generate, subjects
-from schemas.asyncapi import ANSWERED, DEDUPE_KEYS, RETRY_SUFFIX
+from schemas.asyncapi import ANSWERED, DEDUPE_KEYS, KEYS_OF_TASKS, RETRY_SUFFIX
+from schemas.continuation import read
+from schemas.events import Envelope, ToolResult
 from tests.schemas import samples
 
 EVERY_SAMPLE = pytest.mark.parametrize("path", samples.PATHS, ids=samples.title)
 OURS = [path for path in samples.PATHS if "rfc103" not in path.name and samples.event_of(path) in DEDUPE_KEYS]
+TOOL_RESULTS = [path for path in samples.PATHS if samples.event_of(path) == subjects.TOOL_RESULT]
 
 
 def within(part: Any, whole: Any) -> bool:
@@ -51,7 +54,14 @@ def test_a_sample_is_of_the_event_that_its_file_is_named_after(path: Path) -> No
 @pytest.mark.parametrize("path", OURS, ids=samples.title)
 def test_a_sample_has_the_dedupe_key_of_its_event(path: Path) -> None:
     body = samples.body(path)
-    template = DEDUPE_KEYS[samples.event_of(path)] + (RETRY_SUFFIX if body["payload"].get("attempt", 1) > 1 else "")
+    templates = KEYS_OF_TASKS if "task" in body["payload"] else DEDUPE_KEYS
+    template = templates[samples.event_of(path)] + (RETRY_SUFFIX if body["payload"].get("attempt", 1) > 1 else "")
     known = {"external_id": body["payload"].get("wake_id"), "seq": body.get("dedupe_key", "").split(":")[-1]}
     known["stream"] = subjects.STREAM
     assert body.get("dedupe_key") in (None, template.format(**known | body["payload"]))
+
+
+def test_what_a_sample_asks_for_can_be_read() -> None:
+    results = [Envelope[ToolResult].model_validate(samples.body(path)).payload for path in TOOL_RESULTS]
+    asked = [read(result.result).action for result in results if result.status == "continuation"]
+    assert sorted(asked) == ["multi-step", "retrieve", "retrieve"]

@@ -46,7 +46,7 @@ class ToolOffer(_Wire):
     """A tool that an executor can carry out. `timeout_s` is how long one attempt may take there, in seconds.
 
     `executor` is set by the agent: the name of whoever offered it. `output`: `untrusted` where its results hold what
-    strangers wrote.
+    strangers wrote. `continues`: false where it never asks for more, so that no text of its is read as if it did.
     """
 
     name: ToolName
@@ -55,6 +55,7 @@ class ToolOffer(_Wire):
     commands: Annotated[tuple[ToolCommand, ...], Field(min_length=1)]
     timeout_s: Annotated[float, Field(gt=0, le=86400)] = 60.0
     output: Output = "trusted"
+    continues: Annotated[bool, Field(exclude_if=lambda continues: continues)] = True
     executor: ToolName | None = None
 
 

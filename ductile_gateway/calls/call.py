@@ -21,6 +21,7 @@ from pydantic import JsonValue, ValidationError
 from groundwork.service.errors import GiveUp
 from groundwork.telemetry.span import Context, context_of
 from schemas import headers, keys, subjects
+from schemas.continuation import Continuation
 from schemas.events import MAX_MESSAGE_BYTES, Envelope, ToolRequest
 from schemas.flaws import flaws_of
 
@@ -182,21 +183,25 @@ class JobFacts:
 class ToolOutcome:
     """What the tool answered.
 
-    ok: `text` for people, `output` for programs, `artifacts`. error: `message`, `error_class` (the tool says transient,
+    ok: `text` for people, `output` for programs, `artifacts`. continuation: what it needs first, and the same besides;
+    without it, it stands in the `text`, in the markdown form. error: `message`, `error_class` (the tool says transient,
     timeout, invalid_arguments, not_found, tool_error or configuration; of what it did not say, timeout, bad_output,
     expired, storage_full) and `retryable`: whether another attempt can help, not whether it is allowed. After timeout
     and bad_output a write may have done its work; after storage_full it has; what expired was not started.
-    `job`: how it came about, which is not the outcome.
+    `job`: how it came about, and `said_by`: the plugin whose answer it is, where a pipeline has several; neither is the
+    outcome.
     """
 
-    status: Literal["ok", "error"]
+    status: Literal["ok", "error", "continuation"]
     text: str = ""
     output: Mapping[str, JsonValue] = field(default_factory=dict)
     artifacts: tuple[ProducedArtifact, ...] = ()
     error_class: str | None = None
     message: str | None = None
     retryable: bool = False
+    continuation: Continuation | None = None
     job: JobFacts = field(default=JobFacts(), compare=False)
+    said_by: str = field(default="", compare=False)
 
 
 def failed(error_class: str, message: str, *, retryable: bool) -> ToolOutcome:

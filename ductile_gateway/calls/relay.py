@@ -18,17 +18,9 @@ from weakref import WeakValueDictionary
 
 from pydantic import JsonValue
 
-from ductile_gateway.calls import policy
+from ductile_gateway.calls import continuing, policy
 from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.answers import Answers
-from ductile_gateway.calls.artifacts import (
-    artifact_arguments,
-    content_type_of,
-    name_in,
-    named_digest,
-    sha256_of,
-    text_in,
-)
 from ductile_gateway.calls.call import (
     AlreadyStarted,
     Answer,
@@ -42,12 +34,11 @@ from ductile_gateway.calls.call import (
     Unknown,
     Unwanted,
     Verdict,
-    failed,
 )
+from ductile_gateway.calls.contents import Contents
 from ductile_gateway.calls.waiting import WaitingCalls
 from ductile_gateway.ports import Artifacts, Clock, Ledger, Observer, Offers, Ownership, Runs, ToolRunner
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
-from schemas.catalog import ToolCommand
 
 PUBLISHED_AGAIN = timedelta(seconds=60)
 """How far back results are published once more: a power cut may have cost the bus what it had acknowledged."""
@@ -56,10 +47,6 @@ A_MOMENT = timedelta(seconds=2)
 """Who asked for a call so short a time ago lived then, and its run with it."""
 WAITED_FOR_LONG = timedelta(seconds=30)
 ASK_AGAIN_S = 0.5
-_CHANGED = (
-    "{argument}: what is stored as {path} is not what its tool made, by its SHA-256: somebody has replaced it, and the "
-    "tool was not given it"
-)
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +73,7 @@ class Relay:
         self._offers = offers
         self._ledger = ledger
         self._runner = runner
-        self._artifacts = artifacts
+        self._contents = Contents(artifacts, ledger)
         self._answers = answers
         self._runs = runs
         self._ownership = ownership
@@ -188,7 +175,7 @@ class Relay:
         return self._clock.now() - intent.asked.request.requested_at
 
     async def _run(self, run: policy.Run) -> ToolOutcome:
-        payload = await self._with_contents(run.intent, run.command)
+        payload = await self._contents.into(run.intent.asked, run.command)
         if isinstance(payload, ToolOutcome):
             return payload
         call = _call(run.intent, payload)
@@ -249,38 +236,21 @@ class Relay:
         """The call as it was made, for runners that have to send the same again; incomplete where that cannot be."""
         request = intent.asked.request
         command = self._offers.command(request.tool, request.tool_command)
-        payload = await self._with_contents(intent, command) if command else None
+        payload = await self._contents.into(intent.asked, command) if command else None
         if isinstance(payload, dict):
             return _call(intent, payload)
         return replace(_call(intent, request.tool_payload), complete=False)
 
     async def _verdict(self, call: ToolCall, running: Awaitable[Verdict]) -> Verdict:
         try:
-            return await running
+            verdict = await running
         except (AlreadyStarted, Unwanted, TryAgain, Broken, Misconfigured):
             raise
         except Exception as error:  # whatever failed there, the tool may have run, and the agent has to hear of it
             log.exception("the runner failed", extra=call.facts())
             return Unknown(f"the gateway failed while it ran ({type(error).__name__})")
-
-    async def _with_contents(self, intent: Intent, command: ToolCommand) -> dict[str, JsonValue] | ToolOutcome:
-        """The arguments with the contents of artifacts in place of their paths, or why there are none."""
-        request = intent.asked.request
-        payload = dict(request.tool_payload)
-        for argument, path in artifact_arguments(command, payload).items():
-            name = name_in(path) or ""
-            content = await self._artifacts.get(request.run_id, name)
-            if content is None:
-                return failed("not_found", f"{argument}: this run has no artifact {path}", retryable=False)
-            recorded = await self._ledger.digest_of(request.run_id, name) or named_digest(name)
-            if not sha256_of(content).startswith(recorded):
-                log.error("an artifact was replaced", extra=intent.asked.facts() | {"path": path})
-                return failed("artifact_changed", _CHANGED.format(argument=argument, path=path), retryable=False)
-            text = text_in(name, content)
-            if text is None:
-                return failed("invalid_arguments", f"{argument}: {path} is not text", retryable=False)
-            payload[argument] = {"path": path, "content_type": content_type_of(name), "text": text}
-        return payload
+        reads = continuing.reads_form(self._offers.find(call.asked.request.tool))
+        return continuing.in_words(verdict, plugin=call.plugin, reads=reads)
 
     async def _publish(self, answer: Answer) -> None:
         await self._answers.publish(answer)

@@ -16,6 +16,7 @@ from pydantic_core import to_json
 
 from ductile_gateway.calls.artifacts import path_of, text_of
 from ductile_gateway.calls.call import Answer, Asked, JobFacts, ProducedArtifact, ToolOutcome, failed
+from ductile_gateway.calls.continuing import MAX_BYTES, asks_for, unreadable
 from ductile_gateway.calls.excerpts import STDERR_BYTES, cut, storable
 from schemas import headers, keys, subjects
 from schemas.events import Envelope, ToolError, ToolOutput, ToolResult
@@ -53,6 +54,8 @@ def made_fit(outcome: ToolOutcome) -> ToolOutcome:
     """The outcome as an event can carry it: texts that can be stored, and what is too large among the artifacts."""
     if outcome.status == "error":
         return outcome
+    if outcome.continuation and len(to_json(asks_for(outcome.continuation))) > MAX_BYTES:
+        return unreadable(outcome, f"it has more than {MAX_BYTES} bytes")
     if len(outcome.artifacts) > MAX_ARTIFACTS:
         message = (
             f"the tool has run and made {len(outcome.artifacts)} artifacts, of which at most {MAX_ARTIFACTS} are taken"
@@ -71,7 +74,7 @@ def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: d
         tool=request.tool,
         attempt=request.attempt,
         status=outcome.status,
-        result=output_of(outcome, kept) if outcome.status == "ok" else None,
+        result=None if outcome.status == "error" else output_of(outcome, kept),
         error=_error(outcome) if outcome.status == "error" else None,
         completed_at=at,
         task=request.task,
@@ -100,7 +103,7 @@ def without_room(outcome: ToolOutcome, why: str) -> ToolOutcome:
     texts = (text for artifact in outcome.artifacts if (text := text_of(artifact)) is not None)
     began = cut("\n".join(filter(None, (outcome.text, next(texts, "")))), BROUGHT_BYTES)
     message = f"the tool has run, and there was no room for what it brought: {why}. It brought: {began or 'no text'}"
-    return replace(outcome, status="error", error_class=NO_ROOM, message=message, artifacts=(), output={})
+    return replace(failed(NO_ROOM, message, retryable=outcome.retryable), job=outcome.job)
 
 
 def late_answer(answer: Answer, outcome: ToolOutcome, *, at: datetime) -> Answer | None:
@@ -113,7 +116,7 @@ def late_answer(answer: Answer, outcome: ToolOutcome, *, at: datetime) -> Answer
     fit = made_fit(replace(outcome, artifacts=()))
     told = {
         "status": fit.status,
-        "result": output_of(fit, ()) if fit.status == "ok" else None,
+        "result": None if fit.status == "error" else output_of(fit, ()),
         "error": _error(fit) if fit.status == "error" else None,
         "completed_at": at,
     }
@@ -141,13 +144,15 @@ def headers_of(answer: Answer, dedupe_key: str) -> dict[str, str]:
 
 
 def output_of(outcome: ToolOutcome, kept: Sequence[Kept]) -> ToolOutput:
-    """What a fit outcome of status ok brought, as the event says it. `kept` are its artifacts."""
+    """What a fit outcome that is no error brought, as the event says it. `kept` are its artifacts."""
     whole = _whole_text(outcome, kept)
     where = path_of(whole.name) if whole else ""
     summary = cut(outcome.text, EXCERPT_BYTES, where=where) if _is_large(outcome.text) else outcome.text
     told: dict[str, JsonValue] = {"summary": summary}
     if outcome.output:
         told["output"] = dict(outcome.output)
+    if outcome.continuation:
+        told["continuation"] = asks_for(outcome.continuation)
     told |= _of_job(outcome.job)
     if not kept:
         return ToolOutput.model_validate(told)

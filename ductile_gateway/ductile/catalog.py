@@ -107,10 +107,8 @@ def _plugin(name: str, document: Document | None, settings: DuctileSettings, pro
     listed = document.get("commands")
     entries = listed if isinstance(listed, list) else []
     commands = [command for entry in entries if (command := _command(name, entry, settings, problems))]
-    strange = any(isinstance(entry, dict) and _annotated(entry, "output") == "untrusted" for entry in entries)
     try:
-        manifest = _manifest(name, document, commands)
-        return manifest.model_copy(update={"output": "untrusted"}) if strange else manifest
+        return _manifest(name, document, commands).model_copy(update=_said_in_schemas(entries))
     except ValidationError as error:
         problems.append(f"plugin {name}: what Ductile tells of it cannot be used: {flaws_of(error)}")
         return None
@@ -126,6 +124,14 @@ def _command(plugin: str, entry: JsonValue, settings: DuctileSettings, problems:
         problems.append(f"plugin {plugin}: its command {str(entry.get('name'))[:64]} is left out: {flaws_of(error)}")
         return None
     return command.model_copy(update={"idempotent": f"{plugin}/{command.name}" in settings.idempotent})
+
+
+def _said_in_schemas(entries: Iterable[JsonValue]) -> dict[str, object]:
+    """What a plugin says of itself in the schema of any of its commands."""
+    said = [entry for entry in entries if isinstance(entry, dict)]
+    strange = any(_annotated(entry, "output") == "untrusted" for entry in said)
+    ends = any(_annotated(entry, "continues") is False for entry in said)
+    return ({"output": "untrusted"} if strange else {}) | ({"continues": False} if ends else {})
 
 
 def _annotated(entry: Document, name: str) -> JsonValue:
@@ -145,7 +151,8 @@ def _listening(name: str, plugin: Manifest | None, settings: DuctileSettings) ->
     command = described or Command(name=PIPELINE_COMMAND, type="write", description=f"Run {name}.")
     document: Document = {"description": plugin.description if plugin else f"{name} of Ductile."}
     manifest = _manifest(name, document, [_declared(name, command, settings)])
-    return manifest.model_copy(update={"output": plugin.output}) if plugin else manifest
+    described_by = {"output": plugin.output, "continues": plugin.continues} if plugin else {}
+    return manifest.model_copy(update=described_by)
 
 
 def _declared(name: str, command: Command, settings: DuctileSettings) -> Command:

@@ -19,7 +19,8 @@ from ductile_gateway.plugins.response import MAX_MESSAGE, outcome_of
 FINISHED = frozenset({"succeeded", "failed", "timed_out", "skipped", "dead"})
 MOST_ATTEMPTS = 10**6
 _PROTOCOL = frozenset(
-    {"status", "result", "error", "retry", "events", "state_updates", "logs", "output", "artifacts", "error_class"}
+    {"status", "result", "error", "retry", "events", "state_updates", "logs"}
+    | {"output", "artifacts", "error_class", "continuation"}
 )
 
 Document = Mapping[str, JsonValue]
@@ -95,6 +96,12 @@ def last_error(jobs: Sequence[Document]) -> str:
 
 def _of_step(job: Document) -> Verdict:
     """Steps that Ductile carries out itself answer in a form of their own."""
+    verdict = _answer_of_step(job)
+    plugin = job.get("plugin")
+    return replace(verdict, said_by=plugin) if isinstance(verdict, ToolOutcome) and isinstance(plugin, str) else verdict
+
+
+def _answer_of_step(job: Document) -> Verdict:
     result = job.get("result")
     if job.get("status") == "succeeded" and isinstance(result, dict) and result.get("status") not in ("ok", "error"):
         return ToolOutcome("ok", text=f"the pipeline has ended with {job.get('plugin')}", output=result)
@@ -136,7 +143,8 @@ def _failed(job: Document) -> ToolOutcome:
 def _answered(result: Document) -> ToolOutcome:
     """A plugin's response, with the outcome that it has where the gateway runs the plugin itself."""
     outcome = outcome_of(result)
-    return replace(outcome, output=_besides(result)) if outcome.status == "ok" and "output" not in result else outcome
+    takes_output = outcome.status != "error" and "output" not in result
+    return replace(outcome, output=_besides(result)) if takes_output else outcome
 
 
 def _besides(result: Document) -> dict[str, JsonValue]:

@@ -20,13 +20,16 @@ LONGEST_TOOL = 48
 
 
 def made_small(result: ToolResult) -> tuple[ToolResult, tuple[Kept, ...]]:
-    """The result as an event can carry it, and the artifacts to be stored before; none where it is small."""
+    """The result as an event can carry it, and the artifacts to be stored before; none where it is small. What the tool
+    needs first stays as it is."""
     output = result.result
     if output is None or len(output.model_dump_json(exclude_none=True).encode()) <= MAX_INLINE_BYTES:
         return result, ()
-    outcome = made_fit(_outcome(output.model_dump(exclude_none=True)))
+    fields = output.model_dump(exclude_none=True)
+    whole = {"continuation": fields.pop("continuation")} if "continuation" in fields else {}
+    outcome = made_fit(_outcome(fields))
     kept = tuple(Kept(_name(result, artifact), artifact) for artifact in outcome.artifacts)
-    return result.model_copy(update={"result": output_of(outcome, kept)}), kept
+    return result.model_copy(update={"result": output_of(outcome, kept).model_copy(update=whole)}), kept
 
 
 def _outcome(fields: Mapping[str, JsonValue]) -> ToolOutcome:

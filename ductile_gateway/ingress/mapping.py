@@ -19,6 +19,7 @@ from ductile_gateway.calls.call import CALL_ID
 from ductile_gateway.calls.excerpts import cut
 from ductile_gateway.calls.results import MAX_MESSAGE_BYTES, Kept
 from ductile_gateway.ductile.relay_wire import ReceivedEvent
+from ductile_gateway.ingress.continuations import as_said
 from ductile_gateway.ingress.large_results import made_small
 from ductile_gateway.ingress.refusals import RequestRefused
 from ductile_gateway.ingress.settings import EventMapping, ToCancel, ToResult, ToSignal, ToStart
@@ -236,7 +237,8 @@ def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin) -> 
         raise RequestRefused(422, f"no valid {subject} comes of it: {flaws_of(error)}") from None
     content, artifacts = message.payload, tuple[Kept, ...]()
     if isinstance(content, ToolResult):
-        content, artifacts = made_small(content.model_copy(update={"untrusted": origin.strange or content.untrusted}))
+        told = content.model_copy(update={"untrusted": origin.strange or content.untrusted})
+        content, artifacts = made_small(as_said(told))
     else:
         content = content.model_copy(update={"by": origin.source})
     key, about, run_id = _names(content, origin)

@@ -3,8 +3,9 @@
 Unknown keys are tolerated, as there; a key without a value counts as absent. Names are narrower than Ductile's,
 because they become tokens of subjects and paths: lower case letters, digits, `_` and `-`, at most 64.
 
-Beyond Ductile's keys a command says its `effect` and a plugin its `output`, as `schemas.catalog` has them. Ductile
-tells neither to others, but schemas as they are: so an `output_schema` may say them too, as `x-effect` and `x-output`.
+Beyond Ductile's keys a command says its `effect`, and a plugin its `output` and whether it `continues`, as
+`schemas.catalog` has them. Ductile tells none of them to others, but schemas as they are: so an `output_schema` may say
+them too, as `x-effect`, `x-output` and `x-continues`.
 """
 
 from pathlib import PurePosixPath
@@ -80,6 +81,7 @@ class Manifest(_Section):
     entrypoint: Annotated[str, AfterValidator(_inside)]
     description: str = ""
     output: Output = "trusted"
+    continues: bool = True
     commands: Annotated[tuple[Command, ...], Field(min_length=1)]
     config_keys: ConfigKeys = ConfigKeys()
 

@@ -1,8 +1,10 @@
 """What a plugin process left behind, judged: the answer of Ductile plugin protocol v2, or what its absence means.
 
 Response: one JSON document on stdout, `{status: ok|error, result, error, retry, …}`, and beyond the protocol (extra
-fields are legal there) `output`, `artifacts` and `error_class`. The exit code is ignored beside a valid response,
-except that 78 means: never retry. Anything else on stdout is bad output, which Ductile retries, and so may we.
+fields are legal there) `output`, `artifacts`, `error_class` and `continuation`: what the plugin needs before it can
+answer. It stands beside the status `continuation`, or beside ok, since a Ductile takes no other. The exit code is
+ignored beside a valid response, except that 78 means: never retry. Anything else on stdout is bad output, which Ductile
+retries, and so may we.
 """
 
 import base64
@@ -27,6 +29,7 @@ from pydantic import (
 
 from ductile_gateway.calls.call import JobFacts, NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.excerpts import STDERR_BYTES, end_of, masked
+from schemas.continuation import ContinuationInvalid, of_object
 
 T = TypeVar("T")
 
@@ -70,6 +73,10 @@ def _finite(output: dict[str, JsonValue]) -> dict[str, JsonValue]:
 def _told(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be blank")
+    return _storable(text)
+
+
+def _storable(text: str) -> str:
     # The events on the bus take no NUL.
     return text.replace("\0", "\ufffd")
 
@@ -101,17 +108,36 @@ def _decoded(name: str, content: str) -> bytes:
         raise ValueError(f"artifact {name}: its base64 does not decode") from None
 
 
-class _Ok(_Answer):
-    status: Literal["ok"]
-    result: Annotated[str, AfterValidator(_told)]
+class _Brought(_Answer):
+    result: str
     output: Annotated[dict[str, JsonValue], AfterValidator(_finite)] = Field(default_factory=dict)
     artifacts: list[_Artifact] = []
+    continuation: JsonValue = None
 
     def outcome(self) -> ToolOutcome:
+        """Raises ValueError, of a continuation ContinuationInvalid."""
         produced = tuple(artifact.produced() for artifact in self.artifacts)
         if len({artifact.name for artifact in produced}) < len(produced):
             raise ValueError("two artifacts have the same name")
-        return ToolOutcome("ok", text=self.result, output=self.output, artifacts=produced)
+        brought = ToolOutcome("ok", text=self.result, output=self.output, artifacts=produced)
+        if self.continuation is None:
+            return brought
+        return replace(brought, status="continuation", continuation=of_object(self.continuation))
+
+
+class _Ok(_Brought):
+    status: Literal["ok"]
+    result: Annotated[str, AfterValidator(_told)]
+
+
+class _Continuation(_Brought):
+    """Without `continuation` its `result` is the markdown form."""
+
+    status: Literal["continuation"]
+    result: Annotated[str, AfterValidator(_storable)] = ""
+
+    def outcome(self) -> ToolOutcome:
+        return replace(super().outcome(), status="continuation")
 
 
 class _Error(_Answer):
@@ -125,7 +151,7 @@ class _Error(_Answer):
         return failed(str(error_class), self.error[:MAX_MESSAGE], retryable=self.retry is not False)
 
 
-class _Response(RootModel[Annotated[_Ok | _Error, Field(discriminator="status")]]):
+class _Response(RootModel[Annotated[_Ok | _Error | _Continuation, Field(discriminator="status")]]):
     pass
 
 
@@ -188,6 +214,8 @@ def _read(parse: Callable[[T], _Response], response: T) -> ToolOutcome | str:
         return parse(response).root.outcome()
     except ValidationError as error:
         return "; ".join(_complaints(error))
+    except ContinuationInvalid as flaws:
+        return failed("bad_output", f"the plugin asks for what cannot be done: {flaws}", retryable=False)
     except (ValueError, RecursionError) as error:
         return str(error)
 
@@ -195,7 +223,7 @@ def _read(parse: Callable[[T], _Response], response: T) -> ToolOutcome | str:
 def _complaints(error: ValidationError) -> Iterable[str]:
     # Neither the input nor the documentation's address: the plugin's output is not for messages.
     for detail in error.errors(include_url=False, include_input=False, include_context=False)[:3]:
-        place = ".".join(str(part) for part in detail["loc"] if part not in ("ok", "error"))[:MAX_QUOTE]
+        place = ".".join(str(part) for part in detail["loc"] if part not in ("ok", "error", "continuation"))[:MAX_QUOTE]
         yield f"{place}: {detail['msg']}" if place else detail["msg"]
 
 

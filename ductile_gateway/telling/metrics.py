@@ -80,7 +80,8 @@ class GatewayMetrics:
 
     def answered(self, asked: Asked, outcome: ToolOutcome, took_s: float) -> None:
         error = outcome.error_class or "tool_error" if outcome.status == "error" else NONE
-        self._calls.record(took_s, asked.request.tool, _OUTCOMES.get(error, "error"), error)
+        told = outcome.status if outcome.status == "continuation" else _OUTCOMES.get(error, "error")
+        self._calls.record(took_s, asked.request.tool, told, error)
         if outcome.job.job_id and outcome.job.attempts:
             self._reruns.add(by=outcome.job.attempts - 1)
 

@@ -1,0 +1,62 @@
+"""What a tool says in the markdown form: that it has succeeded, or not, or needs something first. Pure.
+
+The form is read where it is the plugin's own word, and nowhere else: not in a text that strangers may have written, nor
+of a plugin that says it never continues. Else a page could ask for tools in the name of whoever fetched it.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from pydantic import JsonValue
+
+from ductile_gateway.calls.call import ToolOutcome, Verdict, failed
+from schemas.catalog import ToolOffer
+from schemas.continuation import Continuation
+from schemas.markdown_form import is_form
+from schemas.plugin_result import PluginResult, read_plugin_result
+
+MAX_BYTES = 64 * 1024
+"""Of a continuation: a journal keeps it."""
+
+
+def reads_form(offer: ToolOffer | None) -> bool:
+    """Whether what looks like the form is the plugin's own word."""
+    return offer is not None and offer.continues and offer.output == "trusted"
+
+
+def in_words(verdict: Verdict, *, plugin: str, reads: bool) -> Verdict:
+    """The verdict that the text of another one tells, if it tells one. `reads`: also where only the text says so."""
+    if not isinstance(verdict, ToolOutcome) or verdict.continuation or verdict.status == "error":
+        return verdict
+    if verdict.status == "ok" and not (reads and is_form(verdict.text)):
+        return verdict
+    try:
+        said = read_plugin_result(verdict.text)
+    except ValueError as flaws:
+        return unreadable(verdict, str(flaws))
+    return _told(verdict, said, {plugin, verdict.said_by or plugin})
+
+
+def unreadable(outcome: ToolOutcome, flaws: str) -> ToolOutcome:
+    """The error of a tool that says something that cannot be used."""
+    message = f"what the plugin says in the form of a plugin result cannot be read: {flaws}"
+    return replace(failed("bad_output", message, retryable=False), job=outcome.job)
+
+
+def asks_for(continuation: Continuation) -> dict[str, JsonValue]:
+    """Its JSON form."""
+    return dict(continuation.model_dump(mode="json", exclude_none=True))
+
+
+def _told(outcome: ToolOutcome, said: PluginResult, names: Collection[str]) -> ToolOutcome:
+    if said.plugin not in names:
+        return unreadable(outcome, f"Plugin is {said.plugin[:64]}, and the plugin is {' or '.join(sorted(names))}")
+    if said.continuation:
+        reason = said.continuation.reason or ""
+        return replace(outcome, status="continuation", text=reason, continuation=said.continuation)
+    if outcome.status == "continuation":
+        return unreadable(outcome, f"Status is {said.status} beside a status `continuation`")
+    if said.status == "error":
+        return replace(failed("tool_error", said.text, retryable=False), job=outcome.job)
+    confidence = {"confidence": said.confidence} if said.confidence else {}
+    return replace(outcome, text=said.text, output={**confidence, **outcome.output})

@@ -91,7 +91,7 @@ class Intake:
             raise
         match envelope.payload:
             case ToolResult() as result:
-                await self._on_result(result, "" if result.attempt else arrival.place)
+                await self._on_result(*_placed(result, envelope.dedupe_key or "", arrival.place))
             case AgenticStart() as start:
                 return await self._on_start(arrival, start, _wake_id(start, envelope.dedupe_key, arrival.place))
             case Cancel() as cancel:
@@ -225,6 +225,15 @@ def not_heard(signal: Signal, heard: Transition) -> str:
     final = "a run that has ended is final: ask for a new one, with `agentic run`" if state.final else ""
     now = remedy(state) or final
     return f"the run took no notice: {heard.ignored}" + (f"; {now}" if now else "")
+
+
+def _placed(result: ToolResult, dedupe_key: str, place: str) -> tuple[ToolResult, str]:
+    """The result, with the sub-request that its key names where it names none itself; and the place of its message,
+    where that is all by which one that comes again is known."""
+    named = keys.answers(dedupe_key, result.run_id, result.step)
+    if named and named[0] and result.task is None:
+        result = result.model_copy(update={"task": named[0], "round": named[1]})
+    return result, "" if result.attempt and (result.task or named) else place
 
 
 def _sender(arrival: Arrival) -> str:

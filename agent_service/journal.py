@@ -17,19 +17,22 @@ from pydantic import TypeAdapter, ValidationError
 from agent_service.core.brief import Brief
 from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
-from agent_service.core.events import Event
+from agent_service.core.events import Event, ToolReturned
+from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Waiting
 from agent_service.errors import Damaged
+from schemas.events import ToolError
 
 DIGEST_DIGITS = 16
-RULES = 4
+RULES = 5
 """Version of the rules: raised when an event leads to other effects than before, or their digest is taken otherwise.
 0 wrote none beside its digests; up to 2 the digest was of a JSON of all effects, progress included;
-up to 3 nothing was asked of people on the bus beside an escalation."""
+up to 3 nothing was asked of people on the bus beside an escalation; up to 4 a continuation was an error."""
+RULES_OF_CONTINUATIONS = 5
 GENESIS = "0" * 64
 
-GROWING = ("notes", "completed", "artifacts", "facts", "messages", "signals", "late")
+GROWING = ("notes", "completed", "artifacts", "facts", "messages", "signals", "late", "late_tasks", "evidence")
 """Fields of a state that hold more with every step. They are stored item by item beside it, so that an entry writes
 only what it adds: it costs the same at step 5 and at step 500."""
 
@@ -76,7 +79,7 @@ class Entry:
             event: Event = _event(self.kind).validate_json(self.event)
         except ValueError as error:
             raise Damaged(self.run_id, f"entry {self.seq}, {self.kind}") from error
-        return event
+        return _as_it_was_heard(event) if self.rules < RULES_OF_CONTINUATIONS else event
 
     @property
     def rules(self) -> int:
@@ -85,6 +88,14 @@ class Entry:
 
     def recomputed_hash(self) -> str:
         return _chain(self.previous, self.run_id, self.seq, self.at, self.kind, self.event, self.effects_digest)
+
+
+def _as_it_was_heard(event: Event) -> Event:
+    """An event that was decided by rules that knew no continuation: a tool's wish for more was an error."""
+    if not isinstance(event, ToolReturned) or event.result.status != "continuation":
+        return event
+    error = ToolError(error_class="continuation", message="the tool asks for more evidence before it can answer")
+    return replace(event, result=event.result.model_copy(update={"status": "error", "error": error}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from agent_service.core.attempts import Flight, Pending
 from agent_service.core.decide import decide
 from agent_service.core.events import CallReserved, Event, TimerFired, ToolReturned
 from agent_service.core.flights import due_first, flight_of, flights
@@ -14,14 +15,12 @@ from agent_service.core.state import RunState, StepRecord
 from agent_service.core.waiting import (
     Asking,
     Ended,
-    Flight,
     ForAnswer,
     ForApproval,
     ForModel,
     ForPerson,
     ForTime,
     ModelRetry,
-    Pending,
     Status,
     Stop,
     Waiting,
@@ -125,9 +124,10 @@ class Moment:
             return None
         match self.event:
             case ToolReturned(result=result):
-                return flight_of(before.waiting, result.step)
+                return flight_of(before.waiting, result.step, result.task or "", result.round or 0)
             case TimerFired(at=at) if at < before.brief.limits.deadline_at:
-                return due_first(before.waiting)
+                due = due_first(before.waiting)
+                return due if isinstance(due, Flight) else None
         return None
 
     @property

@@ -8,8 +8,8 @@ from typing import Protocol, TypeVar
 
 from agent_service.api.dead_letters import Letters
 from agent_service.api.desk import unknown_run
+from agent_service.core.attempts import Pending
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Pending
 from agent_service.ports import Inbox, RunStore, Skills
 from agent_service.telling.letters import DeadLetter
 from agent_service.telling.whereabouts import Whereabouts

@@ -9,14 +9,15 @@ import hashlib
 import json
 from datetime import datetime, timedelta
 
-from agent_service.core import endings
+from agent_service.core import endings, gathered
+from agent_service.core.attempts import Flight, Pending
 from agent_service.core.brief import Brief
 from agent_service.core.effects import Publish, Transition, publish
 from agent_service.core.flights import departing, flights, with_flight
 from agent_service.core.phases import Action, Plan
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Flight, Pending, Waiting
+from agent_service.core.waiting import Waiting
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, ToolCommand
 from schemas.events import ToolError, ToolRequest
@@ -44,7 +45,7 @@ def flaws_of_action(brief: Brief, action: Action) -> tuple[str, ...]:
 def dispatch(state: RunState, plan: Plan, *, at: datetime) -> Transition:
     """Begin a step for each action of the plan, with its first attempt."""
     numbered = enumerate(plan.actions, start=state.step + 1)
-    pendings = tuple(_first(state.brief, step, action, at) for step, action in numbered)
+    pendings = tuple(first_attempt(state.brief, step, action, at=at) for step, action in numbered)
     return _depart(replace(state, step=pendings[-1].step), departing(pendings), pendings, at=at)
 
 
@@ -54,10 +55,22 @@ def send(state: RunState, pending: Pending, *, at: datetime) -> Transition:
     return _depart(state, with_flight(state.waiting, Flight(pending=sent)), (sent,), at=at)
 
 
-def _first(brief: Brief, step: int, action: Action, at: datetime) -> Pending:
+def first_attempt(
+    brief: Brief, step: int, action: Action, *, at: datetime, task: str = "", asked_in: int = 0
+) -> Pending:
+    """The first attempt of a step, or of a sub-request of it, to be sent at once."""
     skill = brief.skill(action.tool)
     assert skill is not None, "the plan was checked against the skills"
-    pending = Pending(step=step, attempt=1, action=action, route=skill.route, requested_at=at, deadline_at=at)
+    pending = Pending(
+        step=step,
+        attempt=1,
+        action=action,
+        route=skill.route,
+        requested_at=at,
+        deadline_at=at,
+        task=task,
+        round=asked_in,
+    )
     return _sent(brief, pending, at)
 
 
@@ -85,7 +98,8 @@ def _depart(state: RunState, waiting: Waiting, pendings: tuple[Pending, ...], *,
 
 def request(state: RunState, pending: Pending) -> Publish:
     """The tool request of the pending attempt. The same whenever it is made."""
-    action = pending.action
+    action = gathered.as_sent(state, pending)
+    task, asked_in = pending.task or None, pending.round or None
     payload = ToolRequest(
         run_id=state.run_id,
         step=pending.step,
@@ -96,8 +110,10 @@ def request(state: RunState, pending: Pending) -> Publish:
         attempt=pending.attempt,
         deadline_at=_until(state.brief, pending),
         executor=_executor(state.brief, action),
+        task=task,
+        round=asked_in,
     )
-    key = keys.request(state.run_id, pending.step, pending.attempt)
+    key = keys.request(state.run_id, pending.step, pending.attempt, task, asked_in)
     return publish(subjects.tool_request(pending.route), payload, key)
 
 
@@ -116,9 +132,8 @@ def retry(state: RunState, pending: Pending, error: ToolError, *, at: datetime) 
         return None
     delay = timedelta(seconds=_backoff_s(limits.retry_base_s, state.run_id, pending))
     following = replace(pending, attempt=pending.attempt + 1)
-    summary = (
-        f"step {pending.step}: {pending.action.tool} failed ({error.error_class}), attempt {following.attempt} follows"
-    )
+    what = f"step {pending.step}{pending.task and f' ({pending.task})'}: {pending.action.tool}"
+    summary = f"{what} failed ({error.error_class}), attempt {following.attempt} follows"
     waiting = with_flight(state.waiting, Flight(pending=following, retry_at=at + delay))
     waited = replace(state, waiting=waiting, updated_at=at, summary=summary)
     return Transition(state=waited, effects=(endings.progress(waited, "act", summary),))
@@ -171,8 +186,13 @@ def digest(value: object) -> str:
 
 def _backoff_s(base_s: float, run_id: str, pending: Pending) -> float:
     """Doubling, with up to a quarter more that differs from run to run: derived, so that a replay gives the same."""
-    spread = int(digest([run_id, pending.step, pending.attempt])[:4], 16) / 0xFFFF
+    spread = int(digest(_tried(run_id, pending))[:4], 16) / 0xFFFF
     return min(MAX_BACKOFF_S, base_s * float(2 ** (pending.attempt - 1))) * (1 + spread / 4)
+
+
+def _tried(run_id: str, pending: Pending) -> list[object]:
+    sub_request = [pending.task, pending.round] if pending.task else []
+    return [run_id, pending.step, pending.attempt, *sub_request]
 
 
 def _tool_time_s(brief: Brief, pending: Pending) -> float:

@@ -14,7 +14,7 @@ from agent_service.core.effects import Transition
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.replacing import replace
 from agent_service.core.state import Ruling, RunState
-from agent_service.core.waiting import ForApproval
+from agent_service.core.waiting import ForApproval, ForEvidence
 from schemas.catalog import Approve, ToolCommand
 
 Verdict = Literal["approved", "rejected", "expired"]
@@ -84,8 +84,17 @@ def hash_of(proposal: Plan | Framing) -> str:
     return acting.digest([proposal.goal_statement, proposal.definition_of_done, proposal.constraints])
 
 
-def ask_approval(state: RunState, proposal: Plan | Framing, why: str, *, at: datetime) -> Transition:
-    """Rest until a person allows `proposal`."""
+def ask_approval(
+    state: RunState,
+    proposal: Plan | Framing,
+    why: str,
+    *,
+    at: datetime,
+    held: ForEvidence | None = None,
+    of: tuple[int, str, int] = (0, "", 0),
+) -> Transition:
+    """Rest until a person allows `proposal`. `held`, `of`: what goes on then, and the sub-request that it is about."""
+    step, task, asked_in = of
     waiting = ForApproval(
         proposal=proposal,
         subject_hash=hash_of(proposal),
@@ -93,6 +102,10 @@ def ask_approval(state: RunState, proposal: Plan | Framing, why: str, *, at: dat
         since=at,
         expires_at=limits.expires_at(state.brief.limits, at, state.brief.limits.approval_s),
         entry=state.version,
+        held=held,
+        step=step,
+        task=task,
+        round=asked_in,
     )
     resting = replace(state, waiting=waiting, summary=f"waits for approval: {why}", updated_at=at)
     return Transition(state=resting, effects=petition.said(resting))

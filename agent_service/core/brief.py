@@ -14,6 +14,24 @@ from schemas.catalog import ToolCommand, ToolOffer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Continuations:
+    """What a tool may ask for before it answers its step. Counted for each step, with all that its tasks ask for."""
+
+    retrieval_tool: str = "knowledge"
+    """What `retrieve` asks: a tool, by its first read, or one of its commands (`tool.command`)."""
+    max_plugin_continuations: int = 3
+    max_plugin_total_time_ms: int = 60_000
+    """From the first continuation on, without the time in which a person is waited for."""
+    continuation_retrieval_profile: str = "fast"
+    """The profile of a retrieval that names none."""
+    max_tasks: int = 100
+    """Tasks of one continuation."""
+    parallel: int = 4
+    """Requests of a run that are under way at the same time while it gathers."""
+    parallel_per_tool: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What a run may spend. Instants are UTC, `_s` is seconds; null means no limit."""
 
@@ -49,6 +67,7 @@ class Limits:
     """What comes of an approval that nobody gave in time."""
     reopen_days: float = 7.0
     """How long after it was handed to a person an answer can set the run going again."""
+    continuations: Continuations = Continuations()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,7 @@ from agent_service.core.waiting import (
     Ended,
     ForAnswer,
     ForApproval,
+    ForEvidence,
     ForModel,
     ForPerson,
     ForReads,
@@ -206,7 +207,8 @@ _BEGUN: _Row = {**_ALIVE, RunStarted: _never("started already")}
 _UNASKED = Rule(results.on_result, (Ended,))
 """A result of the past is ignored; one that was never asked for breaks the protocol."""
 
-_RESUMED = (ForModel, ForTool, ToolRetry, ForReads, ForApproval, ForPerson, Ended)
+_RESUMED = (ForModel, ForTool, ToolRetry, ForReads, ForEvidence, ForApproval, ForPerson, Ended)
+_WHILE_GATHERING = (ForEvidence, ForReads, ForModel, ForApproval, ForPerson, Ended)
 _AFTER_A_REPLY = (ForModel, ForTool, ForReads, ForTime, ForApproval, ForAnswer, ForPerson, Ended)
 
 TABLE: Mapping[type[Waiting] | None, _Row] = {
@@ -240,7 +242,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
     ForTool: {
         **_BEGUN,
         **_NOT_ASKING,
-        ToolReturned: Rule(results.on_result, (ForModel, ToolRetry, ForPerson, Ended)),
+        ToolReturned: Rule(results.on_result, (ForModel, ToolRetry, ForEvidence, ForApproval, ForPerson, Ended)),
         TimerFired: Rule(_when_due(results.on_due), (ToolRetry, ForPerson, Ended)),
         SignalReceived: Rule(_once(hearing.hear), (ForTool,)),
     },
@@ -254,9 +256,16 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
     ForReads: {
         **_BEGUN,
         **_NOT_ASKING,
-        ToolReturned: Rule(results.on_result, (ForReads, ForModel, ForPerson, Ended)),
+        ToolReturned: Rule(results.on_result, (ForReads, ForModel, ForEvidence, ForPerson, Ended)),
         TimerFired: Rule(_when_due(results.on_due), (ForReads, ForModel, ForPerson, Ended)),
         SignalReceived: Rule(_once(hearing.hear), (ForReads,)),
+    },
+    ForEvidence: {
+        **_BEGUN,
+        **_NOT_ASKING,
+        ToolReturned: Rule(results.on_result, _WHILE_GATHERING),
+        TimerFired: Rule(_when_due(results.on_due), _WHILE_GATHERING),
+        SignalReceived: Rule(_once(hearing.hear), (ForEvidence,)),
     },
     ForTime: {
         **_BEGUN,
@@ -269,8 +278,8 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         **_BEGUN,
         **_NOT_ASKING,
         ToolReturned: _UNASKED,
-        TimerFired: Rule(_when_expired(hearing.on_expiry), (ForModel, ForPerson, Ended)),
-        SignalReceived: Rule(_once(hearing.hear_ruling), (ForApproval, ForModel, ForTool, ForPerson, Ended)),
+        TimerFired: Rule(_when_expired(hearing.on_expiry), (ForModel, ForEvidence, ForApproval, ForPerson, Ended)),
+        SignalReceived: Rule(_once(hearing.hear_ruling), (*_WHILE_GATHERING, ForTool)),
     },
     ForAnswer: {
         **_BEGUN,

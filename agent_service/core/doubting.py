@@ -7,9 +7,9 @@ A read of the same tool that goes well is a look: what it shows is the model's t
 import re
 
 from agent_service.core import acting
+from agent_service.core.attempts import Pending
 from agent_service.core.phases import Action
 from agent_service.core.state import Doubt, RunState, StepRecord
-from agent_service.core.waiting import Pending
 from schemas.events import Outcome, Signal
 
 _CARRIED_OUT = r"(?:carried out|done|made|run|executed|sent|posted|written|saved|stored|created|deleted|booked|paid)\b"

@@ -15,6 +15,7 @@ from agent_service.core.waiting import (
     Ended,
     ForAnswer,
     ForApproval,
+    ForEvidence,
     ForModel,
     ForPerson,
     ForReads,
@@ -97,7 +98,7 @@ def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, ques
     """Wait for a person. On resume the open call is made again, the pending result waited for, or `question` asked."""
     state = with_lost_call(state)
     match state.waiting:
-        case ForModel() | ModelRetry() | ForTool() | ToolRetry() | ForReads() | Planned() as held:
+        case ForModel() | ModelRetry() | ForTool() | ToolRetry() | ForReads() | ForEvidence() | Planned() as held:
             calls = state.calls
         case _:
             held, calls = ForModel(asking=question), question.call
@@ -168,9 +169,9 @@ def _waits_for_people_since(state: RunState) -> datetime | None:
 def _kept(state: RunState) -> Held | None:
     """What an answer would find open: not a question to the model, which is put anew."""
     match under_way(state.waiting):
-        case ForTool() | ToolRetry() | ForReads() | Planned() as held:
+        case ForTool() | ToolRetry() | ForReads() | ForEvidence() | Planned() as held:
             return held
-        case ForApproval(proposal=Plan() as plan):
+        case ForApproval(proposal=Plan() as plan, held=None):
             return Planned(plan=plan)
     return None
 

@@ -1,12 +1,24 @@
-"""Attempts that are under way, one or several side by side, whichever state of the run holds them.
+"""Requests that are under way, one or several side by side, whichever state of the run holds them.
 
-A run waits for one attempt (`ForTool`, `ToolRetry`) or for several reads (`ForReads`), and a pause may hold either.
-What becomes of an attempt is the same in all of them.
+A run waits for one attempt (`ForTool`, `ToolRetry`), for several reads (`ForReads`), or for what a step gathers and
+what else is under way (`ForEvidence`); a pause may hold any of them. What becomes of an attempt is the same in all.
 """
 
 from datetime import datetime
 
-from agent_service.core.waiting import Flight, ForReads, ForTool, Pending, ToolRetry, Waiting, answered, then, under_way
+from agent_service.core.attempts import Flight, Gathering, Pending
+from agent_service.core.replacing import replace
+from agent_service.core.state import RunState
+from agent_service.core.waiting import (
+    ForEvidence,
+    ForReads,
+    ForTool,
+    ToolRetry,
+    Waiting,
+    answered,
+    then,
+    under_way,
+)
 
 
 def flights(waiting: Waiting) -> tuple[Flight, ...]:
@@ -16,19 +28,34 @@ def flights(waiting: Waiting) -> tuple[Flight, ...]:
             return (Flight(pending=pending),)
         case ToolRetry(pending=pending, retry_at=at):
             return (Flight(pending=pending, retry_at=at),)
-        case ForReads(flights=several):
+        case ForReads(flights=several) | ForEvidence(flights=several):
             return several
     return ()
 
 
-def flight_of(waiting: Waiting, step: int) -> Flight | None:
-    """What is under way of `step`."""
-    return next((flight for flight in flights(waiting) if flight.pending.step == step), None)
+def gatherings(waiting: Waiting) -> tuple[Gathering, ...]:
+    """The steps that gather what their tools asked for."""
+    match under_way(waiting):
+        case ForEvidence(gatherings=several):
+            return several
+    return ()
 
 
-def due_first(waiting: Waiting) -> Flight:
+def gathering_of(waiting: Waiting, step: int) -> Gathering | None:
+    """What `step` gathers."""
+    return next((gathering for gathering in gatherings(waiting) if gathering.step == step), None)
+
+
+def flight_of(waiting: Waiting, step: int, task: str = "", asked_in: int = 0) -> Flight | None:
+    """What is under way of a step's own request, or of a sub-request of it."""
+    name = (step, task, asked_in)
+    return next((flight for flight in flights(waiting) if flight.pending.name == name), None)
+
+
+def due_first(waiting: Waiting) -> Flight | Gathering:
     """Of what is under way, that whose instant comes first: to be sent, or to be given up."""
-    return min(flights(waiting), key=_due_at)
+    every: list[Flight | Gathering] = [one for one in gatherings(waiting) if not one.stopped]
+    return min((*every, *flights(waiting)), key=_due_at)
 
 
 def departing(pendings: tuple[Pending, ...]) -> ForTool | ForReads:
@@ -39,22 +66,38 @@ def departing(pendings: tuple[Pending, ...]) -> ForTool | ForReads:
 
 
 def with_flight(waiting: Waiting, flight: Flight) -> Waiting:
-    """`flight` takes the place of what was under way of its step."""
+    """`flight` takes the place of what was under way of the same request."""
+    name = flight.pending.name
     match under_way(waiting), flight.retry_at:
-        case ForReads(flights=several), _:
-            step = flight.pending.step
-            return then(waiting, ForReads(flights=tuple(flight if f.pending.step == step else f for f in several)))
+        case (ForReads(flights=several) | ForEvidence(flights=several)) as held, _:
+            others = tuple(flight if other.pending.name == name else other for other in several)
+            return then(waiting, replace(held, flights=others))
         case _, None:
             return then(waiting, ForTool(pending=flight.pending))
         case _, retry_at:
             return then(waiting, ToolRetry(pending=flight.pending, retry_at=retry_at))
 
 
+def without_flight(waiting: Waiting, pending: Pending) -> tuple[Flight, ...]:
+    """All that is under way but that request."""
+    return tuple(flight for flight in flights(waiting) if flight.pending.name != pending.name)
+
+
 def landed(waiting: Waiting, step: int) -> Waiting:
     """What is waited for once `step` is finished: the others, if there are any."""
-    others = tuple(flight for flight in flights(waiting) if flight.pending.step != step)
-    return then(waiting, ForReads(flights=others)) if others else answered(waiting)
+    left = tuple(flight for flight in flights(waiting) if flight.pending.step != step)
+    gathered = tuple(gathering for gathering in gatherings(waiting) if gathering.step != step)
+    if gathered:
+        return then(waiting, ForEvidence(flights=left, gatherings=gathered))
+    return then(waiting, ForReads(flights=left)) if left else answered(waiting)
 
 
-def _due_at(flight: Flight) -> datetime:
-    return flight.retry_at or flight.pending.deadline_at
+def gathers(state: RunState, gathering: Gathering, under_way_now: tuple[Flight, ...]) -> RunState:
+    """The state with that gathering in the place of what the step gathered or waited for before."""
+    others = (other for other in gatherings(state.waiting) if other.step != gathering.step)
+    every = tuple(sorted((*others, gathering), key=lambda one: one.step))
+    return replace(state, waiting=then(state.waiting, ForEvidence(flights=under_way_now, gatherings=every)))
+
+
+def _due_at(one: Flight | Gathering) -> datetime:
+    return one.until if isinstance(one, Gathering) else one.retry_at or one.pending.deadline_at

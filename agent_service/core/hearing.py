@@ -8,7 +8,18 @@ unless the caller named it.
 import json
 from datetime import datetime
 
-from agent_service.core import answering, approving, asking, doubting, endings, limits, notes, petition, timing
+from agent_service.core import (
+    answering,
+    approving,
+    asking,
+    continuing,
+    doubting,
+    endings,
+    limits,
+    notes,
+    petition,
+    timing,
+)
 from agent_service.core.effects import Transition
 from agent_service.core.events import SignalReceived, TimerFired
 from agent_service.core.framing import adopt_as_allowed
@@ -22,6 +33,7 @@ from agent_service.core.waiting import (
     Ended,
     ForAnswer,
     ForApproval,
+    ForEvidence,
     ForModel,
     ForPerson,
     Planned,
@@ -97,13 +109,16 @@ def hear_ruling(state: RunState, event: SignalReceived) -> Transition | str:
     if signal.kind not in ("approve", "reject") and not signal.message:
         return _rests_on(told(state, event), waiting, state.brief.limits.approval_s)
     heard = told(limits.stood_still(state, waiting.since, event.at), event)
-    running = replace(heard, waiting=Deciding())
+    held = continuing.stood_still(waiting.held, event.at - waiting.since) if waiting.held else Deciding()
+    running = replace(heard, waiting=held)
     match signal.kind:
         case "approve":
             return _approved(running, waiting, by=event.by, at=event.at)
         case "reject":
             ruling = _ruling(running, waiting, "rejected", by=event.by, reason=_reason(signal))
             return _refused(running, waiting, ruling, at=event.at)
+    if waiting.held:
+        return continuing.not_allowed(running, waiting, continuing.UNHEARD, at=event.at)
     return asking.think_anew(running, at=event.at, feedback=(VOID,))
 
 
@@ -113,7 +128,8 @@ def on_expiry(state: RunState, event: TimerFired) -> Transition:
     assert isinstance(waiting, ForApproval)
     if state.brief.limits.on_expiry == "escalate":
         return endings.escalate(state, "approval_expired", f"nobody approved in time: {waiting.reason}", at=event.at)
-    running = replace(limits.stood_still(state, waiting.since, event.at), waiting=Deciding())
+    held = continuing.stood_still(waiting.held, event.at - waiting.since) if waiting.held else Deciding()
+    running = replace(limits.stood_still(state, waiting.since, event.at), waiting=held)
     expired = _ruling(running, waiting, "expired", by="", reason="nobody decided in time")
     return _refused(running, waiting, expired, at=event.at)
 
@@ -131,6 +147,8 @@ def go_on(state: RunState, *, at: datetime, said: bool) -> Transition:
             return carry_out(running, plan, at=at)
         case ForModel(asking=Asking(phase=Phase.PLAN, feedback=feedback)) if said:
             return asking.think_anew(replace(state, waiting=Deciding()), at=at, feedback=feedback)
+        case ForEvidence():
+            return continuing.launch(state, at=at)
     return asking.put(state, state.asking, at=at) if state.asking else Transition(state=state)
 
 
@@ -183,7 +201,7 @@ def _unasked(event: SignalReceived) -> str:
 
 
 def _flaw_of_ruling(state: RunState, waiting: ForApproval, event: SignalReceived) -> str:
-    signal, step = event.signal, state.step + 1 if isinstance(waiting.proposal, Plan) else None
+    signal, step = event.signal, _step_of(state, waiting) or None
     match signal.kind:
         case "approve" if (event.said_at or event.at) >= waiting.expires_at:
             return f"it could be approved until {waiting.expires_at:%Y-%m-%dT%H:%M:%SZ}"
@@ -201,10 +219,15 @@ def _flaw_of_ruling(state: RunState, waiting: ForApproval, event: SignalReceived
 
 
 def _ruling(state: RunState, waiting: ForApproval, verdict: approving.Verdict, *, by: str, reason: str = "") -> Ruling:
-    step = state.step + 1 if isinstance(waiting.proposal, Plan) else 0
+    step = _step_of(state, waiting)
     return Ruling(
         subject_hash=waiting.subject_hash, verdict=verdict, by=by, reason=reason, step=step, heard=state.heard
     )
+
+
+def _step_of(state: RunState, waiting: ForApproval) -> int:
+    """The step that waits for approval, or of which a task does; 0 for a framing."""
+    return waiting.step or (state.step + 1 if isinstance(waiting.proposal, Plan) else 0)
 
 
 def _reason(signal: Signal) -> str:
@@ -214,6 +237,8 @@ def _reason(signal: Signal) -> str:
 
 def _approved(state: RunState, waiting: ForApproval, *, by: str, at: datetime) -> Transition:
     ruled = _remembered(state, waiting, _ruling(state, waiting, "approved", by=by))
+    if waiting.held:
+        return continuing.allowed(ruled, waiting, at=at)
     match waiting.proposal:
         case Plan() as plan:
             return carry_out(ruled, plan, at=at)
@@ -239,4 +264,6 @@ def _refused(state: RunState, waiting: ForApproval, ruling: Ruling, *, at: datet
     ruled = replace(_remembered(state, waiting, ruling), summary=why)
     if (refused := approving.refused_in_a_row(ruled)) >= approving.MOST_REFUSED:
         return endings.escalate(ruled, "not_approved", f"{refused} times in a row: {why}", at=at)
+    if waiting.held:
+        return continuing.not_allowed(ruled, waiting, why, at=at)
     return endings.after_progress(ruled, "plan", why, asking.think_anew(ruled, at=at, feedback=(why,)))

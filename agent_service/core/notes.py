@@ -13,10 +13,10 @@ from itertools import takewhile
 
 from pydantic import JsonValue
 
+from agent_service.core.attempts import Pending
 from agent_service.core.phases import Reflection
 from agent_service.core.replacing import replace
 from agent_service.core.state import Note, Ruling, RunState, StepRecord
-from agent_service.core.waiting import Pending
 from schemas.events import ARTIFACT_PATH
 
 KEPT_STEPS = 4
@@ -204,13 +204,13 @@ def _step(state: RunState, pending: Pending, record: StepRecord, output: dict[st
 
 def _before(state: RunState, pending: Pending) -> int:
     """The newest step when the pending one was planned, perhaps with others beside it."""
-    return min((open_one.step for open_one in state.pendings), default=pending.step) - 1
+    return min(state.open_steps, default=pending.step) - 1
 
 
 def _reasons(state: RunState) -> Iterator[str]:
     """Why the step was planned; told with the first that is finished of those that were planned together."""
     plan = state.plan
-    if plan is None or len(state.pendings) < len(plan.actions):
+    if plan is None or len(state.open_steps) < len(plan.actions):
         return
     if plan.rationale:
         yield f"Why: {clipped(harmless(plan.rationale), MAX_THOUGHT)}"

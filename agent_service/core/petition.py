@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from agent_service.core.effects import Publish, publish
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Ended, ForAnswer, ForApproval, ForPerson, ForTool
+from agent_service.core.waiting import Ended, ForAnswer, ForApproval, ForEvidence, ForPerson, ForTool
 from schemas import keys, subjects
 from schemas.events import Waiting as Petition
 
@@ -25,6 +25,10 @@ def petition(state: RunState) -> Petition | None:
         case ForPerson(stop=stop) if stop.ending_class.startswith(OF_BUDGETS):
             return _of(state, "budget", reason=stop.reason, step=state.step)
         case Ended(stop=stop, held=ForTool(pending=pending)) if stop.ending_class == "in_doubt":
+            return _of(state, "in_doubt", reason=stop.reason, step=pending.step, **_call(pending.action))
+        case Ended(stop=stop, held=ForEvidence(flights=flights)) as ended if stop.ending_class == "in_doubt":
+            doubted = {(came.step, came.task or "", came.round or 0) for came in ended.came}
+            pending = next((one.pending for one in flights if one.pending.name in doubted), flights[0].pending)
             return _of(state, "in_doubt", reason=stop.reason, step=pending.step, **_call(pending.action))
     return None
 
@@ -53,7 +57,7 @@ def _for_approval(state: RunState, waiting: ForApproval) -> Petition:
     fields = {"reason": waiting.reason, "arguments_hash": waiting.subject_hash, "expires_at": waiting.expires_at}
     match waiting.proposal:
         case Plan(action=action):
-            return _of(state, "approval", step=state.step + 1, **_call(action), **fields)
+            return _of(state, "approval", step=waiting.step or state.step + 1, **_call(action), **fields)
         case Framing() as framing:
             proposed: dict[str, JsonValue] = {
                 "goal_statement": framing.goal_statement,

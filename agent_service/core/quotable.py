@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from pydantic import JsonValue
 
+from agent_service.core.finishing import OF_THE_CALL
 from agent_service.core.quoting import names_a_field, stands_in
-from agent_service.core.results import OF_THE_CALL
 
 ADDRESSES = ("url", "final_url")
 """Fields: the address that was asked for, and the one that answered."""

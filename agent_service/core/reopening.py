@@ -7,14 +7,15 @@ or lets the model look first. Nothing is sent again that is not known to have fa
 
 from datetime import datetime, timedelta
 
-from agent_service.core import acting, asking, doubting, hearing, limits, results
+from agent_service.core import acting, asking, continuing, doubting, finishing, hearing, limits, results
+from agent_service.core.attempts import Pending
 from agent_service.core.effects import Transition, publish
 from agent_service.core.events import SignalReceived
-from agent_service.core.flights import flights
+from agent_service.core.flights import flights, gathering_of, gatherings
 from agent_service.core.remedies import RAISED_BY
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Deciding, Ended, ForTool, Pending, Planned, Queued, Status, Waiting
+from agent_service.core.waiting import Deciding, Ended, ForEvidence, ForTool, Planned, Queued, Status, Waiting
 from schemas import keys, subjects
 from schemas.events import Reopened, ToolError, ToolOutput, ToolResult
 
@@ -121,13 +122,22 @@ def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) ->
     if isinstance(state.waiting, Deciding):
         why = f"the run was handed to a person ({ended.stop.ending_class}), and goes on with what they answered"
         return asking.think_anew(state, at=event.at, feedback=(why,))
+    state = _gathering_on(state, event.at - ended.at)
     for flight in flights(state.waiting):
         state = _with_the_step(state, flight.pending, ended, event)
+    if gatherings(state.waiting):
+        return continuing.launch(state, at=event.at)
     return asking.reflect(state, at=event.at) if isinstance(state.waiting, Deciding) else Transition(state=state)
 
 
+def _gathering_on(state: RunState, waited: timedelta) -> RunState:
+    """The state with steps whose time to gather stood still meanwhile."""
+    held = state.waiting
+    return replace(state, waiting=continuing.stood_still(held, waited)) if isinstance(held, ForEvidence) else state
+
+
 def _with_the_step(state: RunState, pending: Pending, ended: Ended, event: SignalReceived) -> RunState:
-    result = results.known(ended, pending.step)
+    result = results.known(ended, pending)
     if result is None and ended.held and _may_still_come(state, pending, ended, event):
         return state
     if result is None:
@@ -135,20 +145,25 @@ def _with_the_step(state: RunState, pending: Pending, ended: Ended, event: Signa
         unknown = result.error is not None and result.error.error_class == "in_doubt"
         doubted = unknown and not acting.is_repeatable(state, pending)
         state = replace(state, doubts=(*state.doubts, doubting.of(pending))) if doubted else state
-    return results.finish_step(state, result, at=event.at)
+    if gathering_of(state.waiting, pending.step):
+        return continuing.settled(state, pending, result, at=event.at)
+    return finishing.finish_step(state, pending, result, at=event.at)
 
 
 def _may_still_come(state: RunState, pending: Pending, ended: Ended, event: SignalReceived) -> bool:
     """Whether a result of the step is waited for: it may be tried again, or nobody knows of it and its time runs."""
     if not _in_question(state, pending, ended):
         return True
-    came = any(result.step == pending.step for result in ended.came)
-    return not came and event.at < pending.deadline_at and doubting.outcome_of(event.signal) == "look"
+    return (
+        not results.came_of(ended, pending)
+        and event.at < pending.deadline_at
+        and doubting.outcome_of(event.signal) == "look"
+    )
 
 
 def _in_question(state: RunState, pending: Pending, ended: Ended) -> bool:
     """Whether a person is to say what came of it: it may not be repeated, or its executor does not know."""
-    return not acting.is_repeatable(state, pending) or any(result.step == pending.step for result in ended.came)
+    return not acting.is_repeatable(state, pending) or bool(results.came_of(ended, pending))
 
 
 def _by_word(pending: Pending, event: SignalReceived) -> ToolResult:
@@ -173,4 +188,6 @@ def _by_word(pending: Pending, event: SignalReceived) -> ToolResult:
         error=error,
         completed_at=event.at,
         attempt=pending.attempt,
+        task=pending.task or None,
+        round=pending.round or None,
     )

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from agent_service.core.attempts import Evidence, Pending
 from agent_service.core.brief import Brief
 from agent_service.core.phases import Framing, Plan, Proof, Reflection
 from agent_service.core.waiting import (
@@ -13,19 +14,20 @@ from agent_service.core.waiting import (
     Ended,
     ForAnswer,
     ForApproval,
+    ForEvidence,
     ForModel,
     ForPerson,
     ForReads,
     ForTime,
     ForTool,
     ModelRetry,
-    Pending,
     Reserve,
     Status,
     Stop,
     ToolRetry,
     Waiting,
     pendings_of,
+    steps_of,
     under_way,
 )
 
@@ -68,7 +70,8 @@ class StepRecord:
     tool: str
     command: str
     attempt: int
-    status: Literal["ok", "error"]
+    status: Literal["ok", "error", "budget"]
+    """`budget`: what the tool asked for went beyond what a step may gather."""
     summary: str
     call: str
     outcome: str
@@ -109,7 +112,7 @@ class LastResult:
     """The newest tool result, for the next reflection. `output` is the result object, or the error."""
 
     step: int
-    status: Literal["ok", "error"]
+    status: Literal["ok", "error", "budget"]
     output: dict[str, JsonValue]
 
 
@@ -202,10 +205,14 @@ class RunState:
     """The newest one, until the note of the next step holds it."""
     replies: dict[str, str] = field(default_factory=dict)
     """The provider's name of the newest reply, by the hash of its schema: to ask why a cache was missed."""
+    evidence: tuple[Evidence, ...] = ()
+    """What came of the tasks of steps that gather; empty while none does."""
     last_result: LastResult | None = None
     artifacts: tuple[str, ...] = ()
     late: tuple[tuple[int, int], ...] = ()
     """Step and attempt of results that came after the end."""
+    late_tasks: tuple[str, ...] = ()
+    """The same of sub-requests, by the names of their calls."""
     signals: tuple[str, ...] = ()
     """Ids of the newest signals, so that one that is delivered again is not heard again."""
     reframes: int = 0
@@ -266,6 +273,9 @@ class RunState:
                 return min(deadline, at)
             case ForReads(flights=flights):
                 return min(deadline, *(flight.retry_at or flight.pending.deadline_at for flight in flights))
+            case ForEvidence(flights=flights, gatherings=gatherings):
+                ends = (gathering.until for gathering in gatherings if not gathering.stopped)
+                return min(deadline, *ends, *(flight.retry_at or flight.pending.deadline_at for flight in flights))
             case ForTool(pending=Pending(deadline_at=at)) | ToolRetry(retry_at=at) | ModelRetry(retry_at=at):
                 return min(deadline, at)
         return deadline
@@ -291,6 +301,11 @@ class RunState:
     def outcome(self) -> str:
         """What a run that is done came to."""
         return self.reason if self.status is Status.DONE else ""
+
+    @property
+    def open_steps(self) -> tuple[int, ...]:
+        """The steps that are not finished, in their order."""
+        return tuple(step for step in steps_of(under_way(self.waiting)) if not self.has_finished(step))
 
     def has_finished(self, step: int) -> bool:
         return any(record.step == step for record in self.completed)

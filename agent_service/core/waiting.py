@@ -16,7 +16,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from agent_service.core.phases import Action, Ask, Framing, Phase, Plan
+from agent_service.core.attempts import Flight, Gathering, Pending
+from agent_service.core.phases import Ask, Framing, Phase, Plan
 from schemas.events import ToolResult
 
 
@@ -77,23 +78,6 @@ class Asking:
     def told(self) -> tuple[str, ...]:
         """All that the model is told with the question."""
         return *self.feedback, *self.flaws
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
-    """One attempt of a step. The instants are those of the request that was sent last."""
-
-    step: int
-    attempt: int
-    action: Action
-    route: str
-    requested_at: datetime
-    deadline_at: datetime
-    until: datetime | None = None
-    """The run's deadline as the request names it, where that cuts the time of the tool short: kept, so that the request
-    is the same when it is said again after the deadline was moved. It is only ever moved to a later instant."""
-    heard: tuple[str, ...] = ()
-    """Places in the stream of the messages that answered earlier attempts without naming them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,14 +170,6 @@ class ToolRetry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flight:
-    """One of several reads that are under way. `retry_at`: when the attempt is sent; null once it is."""
-
-    pending: Pending
-    retry_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ForReads:
     """Waits for the results of several reads, each of them sent, or to be sent again at an instant of its own.
 
@@ -205,6 +181,23 @@ class ForReads:
 
     kind: Literal["for_reads"] = "for_reads"
     flights: tuple[Flight, ...]
+    status: ClassVar[Status] = Status.RUNNING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForEvidence:
+    """Waits for what a tool asked for before it can answer its step. Others of the same plan may be under way too.
+
+    Came here: the tool of a step answered with a continuation. `flights` are all requests that are sent, or to be sent
+        again; what waits for its turn or for the results of others is in `gatherings`, one for each step that gathers.
+    Owed to the bus: the `agentic.tool_request` of each attempt that is sent.
+    Moved by: `ToolReturned`: what waited for it is sent, the tool is asked again, or the step is finished and the model
+        reflects. `TimerFired`: the next attempt of what is due, no answer in time, or the time of a gathering is over.
+    """
+
+    kind: Literal["for_evidence"] = "for_evidence"
+    flights: tuple[Flight, ...]
+    gatherings: tuple[Gathering, ...]
     status: ClassVar[Status] = Status.RUNNING
 
 
@@ -239,7 +232,7 @@ class Planned:
     status: ClassVar[Status] = Status.RUNNING
 
 
-Held = ForModel | ModelRetry | ForTool | ToolRetry | ForReads | Planned
+Held = ForModel | ModelRetry | ForTool | ToolRetry | ForReads | ForEvidence | Planned
 """What a run that is under way waits for, and what a pause or an end that can be reopened keeps for later."""
 
 
@@ -248,9 +241,11 @@ class ForApproval:
     """Paused: waits for a person to allow what was planned, or to refuse it.
 
     `proposal` is a plan whose action needs approval, or a framing that goes beyond the goal. `subject_hash` names it:
-    the hash of tool, command and arguments, or of the framing. `entry` is the number of the entry that asked.
+    the hash of tool, command and arguments, or of the framing. `entry` is the number of the entry that asked. `held`:
+    what goes on once it is decided, where it is about a sub-request of a step, which `task` and `round` name.
 
-    Came here: a plan or a reframe was accepted that needs a person's approval.
+    Came here: a plan or a reframe was accepted that needs a person's approval; or a task of a step does, and nothing
+        else is under way.
     Owed to the bus: the `agent.waiting` that asks for it.
     Moved by: `SignalReceived`: `approve` of this hash carries it out, `reject` tells the model why not. What a person
         says besides makes the model think anew. `TimerFired` at `expires_at`: by the rule of the run. A result
@@ -264,6 +259,10 @@ class ForApproval:
     since: datetime
     expires_at: datetime
     entry: int
+    held: ForEvidence | None = None
+    step: int = 0
+    task: str = ""
+    round: int = 0
     status: ClassVar[Status] = Status.PAUSED
 
 
@@ -339,6 +338,7 @@ Waiting = Annotated[
     | ForTool
     | ToolRetry
     | ForReads
+    | ForEvidence
     | ForTime
     | Planned
     | ForApproval
@@ -351,8 +351,11 @@ Waiting = Annotated[
 
 
 def under_way(waiting: Waiting) -> Waiting:
-    """What the run waits for, or will wait for once it is resumed."""
-    return waiting.held if isinstance(waiting, ForPerson) else waiting
+    """What the run waits for, or will wait for once it is resumed or a task of its step is decided."""
+    match waiting:
+        case ForPerson(held=held) | ForApproval(held=ForEvidence() as held):
+            return held
+    return waiting
 
 
 def pendings_of(waiting: Waiting | None) -> tuple[Pending, ...]:
@@ -360,9 +363,15 @@ def pendings_of(waiting: Waiting | None) -> tuple[Pending, ...]:
     match waiting:
         case ForTool(pending=pending) | ToolRetry(pending=pending):
             return (pending,)
-        case ForReads(flights=flights):
+        case ForReads(flights=flights) | ForEvidence(flights=flights):
             return tuple(flight.pending for flight in flights)
     return ()
+
+
+def steps_of(waiting: Waiting) -> tuple[int, ...]:
+    """The steps that are open while that is waited for, in their order."""
+    gathering = waiting.gatherings if isinstance(waiting, ForEvidence) else ()
+    return tuple(sorted({*(pending.step for pending in pendings_of(waiting)), *(one.step for one in gathering)}))
 
 
 def then(waiting: Waiting, held: Held) -> Waiting:

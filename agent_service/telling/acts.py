@@ -5,20 +5,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agent_service.core.acting import is_repeatable
+from agent_service.core.attempts import Pending
 from agent_service.core.correlate import Relation, judge
 from agent_service.core.events import ModelReplied, TimerFired, ToolReturned
+from agent_service.core.finishing import summary_of
 from agent_service.core.flights import flight_of
 from agent_service.core.phases import Action
-from agent_service.core.results import summary_of
 from agent_service.core.state import RunState, StepRecord
-from agent_service.core.waiting import Ended, Pending
+from agent_service.core.waiting import Ended
 from agent_service.journal import Entry
 from agent_service.moments import Moment
 from agent_service.telling.executions import Execution, execution_of
 from agent_service.telling.plain import instant
 from schemas.events import ToolError, ToolResult
 
-ActStatus = Literal["ok", "error", "continuation", "late", "refused"]
+ActStatus = Literal["ok", "error", "budget", "continuation", "late", "refused"]
 """`late`: it came after the run's end. `refused`: it was not what the run waited for (a protocol violation)."""
 
 

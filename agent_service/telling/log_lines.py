@@ -8,6 +8,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+from agent_service.core.attempts import Pending
 from agent_service.core.events import (
     CallReserved,
     CancelRequested,
@@ -31,7 +32,6 @@ from agent_service.core.waiting import (
     ForTime,
     ForTool,
     ModelRetry,
-    Pending,
     Status,
     ToolRetry,
     Waiting,

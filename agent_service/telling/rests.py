@@ -7,6 +7,7 @@ from agent_service.core.waiting import (
     Ended,
     ForAnswer,
     ForApproval,
+    ForEvidence,
     ForModel,
     ForPerson,
     ForReads,
@@ -33,7 +34,7 @@ def rests_for(waiting: Waiting) -> str:
             return f"the result of {attempt_of(pending)}"
         case ToolRetry(pending=pending, retry_at=at):
             return f"{instant(at)}, when {attempt_of(pending)} is sent"
-        case ForReads(flights=flights):
+        case ForReads(flights=flights) | ForEvidence(flights=flights):
             return f"the results of {', '.join(attempt_of(flight.pending) for flight in flights)}"
         case ForTime(until=at, why=why):
             return f"{instant(at)}: {why}"

@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from agent_service.core.attempts import Flight, Pending
 from agent_service.core.flights import flights
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Flight, Pending
 from agent_service.telling.acts import NewestResult, Unfinished, executor_of, unfinished
 from agent_service.telling.executions import Execution
 from agent_service.telling.view import View

@@ -5,10 +5,10 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from agent_service.core.attempts import Pending
 from agent_service.core.events import ToolReturned
 from agent_service.core.phases import Action, Plan
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Pending
 from agent_service.moments import Moment
 from agent_service.telling.acts import Act, act_of, executor_of, settled
 from agent_service.telling.timeline_items import ErrorView, ItemStatus

@@ -8,6 +8,7 @@ models and tools in them are as they came.
 from collections.abc import Iterable
 from typing import Any
 
+from agent_service.core.attempts import Pending
 from agent_service.core.events import (
     CallReserved,
     CancelRequested,
@@ -17,7 +18,7 @@ from agent_service.core.events import (
     WakeAccepted,
 )
 from agent_service.core.phases import Phase, Verification
-from agent_service.core.waiting import ForTime, Pending, Status
+from agent_service.core.waiting import ForTime, Status
 from agent_service.moments import Moment
 from agent_service.telling.acts import Act, act_of, settled
 from agent_service.telling.plain import clipped

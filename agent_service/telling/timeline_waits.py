@@ -6,9 +6,10 @@ Each is told by a name of its own, by which it is closed: several steps may wait
 from collections.abc import Iterator
 from typing import Any
 
+from agent_service.core.attempts import Pending
 from agent_service.core.flights import flights
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForAnswer, ForApproval, ForTime, ModelRetry, Pending, under_way
+from agent_service.core.waiting import ForAnswer, ForApproval, ForTime, ModelRetry, under_way
 from agent_service.moments import Moment
 from agent_service.telling.plain import clipped
 from agent_service.telling.rests import proposed

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from agent_service.core.attempts import Pending
 from agent_service.core.flights import flights
 from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState
@@ -18,7 +19,6 @@ from agent_service.core.waiting import (
     ForTime,
     ForTool,
     ModelRetry,
-    Pending,
     Queued,
     Status,
     ToolRetry,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent_service.core import acting, asking, decide, endings, results
+from agent_service.core import acting, asking, decide, endings, finishing
 from agent_service.core.correlate import Judgement, Relation
 from agent_service.core.effects import AskModel, Transition
 from agent_service.core.proof import Judged
@@ -43,7 +43,7 @@ def unless(relation: Relation, like: Callable[[RunState, Any], bool]) -> Callabl
         def judge_wrongly(state: RunState, result: Any, *place: str) -> Judgement:
             judged: Judgement = right(state, result, *place)
             wrong = judged.relation is relation and state.pending is not None and like(state, result)
-            return Judgement(Relation.MATCH, "") if wrong else judged
+            return Judgement(Relation.MATCH, "", state.pending) if wrong else judged
 
         return judge_wrongly
 
@@ -104,8 +104,8 @@ def recorded_again(state: RunState, event: Any, _why: str) -> Transition:
     return Transition(state=replace(state, late=(*state.late, which)))
 
 
-def reflected_at_once(state: RunState, result: Any, *, at: Any) -> Transition:
-    finished = results.finish_step(state, result, at=at)
+def reflected_at_once(state: RunState, pending: Any, result: Any, *, at: Any) -> Transition:
+    finished = finishing.finish_step(state, pending, result, at=at)
     return asking.reflect(replace(finished, waiting=Deciding()), at=at)
 
 

@@ -7,7 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from agent_service.core import acting, decide, endings, hearing, limits, planning, reads, reflecting, results, thinking
+from agent_service.core import (
+    acting,
+    decide,
+    endings,
+    finishing,
+    hearing,
+    limits,
+    planning,
+    reads,
+    reflecting,
+    results,
+    thinking,
+)
 from agent_service.core.correlate import Judgement, Relation
 from agent_service.core.events import CancelRequested
 from agent_service.core.phases import Action
@@ -143,7 +155,7 @@ BUGS: dict[Rule, tuple[Bug, ...]] = {
     steps.one_action_is_in_flight_or_several_that_only_read: (
         Bug("a write is planned beside a read", reads, "_why_alone", always("")),
         Bug("more reads are planned than granted", reads, "most", always(9)),
-        Bug("the next step begins while a read is out", results, "_finished", lambda _: reflected_at_once),
+        Bug("the next step begins while a read is out", finishing, "finished", lambda _: reflected_at_once),
     ),
     steps.only_offered_commands_are_requested: (
         Bug(

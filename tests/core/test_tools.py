@@ -119,12 +119,12 @@ def test_an_error_that_no_plan_can_mend_escalates(error_class: str) -> None:
 # A tool that asks for more evidence
 
 
-def test_a_continuation_is_told_to_the_model_as_an_unmet_wish() -> None:
+def test_a_continuation_that_says_nothing_is_told_to_the_model_as_an_error() -> None:
     run = a_waiting_run()
     run >> returns("continuation", output={"query": "who wrote it?"}) << asks("reflect")
     assert run.state.completed[-1].status == "error"
     assert run.state.last_result is not None
-    assert run.state.last_result.output["class"] == "continuation"
+    assert run.state.last_result.output["class"] == "bad_continuation"
 
 
 # A stuck loop

@@ -6,9 +6,9 @@ at which none was waited for any more. A run that ends ends what is under way.
 
 from datetime import datetime
 
+from agent_service.core.attempts import Pending
 from agent_service.core.flights import flights
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Pending
 from agent_service.moments import Moment
 from agent_service.telling.acts import act_of
 from agent_service.telling.spans import attributes

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from agent_service.core.attempts import Pending
 from agent_service.core.events import ToolReturned
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForReads, ForTool, Pending
+from agent_service.core.waiting import ForReads, ForTool
 from schemas.events import ToolResult
 from schemas.subjects import OUR_OWN_ROUTES
 from tests.core.rules.reading import (

@@ -1,0 +1,324 @@
+"""Continuations: a tool asks for more before it can answer its step, gets it, and is asked again.
+
+    continuation ─▶ its tasks, all looked at ─▶ what depends on nothing is asked ─▶ … ─▶ the tool is asked again ─▶ …
+
+Rules: each task is asked once, after all that it depends on; one that failed fails what depends on it, and the others
+finish. Whoever asked is asked again when all is there, until it answers or a budget of the step is spent. What is on
+offer, approvals, doubts and words of people hold as they do for a plan. Nothing is begun while the run is paused. A
+step whose budget is spent waits only for what may have changed something, and ends `budget` with what it gathered.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from pydantic import JsonValue
+
+from agent_service.core import acting, approving, doubting, endings, finishing, gathered, tasks
+from agent_service.core.attempts import Evidence, Flight, Gathering, Pending, Task, asker_of
+from agent_service.core.effects import Publish, Transition
+from agent_service.core.flights import flights, gathering_of, gatherings, gathers, without_flight
+from agent_service.core.phases import Action, Plan
+from agent_service.core.replacing import replace
+from agent_service.core.state import RunState
+from agent_service.core.waiting import ForApproval, ForEvidence, Status
+from schemas.continuation import Continuation, ContinuationInvalid, MultiStep, read
+from schemas.events import ToolError, ToolResult
+
+BAD = "bad_continuation"
+MAX_WISH, MAX_REASON = 200, 4000
+UNHEARD = "it is not carried out, because a person said something that the model has not been told yet"
+
+
+_Name = tuple[int, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A request that nothing has to come before. `known_as`: step, name and round; `action`: as it is sent."""
+
+    gathering: Gathering
+    task: Task
+    known_as: _Name
+    action: Action
+
+
+def take_continuation(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> Transition:
+    """The tool of `pending` asks for more."""
+    gathering = gathering_of(state.waiting, pending.step) or _begun(state, pending, at)
+    asker = gathered.task_of(gathering, pending.task)
+    assert asker is not None, "what is asked is not answered yet"
+    number, most = gathering.round + 1, state.brief.limits.continuations.max_plugin_continuations
+    if gathering.stopped:
+        return take_answer(state, pending, _refused(result, BAD, gathering.stopped), at=at)
+    try:
+        continuation = read(result.result)
+    except ContinuationInvalid as error:
+        return take_answer(state, pending, _refused(result, BAD, f"what it asks for cannot be read: {error}"), at=at)
+    asked, flaws = tasks.drawn(state.brief, asker, continuation, number)
+    if flaws:
+        why = f"what it asks for cannot be done: {'; '.join(flaws)}"
+        return take_answer(state, pending, _refused(result, BAD, why), at=at)
+    rest = gathers(state, gathering, without_flight(state.waiting, pending))
+    if number > most:
+        why = f"all {most} continuations of a step are used, and {pending.action.tool} asks for more"
+        return _stop(rest, gathering, f"{why}: {_wish(continuation)}", at=at)
+    waiting = tuple(replace(task, asks=number) if task is asker else task for task in gathering.tasks)
+    larger = replace(gathering, round=number, tasks=(*waiting, *asked))
+    news = f"{pending.action.tool} asks for more: {_wish(continuation)}"
+    return launch(_with(rest, larger), at=at, news=f"step {pending.step}: {news}")
+
+
+def take_answer(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> Transition:
+    """A request of a step that gathers has its final result; `pending` may also be the step's own, answered at once."""
+    gathering = gathering_of(state.waiting, pending.step)
+    task = gathered.task_of(gathering, pending.task) if gathering else None
+    if gathering is None or task is None:
+        return finishing.finished(state, pending, result, at=at)
+    known = settled(state, pending, result, at=at)
+    return launch(known, at=at, news=f"step {pending.step}: {pending.task} {result.status}")
+
+
+def settled(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> RunState:
+    """The state with what came of a request of a step that gathers, and nothing more begun."""
+    gathering = gathering_of(state.waiting, pending.step)
+    assert gathering is not None, "the step gathers"
+    task = gathered.task_of(gathering, pending.task)
+    assert task is not None, "what is under way is not answered yet"
+    if not task.id:
+        return finishing.finish_step(state, gathering.first, result, at=at)
+    rest = gathers(state, gathering, without_flight(state.waiting, pending))
+    return _with_evidence(rest, gathering, task, result)
+
+
+def on_time_over(state: RunState, gathering: Gathering, *, at: datetime) -> Transition:
+    """The time is over in which the step may gather."""
+    granted = state.brief.limits.continuations.max_plugin_total_time_ms
+    why = f"the {granted} ms are over in which a step may gather what its tool asks for"
+    return _stop(state, gathering, why, at=at)
+
+
+def launch(state: RunState, *, at: datetime, news: str = "", sent: tuple[Pending, ...] = ()) -> Transition:
+    """Send all that may be sent now, beside what was `sent`. Where only approvals are left, ask for the first."""
+    passed, barred = set[_Name](), list[tuple[_Ready, str]]()
+    for stopped in (one for one in gatherings(state.waiting) if one.stopped and not _of_step(state, one)):
+        state = _over(state, stopped, at)
+    while ready := _next(state, passed):
+        passed.add(ready.known_as)
+        if flaw := _flaw(state, ready):
+            state = _failed(state, ready, *flaw, at=at)
+        elif state.status is Status.PAUSED or not _has_room(state, ready.action.tool):
+            continue
+        elif why := approving.why_needed(state, ready.action):
+            barred.append((ready, why))
+        else:
+            state, pending = _sent(state, ready, at)
+            sent = (*sent, pending)
+    if barred and not flights(state.waiting):
+        return _ask(state, *barred[0], at=at)
+    return _resting(state, sent, news, at=at)
+
+
+def allowed(state: RunState, waiting: ForApproval, *, at: datetime) -> Transition:
+    """A person has allowed what the task of `waiting` asks: it is sent as it was shown, and the others go on."""
+    state, pending = _sent(state, _in_question(state, waiting), at)
+    return launch(state, at=at, sent=(pending,))
+
+
+def not_allowed(state: RunState, waiting: ForApproval, why: str, *, at: datetime) -> Transition:
+    """Nobody has allowed it: the task fails with the reason, and the others go on."""
+    return launch(_failed(state, _in_question(state, waiting), "not_approved", why, at=at), at=at)
+
+
+def stood_still(held: ForEvidence, waited: timedelta) -> ForEvidence:
+    """What went on gathering, once a person was waited for."""
+    later = tuple(replace(one, until=one.until + waited) for one in held.gatherings)
+    return replace(held, gatherings=later)
+
+
+def _begun(state: RunState, pending: Pending, at: datetime) -> Gathering:
+    granted = state.brief.limits.continuations.max_plugin_total_time_ms
+    return Gathering(
+        step=pending.step,
+        first=pending,
+        since=at,
+        until=at + timedelta(milliseconds=granted),
+        round=0,
+        tasks=(Task(id="", round=0, place=0, action=pending.action),),
+        heard=pending.heard,
+    )
+
+
+def _with(state: RunState, gathering: Gathering) -> RunState:
+    return gathers(state, gathering, flights(state.waiting))
+
+
+def _wish(continuation: Continuation) -> str:
+    """What is asked for, in a few words."""
+    match continuation:
+        case MultiStep(tasks=asked):
+            return f"{len(asked)} tasks ({', '.join(task.id for task in asked)})"[:MAX_WISH]
+    return f"retrieve {continuation.query!r}"[:MAX_WISH]
+
+
+def _refused(result: ToolResult, error_class: str, why: str) -> ToolResult:
+    """The result with which a wish is refused: the model is told, and may plan something else."""
+    error = ToolError(error_class=error_class, message=why[:MAX_REASON])
+    return result.model_copy(update={"status": "error", "error": error, "result": None})
+
+
+def _next(state: RunState, passed: set[_Name]) -> _Ready | None:
+    """What may be asked next, in the order of steps and tasks, and was not looked at yet."""
+    sent = {flight.pending.name for flight in flights(state.waiting)}
+    came = {one.name: one.status for one in state.evidence}
+    for gathering in gatherings(state.waiting):
+        for task in () if gathering.stopped else gathering.tasks:
+            name = _name_of(gathering, task)
+            if name not in sent and name not in passed and _nothing_before(gathering, task, came):
+                return _ready(state, gathering, task, name)
+    return None
+
+
+def _name_of(gathering: Gathering, task: Task) -> _Name:
+    """Of the request that comes next for the task: the first, or the one that asks it again."""
+    asked_in = task.asks + 1 if task.asks else task.round
+    return gathering.step, task.again if task.asks else task.id, asked_in
+
+
+def _nothing_before(gathering: Gathering, task: Task, came: Mapping[_Name, str]) -> bool:
+    if task.asks:
+        return not any(other.id and asker_of(other.id) == task.id for other in gathering.tasks)
+    if not task.id:  # the step's own request, which was sent before there was anything to gather
+        return False
+    needed = [came.get((gathering.step, need, task.round)) for need in task.needs]
+    return all(needed) or "error" in needed
+
+
+def _ready(state: RunState, gathering: Gathering, task: Task, name: _Name) -> _Ready:
+    arguments = gathered.given(state.evidence, gathering.step, task, name[1:], state.brief.limits.continuations)
+    action = replace(task.action, arguments=task.action.arguments | arguments)
+    return _Ready(gathering, task, name, action)
+
+
+def _in_question(state: RunState, waiting: ForApproval) -> _Ready:
+    """What waited for an approval."""
+    gathering = gathering_of(state.waiting, waiting.step)
+    task = gathered.task_of(gathering, waiting.task) if gathering else None
+    assert gathering is not None, "its step gathers still"
+    assert task is not None, "what is asked for is not answered yet"
+    return _ready(state, gathering, task, (waiting.step, waiting.task, waiting.round))
+
+
+def _flaw(state: RunState, ready: _Ready) -> tuple[str, str] | None:
+    """The class of the error, and why it is not asked; None where it may be, as far as nobody has to allow it."""
+    asked_for = (one for one in state.evidence if one.step == ready.gathering.step and one.round == ready.task.round)
+    failed = [one.task for one in asked_for if one.status == "error" and one.task in ready.task.needs]
+    if failed and not ready.task.asks:
+        return "dependency", f"it depends on {', '.join(failed)}, which failed"
+    if flaws := (*approving.flaws_of(state, ready.action), *doubting.flaws_of(state, ready.action)):
+        return "not_approved", "; ".join(flaws)
+    command = state.brief.command(ready.action)
+    writes = command is None or command.tier == "write"
+    return ("not_approved", UNHEARD) if writes and state.heard > state.shown else None
+
+
+def _has_room(state: RunState, tool: str) -> bool:
+    """Whether one more request may be under way beside the others."""
+    granted, busy = state.brief.limits.continuations, [one.pending.action.tool for one in flights(state.waiting)]
+    return len(busy) < granted.parallel and busy.count(tool) < granted.parallel_per_tool
+
+
+def _sent(state: RunState, ready: _Ready, at: datetime) -> tuple[RunState, Pending]:
+    step, name, asked_in = ready.known_as
+    pending = acting.first_attempt(state.brief, step, ready.task.action, at=at, task=name, asked_in=asked_in)
+    under_way = (*flights(state.waiting), Flight(pending=pending))
+    return gathers(state, ready.gathering, tuple(sorted(under_way, key=lambda one: one.pending.step))), pending
+
+
+def _failed(state: RunState, ready: _Ready, error_class: str, why: str, *, at: datetime) -> RunState:
+    """The state once it is settled that this is not asked: the task failed; or the step, where its tool is meant."""
+    result = ToolResult(
+        run_id=state.run_id,
+        step=ready.gathering.step,
+        tool=ready.task.action.tool,
+        status="error",
+        error=ToolError(error_class=error_class, message=why),
+        completed_at=at,
+    )
+    if not ready.task.id:
+        return finishing.finish_step(state, ready.gathering.first, result, at=at)
+    return _with_evidence(state, ready.gathering, ready.task, result)
+
+
+def _with_evidence(state: RunState, gathering: Gathering, task: Task, result: ToolResult) -> RunState:
+    """The state with what came of a task, which is not waited for any more."""
+    evidence = Evidence(
+        step=gathering.step,
+        task=task.id,
+        round=task.round,
+        place=task.place,
+        kind=task.kind,
+        tool=task.action.tool,
+        command=task.action.command,
+        status="ok" if result.status == "ok" else "error",
+        output=gathered.kept(finishing.output_of(result)),
+        query=task.query,
+        profile=task.profile,
+    )
+    known = replace(
+        state,
+        evidence=(*state.evidence, evidence),
+        artifacts=finishing.with_artifacts(state, result),
+        strangers=finishing.strangers_of(state, gathering.step, task.action.tool, result),
+    )
+    return _with(known, replace(gathering, tasks=tuple(one for one in gathering.tasks if one.id != task.id)))
+
+
+def _stop(state: RunState, gathering: Gathering, why: str, *, at: datetime) -> Transition:
+    """Begin nothing more in the step. What may have changed something is waited for; then the step is over."""
+    mine = _of_step(state, gathering)
+    given_up = [one for one in mine if acting.is_repeatable(state, one.pending)]
+    left = tuple(one for one in flights(state.waiting) if one not in given_up)
+    stopped = gathers(state, replace(gathering, stopped=why), left)
+    waits = "; what was begun is waited for" if len(given_up) < len(mine) else ""
+    return launch(stopped, at=at, news=f"step {gathering.step}: {why}{waits}")
+
+
+def _of_step(state: RunState, gathering: Gathering) -> list[Flight]:
+    return [flight for flight in flights(state.waiting) if flight.pending.step == gathering.step]
+
+
+def _over(state: RunState, gathering: Gathering, at: datetime) -> RunState:
+    """The step is finished without an answer: the model is told why, and what was gathered."""
+    message = f"{gathering.stopped}. It has not answered; what was gathered so far is here"
+    known = gathered.told(state, gathering.step)
+    told: dict[str, JsonValue] = {"class": "budget", "message": message, "gathered": known}
+    result = ToolResult(
+        run_id=state.run_id,
+        step=gathering.step,
+        tool=gathering.first.action.tool,
+        status="error",
+        error=ToolError(error_class="budget", message=message),
+        completed_at=at,
+    )
+    return finishing.finish_step(state, gathering.first, result, at=at, told=told, over_budget=True)
+
+
+def _ask(state: RunState, ready: _Ready, why: str, *, at: datetime) -> Transition:
+    """Rest until a person allows what a task asks, or asking the tool again."""
+    held = state.waiting
+    assert isinstance(held, ForEvidence), "what is paused asks nobody"
+    asks = f"step {ready.gathering.step} asks for it ({ready.known_as[1]})"
+    proposal = Plan(action=ready.action, rationale=f"{asks}: {ready.task.reason}" if ready.task.reason else asks)
+    return approving.ask_approval(state, proposal, why, at=at, held=held, of=ready.known_as)
+
+
+def _resting(state: RunState, sent: tuple[Pending, ...], news: str, *, at: datetime) -> Transition:
+    """Wait for what was sent; where the last step is over, the model reflects."""
+    if not state.open_steps:
+        return finishing.go_on(state, at=at)
+    asked = ", ".join(f"{pending.task} {pending.action.tool} {pending.action.command}" for pending in sent)
+    summary = "; ".join(filter(None, (news, asked and f"asks {asked}"))) or state.summary
+    told = replace(state, summary=summary, updated_at=at)
+    requests: Iterator[Publish] = (acting.request(told, pending) for pending in sent)
+    return Transition(state=told, effects=(endings.progress(told, "act", summary), *requests))

@@ -1,0 +1,121 @@
+"""A step is over: what came of it is kept, and the model reflects on it once nothing of its plan is under way."""
+
+import json
+from datetime import datetime
+from typing import Literal
+
+from pydantic import JsonValue
+
+from agent_service.core import acting, asking, doubting, endings, notes
+from agent_service.core.attempts import Pending
+from agent_service.core.effects import Transition
+from agent_service.core.flights import gatherings, landed
+from agent_service.core.replacing import replace
+from agent_service.core.state import LastResult, RunState, StepRecord
+from schemas.events import ARTIFACT_PATH, ToolResult
+
+MAX_SUMMARY = 500
+OF_THE_CALL = frozenset({"job_id", "attempts", "last_error"})
+"""What an executor tells of how it carried out a call, beside what the tool brought."""
+
+
+def finished(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> Transition:
+    """The step is over: the model reflects on it, unless others of its plan are still under way."""
+    return go_on(finish_step(state, pending, result, at=at), at=at)
+
+
+def go_on(state: RunState, *, at: datetime) -> Transition:
+    """What follows once a step is over."""
+    if state.open_steps:
+        return Transition(state=state, effects=(endings.progress(state, "act", state.summary),))
+    return asking.reflect(state, at=at)
+
+
+def finish_step(
+    state: RunState,
+    pending: Pending,
+    result: ToolResult,
+    *,
+    at: datetime,
+    told: dict[str, JsonValue] | None = None,
+    over_budget: bool = False,
+) -> RunState:
+    """The state with the step of `pending` completed and its result kept for the next reflection.
+
+    `told`: what the model is told in the place of the result. `over_budget`: the step may gather no more.
+    """
+    output = output_of(result) if told is None else told
+    ended: Literal["ok", "error"] = "ok" if result.status == "ok" else "error"
+    record = StepRecord(
+        step=pending.step,
+        tool=pending.action.tool,
+        command=pending.action.command,
+        attempt=pending.attempt,
+        status="budget" if over_budget else ended,
+        summary=_summary(output),
+        call=acting.name_of_call(pending.action),
+        outcome=acting.digest([result.status == "ok", _comparable(output)]),
+        seconds=max(0.0, (at - pending.requested_at).total_seconds()),
+    )
+    waiting = landed(state.waiting, record.step)
+    return replace(
+        notes.with_step(state, pending, record, output),
+        waits=0,
+        strangers=strangers_of(state, record.step, record.tool, result),
+        waiting=waiting,
+        evidence=state.evidence if gatherings(waiting) else (),
+        completed=(*state.completed, record),
+        last_result=LastResult(step=record.step, status=record.status, output=output),
+        doubts=doubting.after(state, record),
+        artifacts=with_artifacts(state, result),
+        summary=f"step {record.step}: {record.tool} {record.status}",
+        updated_at=at,
+    )
+
+
+def _comparable(output: dict[str, JsonValue]) -> object:
+    """A result without what differs from step to step though nothing else does: names of artifacts, and of the call."""
+    output = {key: value for key, value in output.items() if key not in OF_THE_CALL}
+    artifacts = output.get("artifacts")
+    if not isinstance(artifacts, list):
+        return {key: value for key, value in output.items() if key != "artifact_path"}
+    digests = [artifact.get("sha256") for artifact in artifacts if isinstance(artifact, dict)]
+    return [digests, {key: output[key] for key in output.keys() - {"artifact_path", "artifacts", "excerpt"}}]
+
+
+def summary_of(result: ToolResult) -> str:
+    """What the tool said, in the words that are kept of a step."""
+    return _summary(output_of(result))
+
+
+def output_of(result: ToolResult) -> dict[str, JsonValue]:
+    if result.error is not None and result.status != "ok":
+        return {"class": result.error.error_class, "message": result.error.message}
+    return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
+
+
+def _summary(output: dict[str, JsonValue]) -> str:
+    text = output.get("summary") or output.get("message") or output.get("excerpt") or json.dumps(output)
+    return str(text)[:MAX_SUMMARY]
+
+
+def artifacts_of(result: ToolResult) -> tuple[str, ...]:
+    """The paths that a result names, but none that leaves the run's artifacts."""
+    if result.result is None:
+        return ()
+    named = (result.result.model_extra or {}).get("artifacts")
+    listed = [a.get("path") for a in named if isinstance(a, dict)] if isinstance(named, list) else []
+    paths = (result.result.artifact_path, *listed)
+    return tuple(path for path in paths if isinstance(path, str) and ARTIFACT_PATH.fullmatch(path))
+
+
+def strangers_of(state: RunState, step: int, tool: str, result: ToolResult) -> str:
+    """Where content of strangers came in first, with this result."""
+    skill = state.brief.skill(tool)
+    brings_strangers = result.untrusted or (skill is not None and skill.output == "untrusted")
+    strange = f"step {step} ({tool})" if brings_strangers else ""
+    return state.strangers or strange
+
+
+def with_artifacts(state: RunState, result: ToolResult) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*state.artifacts, *artifacts_of(result))))

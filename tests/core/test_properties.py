@@ -28,6 +28,7 @@ from agent_service.core.waiting import (
     ForPerson,
     ForReads,
     ForTime,
+    ForTool,
     ModelRetry,
     Status,
 )
@@ -157,6 +158,9 @@ THE_RAREST: set[tuple[type, type, type]] = {
 }
 """Moves that take two rare things at once, such as a ruling at the very end of a deadline that somebody named; they are
 made one by one in test_states."""
+
+
+WITH_TASKS = {(ForApproval, ForReads), (ForTool, ForApproval), (ForApproval, ForApproval)}
 
 
 def test_the_stories_end_and_pause_in_every_way(stories: list[Script]) -> None:

@@ -1,0 +1,115 @@
+"""A folder of Markdown pages, and the sections of a page: from one heading to the next, in pieces of readable size."""
+
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+MOST_PAGES = 20_000
+MOST_BYTES = 1024 * 1024
+"""Of one page that are read."""
+SECTION_CHARS = 2_000
+"""Of a section that is not cut; a longer one is cut between its lines, as far as it has any."""
+SETTLED_NS = 2_000_000_000
+"""So old a change must be for the next one to be sure of another time."""
+
+HEADING = re.compile(r"(#{1,6})[ \t]+(.*?)[ \t#]*$")
+FENCE = re.compile(r"[ \t]{0,3}(```|~~~)")
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """By which a page is known to be unchanged. `changed` is 0 where another change could not be told from it."""
+
+    changed: int
+    size: int
+    inode: int
+
+
+@dataclass(frozen=True)
+class Section:
+    """`heading`: with those above it, outermost first. Lines count from 1, the last one included."""
+
+    heading: str
+    from_line: int
+    to_line: int
+    text: str
+
+
+def pages_in(folder: Path) -> dict[str, Stamp]:
+    """The pages below the folder, by their paths from there. Links are not followed: they could lead anywhere."""
+    found: dict[str, Stamp] = {}
+    for path in _files(folder):
+        if len(found) >= MOST_PAGES:
+            break
+        with suppress(OSError, UnicodeEncodeError):  # gone meanwhile; or a name that is no text
+            status, name = path.lstat(), path.relative_to(folder).as_posix()
+            if stat.S_ISREG(status.st_mode) and name.encode():
+                found[name] = _stamp(status)
+    return found
+
+
+def read(folder: Path, page: str) -> tuple[str, Stamp] | None:
+    """The text of a page and its stamp from before it was read; None where it cannot be read."""
+    try:
+        opened = os.open(folder / page, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(opened, "rb") as file:
+            stamp = _stamp(os.fstat(file.fileno()))
+            return file.read(MOST_BYTES).decode("utf-8", "replace").replace("\0", "\ufffd"), stamp
+    except OSError:
+        return None
+
+
+def sections(text: str) -> Iterator[Section]:
+    """The sections that hold anything but their heading."""
+    above: dict[int, str] = {}
+    began, within, fenced = 1, list[str](), False
+    for number, line in enumerate(text.splitlines(), 1):
+        fenced ^= FENCE.match(line) is not None
+        found = None if fenced else HEADING.match(line)
+        if found:
+            yield from _pieces(" / ".join(above.values()), began, within)
+            depth = len(found[1])
+            above = {level: name for level, name in above.items() if level < depth} | {depth: found[2][:200]}
+            began, within = number + 1, []
+        else:
+            within.append(line)
+    yield from _pieces(" / ".join(above.values()), began, within)
+
+
+def _pieces(heading: str, began: int, lines: list[str]) -> Iterator[Section]:
+    piece, size = list[str](), 0
+    for number, line in enumerate(_short(lines), began):
+        if piece and size + len(line) > SECTION_CHARS:
+            yield from _piece(heading, number - len(piece), piece)
+            piece, size = [], 0
+        piece.append(line)
+        size += len(line) + 1
+    yield from _piece(heading, began + len(lines) - len(piece), piece)
+
+
+def _piece(heading: str, began: int, lines: list[str]) -> Iterator[Section]:
+    told = [number for number, line in enumerate(lines) if line.strip()]
+    if told:
+        text = "\n".join(lines[told[0] : told[-1] + 1])
+        yield Section(heading, began + told[0], began + told[-1], text)
+
+
+def _short(lines: list[str]) -> Iterator[str]:
+    for line in lines:
+        yield line if len(line) <= SECTION_CHARS else f"{line[:SECTION_CHARS]} […]"
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(place, name) for name in sorted(names) if name.lower().endswith(".md") and name[0] != ".")
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    settled = time.time_ns() - status.st_mtime_ns > SETTLED_NS
+    return Stamp(status.st_mtime_ns if settled else 0, status.st_size, status.st_ino)

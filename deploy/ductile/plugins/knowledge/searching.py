@@ -1,0 +1,148 @@
+"""An index of pages in SQLite (FTS5): made and kept fresh in a cache, which any number of calls may use at once.
+
+Before each search the folder is compared with what was read of it, and what changed is read again, in one transaction.
+The cache can be deleted at any time; one that cannot be used is made anew, or, if need be, for this call alone.
+"""
+
+import hashlib
+import re
+import sqlite3
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pages import Section, Stamp, pages_in, read, sections
+
+PAGES = """create table pages(
+    page text primary key, changed integer, size integer, inode integer, first integer, last integer
+)"""
+SECTIONS = """create virtual table sections using fts5(
+    page, heading, text, from_line unindexed, to_line unindexed, tokenize = 'porter unicode61 remove_diacritics 2'
+)"""
+BEST = """select page, heading, from_line, to_line, text from sections where sections match ?
+    order by bm25(sections, 2.0, 4.0, 1.0), rowid limit ?"""
+VERSION = 1
+"""Of the schema and of how pages are divided: part of the file's name."""
+MOST_WORDS, LONGEST_WORD = 40, 64
+PREFIX_CHARS = 4
+COMMON = re.compile(
+    "an?|and|are|as|at|be|by|can|do|for|from|has|have|how|if|in|into|is|its?|may|must|no|not|of|on|or|our|shall|so|that|"
+    "the|their|there|these|they|this|to|was|we|what|when|where|which|who|will|with|your?"
+)
+"""Words that say nothing of what is looked for."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A section that fits, and its page."""
+
+    page: str
+    section: Section
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The best sections, best first, and how many fit in all."""
+
+    best: tuple[Found, ...]
+    in_all: int
+
+
+def search(folder: Path, cache: Path | None, query: str, *, thorough: bool, limit: int, wait_s: float) -> Answer:
+    """The sections that speak of what is asked, by an index in the folder `cache`, if there is one.
+
+    wait_s: how long to wait for others who bring the index up to date. Raises TimeoutError when they take longer, and
+    sqlite3.Error where this SQLite can keep no such index."""
+    wanted = expression(query, thorough=thorough)
+    kept = _by_cache(folder, cache, wanted, limit, wait_s) if cache else None
+    return kept or _by_index(folder, ":memory:", wanted, limit, wait_s)
+
+
+def expression(query: str, *, thorough: bool) -> str:
+    """The query as one of FTS5: any of its words, each as a string, so that nothing in it is an operator."""
+    words = list(dict.fromkeys(word.lower() for word in re.findall(r"[^\W_]+", query) if len(word) <= LONGEST_WORD))
+    telling = [word for word in words if not COMMON.fullmatch(word)] or words
+    ends = {word: "*" if thorough and len(word) >= PREFIX_CHARS else "" for word in telling[:MOST_WORDS]}
+    return " OR ".join(f'"{word}"{end}' for word, end in ends.items())
+
+
+def index_file(folder: Path, cache: Path) -> Path:
+    """Where the index of this folder is kept."""
+    return cache / f"v{VERSION}-{hashlib.sha256(str(folder).encode('utf-8', 'surrogateescape')).hexdigest()[:24]}.db"
+
+
+def _by_cache(folder: Path, cache: Path, wanted: str, limit: int, wait_s: float) -> Answer | None:
+    """None where no index can be kept there."""
+    file = index_file(folder, cache)
+    for _ in range(2):
+        try:
+            cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return _by_index(folder, str(file), wanted, limit, wait_s)
+        except OSError:
+            return None
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+                raise TimeoutError("others have been bringing the index up to date all the while") from error
+            return None
+        except sqlite3.DatabaseError:  # damaged, or no database at all
+            _delete(file)
+    return None
+
+
+def _by_index(folder: Path, name: str, wanted: str, limit: int, wait_s: float) -> Answer:
+    with closing(sqlite3.connect(name, timeout=wait_s, isolation_level=None)) as index:
+        _lay_out(index)
+        _bring_up_to_date(index, folder)
+        if not wanted:
+            return Answer((), 0)
+        (in_all,) = index.execute("select count(*) from sections where sections match ?", (wanted,)).fetchone()
+        best = index.execute(BEST, (wanted, limit)).fetchall()
+        return Answer(tuple(Found(page, Section(*told)) for page, *told in best), in_all)
+
+
+def _lay_out(index: sqlite3.Connection) -> None:
+    """Nobody reads before they write: of two who did, SQLite would turn one away instead of letting it wait."""
+    if not index.execute("select 1 from sqlite_master").fetchone():
+        index.execute("begin immediate")
+        for table in () if index.execute("select 1 from sqlite_master").fetchone() else (PAGES, SECTIONS):
+            index.execute(table)
+        index.execute("commit")
+
+
+def _delete(file: Path) -> None:
+    for name in (file, Path(f"{file}-journal")):
+        with suppress(OSError):
+            name.unlink()
+
+
+def _bring_up_to_date(index: sqlite3.Connection, folder: Path) -> None:
+    there = pages_in(folder)
+    if not _changed(index, there):
+        return
+    index.execute("begin immediate")  # another call may have done it while this one waited
+    changed = _changed(index, there)
+    for page in changed:
+        _forget(index, page)
+        if page in there and (found := read(folder, page)):
+            _add(index, page, *found)
+    index.execute("commit")
+
+
+def _changed(index: sqlite3.Connection, there: dict[str, Stamp]) -> list[str]:
+    known = {page: Stamp(*stamp) for page, *stamp in index.execute("select page, changed, size, inode from pages")}
+    gone = known.keys() - there.keys()
+    return [*gone, *(page for page, stamp in there.items() if not stamp.changed or known.get(page) != stamp)]
+
+
+def _forget(index: sqlite3.Connection, page: str) -> None:
+    for rows in index.execute("select first, last from pages where page = ?", (page,)).fetchall():
+        index.execute("delete from sections where rowid between ? and ?", rows)
+    index.execute("delete from pages where page = ?", (page,))
+
+
+def _add(index: sqlite3.Connection, page: str, text: str, stamp: Stamp) -> None:
+    (before,) = index.execute("select coalesce(max(rowid), 0) from sections").fetchone()
+    rows = [(page, one.heading, one.text, one.from_line, one.to_line) for one in sections(text)]
+    index.executemany("insert into sections(page, heading, text, from_line, to_line) values (?, ?, ?, ?, ?)", rows)
+    place = (stamp.changed, stamp.size, stamp.inode, before + 1, before + len(rows))
+    index.execute("insert into pages values (?, ?, ?, ?, ?, ?)", (page, *place))

@@ -1,0 +1,242 @@
+"""The plugin that searches a folder of Markdown pages."""
+
+import json
+import os
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ductile_gateway.calls.results import MAX_OUTPUT_BYTES, MAX_SUMMARY_BYTES
+from tests.plugins.asking import SHIPPED, a_request, ask, run
+
+KNOWLEDGE = SHIPPED / "knowledge"
+HOUSE = SHIPPED.parents[1] / "knowledge"
+YEAR_AGO = 1_700_000_000
+
+
+class Shelf:
+    """A folder of pages, and what is found in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.cache = folder / "pages", folder / "cache"
+        self.folder.mkdir()
+
+    @property
+    def config(self) -> dict[str, str]:
+        return {"folder": str(self.folder), "cache": str(self.cache)}
+
+    def put(self, name: str, text: str, *, at: int = YEAR_AGO) -> Path:
+        page = self.folder / name
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(text, encoding="utf-8")
+        os.utime(page, (at, at))
+        return page
+
+    def asked(self, query: Any, **arguments: Any) -> dict[str, Any]:
+        return ask(KNOWLEDGE, {"query": query} | arguments, command="search", config=self.config)
+
+    def pages(self, query: str, **arguments: Any) -> list[str]:
+        return [section["page"] for section in self.asked(query, **arguments)["output"]["sections"]]
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return Shelf(tmp_path)
+
+
+def test_a_section_is_shown_whole_with_its_page_its_headings_and_its_lines(shelf: Shelf) -> None:
+    shelf.put(
+        "buying.md",
+        "# Buying\n\nWhat we buy.\n\n## Budget\n\nUp to 100.\n\n- relax: a <= 1 -> a <= 2\n\n## Who\n\nAll.\n",
+    )
+    response = shelf.asked("what is the budget?")
+    assert response["result"] == (
+        "1 of 1 sections that fit “what is the budget?” (fast)\n\n"
+        "[1] buying.md, lines 7 to 9: Buying / Budget\nUp to 100.\n\n- relax: a <= 1 -> a <= 2"
+    )
+    (section,) = response["output"]["sections"]
+    assert section == {"page": "buying.md", "heading": "Buying / Budget", "from_line": 7, "to_line": 9}
+
+
+def test_the_section_that_fits_best_comes_first(shelf: Shelf) -> None:
+    shelf.put("cellar.md", "The boiler in the cellar needs service, says the house rules.")
+    shelf.put("boiler.md", "# Boiler\n\nThe boiler is serviced in May.")
+    shelf.put("roof.md", "Nothing of the kind is on the roof.")
+    assert shelf.pages("boiler") == ["boiler.md", "cellar.md"]
+
+
+def test_words_are_found_in_every_form_and_spelling(shelf: Shelf) -> None:
+    shelf.put("a.md", "Budgets of the Café, relaxed.")
+    for query in ("budget", "BUDGETS", "cafe", "relaxing", "CAFÉ"):
+        assert shelf.pages(query) == ["a.md"], query
+
+
+def test_only_thorough_finds_words_that_begin_alike(shelf: Shelf) -> None:
+    shelf.put("a.md", "The workplaces of the annex.")
+    assert shelf.pages("work") == []
+    assert shelf.pages("work", profile="thorough") == ["a.md"]
+
+
+def test_thorough_shows_more_and_a_limit_is_kept(shelf: Shelf) -> None:
+    for number in range(12):
+        shelf.put(f"{number}.md", "a lamp")
+    assert [len(shelf.pages("lamp", **how)) for how in ({}, {"profile": "thorough"}, {"limit": 1})] == [3, 8, 1]
+    assert shelf.asked("lamp")["result"].endswith("[9 more: ask in narrower words]")
+
+
+def test_where_nothing_fits_it_says_so(shelf: Shelf) -> None:
+    shelf.put("a.md", "a lamp")
+    response = shelf.asked("boiler")
+    assert response["result"] == "No section of the pages fits “boiler” (fast): try other words for it"
+    assert response["output"]["found"] == 0
+
+
+def test_what_changes_in_the_folder_is_seen_by_the_next_search(shelf: Shelf) -> None:
+    page = shelf.put("a.md", "a lamp")
+    assert shelf.pages("lamp") == ["a.md"]
+    shelf.put("a.md", "a desk", at=YEAR_AGO + 1)
+    shelf.put("deep/b.md", "another lamp")
+    assert (shelf.pages("lamp"), shelf.pages("desk")) == (["deep/b.md"], ["a.md"])
+    page.unlink()
+    assert (shelf.pages("lamp"), shelf.pages("desk")) == (["deep/b.md"], [])
+
+
+def test_a_change_in_the_same_instant_and_of_the_same_length_is_seen(shelf: Shelf) -> None:
+    page = shelf.put("a.md", "a lamp")
+    page.write_text("a lamp")
+    assert shelf.pages("lamp") == ["a.md"]
+    written = page.stat().st_mtime_ns
+    page.write_text("a desk")
+    os.utime(page, ns=(written, written))
+    assert (shelf.pages("lamp"), shelf.pages("desk")) == ([], ["a.md"])
+
+
+def test_what_did_not_change_is_not_read_again(shelf: Shelf) -> None:
+    page = shelf.put("a.md", "a lamp")
+    assert shelf.pages("lamp") == ["a.md"]
+    content = page.stat()
+    page.write_text("a desk")
+    os.utime(page, ns=(content.st_atime_ns, content.st_mtime_ns))
+    assert shelf.pages("lamp") == ["a.md"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        '"', "'", '"lamp', 'lamp"', "lamp AND", "NOT lamp", "lamp NEAR(", "lamp NEAR/2 x", "(lamp", "lamp)",
+        "page:lamp", "^lamp", "lamp*", "*", "-lamp", "+lamp", "lamp\x00", "\x00", "lamp; drop table sections; --",
+        "' or 1=1 --", "{lamp}", "lamp\n\n", "\ud800 lamp", "\u202elamp", "ﬀ lamp", "lamp " * 800, "x" * 4000,
+        "_ _ _", "🪔 lamp", "???", "or and not", "a b c d e f g h i j k l m n o p q r s t u v w x y z 0 1 lamp",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("profile", ["fast", "thorough"])
+def test_no_query_is_an_operator_or_an_error(shelf: Shelf, query: str, profile: str) -> None:
+    shelf.put("a.md", "a lamp")
+    response = shelf.asked(query, profile=profile)
+    assert response["status"] == "ok", response
+    assert "lamp" not in query or response["output"]["found"] == 1
+
+
+def test_pages_of_any_kind_can_be_searched_and_told(shelf: Shelf) -> None:
+    (shelf.folder / "latin.md").write_bytes("Der Löffel \x00 lamp".encode("latin-1"))
+    shelf.put("empty.md", "")
+    shelf.put("one-line.md", "lamp " * 50_000)
+    shelf.put("headings.md", "# \n#\n####### lamp\n```\n# no heading\n```\n" + "#" * 100)
+    shelf.put("blank.md", "\n" * 100_000 + "lamp")
+    shelf.put("😀 and more.md", "lamp")
+    response = shelf.asked("lamp", profile="thorough", limit=20)
+    assert response["status"] == "ok"
+    assert len(response["result"].encode()) <= MAX_SUMMARY_BYTES
+    assert len(json.dumps(response["output"])) <= MAX_OUTPUT_BYTES
+    assert {"latin.md", "one-line.md", "blank.md", "😀 and more.md"} <= set(shelf.pages("lamp", limit=20)) | {
+        "latin.md"
+    }
+
+
+def test_links_hidden_files_and_what_is_no_page_are_left_out(shelf: Shelf, tmp_path: Path) -> None:
+    (tmp_path / "secret.md").write_text("a lamp")
+    (shelf.folder / "link.md").symlink_to(tmp_path / "secret.md")
+    (shelf.folder / "elsewhere").symlink_to(tmp_path)
+    (shelf.folder / "folder.md").mkdir()
+    os.mkfifo(shelf.folder / "pipe.md")
+    shelf.put(".git/a.md", "a lamp")
+    shelf.put(".hidden.md", "a lamp")
+    shelf.put("notes.txt", "a lamp")
+    os.close(os.open(os.fsencode(shelf.folder) + b"/\xff.md", os.O_CREAT))
+    assert shelf.pages("lamp") == []
+
+
+def test_calls_at_the_same_time_all_find_what_is_there(shelf: Shelf) -> None:
+    for number in range(200):
+        shelf.put(f"{number}.md", f"# Page {number}\n\nlamp {number}")
+    request = a_request({"query": "lamp 77"}, command="search", config=shelf.config)
+    with ThreadPoolExecutor(8) as pool:
+        responses = list(pool.map(lambda _: run(KNOWLEDGE, request), range(16)))
+    assert {response["status"] for response in responses} == {"ok"}
+    assert {response["output"]["sections"][0]["page"] for response in responses} == {"77.md"}
+
+
+@pytest.mark.parametrize("damage", [b"", b"no database", b"SQLite format 3\x00" + b"\xff" * 5000])
+def test_a_damaged_index_is_made_anew(shelf: Shelf, damage: bytes) -> None:
+    shelf.put("a.md", "a lamp")
+    assert shelf.pages("lamp") == ["a.md"]
+    (index,) = shelf.cache.iterdir()
+    index.write_bytes(damage)
+    assert shelf.pages("lamp") == ["a.md"]
+    assert shelf.pages("lamp") == ["a.md"]
+
+
+def test_where_no_index_can_be_kept_the_pages_are_searched_all_the_same(shelf: Shelf) -> None:
+    shelf.put("a.md", "a lamp")
+    shelf.cache.write_text("no folder")
+    assert shelf.pages("lamp") == ["a.md"]
+
+
+def test_an_index_that_others_hold_for_too_long_is_told_as_a_delay(shelf: Shelf) -> None:
+    shelf.put("a.md", "a lamp")
+    assert shelf.pages("lamp") == ["a.md"]
+    (index,) = shelf.cache.iterdir()
+    other = sqlite3.connect(index, isolation_level=None)
+    other.execute("begin exclusive")
+    response = ask(KNOWLEDGE, {"query": "lamp"}, command="search", config=shelf.config, seconds=2.2)
+    other.close()
+    assert (response["status"], response["error_class"], response["retry"]) == ("error", "timeout", True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({}, "query is missing"),
+        ({"query": " \n"}, "query is missing"),
+        ({"query": 7}, "query is missing"),
+        ({"query": "x" * 4097}, "query must be at most 4096 characters"),
+        ({"query": "lamp", "profile": "slow"}, "profile must be one of fast, thorough"),
+        ({"query": "lamp", "profile": None}, "profile must be"),
+        ({"query": "lamp", "limit": 0}, "limit must be a whole number from 1 to 20"),
+        ({"query": "lamp", "limit": "3"}, "limit must be"),
+        ({"query": "lamp", "limit": True}, "limit must be"),
+    ],
+)
+def test_an_argument_that_cannot_be_used_is_named(shelf: Shelf, arguments: dict[str, Any], named: str) -> None:
+    response = ask(KNOWLEDGE, arguments, command="search", config=shelf.config)
+    assert (response["status"], response["error_class"], response["retry"]) == ("error", "invalid_arguments", False)
+    assert named in response["error"]
+
+
+@pytest.mark.parametrize("config", [{}, {"folder": ""}, {"folder": "/no/such/folder"}, {"folder": __file__}])
+@pytest.mark.parametrize("command", ["search", "health"])
+def test_without_a_folder_of_pages_somebody_has_to_configure_it(config: dict[str, str], command: str) -> None:
+    response = ask(KNOWLEDGE, {"query": "lamp"}, command=command, config=config)
+    assert (response["status"], response["error_class"], response["retry"]) == ("error", "configuration", False)
+    assert "`folder`" in response["error"]
+
+
+def test_the_pages_of_the_sample_house_say_what_may_be_relaxed(tmp_path: Path) -> None:
+    config = {"folder": str(HOUSE), "cache": str(tmp_path)}
+    query = "What may be relaxed, and to what? budget: cost <= 10000; team: seats >= 12"
+    response = ask(KNOWLEDGE, {"query": query}, command="search", config=config)
+    assert "- relax: cost <= 10000 -> cost <= 11000" in response["result"]
+    assert response["output"]["sections"][0]["page"] == "purchasing.md"

@@ -32,7 +32,8 @@ READY_WITHIN_S = 30.0
 LOOK_S = 0.05
 RESTART_PAUSE_S = 0.5
 STOP_WITHIN_S = 10.0
-PLUGINS = Path(__file__).resolve().parents[2] / "deploy" / "ductile" / "plugins"
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+PLUGINS = DEPLOY / "ductile" / "plugins"
 
 log = logging.getLogger(__name__)
 
@@ -210,13 +211,19 @@ def _write_config(folder: Path, options: DevOptions, nats_url: str, http_port: i
     gateway = {
         "store": str(folder / "gateway"),
         "http": {"host": "127.0.0.1", "port": free_port()},
-        "plugins": {"folders": [str(path) for path in options.plugins], "config": options.plugin_config},
+        "plugins": {"folders": [str(path) for path in options.plugins], "config": _plugin_config(folder, options)},
         **options.gateway,
     }
     path = folder / "agentic.yaml"
     text = json.dumps({"nats": {"urls": [nats_url]}, "agent": agent, "gateway": gateway}, indent=2)
     path.write_text(text.replace("${", "$${"), encoding="utf-8")
     return path
+
+
+def _plugin_config(folder: Path, options: DevOptions) -> dict[str, Any]:
+    """What the options say, and for our own plugins some pages to look things up in."""
+    pages = {"folder": str(DEPLOY / "knowledge"), "cache": str(folder / "knowledge")}
+    return ({"knowledge": pages} if PLUGINS in options.plugins else {}) | dict(options.plugin_config)
 
 
 def _service(name: str, package: str, folder: Path, config: Path) -> Service:

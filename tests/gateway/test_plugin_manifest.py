@@ -39,13 +39,20 @@ def test_what_the_shipped_fetch_brings_is_untrusted_and_the_others_keep_to_the_h
     }
     untrusted = {name for name, manifest in shipped.items() if manifest.output == "untrusted"}
     assert untrusted == {"fetch"}
-    for name in ("echo", "artifact", "text-report"):
+    for name in ("echo", "artifact", "knowledge", "text-report", "z3-solver"):
         assert {command.effect for command in shipped[name].commands} == {"local"}
 
 
 @pytest.mark.parametrize(
     ("plugin", "commands"),
-    [("artifact", ["read", "search"]), ("echo", ["handle"]), ("fetch", ["handle"]), ("text-report", ["handle"])],
+    [
+        ("artifact", ["read", "search"]),
+        ("echo", ["handle"]),
+        ("fetch", ["handle"]),
+        ("knowledge", ["search"]),
+        ("text-report", ["handle"]),
+        ("z3-solver", ["solve"]),
+    ],
 )
 def test_the_shipped_plugins_describe_themselves_to_a_model(plugin: str, commands: list[str]) -> None:
     manifest = read_manifest(yaml.safe_load((SHIPPED / plugin / "manifest.yaml").read_text(encoding="utf-8")))

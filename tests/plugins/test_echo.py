@@ -6,11 +6,11 @@ import pytest
 
 from tests.plugins.asking import SHIPPED, a_request, run
 
-WAKE = {"url": "http://127.0.0.1:8700", "token": "a-token-of-the-agent-0123456789"}
+CONFIG = {"url": "http://127.0.0.1:8700", "token": "a-token-of-the-agent-0123456789", "folder": str(SHIPPED)}
 
 
 def asked(plugin: str, payload: Any, *, command: str = "handle") -> dict[str, Any]:
-    return run(SHIPPED / plugin, a_request(payload, command=command, config=WAKE))
+    return run(SHIPPED / plugin, a_request(payload, command=command, config=CONFIG))
 
 
 def test_a_message_comes_back_unchanged() -> None:
@@ -25,11 +25,11 @@ def test_without_a_message_the_error_says_what_is_missing(payload: dict[str, Any
     assert "message" in response["error"]
 
 
-@pytest.mark.parametrize("plugin", ["agentic-wake", "artifact", "echo", "fetch", "text-report"])
+@pytest.mark.parametrize("plugin", sorted(path.name for path in SHIPPED.iterdir()))
 def test_the_program_answers_the_question_after_its_health_without_any_input(plugin: str) -> None:
     assert asked(plugin, {}, command="health")["status"] == "ok"
 
 
-@pytest.mark.parametrize("plugin", ["artifact", "echo", "fetch", "text-report"])
+@pytest.mark.parametrize("plugin", sorted(path.name for path in SHIPPED.iterdir() if path.name != "agentic-wake"))
 def test_the_program_answers_what_it_cannot_use_with_an_error(plugin: str) -> None:
     assert asked(plugin, {"message": None})["error_class"] == "invalid_arguments"

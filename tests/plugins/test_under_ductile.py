@@ -19,7 +19,7 @@ from tests.ductile.conftest import NO_BINARY
 from tests.ductile.real import RealDuctile
 from tests.gateway.probe_calls import local_plugins
 from tests.gateway.probe_calls import probe as probe_call
-from tests.plugins.asking import PROBE
+from tests.plugins.asking import PROBE, SHIPPED
 
 DUCTILE = os.environ.get("DUCTILE_BIN")
 PATIENCE_SECONDS = 30
@@ -30,11 +30,16 @@ pytestmark = [pytest.mark.ductile, pytest.mark.skipif(not DUCTILE, reason=NO_BIN
 @pytest.fixture(scope="module")
 def ductile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
     """A client of a running Ductile with the shipped plugins, and the probe that shows what it is given."""
-    running = RealDuctile(str(DUCTILE), tmp_path_factory.mktemp("ductile"), probe=PROBE)
+    folder = tmp_path_factory.mktemp("ductile")
+    pages = {"knowledge": {"enabled": True, "config": {"folder": str(PAGES), "cache": str(folder / "cache")}}}
+    running = RealDuctile(str(DUCTILE), folder, further={"knowledge.yaml": {"plugins": pages}}, probe=PROBE)
     headers = {"Authorization": f"Bearer {running.token}"}
     with httpx2.Client(base_url=running.url, headers=headers, trust_env=False) as client:
         yield client
     running.close()
+
+
+PAGES = SHIPPED.parents[1] / "knowledge"
 
 
 def job(client: httpx2.Client, plugin: str, payload: dict[str, Any], *, command: str = "handle") -> dict[str, Any]:
@@ -57,14 +62,16 @@ def job(client: httpx2.Client, plugin: str, payload: dict[str, Any], *, command:
         ("artifact", "search"),
         ("echo", "handle"),
         ("fetch", "handle"),
+        ("knowledge", "search"),
         ("text-report", "handle"),
+        ("z3-solver", "solve"),
     ],
 )
 def test_ductile_serves_the_manifest_with_its_full_schema(ductile: httpx2.Client, plugin: str, command: str) -> None:
     commands = {one["name"]: one for one in ductile.get(f"/plugin/{plugin}").json()["commands"]}
     assert commands[command]["type"] == "read"
     assert commands[command]["input_schema"]["additionalProperties"] is False
-    assert commands[command]["input_schema"]["required"]
+    assert commands[command]["input_schema"].keys() & {"required", "anyOf"}
 
 
 def test_an_echo_comes_back_with_its_output(ductile: httpx2.Client) -> None:
@@ -94,6 +101,23 @@ def test_a_long_artifact_is_searched_and_read_in_parts(ductile: httpx2.Client) -
     beyond = job(ductile, "artifact", payload | {"from_line": 1001}, command="read")
     assert beyond["status"] == "failed"
     assert (beyond["result"]["error_class"], beyond["result"]["retry"]) == ("invalid_arguments", False)
+
+
+def test_a_contradiction_is_asked_about_looked_up_and_relaxed(ductile: httpx2.Client) -> None:
+    variables = {"seats": "int", "cost": "int"}
+    constraints = [{"name": "budget", "expr": "cost <= 10000"}, "cost = seats * 900", "seats >= 12"]
+    problem: dict[str, Any] = {"variables": variables, "constraints": constraints}
+    asked = job(ductile, "z3-solver", problem, command="solve")
+    assert asked["status"] == "succeeded", asked
+    assert asked["result"]["output"]["status"] == "unsat"
+    query = asked["result"]["continuation"]["query"]
+    found = job(ductile, "knowledge", {"query": query, "profile": "fast"}, command="search")["result"]
+    evidence = {"task": "task-1", "round": 1, "action": "retrieve", "query": query, "tool": "knowledge", "status": "ok"}
+    brought = {"summary": found["result"], "output": found["output"]}
+    again = problem | {"evidence": [evidence | {"result": brought}], "continuations": 1, "continuations_left": 2}
+    solved = job(ductile, "z3-solver", again, command="solve")["result"]
+    assert solved["output"]["model"] == {"cost": 10800, "seats": 12}
+    assert [one["to"] for one in solved["output"]["relaxed"]] == ["cost <= 11000"]
 
 
 def test_an_error_that_says_not_to_retry_fails_at_once(ductile: httpx2.Client) -> None:

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Solves constraints with z3 (Ductile plugin protocol v2). Python 3.11 or newer with the package z3-solver.
+
+Where they contradict each other it asks, by a continuation, what may be relaxed; run again with what was found, it
+relaxes of the contradiction what the evidence says, and no more, and tells what it was and who says so.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from problem import Constraint, Problem, problem_of
+from relaxing import Relaxed, Taken, offers_of, relax
+from solving import CannotSolve, Verdict, solve
+
+SECONDS, MEMORY_MB = 10.0, 512
+SPARE_S = 2.0
+"""Before the deadline, to tell that it was not enough."""
+LONGEST_QUERY = 1_000
+MOST_SHOWN = 50
+
+Answer = dict[str, Any]
+
+
+def answer(request: dict[str, Any]) -> Answer:
+    """The response to a request. Raises ValueError and CannotSolve."""
+    config = request.get("config") or {}
+    solver = _solver(config, request.get("deadline_at"))
+    if request["command"] == "health":
+        solver(problem_of({"input": "int x\nx = 1"}))
+        return {"status": "ok", "result": "z3-solver can be run"}
+    payload = (request.get("event") or request).get("payload") or {}
+    problem, fixed = problem_of(payload), _fixed(_list(payload, "fixed"))
+    evidence = [one for one in _list(payload, "evidence") if isinstance(one, dict)]
+    reached = relax(problem, offers_of(evidence), solver, fixed=fixed)
+    told = _told(reached)
+    if reached.verdict.status != "unsat" or not payload.get("relax", True):
+        return told
+    query = _query([one for one in _core(reached) if one.name not in fixed])
+    if why_not := _why_not_asked(query, [one.get("query") for one in evidence], payload):
+        return told | {"result": f"{told['result']}\n{why_not}"}
+    reason = f"These constraints cannot all hold: {'; '.join(map(str, _core(reached)))}"[:LONGEST_QUERY]
+    return told | {
+        "continuation": {"action": "retrieve", "query": query, "reason": reason, "confidence": "low"},
+    }
+
+
+def _query(may_be_relaxed: list[Constraint]) -> str:
+    named = "; ".join(map(str, may_be_relaxed))
+    return f"What may be relaxed, and to what? {named}"[:LONGEST_QUERY] if named else ""
+
+
+def _why_not_asked(query: str, asked: list[Any], payload: dict[str, Any]) -> str:
+    """Why nothing more is asked; empty where it is."""
+    if not query:
+        return "All of these are fixed."
+    if query in asked:
+        return "Nothing that was found says how one of these may be relaxed."
+    return "What may be relaxed could not be asked any more." if payload.get("continuations_left") == 0 else ""
+
+
+def _told(reached: Relaxed) -> Answer:
+    verdict = reached.verdict
+    lines = [_heading(reached), *_listed("", [str(one) for one in _core(reached)])]
+    lines += _listed(
+        "relaxed:" if verdict.status == "sat" else "relaxed, which is not enough:", [str(one) for one in reached.taken]
+    )
+    lines += _listed("offered, and no constraint of this problem:", [one[:200] for one in reached.unusable])
+    if verdict.values:
+        values = [f"{name} = {json.dumps(value)}" for name, value in verdict.values.items()]
+        lines.append(f"values: {', '.join(values[:MOST_SHOWN])}{', …' * (len(values) > MOST_SHOWN)}")
+    output: dict[str, Any] = {"status": verdict.status, "constraints": len(reached.problem.constraints)}
+    if verdict.status == "sat":
+        output["model"] = verdict.values
+    if verdict.core:
+        output["core"] = [_as_json(one) for one in _core(reached)]
+    output["relaxed"] = [_change(one) for one in reached.taken]
+    return {"status": "ok", "result": "\n".join(lines), "output": output}
+
+
+def _heading(reached: Relaxed) -> str:
+    verdict, many = reached.verdict, len(reached.problem.constraints)
+    if verdict.status == "unknown":
+        return f"unknown: z3 cannot tell whether the {many} constraints can all hold ({verdict.why[:200]})"
+    if verdict.status == "unsat":
+        return f"unsat: of {many} constraints these {len(verdict.core)} cannot all hold:"
+    changed = len({one.was.name for one in reached.taken})
+    return f"sat: all {many} constraints hold" + (f", {changed} of them relaxed" if changed else "")
+
+
+def _listed(heading: str, lines: list[str]) -> list[str]:
+    shown = [f"- {line}" for line in lines[:MOST_SHOWN]] + ["- …"] * (len(lines) > MOST_SHOWN)
+    return [heading, *shown] if shown and heading else shown
+
+
+def _core(reached: Relaxed) -> list[Constraint]:
+    return [one for one in reached.problem.constraints if one.name in reached.verdict.core]
+
+
+def _as_json(constraint: Constraint) -> dict[str, str]:
+    return {"name": constraint.name, "expr": constraint.told}
+
+
+def _change(taken: Taken) -> dict[str, str]:
+    return {"name": taken.was.name, "from": taken.was.told, "to": taken.now.told, "by": taken.by}
+
+
+def _fixed(names: list[Any]) -> frozenset[str]:
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError("fixed must be a list of names of constraints")
+    return frozenset(names)
+
+
+def _list(payload: dict[str, Any], name: str) -> list[Any]:
+    given = payload.get(name, [])
+    if isinstance(given, list):
+        return given
+    raise ValueError(f"{name} must be a list")
+
+
+def _solver(config: dict[str, Any], deadline: object) -> Callable[[Problem], Verdict]:
+    """All that is solved in this call shares one time."""
+    seconds = min(_number(config, "timeout_seconds", SECONDS), _left_s(deadline) - SPARE_S)
+    memory_mb, until = int(_number(config, "memory_mb", MEMORY_MB)), time.monotonic() + seconds
+
+    def solver(problem: Problem) -> Verdict:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise CannotSolve(f"z3 found no answer within {seconds:.1f} s", "timeout")
+        return solve(problem, seconds=left, memory_mb=memory_mb)
+
+    return solver
+
+
+def _number(config: dict[str, Any], name: str, default: float) -> float:
+    given = config.get(name, default)
+    if not isinstance(given, int | float) or isinstance(given, bool) or given <= 0:
+        raise CannotSolve(f"the plugin's configuration: {name} must be a number above 0", "configuration")
+    return float(given)
+
+
+def _left_s(deadline: object) -> float:
+    try:
+        return (datetime.fromisoformat(str(deadline)) - datetime.now(UTC)).total_seconds()
+    except (ValueError, TypeError):
+        return SECONDS + SPARE_S
+
+
+def main() -> None:
+    try:
+        response = answer(json.load(sys.stdin.buffer))
+    except ValueError as error:
+        response = {"status": "error", "error": str(error), "retry": False, "error_class": "invalid_arguments"}
+    except CannotSolve as error:
+        response = {"status": "error", "error": str(error), "retry": False, "error_class": error.error_class}
+    sys.stdout.buffer.write(json.dumps(response, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+if __name__ == "__main__":
+    main()

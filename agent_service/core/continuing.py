@@ -48,6 +48,7 @@ def take_continuation(state: RunState, pending: Pending, result: ToolResult, *, 
     gathering = gathering_of(state.waiting, pending.step) or _begun(state, pending, at)
     asker = gathered.task_of(gathering, pending.task)
     assert asker is not None, "what is asked is not answered yet"
+    state = replace(state, strangers=finishing.strangers_of(state, pending.step, pending.action.tool, result))
     number, most = gathering.round + 1, state.brief.limits.continuations.max_plugin_continuations
     if gathering.stopped:
         return take_answer(state, pending, _refused(result, BAD, gathering.stopped), at=at)

@@ -196,10 +196,17 @@ def _step(state: RunState, pending: Pending, record: StepRecord, output: dict[st
         thought(state.reflection, f"Reflection after step {_before(state, pending)}") if state.reflection else "",
         *_reasons(state),
         f"Arguments: {clipped(harmless(arguments), MAX_ARGUMENTS)}",
-        f"<untrusted_result>\n{_result(output)}\n</untrusted_result>",
+        f"<untrusted_result>\n{_asked_first(state, record)}{_result(output)}\n</untrusted_result>",
         "</step>",
     )
     return Note(kind="step", text="\n".join(filter(None, lines)))
+
+
+def _asked_first(state: RunState, record: StepRecord) -> str:
+    """What the tool asked for before it answered; of a step that was given up, the output tells it."""
+    asked = [one for one in state.evidence if one.step == record.step] if record.status != "budget" else []
+    told = "; ".join(f"{one.task}: {one.query or f'{one.tool} {one.command}'} ({one.status})" for one in asked)
+    return f"Asked for first: {clipped(harmless(told), MAX_THOUGHT)}\n" if told else ""
 
 
 def _before(state: RunState, pending: Pending) -> int:

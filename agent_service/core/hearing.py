@@ -70,8 +70,10 @@ def hear_while_paused(state: RunState, event: SignalReceived) -> Transition | st
         return endings.cancel(heard, signal.message or "rejected by a person", at=event.at)
     if event.strict and waiting.stop.ending_class == "budget_attempts":
         heard = limits.with_more_attempts(heard)
-    said = event.strict and heard.heard > heard.shown
-    return go_on(replace(heard, waiting=waiting.held), at=event.at, said=said)
+    said, held = event.strict and heard.heard > heard.shown, waiting.held
+    if isinstance(held, ForEvidence) and waiting.since:
+        held = continuing.stood_still(held, event.at - waiting.since)
+    return go_on(replace(heard, waiting=held), at=event.at, said=said)
 
 
 def hear_while_waiting(state: RunState, event: SignalReceived) -> Transition | str:

@@ -29,7 +29,6 @@ BAD = "bad_continuation"
 MAX_WISH, MAX_REASON = 200, 4000
 UNHEARD = "it is not carried out, because a person said something that the model has not been told yet"
 
-
 _Name = tuple[int, str, int]
 
 
@@ -50,24 +49,17 @@ def take_continuation(state: RunState, pending: Pending, result: ToolResult, *, 
     assert asker is not None, "what is asked is not answered yet"
     state = replace(state, strangers=finishing.strangers_of(state, pending.step, pending.action.tool, result))
     number, most = gathering.round + 1, state.brief.limits.continuations.max_plugin_continuations
-    if gathering.stopped:
-        return take_answer(state, pending, _refused(result, BAD, gathering.stopped), at=at)
-    try:
-        continuation = read(result.result)
-    except ContinuationInvalid as error:
-        return take_answer(state, pending, _refused(result, BAD, f"what it asks for cannot be read: {error}"), at=at)
-    asked, flaws = tasks.drawn(state.brief, asker, continuation, number)
-    if flaws:
-        why = f"what it asks for cannot be done: {'; '.join(flaws)}"
-        return take_answer(state, pending, _refused(result, BAD, why), at=at)
+    asked = gathering.stopped or _asked(state, asker, result, number)
+    if isinstance(asked, str):
+        return take_answer(state, pending, _refused(result, asked), at=at)
+    wish, needed = asked
     rest = gathers(state, gathering, without_flight(state.waiting, pending))
     if number > most:
         why = f"all {most} continuations of a step are used, and {pending.action.tool} asks for more"
-        return _stop(rest, gathering, f"{why}: {_wish(continuation)}", at=at)
+        return _stop(rest, gathering, f"{why}: {wish}", at=at)
     waiting = tuple(replace(task, asks=number) if task is asker else task for task in gathering.tasks)
-    larger = replace(gathering, round=number, tasks=(*waiting, *asked))
-    news = f"{pending.action.tool} asks for more: {_wish(continuation)}"
-    return launch(_with(rest, larger), at=at, news=f"step {pending.step}: {news}")
+    larger = replace(gathering, round=number, tasks=(*waiting, *needed))
+    return launch(_with(rest, larger), at=at, news=f"step {pending.step}: {pending.action.tool} asks for more: {wish}")
 
 
 def take_answer(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> Transition:
@@ -154,6 +146,16 @@ def _with(state: RunState, gathering: Gathering) -> RunState:
     return gathers(state, gathering, flights(state.waiting))
 
 
+def _asked(state: RunState, asker: Task, result: ToolResult, number: int) -> tuple[str, tuple[Task, ...]] | str:
+    """What a continuation asks for, in words and as tasks; or why that cannot be done."""
+    try:
+        continuation = read(result.result)
+    except ContinuationInvalid as error:
+        return f"what it asks for cannot be read: {error}"
+    asked, flaws = tasks.drawn(state.brief, asker, continuation, number)
+    return f"what it asks for cannot be done: {'; '.join(flaws)}" if flaws else (_wish(continuation), asked)
+
+
 def _wish(continuation: Continuation) -> str:
     """What is asked for, in a few words."""
     match continuation:
@@ -162,9 +164,9 @@ def _wish(continuation: Continuation) -> str:
     return f"retrieve {continuation.query!r}"[:MAX_WISH]
 
 
-def _refused(result: ToolResult, error_class: str, why: str) -> ToolResult:
+def _refused(result: ToolResult, why: str) -> ToolResult:
     """The result with which a wish is refused: the model is told, and may plan something else."""
-    error = ToolError(error_class=error_class, message=why[:MAX_REASON])
+    error = ToolError(error_class=BAD, message=why[:MAX_REASON])
     return result.model_copy(update={"status": "error", "error": error, "result": None})
 
 

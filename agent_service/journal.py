@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent_service.core.brief import Brief
 from agent_service.core.decide import decide
-from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
+from agent_service.core.effects import AbandonCall, AskModel, CancelChild, Effect, Publish, StartChild, Transition
 from agent_service.core.events import Event, ToolReturned
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
@@ -32,7 +32,9 @@ up to 3 nothing was asked of people on the bus beside an escalation; up to 4 a c
 RULES_OF_CONTINUATIONS = 5
 GENESIS = "0" * 64
 
-GROWING = ("notes", "completed", "artifacts", "facts", "messages", "signals", "late", "late_tasks", "evidence")
+GROWING = (
+    "notes", "completed", "artifacts", "facts", "messages", "signals", "late", "late_tasks", "evidence", "children",
+)  # fmt: skip
 """Fields of a state that hold more with every step. They are stored item by item beside it, so that an entry writes
 only what it adds: it costs the same at step 5 and at step 500."""
 
@@ -256,6 +258,10 @@ def _noted(effect: Effect) -> bytes:
             return f"ask {call} {phase}".encode()
         case AbandonCall(call=call):
             return f"abandon {call}".encode()
+        case StartChild(wake=wake):
+            return f"start {wake.run_id}".encode()
+        case CancelChild(run_id=run_id):
+            return f"cancel {run_id}".encode()
 
 
 def _chain(previous: str, run_id: str, seq: int, at: datetime, kind: str, event: str, effects_digest: str) -> str:

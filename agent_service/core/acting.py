@@ -14,6 +14,7 @@ from agent_service.core.attempts import Flight, Pending
 from agent_service.core.brief import Brief
 from agent_service.core.effects import Publish, Transition, publish
 from agent_service.core.flights import departing, flights, with_flight
+from agent_service.core.grants import granted
 from agent_service.core.phases import Action, Plan
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
@@ -45,8 +46,10 @@ def flaws_of_action(brief: Brief, action: Action) -> tuple[str, ...]:
 def dispatch(state: RunState, plan: Plan, *, at: datetime) -> Transition:
     """Begin a step for each action of the plan, with its first attempt."""
     numbered = enumerate(plan.actions, start=state.step + 1)
-    pendings = tuple(first_attempt(state.brief, step, action, at=at) for step, action in numbered)
-    return _depart(replace(state, step=pendings[-1].step), departing(pendings), pendings, at=at)
+    first = tuple(first_attempt(state.brief, step, action, at=at) for step, action in numbered)
+    begun = replace(state, step=first[-1].step)
+    pendings = granted(begun, first)
+    return _depart(begun, departing(pendings), pendings, at=at)
 
 
 def send(state: RunState, pending: Pending, *, at: datetime) -> Transition:

@@ -3,7 +3,7 @@ asked of the model under the same number. It is what a crash may have left undon
 
 from pydantic import JsonValue
 
-from agent_service.core import acting, endings, petition
+from agent_service.core import acting, endings, petition, reporting
 from agent_service.core.brief import Limits
 from agent_service.core.effects import AskModel, Publish, publish
 from agent_service.core.flights import flights
@@ -33,6 +33,8 @@ def _announcement(state: RunState, context: dict[str, JsonValue]) -> Publish:
         constraints=_constraints(state.brief.limits),
         run_id=state.run_id,
         wake_id=state.wake_id,
+        parent_run_id=state.brief.parent.run_id if state.brief.parent else None,
+        depth=state.brief.depth,
     )
     return publish(subjects.START, start, keys.start(state.wake_id))
 
@@ -45,6 +47,7 @@ def outstanding(state: RunState) -> tuple[Publish, ...]:
     if state.stop:
         said.append(endings.ending(state))
     said += petition.said(state)
+    said += reporting.report(state)
     said += (acting.request(state, flight.pending) for flight in flights(state.waiting) if flight.retry_at is None)
     return tuple(said)
 
@@ -57,9 +60,9 @@ def asked(state: RunState) -> AskModel | None:
 
 def _constraints(granted: Limits) -> wire.Constraints:
     return wire.Constraints(
-        max_steps=granted.max_steps,
+        max_steps=granted.max_steps or None,  # a child may be left with nothing, which is no constraint to ask for
         max_reframes=granted.max_reframes,
-        max_tokens=granted.max_tokens,
-        max_cost_usd=granted.max_cost_usd,
+        max_tokens=granted.max_tokens or None,
+        max_cost_usd=granted.max_cost_usd or None,
         deadline_at=granted.deadline_at,
     )

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from agent_service.core.brief import Grant
 from agent_service.core.phases import Action
 
 AGAIN = "again"
@@ -36,6 +37,8 @@ class Pending:
     """Places in the stream of the messages that answered earlier attempts without naming them."""
     task: str = ""
     round: int = 0
+    grant: Grant | None = None
+    """What it may spend, where it is a run that is started as a step (see `children`)."""
 
     @property
     def name(self) -> tuple[int, str, int]:

@@ -47,6 +47,9 @@ class Limits:
     """Unusable decisions of one phase that are asked for again."""
     max_refused_done: int = 3
     max_depth: int = 0
+    """How many agents may call each other in a row: a run at a lower depth may start others as its steps."""
+    max_children: int = 4
+    """How many of them at the same time."""
     on_budget: Literal["escalate", "pause"] = "escalate"
     max_notes: int = 48_000
     """How long the notes of a run may grow, in characters, before they are compacted into facts."""
@@ -71,6 +74,27 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Parent:
+    """Which step of which run a run is: its end is that step's result. `step` is 0 where a start only names the run
+    that led to it; `task`, `round` and `attempt` as in Pending."""
+
+    run_id: str
+    step: int = 0
+    task: str = ""
+    round: int = 0
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What a child may spend of its parent's budgets: set aside while it runs. Null where the parent has no limit."""
+
+    steps: int
+    tokens: int | None = None
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Brief:
     """What a run was asked and given."""
 
@@ -81,6 +105,9 @@ class Brief:
     """One model call serves Frame or Reflect, and Plan along with it."""
     depth: int = 0
     """How many agents called each other to get here."""
+    parent: Parent | None = None
+    tools: tuple[str, ...] | None = None
+    """As in WakeAccepted."""
     callback: str | None = None
     announced: bool = True
     """It came by the wake API, and `agentic.start` says so to others."""

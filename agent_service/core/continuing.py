@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from pydantic import JsonValue
 
-from agent_service.core import acting, approving, doubting, endings, finishing, gathered, tasks
+from agent_service.core import acting, approving, children, doubting, endings, finishing, gathered, grants, tasks
 from agent_service.core.attempts import Evidence, Flight, Gathering, Pending, Task, asker_of
 from agent_service.core.effects import Publish, Transition
 from agent_service.core.flights import flights, gathering_of, gatherings, gathers, without_flight
@@ -80,7 +80,7 @@ def settled(state: RunState, pending: Pending, result: ToolResult, *, at: dateti
     assert task is not None, "what is under way is not answered yet"
     if not task.id:
         return finishing.finish_step(state, gathering.first, result, at=at)
-    rest = gathers(state, gathering, without_flight(state.waiting, pending))
+    rest = gathers(grants.settled(state, pending, result), gathering, without_flight(state.waiting, pending))
     return _with_evidence(rest, gathering, task, result)
 
 
@@ -228,12 +228,14 @@ def _flaw(state: RunState, ready: _Ready) -> tuple[str, str] | None:
 def _has_room(state: RunState, tool: str) -> bool:
     """Whether one more request may be under way beside the others."""
     granted, busy = state.brief.limits.continuations, [one.pending.action.tool for one in flights(state.waiting)]
-    return len(busy) < granted.parallel and busy.count(tool) < granted.parallel_per_tool
+    most = min(granted.parallel_per_tool, children.most_at_once(state.brief, tool))
+    return len(busy) < granted.parallel and busy.count(tool) < most
 
 
 def _sent(state: RunState, ready: _Ready, at: datetime) -> tuple[RunState, Pending]:
     step, name, asked_in = ready.known_as
-    pending = acting.first_attempt(state.brief, step, ready.task.action, at=at, task=name, asked_in=asked_in)
+    first = acting.first_attempt(state.brief, step, ready.task.action, at=at, task=name, asked_in=asked_in)
+    (pending,) = grants.granted(state, (first,), among=children.to_come(state, ready.gathering))
     under_way = (*flights(state.waiting), Flight(pending=pending))
     return gathers(state, ready.gathering, tuple(sorted(under_way, key=lambda one: one.pending.step))), pending
 

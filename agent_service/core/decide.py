@@ -16,7 +16,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from agent_service.core import answering, asking, endings, hearing, limits, reopening, results, thinking, timing
+from agent_service.core import (
+    answering,
+    asking,
+    children,
+    endings,
+    hearing,
+    limits,
+    reopening,
+    results,
+    supervising,
+    thinking,
+    timing,
+)
 from agent_service.core.announcing import announcement
 from agent_service.core.brief import Brief
 from agent_service.core.effects import Effect, Transition, tell
@@ -70,7 +82,8 @@ def decide(state: RunState | None, event: Event) -> Transition:
     """What `event` does to a run; `state` is None for a run that is not known yet."""
     rule = TABLE[type(state.waiting) if state else None][type(event)]
     led_to = rule.decider(_counted(state) if state else None, event)
-    return _ignored(state, led_to) if isinstance(led_to, str) else led_to
+    then = _ignored(state, led_to) if isinstance(led_to, str) else led_to
+    return supervising.followed(state, event, then) if state and supervising.concerns(state) else then
 
 
 def _counted(state: RunState) -> RunState:
@@ -96,6 +109,8 @@ def _accept(_: None, event: WakeAccepted) -> Transition:
         trace_url=event.trace_url,
         verify=event.verify,
         untrusted=event.untrusted,
+        parent=event.parent,
+        tools=event.tools,
     )
     state = RunState(
         run_id=event.run_id,
@@ -106,6 +121,8 @@ def _accept(_: None, event: WakeAccepted) -> Transition:
         accepted_at=event.at,
         updated_at=event.at,
         strangers="the request itself" if event.untrusted else "",
+        doubts=event.doubts,
+        rulings=event.refused,
         summary="accepted",
     )
     accepted = {"run_id": event.run_id, "wake_id": event.wake_id, "accepted_at": event.at}
@@ -116,7 +133,7 @@ def _accept(_: None, event: WakeAccepted) -> Transition:
 
 
 def _start(state: RunState, event: RunStarted) -> Transition:
-    brief = replace(state.brief, skills=event.skills)
+    brief = replace(state.brief, skills=children.skills_of(state.brief, event.skills))
     started = replace(state, waiting=Deciding(), brief=brief, started_at=event.at, updated_at=event.at)
     return asking.ask(started, Phase.FRAME, at=event.at)
 

@@ -4,12 +4,13 @@ Effects are not stored: after a crash they follow from the state (`announcing`) 
 Timers are no effect: the state's `due_at` is stored with the state, so that a step costs no message for it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from agent_service.core.events import WakeAccepted
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
 from schemas.events import Envelope
@@ -23,6 +24,8 @@ class Publish:
     key: str
     body: bytes
     rebuildable: bool = False
+    about: str = field(default="", repr=False)
+    """The run that it is about, where that is another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +43,22 @@ class AbandonCall:
     call: int
 
 
-Effect = Publish | AskModel | AbandonCall
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartChild:
+    """Accept a run that is a step of this one. One that is known already goes on, or tells its end again."""
+
+    wake: WakeAccepted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelChild:
+    """Cancel a run that was a step of this one, and is waited for no more. One that has ended is left alone."""
+
+    run_id: str
+    reason: str
+
+
+Effect = Publish | AskModel | AbandonCall | StartChild | CancelChild
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +70,10 @@ class Transition:
     ignored: str | None = None
 
 
-def publish(subject: str, payload: BaseModel, key: str) -> Publish:
-    """The effect that publishes `payload`; the message's type is its subject."""
+def publish(subject: str, payload: BaseModel, key: str, *, about: str = "") -> Publish:
+    """The effect that publishes `payload`; the message's type is its subject. `about`: as in Publish."""
     envelope: Envelope[Any] = Envelope(type=subject, payload=payload, dedupe_key=key)
-    return Publish(subject=subject, key=key, body=envelope.body())
+    return Publish(subject=subject, key=key, body=envelope.body(), about=about)
 
 
 def tell(subject: str, payload: dict[str, Any], key: str) -> Publish:

@@ -9,8 +9,9 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from agent_service.core.brief import Limits
+from agent_service.core.brief import Limits, Parent
 from agent_service.core.phases import Decision, Next, Unusable
+from agent_service.core.state import Doubt, Ruling
 from agent_service.core.waiting import Reserve
 from schemas.catalog import ToolOffer
 from schemas.events import Signal, ToolResult
@@ -40,6 +41,14 @@ class WakeAccepted:
     """Whether somebody else looks at what the model claims (phase `verify`)."""
     untrusted: bool = False
     """Goal or context hold what strangers wrote, such as the body of a webhook."""
+    parent: Parent | None = None
+    """The step that the run is, or the run that led to it."""
+    tools: tuple[str, ...] | None = None
+    """The tools that it may use of those on offer, where not all."""
+    doubts: tuple[Doubt, ...] = ()
+    """Writes of its parent of which nobody knows: they bar the same tools here."""
+    refused: tuple[Ruling, ...] = ()
+    """What people refused its parent, and is not asked for again here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

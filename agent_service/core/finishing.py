@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from agent_service.core import acting, asking, doubting, endings, notes
+from agent_service.core import acting, asking, doubting, endings, grants, notes
 from agent_service.core.attempts import Pending
 from agent_service.core.effects import Transition
 from agent_service.core.flights import gatherings, landed
@@ -44,7 +44,7 @@ def finish_step(
 
     `told`: what the model is told in the place of the result. `over_budget`: the step may gather no more.
     """
-    output = output_of(result) if told is None else told
+    state, output = grants.settled(state, pending, result), output_of(result) if told is None else told
     ended: Literal["ok", "error"] = "ok" if result.status == "ok" else "error"
     record = StepRecord(
         step=pending.step,

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
-from agent_service.core.brief import Limits
+from agent_service.core.brief import Grant, Limits
 from agent_service.core.state import RunState, Spent
 from agent_service.core.waiting import Reserve
 from schemas.events import Constraints
@@ -105,13 +105,13 @@ def with_more_attempts(state: RunState) -> RunState:
 
 def reached_before_a_call(state: RunState, at: datetime) -> tuple[str, str] | None:
     """The budget (class, reason) that forbids another model call, or None."""
-    limits, spent = state.brief.limits, state.spent
+    limits = state.brief.limits
     if at >= limits.deadline_at:
         return past_deadline(limits)
-    tokens = spent.tokens + spent.lost_tokens
+    tokens = _tokens_taken(state)
     if limits.max_tokens is not None and tokens >= limits.max_tokens:
         return "budget_tokens", f"{tokens} of {limits.max_tokens} tokens are spent"
-    return None if limits.max_cost_usd is None else _cost_reached(limits.max_cost_usd, cost_so_far(spent))
+    return None if limits.max_cost_usd is None else _cost_reached(limits.max_cost_usd, _cost_taken(state))
 
 
 def nearly_spent(state: RunState) -> bool:
@@ -123,20 +123,38 @@ def nearly_spent(state: RunState) -> bool:
 
 def beyond_with(state: RunState, reserve: Reserve) -> tuple[str, str] | None:
     """The budget (class, reason) that a call which spends all of `reserve` would break, or None."""
-    limits, spent = state.brief.limits, state.spent
-    tokens = spent.tokens + spent.lost_tokens
+    limits, tokens = state.brief.limits, _tokens_taken(state)
     if limits.max_tokens is not None and tokens + reserve.tokens > limits.max_tokens:
         used = f"{tokens} of {limits.max_tokens} tokens are spent"
         return "budget_tokens", f"{used}, and the next model call may need {reserve.tokens}"
     if limits.max_cost_usd is None:
         return None
-    cost = cost_so_far(spent)
+    cost = _cost_taken(state)
     if cost is None or reserve.cost_usd is None:
         return _cost_reached(limits.max_cost_usd, None)
     if cost + reserve.cost_usd > limits.max_cost_usd:
         used = f"{cost:.4f} of {limits.max_cost_usd:.4f} USD are spent"
         return "budget_cost", f"{used}, and the next model call may cost {reserve.cost_usd:.4f}"
     return None
+
+
+def set_aside(state: RunState) -> Grant:
+    """What children may still spend that run, or were given up and have not told what they spent."""
+    grants = [pending.grant for pending in (*state.pendings, *state.given_up) if pending.grant is not None]
+    return Grant(
+        steps=sum(grant.steps for grant in grants),
+        tokens=sum(grant.tokens or 0 for grant in grants),
+        cost_usd=sum(grant.cost_usd or 0.0 for grant in grants),
+    )
+
+
+def _tokens_taken(state: RunState) -> int:
+    return state.spent.tokens + state.spent.lost_tokens + (set_aside(state).tokens or 0)
+
+
+def _cost_taken(state: RunState) -> float | None:
+    cost = cost_so_far(state.spent)
+    return None if cost is None else cost + (set_aside(state).cost_usd or 0.0)
 
 
 def with_lost(spent: Spent, reserve: Reserve) -> Spent:
@@ -162,11 +180,16 @@ def reached_before_a_step(state: RunState, at: datetime) -> tuple[str, str] | No
     limits = state.brief.limits
     if at >= limits.deadline_at:
         return past_deadline(limits)
-    if state.step >= limits.max_steps:
+    if steps_taken(state) >= limits.max_steps:
         return "budget_steps", f"all {limits.max_steps} steps are used and the goal is not met"
     if state.attempts >= limits.max_attempts_of_run:
         return "budget_attempts", f"all {limits.max_attempts_of_run} tool attempts of the run are used"
     return None
+
+
+def steps_taken(state: RunState) -> int:
+    """What counts against `max_steps`: its own, and those that its children took or may take."""
+    return state.step + state.spent.child_steps + set_aside(state).steps
 
 
 def past_deadline(limits: Limits) -> tuple[str, str]:
@@ -177,7 +200,7 @@ def budget_use(state: RunState) -> dict[str, Any]:
     """What the run has spent and may spend, for people: the fields of BudgetUse."""
     limits = state.brief.limits
     return {
-        "steps": state.step,
+        "steps": state.step + state.spent.child_steps,
         "max_steps": limits.max_steps,
         "reframes": state.reframes,
         "max_reframes": limits.max_reframes,

@@ -6,7 +6,7 @@ a person has to allow first. Each takes a step and an attempt of what the run ma
 
 from collections.abc import Iterator
 
-from agent_service.core import acting, approving
+from agent_service.core import acting, approving, children, limits
 from agent_service.core.phases import Action, Plan
 from agent_service.core.state import RunState
 
@@ -19,7 +19,7 @@ def flaws_of(state: RunState, plan: Plan) -> tuple[str, ...]:
 def most(state: RunState) -> int:
     """How many reads a plan may hold now; where nothing is left for any, as many as are granted, for it is kept."""
     granted = state.brief.limits
-    left = min(granted.max_steps - state.step, acting.attempts_left(state))
+    left = min(granted.max_steps - limits.steps_taken(state), acting.attempts_left(state))
     return min(granted.parallel_reads, left) if left > 0 else granted.parallel_reads
 
 
@@ -36,6 +36,7 @@ def _flaws(state: RunState, plan: Plan) -> Iterator[str]:
 
 def _why_alone(state: RunState, action: Action) -> str:
     command = state.brief.command(action)
-    if command is None or command.tier != "read":
+    reads = command is not None and command.tier == "read"
+    if not reads and not children.is_asked_by(state.brief, action):
         return "it is no read"
     return approving.why_needed(state, action)

@@ -108,6 +108,16 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """A run that was started as a step, or as a task of it, in a round (empty and 0 otherwise)."""
+
+    run_id: str
+    step: int
+    task: str = ""
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LastResult:
     """The newest tool result, for the next reflection. `output` is the result object, or the error."""
 
@@ -132,6 +142,8 @@ class Spent:
     lost_calls: int = 0
     lost_tokens: int = 0
     lost_cost_usd: float | None = 0.0
+    child_steps: int = 0
+    """Steps of children, which count as the run's own. All else is counted with what children spent."""
 
     @property
     def tokens(self) -> int:
@@ -213,6 +225,10 @@ class RunState:
     """Step and attempt of results that came after the end."""
     late_tasks: tuple[str, ...] = ()
     """The same of sub-requests, by the names of their calls."""
+    children: tuple[Child, ...] = ()
+    """The runs that it started as its steps, in their order."""
+    given_up: tuple[Pending, ...] = ()
+    """Those of them that are waited for no more, and have not told yet what they spent."""
     signals: tuple[str, ...] = ()
     """Ids of the newest signals, so that one that is delivered again is not heard again."""
     reframes: int = 0

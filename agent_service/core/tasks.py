@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from pydantic import JsonValue
 
+from agent_service.core import children
 from agent_service.core.acting import flaws_of_action
 from agent_service.core.attempts import Task
 from agent_service.core.brief import Brief
@@ -75,6 +76,7 @@ def _flaws(brief: Brief, task: Task) -> Iterator[str]:
         yield f"names no command of {task.action.tool}, which has: {has}"
         return
     yield from flaws_of_action(brief, task.action)
+    yield from children.flaws_of_call(brief, task.action)
 
 
 def _retrieval(brief: Brief, query: str, profile: str) -> Action:

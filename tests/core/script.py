@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from agent_service.core.attempts import Pending
 from agent_service.core.decide import decide
-from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
+from agent_service.core.effects import AbandonCall, AskModel, CancelChild, Effect, Publish, StartChild, Transition
 from agent_service.core.events import Event
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve
@@ -151,6 +151,14 @@ def abandons() -> Outcome:
     return Outcome("abandon the model call")
 
 
+def starts_child(goal: str) -> Outcome:
+    return Outcome(f"start a child: {goal}")
+
+
+def cancels_child() -> Outcome:
+    return Outcome("cancel a child")
+
+
 def requests(tool: str, *, step: int, attempt: int = 1) -> Outcome:
     return Outcome(f"request {tool}, step {step}, attempt {attempt}")
 
@@ -207,6 +215,10 @@ def _outcome(effect: Effect) -> Outcome | None:
             return asks(phase)
         case AbandonCall():
             return abandons()
+        case StartChild(wake=wake):
+            return starts_child(wake.goal)
+        case CancelChild():
+            return cancels_child()
         case Publish(subject=subjects.PROGRESS):
             return None
         case Publish(subject=subjects.WAITING, body=body):

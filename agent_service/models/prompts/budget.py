@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from agent_service.core.limits import cost_so_far
+from agent_service.core.limits import cost_so_far, steps_taken
 from agent_service.core.measures import SHORTEST_REPLY, least_reply, likely_prompt
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
@@ -68,7 +68,7 @@ def _fits(left: float, takes: float, needs: float) -> int:
 def _note(state: RunState, phase: Phase, short: tuple[str, ...], *, last: bool) -> str:
     if not short or phase in (Phase.COMPACT, Phase.VERIFY):
         return ""
-    if phase is not Phase.FRAME and state.step >= state.brief.limits.max_steps:
+    if phase is not Phase.FRAME and steps_taken(state) >= state.brief.limits.max_steps:
         return f"No step is left, so no action can be carried out: {TO_THE_END}."
     if phase is not Phase.FRAME and last:
         return f"No model call fits into the budget after this one: {TO_THE_END}."
@@ -77,8 +77,9 @@ def _note(state: RunState, phase: Phase, short: tuple[str, ...], *, last: bool) 
 
 def _steps(state: RunState) -> _Left:
     most = state.brief.limits.max_steps
-    left = max(0, most - state.step)
-    return _Left(words=f"{left} of {most} steps", used=1.0 if state.step and left <= 1 else state.step / most)
+    taken = steps_taken(state)
+    left = max(0, most - taken)
+    return _Left(words=f"{left} of {most} steps", used=1.0 if (taken and left <= 1) or not most else taken / most)
 
 
 def _time(state: RunState, now: datetime) -> _Left:

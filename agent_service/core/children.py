@@ -1,0 +1,166 @@
+"""Children: runs that a run starts as its steps. Who may have any, what one is asked, and what it is given.
+
+Rules: a child is one level deeper than its parent, by what the parent is and not by what anybody says. It has no tool
+that its parent has not, no more to spend than its grant, no later deadline. Content of strangers marks it as it marks
+its parent; writes of which the parent does not know whether they were made, and what people refused it, bar the child
+too. Its id follows from its parent and step, so that starting it twice starts it once.
+"""
+
+import hashlib
+import sys
+from collections.abc import Sequence
+
+from pydantic import JsonValue, ValidationError
+from ulid import ULID
+
+from agent_service.core.attempts import Gathering, Pending
+from agent_service.core.brief import Brief, Grant, Limits, Parent
+from agent_service.core.events import WakeAccepted
+from agent_service.core.flights import flights
+from agent_service.core.gathered import as_sent
+from agent_service.core.phases import Action
+from agent_service.core.replacing import replace
+from agent_service.core.state import Ruling, RunState
+from schemas import agent_tool, subjects
+from schemas.agent_tool import AgentCall
+from schemas.catalog import ToolOffer
+from schemas.flaws import flaws_of as flaws_of_fields
+
+DEPTH = "agentic_depth"
+"""In the context of a start that an agent asked for: how many agents called each other so far."""
+WAKE_PREFIX = "child:"
+"""How the wake ids of children begin: nobody else may use such."""
+
+
+def may_have_any(brief: Brief) -> bool:
+    return brief.depth < brief.limits.max_depth
+
+
+def skills_of(brief: Brief, offered: Sequence[ToolOffer]) -> tuple[ToolOffer, ...]:
+    """Of the tools on offer those that a run gets: its subset, and no agent where it may have no children."""
+    return tuple(
+        skill
+        for skill in offered
+        if (brief.tools is None or skill.name in brief.tools) and (may_have_any(brief) or not is_agent(skill))
+    )
+
+
+def is_agent(skill: ToolOffer | None) -> bool:
+    """Whether a tool is this agent itself, and no other executor's."""
+    return skill is not None and (skill.name, skill.route) == (agent_tool.NAME, subjects.SERVICE_AGENT)
+
+
+def is_asked_by(brief: Brief, action: Action) -> bool:
+    """Whether `action` starts a child."""
+    return action.tool == agent_tool.NAME and is_agent(brief.skill(action.tool))
+
+
+def flaws_of(state: RunState, actions: Sequence[Action]) -> tuple[str, ...]:
+    """Why children that `actions` ask for may not be started together; empty when they may, and where none is asked."""
+    asked = [action for action in actions if is_asked_by(state.brief, action)]
+    if not asked:
+        return ()
+    flaws = [flaw for action in asked for flaw in flaws_of_call(state.brief, action)]
+    limits, taken = state.brief.limits, state.step + len(actions) + state.spent.child_steps
+    if len(asked) > limits.max_children:
+        flaws.append(f"{len(asked)} agents are asked for, and at most {limits.max_children} may work at the same time")
+    if limits.max_steps - taken < len(asked):
+        flaws.append("too few steps are left for another agent to take any: do it yourself, or end")
+    return tuple(flaws)
+
+
+def flaws_of_call(brief: Brief, action: Action) -> tuple[str, ...]:
+    """What is wrong with the arguments of one that starts a child; nothing is with any other."""
+    if not is_asked_by(brief, action):
+        return ()
+    try:
+        call = AgentCall.model_validate(action.arguments)
+    except ValidationError as error:
+        return (f"arguments of {action.tool}: {flaws_of_fields(error)}",)
+    offered = {skill.name for skill in brief.skills}
+    unknown = sorted(set(call.tools or ()) - offered)
+    return (f"tools {', '.join(unknown)} are not on offer here, so no other agent gets them",) if unknown else ()
+
+
+def most_at_once(brief: Brief, tool: str) -> int:
+    """How many requests of a tool may be under way at the same time for what it is: children are limited."""
+    return brief.limits.max_children if is_agent(brief.skill(tool)) else sys.maxsize
+
+
+def to_come(state: RunState, gathering: Gathering) -> int:
+    """How many of the tasks that a step gathers are children, and not asked yet: they share what may be spent."""
+    sent = {flight.pending.name for flight in flights(state.waiting)}
+    names = ((gathering.step, task.id, task.round) for task in gathering.tasks if is_asked_by(state.brief, task.action))
+    return sum(name not in sent for name in names)
+
+
+def is_child(pending: Pending) -> bool:
+    return pending.grant is not None
+
+
+def under_way(state: RunState) -> tuple[Pending, ...]:
+    """The children that the run waits for."""
+    return tuple(f.pending for f in flights(state.waiting) if is_child(f.pending) and f.retry_at is None)
+
+
+def waits_for(state: RunState, child_run_id: str) -> bool:
+    return any(run_id_of(state.run_id, pending) == child_run_id for pending in under_way(state))
+
+
+def run_id_of(parent_run_id: str, pending: Pending) -> str:
+    """The id of a child: of the instant of the request, and what follows from which attempt of which request it is."""
+    name = f"{parent_run_id}:{pending.step}:{pending.task}:{pending.round}:{pending.attempt}"
+    instant = int(pending.requested_at.timestamp() * 1000).to_bytes(6, "big")
+    return f"run_{ULID.from_bytes(instant + hashlib.sha256(name.encode()).digest()[:10])}"
+
+
+def wake(state: RunState, pending: Pending) -> WakeAccepted:
+    """The child of an attempt, as it is accepted."""
+    brief, run_id = state.brief, run_id_of(state.run_id, pending)
+    call, grant = AgentCall.model_validate(as_sent(state, pending).arguments), pending.grant
+    assert grant is not None, "a child has a grant"
+    return WakeAccepted(
+        at=pending.requested_at,
+        run_id=run_id,
+        wake_id=f"{WAKE_PREFIX}{run_id}",
+        goal=call.goal,
+        context=_context(call),
+        limits=_limits(brief.limits, call, grant),
+        announce=True,
+        fused=brief.fused,
+        verify=brief.verify,
+        depth=brief.depth + 1,
+        by=f"run {state.run_id}",
+        untrusted=bool(state.strangers),
+        parent=Parent(
+            run_id=state.run_id, step=pending.step, task=pending.task, round=pending.round, attempt=pending.attempt
+        ),
+        tools=call.tools or tuple(skill.name for skill in brief.skills),
+        doubts=state.doubts,
+        refused=tuple(_refused(state)),
+    )
+
+
+def _context(call: AgentCall) -> dict[str, JsonValue]:
+    given = {name: value for name, value in call.context.items() if name != DEPTH}
+    return given | ({"evidence": [*call.evidence]} if call.evidence else {})
+
+
+def _limits(of_parent: Limits, call: AgentCall, grant: Grant) -> Limits:
+    asked_until = call.constraints.deadline_at
+    return replace(
+        of_parent,
+        max_steps=grant.steps,
+        max_tokens=grant.tokens,
+        max_cost_usd=grant.cost_usd,
+        deadline_at=min(asked_until, of_parent.deadline_at) if asked_until else of_parent.deadline_at,
+        deadline_named=True,
+        on_budget="escalate",
+        reopen_days=0.0,
+    )
+
+
+def _refused(state: RunState) -> list[Ruling]:
+    """What a person refused, and has said nothing since."""
+    in_force = {r.subject_hash: r for r in state.rulings if r.heard >= state.heard}
+    return [replace(r, step=0, heard=0) for r in in_force.values() if r.verdict != "approved"]

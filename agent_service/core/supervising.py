@@ -1,0 +1,120 @@
+"""Supervising: what becomes of a run's children, and what a child tells its parent, whatever happens to either.
+
+Rules, by what the run waits for before and after an event: a child that it waits for now is started; one that it waits
+for no more, and that has not answered, is cancelled, and what it spent stays set aside until it has told. So nothing
+that ends a run, or gives up a step of it, leaves a child behind. The end of a child is told to its parent.
+"""
+
+from agent_service.core import children, grants, reporting
+from agent_service.core.attempts import Pending
+from agent_service.core.effects import CancelChild, Effect, StartChild, Transition
+from agent_service.core.events import Event, ToolReturned
+from agent_service.core.flights import flights
+from agent_service.core.replacing import replace
+from agent_service.core.state import Child, RunState
+from agent_service.core.waiting import Ended, pendings_of
+from schemas.events import ToolResult
+
+
+def concerns(state: RunState) -> bool:
+    """Whether the run may have children, or is one."""
+    return children.may_have_any(state.brief) or reporting.step_of(state) is not None
+
+
+def followed(before: RunState, event: Event, then: Transition) -> Transition:
+    """`then`, with what it means to the children of the run, and to its parent."""
+    if then.ignored or then.state is None:
+        return _accounted(before, event, then)
+    after = _paid(before, event, then.state)
+    ends = after.final and not before.final
+    after = reporting.with_open_writes(before, event, after) if ends else after
+    started, gone = _started(before, after), _gone(before, event, after)
+    after = _noted(after, started, gone)
+    effects: tuple[Effect, ...] = (
+        *then.effects,
+        *(StartChild(wake=children.wake(after, pending)) for pending in started),
+        *(_cancel(after, pending) for pending in gone),
+        *(reporting.report(after) if ends else ()),
+    )
+    return replace(then, state=after, effects=effects)
+
+
+def owed(state: RunState) -> tuple[StartChild | CancelChild, ...]:
+    """What has to be seen to again where it may have been left undone: children that are waited for, or no more."""
+    held = pendings_of(state.waiting.held) if isinstance(state.waiting, Ended) else ()
+    gone = (*(pending for pending in held if children.is_child(pending)), *state.given_up)
+    starts = (StartChild(wake=children.wake(state, pending)) for pending in children.under_way(state))
+    return *starts, *(_cancel(state, pending) for pending in gone)
+
+
+def awaited(state: RunState, result: ToolResult) -> Pending | None:
+    """The child of which `result` is: waited for, held by a run that was handed to a person, or given up."""
+    held = pendings_of(state.waiting.held) if isinstance(state.waiting, Ended) else ()
+    known = (*(flight.pending for flight in flights(state.waiting)), *held, *state.given_up)
+    return next((pending for pending in known if children.is_child(pending) and _answers(result, pending)), None)
+
+
+def _answers(result: ToolResult, pending: Pending) -> bool:
+    which = (result.step, result.task or "", result.round or 0)
+    return which == pending.name and result.attempt in (None, pending.attempt)
+
+
+def _answered(event: Event, pending: Pending) -> bool:
+    return isinstance(event, ToolReturned) and _answers(event.result, pending)
+
+
+def _started(before: RunState, after: RunState) -> list[Pending]:
+    known = children.under_way(before)
+    return [pending for pending in children.under_way(after) if not _is_among(pending, known)]
+
+
+def _gone(before: RunState, event: Event, after: RunState) -> list[Pending]:
+    """Those that are waited for no more, though they have not ended as far as is known."""
+    kept = children.under_way(after)
+    open_before = children.under_way(before)
+    return [p for p in open_before if not _is_among(p, kept) and not _answered(event, p)]
+
+
+def _is_among(pending: Pending, others: tuple[Pending, ...]) -> bool:
+    return any((other.name, other.attempt) == (pending.name, pending.attempt) for other in others)
+
+
+def _noted(after: RunState, started: list[Pending], gone: list[Pending]) -> RunState:
+    """The state that knows its children; of those that are gone, all that no answer to a person can wait for again."""
+    held = pendings_of(after.waiting.held) if isinstance(after.waiting, Ended) else ()
+    new = [_child(after, pending) for pending in started]
+    listed = tuple(dict.fromkeys((*after.children, *new))) if new else after.children
+    given_up = tuple(pending for pending in gone if not _is_among(pending, held))
+    if not new and not given_up:
+        return after
+    return replace(after, children=listed, given_up=(*after.given_up, *given_up))
+
+
+def _child(state: RunState, pending: Pending) -> Child:
+    run_id = children.run_id_of(state.run_id, pending)
+    return Child(run_id=run_id, step=pending.step, task=pending.task, round=pending.round)
+
+
+def _cancel(state: RunState, pending: Pending) -> CancelChild:
+    what = f"has ended ({state.status})" if state.final else f"gave up its step {pending.step}"
+    return CancelChild(
+        run_id=children.run_id_of(state.run_id, pending),
+        reason=f"the run {state.run_id} {what}, and waits for it no more",
+    )
+
+
+def _accounted(before: RunState, event: Event, ignored: Transition) -> Transition:
+    """An answer that nobody waits for still tells what a child spent that was given up."""
+    paid = _paid(before, event, before)
+    if paid is before or ignored.state is None:
+        return ignored
+    return Transition(state=replace(paid, version=before.version + 1, updated_at=event.at))
+
+
+def _paid(before: RunState, event: Event, after: RunState) -> RunState:
+    """`after` with what a child spent that was given up, once that comes."""
+    told = next((pending for pending in before.given_up if _answered(event, pending)), None)
+    if told is None or not isinstance(event, ToolReturned):
+        return after
+    left = tuple(pending for pending in after.given_up if pending is not told)
+    return grants.settled(replace(after, given_up=left), told, event.result)

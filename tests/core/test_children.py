@@ -1,0 +1,333 @@
+"""Runs that are steps of runs: what a child is given and may spend, how its end comes home, who goes with whom."""
+
+from datetime import timedelta
+
+import pytest
+
+from agent_service.core import supervising
+from agent_service.core.announcing import outstanding
+from agent_service.core.brief import Grant, Parent
+from agent_service.core.children import run_id_of
+from agent_service.core.state import Doubt
+from agent_service.core.waiting import ForModel, ForTool, Status
+from schemas import subjects
+from tests.core.child_cues import (
+    a_parent,
+    a_waiting_parent,
+    asks_agents,
+    cancelled_by,
+    child_of,
+    comes_home,
+    told_by,
+    wakes_of,
+)
+from tests.core.cues import (
+    DEADLINE,
+    PROOF,
+    RUN_ID,
+    breaks,
+    cancel,
+    due,
+    errs,
+    plans,
+    reflection,
+    reflects,
+    replies,
+    returns,
+    signal,
+    unavailable,
+)
+from tests.core.people_cues import answer
+from tests.core.script import NOTHING, asks, cancels, cancels_child, ignores, requests, starts_child
+
+
+def test_a_child_is_asked_for_like_any_tool_and_started_once_that_is_said() -> None:
+    run = a_parent() >> asks_agents("find a name", context={"topic": "cats"})
+    run << (requests("agent", step=1), starts_child("find a name"))
+    (wake,) = wakes_of(run)
+    assert (wake.goal, wake.context, wake.depth) == ("find a name", {"topic": "cats"}, 1)
+    assert wake.parent == Parent(run_id=RUN_ID, step=1, attempt=1)
+    assert wake.run_id == run_id_of(RUN_ID, run.pending)
+    assert [child.run_id for child in run.state.children] == [wake.run_id]
+    assert run.sent(subjects.TOOL_REQUEST)["tool_payload"] == {"goal": "find a name", "context": {"topic": "cats"}}
+
+
+def test_its_parent_rests_until_it_ends_and_reflects_on_what_it_brought() -> None:
+    run = a_waiting_parent()
+    child = child_of(run) >> plans() >> returns() >> reflects("done", PROOF)
+    assert isinstance(run.state.waiting, ForTool)
+    run >> comes_home(child) << asks("reflect")
+    (record,) = run.state.completed
+    assert (record.tool, record.status, record.summary) == ("agent", "ok", "looked at the result")
+    assert run.state.last_result is not None
+    assert run.state.last_result.output["run_id"] == child.state.run_id
+
+
+def test_the_end_of_a_child_is_said_again_word_for_word_from_its_state_alone() -> None:
+    child = child_of(a_waiting_parent()) >> plans() >> returns() >> reflects("done", PROOF)
+    (said,) = [e for e in child.story[-1].effects if getattr(e, "subject", "") == subjects.TOOL_RESULT]
+    assert said in outstanding(child.state)
+    assert said.key == f"agentic:run:{RUN_ID}:step:1:result"
+
+
+def test_a_run_has_no_agent_on_offer_at_the_deepest_level_nor_by_default() -> None:
+    assert "agent" not in [skill.name for skill in a_parent(max_depth=0).state.brief.skills]
+    assert "agent" not in [skill.name for skill in child_of(a_waiting_parent()).state.brief.skills]
+    assert "agent" in [skill.name for skill in child_of(a_waiting_parent(max_depth=2)).state.brief.skills]
+
+
+def test_what_a_context_says_of_its_depth_changes_nothing() -> None:
+    run = a_waiting_parent(call={"context": {"agentic_depth": 0, "topic": "cats"}}, max_depth=2)
+    grandchild = child_of(run) >> asks_agents("deeper", context={"agentic_depth": -1})
+    (wake,) = wakes_of(grandchild)
+    assert (wake.depth, wake.context) == (2, {})
+    assert "agent" not in [skill.name for skill in child_of(grandchild).state.brief.skills]
+
+
+@pytest.mark.parametrize("named", [["fetch"], ["fetch", "agent"]])
+def test_a_child_has_the_tools_that_it_is_given_and_no_others(named: list[str]) -> None:
+    run = a_waiting_parent(call={"tools": named}, max_depth=2)
+    assert [skill.name for skill in child_of(run).state.brief.skills] == named
+    grandchild = child_of(run) >> asks_agents("deeper")
+    if "agent" in named:
+        assert [skill.name for skill in child_of(grandchild).state.brief.skills] == ["fetch"]
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ({"tools": ["mail"]}, "tools mail are not on offer here"),
+        ({"goal": "  "}, "must not be blank"),
+        ({"constraints": {"max_steps": 0}}, "max_steps"),
+        ({"constraints": {"deadline_at": "tomorrow"}}, "RFC 3339"),
+    ],
+)
+def test_a_call_that_cannot_be_carried_out_is_told_to_the_model(call: dict[str, object], why: str) -> None:
+    run = a_parent() >> asks_agents("find a name", **call)
+    run << asks("plan")
+    assert why in " ".join(run.told())
+
+
+def test_no_more_children_work_at_once_than_the_run_may_have() -> None:
+    run = a_parent(max_children=2) >> asks_agents("one", "two", "three")
+    assert "at most 2 may work at the same time" in " ".join(run.told())
+    run >> asks_agents("one", "two")
+    run << (requests("agent", step=1), requests("agent", step=2), starts_child("one"), starts_child("two"))
+
+
+# What it may spend
+
+
+def test_a_child_gets_three_quarters_of_what_is_left_and_gives_back_what_it_does_not_spend() -> None:
+    run = a_waiting_parent(max_steps=9, max_tokens=1000, max_cost_usd=1.02)
+    (wake,) = wakes_of(run)
+    assert run.pending.grant == Grant(steps=6, tokens=600, cost_usd=0.75)
+    assert (wake.limits.max_steps, wake.limits.max_tokens, wake.limits.max_cost_usd) == (6, 600, 0.75)
+    child = child_of(run) >> plans() >> returns() >> reflects("done", PROOF)
+    run >> comes_home(child)
+    assert (run.state.spent.tokens, run.state.spent.calls, run.state.spent.child_steps) == (500, 5, 1)
+    assert run.state.spent.cost_usd == pytest.approx(0.05)
+    run >> reflects("continue") >> asks_agents("again")
+    grant = run.pending.grant
+    assert grant is not None
+    assert (grant.steps, grant.tokens) == (5, 225)
+    assert grant.cost_usd == pytest.approx(0.7125)
+
+
+def test_children_that_are_started_together_share_it() -> None:
+    run = a_parent(max_steps=10, max_tokens=1000) >> asks_agents("one", "two", "three")
+    grants = [pending.grant for pending in run.state.pendings]
+    assert grants == [Grant(steps=2, tokens=200)] * 3
+
+
+def test_one_that_asks_for_less_gets_less_and_leaves_the_others_more() -> None:
+    run = a_waiting_parent(call={"constraints": {"max_steps": 2, "max_tokens": 50, "max_cost_usd": 0.1}})
+    assert run.pending.grant == Grant(steps=2, tokens=50, cost_usd=0.1)
+
+
+def test_one_that_asks_for_more_than_is_left_gets_what_there_is() -> None:
+    run = a_waiting_parent(call={"constraints": {"max_steps": 99, "max_tokens": 10**9}}, max_steps=5, max_tokens=1000)
+    assert run.pending.grant == Grant(steps=3, tokens=600)
+
+
+def test_steps_of_children_are_steps_of_the_run() -> None:
+    run = a_waiting_parent(max_steps=3)
+    child = child_of(run) >> plans() >> returns() >> replies(reflection("continue"), plan=None)
+    child >> plans("fetch", page=2) >> returns() >> reflects("done", PROOF)
+    run >> comes_home(child) >> reflects("continue")
+    assert run.state.status is Status.ESCALATED
+    assert run.state.ending_class == "budget_steps"
+
+
+def test_an_agent_is_not_asked_for_where_no_step_would_be_left_for_it() -> None:
+    run = a_parent(max_steps=1) >> asks_agents("find a name")
+    assert "too few steps are left" in " ".join(run.told())
+
+
+def test_its_deadline_is_never_later_than_its_parents() -> None:
+    soon, late = DEADLINE - timedelta(minutes=30), DEADLINE + timedelta(hours=5)
+    for asked, granted in ((None, DEADLINE), (soon, soon), (late, DEADLINE)):
+        call = {"constraints": {"deadline_at": asked.isoformat()}} if asked else {}
+        (wake,) = wakes_of(a_waiting_parent(call=call))
+        assert (wake.limits.deadline_at, wake.limits.deadline_named) == (granted, True)
+
+
+def test_a_child_is_never_silent_however_long_it_takes() -> None:
+    run = a_waiting_parent() >> signal("raise_budget", deadline_at=DEADLINE + timedelta(days=20))
+    run.wait(days=19)
+    run >> due
+    assert run.state.ending_class == "budget_time"
+
+
+# How it ends otherwise
+
+
+def test_a_budget_that_a_child_spends_is_an_error_of_its_step_and_no_pause() -> None:
+    run = a_waiting_parent(max_steps=3, on_budget="pause")
+    child = child_of(run) >> plans() >> returns() >> reflects("continue") >> plans("fetch", page=2) >> returns()
+    child >> reflects("continue")
+    assert child.state.status is Status.ESCALATED
+    run >> comes_home(child) << asks("reflect")
+    assert run.state.last_result is not None
+    told = run.state.last_result.output
+    assert told["class"] == "child_escalated"
+    assert "budget_steps" in str(told["message"])
+    assert run.state.spent.child_steps == 2
+
+
+@pytest.mark.parametrize(
+    ("ends", "error_class"),
+    [(cancel("enough"), "child_cancelled"), (unavailable("fail"), "child_failed"), (breaks(), "child_failed")],
+)
+def test_every_end_of_a_child_is_its_parents_result(ends: object, error_class: str) -> None:
+    run = a_waiting_parent()
+    child = child_of(run) >> ends  # type: ignore[operator] # any of these cues
+    run >> comes_home(child) << asks("reflect")
+    assert run.state.completed[-1].status == "error"
+    told = told_by(child)
+    assert told.error is not None
+    assert (told.error.error_class, told.error.retryable) == (error_class, False)
+
+
+def test_a_child_that_escalated_is_not_reopened_for_its_parent_has_heard_its_end() -> None:
+    child = child_of(a_waiting_parent()) >> replies(reflection("escalate"))
+    child.wait(minutes=1) >> answer("go on")
+    assert child.state.status is Status.ESCALATED
+
+
+def test_what_a_child_asks_of_people_keeps_its_parent_waiting() -> None:
+    run = a_waiting_parent()
+    child = child_of(run) >> unavailable("pause")
+    assert child.state.status is Status.PAUSED
+    assert not child.story[-1].published(subjects.TOOL_RESULT)
+
+
+# Who goes with whom
+
+
+def test_cancelling_a_run_cancels_its_children_and_theirs() -> None:
+    run = a_waiting_parent(max_depth=2)
+    child = child_of(run) >> asks_agents("deeper")
+    grandchild = child_of(child)
+    run >> cancel() << (cancels(), cancels_child())
+    assert cancelled_by(run) == [child.state.run_id]
+    child >> cancel()
+    assert cancelled_by(child) == [grandchild.state.run_id]
+
+
+@pytest.mark.parametrize("ends", [cancel(), breaks(), returns(step=7, tool="fetch")])
+def test_whatever_ends_a_run_cancels_its_children(ends: object) -> None:
+    run = a_parent() >> asks_agents("one", "two")
+    wakes = wakes_of(run)
+    run >> ends  # type: ignore[operator] # any of these cues
+    assert run.state.final
+    assert cancelled_by(run) == [wake.run_id for wake in wakes]
+    assert [effect.run_id for effect in supervising.owed(run.state)] == [w.run_id for w in wakes]  # type: ignore[union-attr]
+
+
+def test_what_is_owed_to_children_follows_from_the_state() -> None:
+    run = a_waiting_parent()
+    (wake,) = wakes_of(run)
+    assert [effect.wake for effect in supervising.owed(run.state)] == [wake]  # type: ignore[union-attr] # all are starts
+
+
+def test_a_run_that_ended_still_counts_what_its_child_had_spent_once() -> None:
+    run = a_waiting_parent()
+    child = child_of(run) >> plans() >> cancel()
+    run >> cancel() >> comes_home(child)
+    assert (run.state.spent.tokens, run.state.spent.child_steps) == (400, 1)
+    assert run.state.given_up == ()
+    run >> comes_home(child) << ignores("came after the run ended")
+    assert run.state.spent.tokens == 400
+
+
+def test_a_run_that_is_set_going_again_goes_on_with_how_its_child_ended_and_counts_it_once() -> None:
+    run = a_waiting_parent()
+    child = child_of(run) >> plans() >> cancel()
+    run >> returns(step=7, tool="fetch") >> comes_home(child)
+    assert run.state.status is Status.ESCALATED
+    run >> answer("go on")
+    assert isinstance(run.state.waiting, ForModel)
+    assert run.state.completed[-1].status == "error"
+    assert (run.state.spent.tokens, run.state.given_up) == (400, ())
+
+
+def test_a_run_that_is_set_going_again_before_its_child_told_its_end_waits_for_that() -> None:
+    run = a_waiting_parent()
+    child = child_of(run) >> cancel()
+    run >> returns(step=7, tool="fetch") >> answer("go on")
+    assert isinstance(run.state.waiting, ForTool)
+    assert [wake.run_id for wake in wakes_of(run)] == [child.state.run_id]
+    run >> comes_home(child) << asks("reflect")
+
+
+def test_a_paused_run_keeps_its_child_and_takes_up_its_end_when_it_goes_on() -> None:
+    run = a_waiting_parent(on_budget="pause")
+    child = child_of(run) >> plans() >> returns() >> reflects("done", PROOF)
+    run.now = DEADLINE
+    run >> due
+    assert run.state.status is Status.PAUSED
+    assert cancelled_by(run) == []
+    run >> comes_home(child) << NOTHING
+    assert run.state.completed[-1].status == "ok"
+
+
+# Strangers, doubts and rulings
+
+
+def test_content_of_strangers_marks_a_child_and_comes_home_with_it() -> None:
+    run = a_parent() >> plans("browse") >> returns() >> reflects("continue") >> asks_agents("use it")
+    assert wakes_of(run)[0].untrusted
+    assert child_of(run).state.strangers == "the request itself"
+    clean = a_waiting_parent()
+    child = child_of(clean) >> plans("browse") >> returns() >> reflects("done", PROOF)
+    clean >> comes_home(child)
+    assert clean.state.strangers == "step 1 (agent)"
+
+
+def test_a_write_that_a_child_left_in_doubt_bars_its_tool_in_the_parent() -> None:
+    for ends in (errs("in_doubt"), cancel()):
+        run = a_waiting_parent()
+        child = child_of(run) >> plans("post") >> ends
+        run >> comes_home(child) >> reflects("continue") >> plans("post", page=2)
+        assert [(doubt.step, doubt.tool) for doubt in run.state.doubts] == [(1, "post")]
+        assert "whether step 1 (post) was carried out is not known" in " ".join(run.told())
+
+
+def test_a_write_that_is_known_to_have_been_made_or_not_is_in_no_doubt() -> None:
+    for ends in (errs("configuration"), errs("not_allowed")):
+        child = child_of(a_waiting_parent()) >> plans("post") >> ends
+        assert child.state.status is Status.ESCALATED
+        assert child.state.doubts == ()
+
+
+def test_a_write_in_doubt_bars_the_children_too_and_comes_home_no_second_time() -> None:
+    run = a_waiting_parent()
+    child = child_of(run) >> plans("post") >> errs("in_doubt")
+    run >> comes_home(child) >> reflects("continue") >> asks_agents("post it again")
+    again = child_of(run) >> plans("post", page=3)
+    assert "was carried out is not known" in " ".join(again.told())
+    again >> plans() >> returns() >> reflects("done", {"d1": "step:1", "d2": "step:1", "d3": "step:1"})
+    run >> comes_home(again)
+    assert len(run.state.doubts) == 1
+    assert isinstance(run.state.doubts[0], Doubt)

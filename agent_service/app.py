@@ -24,6 +24,7 @@ from agent_service.bus.messages import NatsBus, NatsIntake
 from agent_service.bus.missed import MARK, Missed
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
+from agent_service.child_results import ChildResults
 from agent_service.core.waiting import Status
 from agent_service.evidence import Evidence
 from agent_service.identity import SystemClock
@@ -171,13 +172,15 @@ def build(
     evidence = Evidence(store, artifacts)
     thinker = Thinker(model, ArgumentSchemas(), evidence, clock, slots=settings.turns, pace=pace)
     turns = Turns(store, publisher, thinker, clock, committed)
-    skills = NatsSkills(link, allow=settings.tools, schema_flaw=schema_flaw, oversight=settings.oversight())
+    oversight, own = settings.oversight(), settings.own_tools()
+    skills = NatsSkills(link, allow=settings.tools, schema_flaw=schema_flaw, oversight=oversight, own=own)
     policy, incoming = settings.limits.policy(), metrics.incoming
     metrics.outgoing.listen_to(link)
     trace_url = settings.trace_url
     intake = Intake(
         turns,
         skills,
+        ChildResults(store, artifacts),
         clock,
         policy=policy,
         fused=settings.phases == "fused",

@@ -11,14 +11,17 @@ no more than what it relates to can be read waits no longer.
 import asyncio
 import hashlib
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from agent_service import audit
 from agent_service.arrival import Arrival, Unreadable, correlation, read
-from agent_service.core.brief import Limits
+from agent_service.child_results import ChildResults
+from agent_service.core.brief import Limits, Parent
+from agent_service.core.children import DEPTH, WAKE_PREFIX
 from agent_service.core.effects import Transition
 from agent_service.core.events import CancelRequested, RunStarted, SignalReceived, ToolReturned, WakeAccepted
 from agent_service.core.limits import LimitPolicy, LimitRefused, check_caps, grant
@@ -38,8 +41,6 @@ BUS = "bus"
 """Who sent a message, where NATS does not tell."""
 _ID: TypeAdapter[str] = TypeAdapter(Id)
 START_PREFIX = keys.start("")
-DEPTH = "agentic_depth"
-"""In the context of a start that an agent asked for: how many agents called each other so far."""
 RULING = frozenset({"approve", "reject", "answer"})
 """What is said about something that waits for it. Where nothing does, whoever said it must know that it was in vain."""
 
@@ -60,6 +61,7 @@ class Intake:
         self,
         turns: Turns,
         skills: Skills,
+        children: ChildResults,
         clock: Clock,
         *,
         policy: LimitPolicy,
@@ -71,13 +73,17 @@ class Intake:
         self._turns = turns
         self._incoming = incoming
         self._skills = skills
+        self._children = children
         self._clock = clock
         self._policy = policy
         self._fused = fused
         self._verify = verify
         self._trace_url = trace_url
-        self.accepted = asyncio.Event()
+
+    @property
+    def accepted(self) -> asyncio.Event:
         """Set whenever a run was accepted, which is to begin."""
+        return self._turns.accepted
 
     async def receive(self, arrival: Arrival) -> str:
         """One message, with the whole turn that it causes: the id of the run that it was about.
@@ -111,8 +117,9 @@ class Intake:
         Raises LimitRefused, WakeConflict and TryAgain; nothing is stored then.
         """
         granted = self._policy.defaults if known else None
-        event = self._accepted(wake_id, start, announce=True, by=by, granted=granted, traceparent=traceparent)
-        return await self._accept(wake_id, start, event)
+        depth = None if known else await self._depth(start)
+        event = self._accepted(wake_id, start, depth, announce=True, by=by, granted=granted, traceparent=traceparent)
+        return await self._turns.accept(_wake(wake_id, start), event)
 
     async def cancel(self, cancel: Cancel, *, by: str) -> Transition:
         """Cancel a run, durably; the caller follows up. `ignored` says why there was nothing to cancel."""
@@ -137,7 +144,9 @@ class Intake:
         return await self._turns.take(run_id, RunStarted(at=self._clock.now(), skills=skills))
 
     async def _on_result(self, result: ToolResult, place: str, *, malformed: bool = False) -> None:
-        event = ToolReturned(at=self._clock.now(), result=result, malformed=malformed, place=place)
+        came = await self._children.of(result)
+        malformed = malformed and came is result
+        event = ToolReturned(at=self._clock.now(), result=came, malformed=malformed, place=place)
         heard = _known(result.run_id, await self._turns.take(result.run_id, event))
         if heard.ignored:
             self._incoming.stale_result(duplicate=bool(heard.state and heard.state.has_finished(result.step)))
@@ -166,38 +175,53 @@ class Intake:
 
     async def _on_start(self, arrival: Arrival, start: AgenticStart, wake_id: str) -> str:
         if start.run_id is not None:  # an agent has announced it, whose store begins it
-            if not await self._turns.knows(start.run_id):
+            if await self._turns.state(start.run_id) is None:
                 raise UnknownRun(start.run_id)
             return start.run_id
         try:
             with self._incoming.wake("stream") as waking:
                 caller = arrival.headers.get(TRACEPARENT)
-                event = self._accepted(wake_id, start, announce=False, by=_sender(arrival), traceparent=caller)
-                run_id, accepted = await self._accept(wake_id, start, event)
+                depth, by = await self._depth(start), _sender(arrival)
+                event = self._accepted(wake_id, start, depth, announce=False, by=by, traceparent=caller)
+                run_id, accepted = await self._turns.accept(_wake(wake_id, start), event)
                 waking.duplicate = accepted is None
         except (LimitRefused, WakeConflict) as refusal:
             raise Unreadable(str(refusal)) from refusal
         await self.follow(accepted)
         return run_id
 
-    async def _accept(self, wake_id: str, start: AgenticStart, event: WakeAccepted) -> tuple[str, Transition | None]:
-        accepted = await self._turns.accept(_wake(wake_id, start), event)
-        self.accepted.set()
-        return accepted
+    async def _depth(self, start: AgenticStart) -> int | None:
+        """How deep a start is that names the run that led to it, or its depth; None where it does neither.
+
+        Raises LimitRefused where that run is not known here or has ended, and beyond the deepest.
+        """
+        if start.parent_run_id is None and not start.depth:
+            return None
+        parent = await self._turns.state(start.parent_run_id) if start.parent_run_id else None
+        if start.parent_run_id and (parent is None or parent.final):
+            raise LimitRefused("parent_run_id", f"{start.parent_run_id} is no run that is under way here")
+        depth = max(start.depth, parent.brief.depth + 1 if parent else 0, _depth_in(start.context) or 0)
+        if depth > self._policy.defaults.max_depth:
+            deepest = self._policy.defaults.max_depth
+            raise LimitRefused("depth", f"would be {depth}, and agents may call each other {deepest} times in a row")
+        return depth
 
     def _accepted(
         self,
         wake_id: str,
         start: AgenticStart,
+        depth: int | None,
         *,
         announce: bool,
         by: str,
         granted: Limits | None = None,
         traceparent: str | None = None,
     ) -> WakeAccepted:
+        if wake_id.startswith(WAKE_PREFIX):
+            raise LimitRefused("wake_id", f"may not begin with {WAKE_PREFIX}, which names runs that a run started")
         at, run_id = self._clock.now(), self._clock.new_run_id()
         limits = granted or grant(self._policy, start.constraints, context=start.context, at=at)
-        depth = start.context.get(DEPTH, 0)
+        in_context = _depth_in(start.context)
         return WakeAccepted(
             at=at,
             run_id=run_id,
@@ -208,13 +232,20 @@ class Intake:
             context=start.context,
             fused=self._fused,
             verify=self._verify,
-            depth=depth if isinstance(depth, int) and depth >= 0 else limits.max_depth,
+            depth=depth if depth is not None else limits.max_depth if in_context is None else in_context,
+            parent=Parent(run_id=start.parent_run_id) if start.parent_run_id else None,
             callback=start.callback,
             trace_url=trace_url(self._trace_url, run_id),
             by=audit.by(by, says=start.by),
             untrusted=start.untrusted,
             traceparent=traceparent if context_of(traceparent) else None,
         )
+
+
+def _depth_in(context: Mapping[str, JsonValue]) -> int | None:
+    """The depth that a context tells, 0 where it tells none; None for what is no depth: such a run calls no agent."""
+    told = context.get(DEPTH, 0)
+    return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else None
 
 
 def not_heard(signal: Signal, heard: Transition) -> str:

@@ -246,6 +246,13 @@ class Artifacts(Protocol):
         """The content, or None when it does not exist."""
 
 
+class KeptArtifacts(Artifacts, Protocol):
+    """The same, and more may be kept there."""
+
+    async def put(self, run_id: str, path: str, content: bytes) -> None:
+        """Keep the content, unless it is there already. Raises TryAgain."""
+
+
 class Clock(Protocol):
     """Time and identity."""
 

@@ -28,6 +28,7 @@ class Publisher:
 
         What only tells of a run belongs to its root: such messages have no spans of their own.
         """
+        run_id = effect.about or run_id
         trace = trace_id(run_id)
         described = headers.of_event(
             effect.subject,

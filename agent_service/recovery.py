@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TypeGuard
 
+from agent_service.core import supervising
 from agent_service.core.announcing import asked, outstanding
 from agent_service.core.effects import Effect, Publish
 from agent_service.core.events import TimerFired
@@ -161,7 +162,7 @@ class Recovery:
             log.warning("its journal cannot be followed", extra={"run_id": state.run_id, "why": str(error)})
         said |= {effect.key: effect for effect in outstanding(state)}
         ask = asked(state)
-        return (*said.values(), ask) if ask else tuple(said.values())
+        return *said.values(), *supervising.owed(state), *((ask,) if ask else ())
 
     async def _say(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:
         run = await self._readable(run_id)
@@ -169,6 +170,7 @@ class Recovery:
             return
         for effect in outstanding(run.state):
             await self._publisher.publish(run_id, effect)
+        await self._turns.see_to(run.state, supervising.owed(run.state))
 
     async def _readable(self, run_id: str) -> Run | None:
         """The run, unless it is left alone."""

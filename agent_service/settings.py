@@ -21,7 +21,8 @@ from groundwork.service import config_file
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import fault_of
 from groundwork.telemetry.settings import TelemetrySettings
-from schemas.catalog import Approve
+from schemas import agent_tool
+from schemas.catalog import Approve, ToolOffer
 from schemas.fields import ToolName
 
 SECTION = "agent"
@@ -120,8 +121,10 @@ class LimitSettings(_Section):
     reopen_days: Annotated[float, Field(ge=0, le=_LONGEST_S / 86400)] = 7.0
     """How long after a run was handed to a person an answer can set it going again."""
     max_depth: Annotated[int, Field(ge=0)] = 0
-    """How many agents may call each other in a row. Today nothing comes of more than 0: tools that start an agent are
-    taken out of every catalog."""
+    """How many agents may call each other in a row. From 1 on runs are offered the tool `agent`, which starts another
+    run as their step."""
+    max_children: Annotated[int, Field(ge=1, le=100)] = 4
+    """How many of these a run may have at the same time."""
     max_context_bytes: Annotated[int, Field(ge=0)] = 64 * 1024
     """How large the context of a start may be, as compact JSON."""
 
@@ -138,6 +141,7 @@ class LimitSettings(_Section):
             max_repairs=self.max_repairs,
             max_notes=self.max_notes,
             max_depth=self.max_depth,
+            max_children=self.max_children,
             on_budget=self.on_budget,
             queue_wait_s=self.queue_wait_s,
             retry_base_s=self.retry_base_s,
@@ -203,6 +207,10 @@ class AgentSettings(_Section):
     def oversight(self) -> Oversight:
         """What the operator says of the tools."""
         return Oversight(approve=self.approve, untrusted=frozenset(self.untrusted))
+
+    def own_tools(self) -> tuple[ToolOffer, ...]:
+        """What the agent itself offers to its runs: another run, where they may start such."""
+        return (agent_tool.offer(),) if self.limits.max_depth else ()
 
     def secrets(self) -> tuple[str, ...]:
         """Values that no log may show."""

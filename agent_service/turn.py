@@ -22,11 +22,14 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from agent_service import journal
+from agent_service.core import children, reporting
 from agent_service.core.decide import decide
-from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
-from agent_service.core.events import Event, TurnBroke, WakeAccepted
+from agent_service.core.effects import AbandonCall, AskModel, CancelChild, Effect, Publish, StartChild, Transition
+from agent_service.core.events import CancelRequested, Event, TurnBroke, WakeAccepted
+from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
 from agent_service.errors import Damaged, VersionMoved
+from agent_service.identity import trace_url_of_child
 from agent_service.journal import Commit, Run
 from agent_service.moments import Moment
 from agent_service.ports import Clock, RunStore, Wake
@@ -61,6 +64,8 @@ class Turns:
         self._known: OrderedDict[str, Run] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.undone = Undone(store.told)
+        self.accepted = asyncio.Event()
+        """Set whenever a run was accepted, which is to begin."""
 
     async def accept(self, wake: Wake, event: WakeAccepted) -> tuple[str, Transition | None]:
         """Make a new run durable: its id, and what is to be performed for it. Raises WakeConflict, TryAgain.
@@ -73,11 +78,13 @@ class Turns:
         if run_id != event.run_id:
             return run_id, None
         self._committed(None, commit, event)
+        self.accepted.set()
         return run_id, transition
 
-    async def knows(self, run_id: str) -> bool:
-        """Whether there is such a run."""
-        return await self._load(run_id) is not None
+    async def state(self, run_id: str) -> RunState | None:
+        """The run as it stands; None where there is none. Raises Damaged."""
+        run = await self._load(run_id)
+        return run.state if run else None
 
     async def take(self, run_id: str, event: Event) -> Transition:
         """One turn: `event`, and all that follows until the run rests. Raises TryAgain if it is not committed."""
@@ -184,9 +191,46 @@ class Turns:
                     await self._publisher.publish(state.run_id, effect)
                 case AbandonCall():
                     self._thinker.abandon(state.run_id, effect.call)
+                case StartChild() | CancelChild():
+                    await self._see_to(state, effect)
                 case AskModel():
                     asked = effect
         return await self._thinker.think(state, asked) if asked else None
+
+    async def see_to(self, state: RunState, effects: Sequence[StartChild | CancelChild]) -> None:
+        """Start and cancel children of a run that may have been left undone. Raises TryAgain."""
+        await self._perform(state, effects)
+
+    async def _see_to(self, state: RunState, effect: StartChild | CancelChild) -> None:
+        try:
+            match effect:
+                case StartChild(wake=wake):
+                    await self._start_child(state, wake)
+                case CancelChild(run_id=run_id, reason=reason):
+                    await self._cancel_child(state.run_id, run_id, reason)
+        except Damaged as error:  # it is left alone; its parent goes on when its own time is over
+            log.warning("a child is left alone", extra={"run_id": state.run_id, "why": str(error)})
+
+    async def _start_child(self, parent: RunState, wake: WakeAccepted) -> None:
+        """Accept a child, once; one that has ended tells its end again. Its parent may have ended in the meantime."""
+        async with self._locks.setdefault(wake.run_id, asyncio.Lock()):
+            known = await self.state(wake.run_id)
+            trace = trace_url_of_child(parent.brief.trace_url, parent.run_id, wake.run_id)
+            named = Wake(wake_id=wake.wake_id, digest=wake.run_id)
+            accepted = None if known else (await self.accept(named, replace(wake, trace_url=trace)))[1]
+        await self.follow(accepted)
+        for effect in reporting.report(known) if known else ():
+            await self._publisher.publish(wake.run_id, effect)
+        now = await self.state(parent.run_id)
+        if now is None or not children.waits_for(now, wake.run_id):
+            await self._cancel_child(parent.run_id, wake.run_id, f"the run {parent.run_id} waits for it no more")
+
+    async def _cancel_child(self, parent_run_id: str, run_id: str, reason: str) -> None:
+        """Cancel a child, and its own children with it. One that was never accepted finds on its start that it is not
+        waited for."""
+        if await self.state(run_id) is not None:
+            by = f"run {parent_run_id}"
+            await self.take(run_id, CancelRequested(at=self._clock.now(), reason=reason, by=by))
 
     async def _commit(self, run: Run, event: Event, transition: Transition) -> bool:
         commit = journal.commit_of(run, event, transition)

@@ -1,4 +1,6 @@
-"""Artifacts from the object store bucket that the gateway writes: `artifacts/<name>` of a run is `<run_id>/<name>`."""
+"""Artifacts in the object store bucket of the gateway: `artifacts/<name>` of a run is `<run_id>/<name>`."""
+
+import mimetypes
 
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
@@ -9,7 +11,7 @@ FOLDER = "artifacts/"
 
 
 class NatsArtifacts:
-    """Fills the port Artifacts."""
+    """Fills the port KeptArtifacts."""
 
     def __init__(self, link: NatsLink) -> None:
         self._bucket = ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
@@ -22,5 +24,13 @@ class NatsArtifacts:
             return await self._bucket.get(f"{run_id}/{path.removeprefix(FOLDER)}")
         except GiveUp:
             return None
+        except Failure as error:
+            raise TryAgain(str(error)) from error
+
+    async def put(self, run_id: str, path: str, content: bytes) -> None:
+        """As the port says."""
+        content_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
+        try:
+            await self._bucket.put(f"{run_id}/{path.removeprefix(FOLDER)}", content, content_type)
         except Failure as error:
             raise TryAgain(str(error)) from error

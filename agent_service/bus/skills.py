@@ -43,12 +43,15 @@ class NatsSkills:
         schema_flaw: SchemaCheck,
         oversight: Oversight = UNRULED,
         fresh_s: float = FRESH_S,
+        own: tuple[ToolOffer, ...] = (),
     ) -> None:
+        """`own`: what the agent itself offers. An offer of the same name by another is left out."""
         self._link = link
         self._allow = allow
         self._schema_flaw = schema_flaw
         self._oversight = oversight
         self._fresh_s = fresh_s
+        self._own = {offer.name: offer for offer in own}
         self._told: dict[str, Told] = {}
         self._answered_in: dict[str, int] = {}
         self._unreadable: tuple[str, ...] = ()
@@ -134,17 +137,19 @@ class NatsSkills:
     def _merge(self) -> None:
         merged = offers.merge(self._told.values(), self._offers, self.present())
         flaws = (flaw for told in self._told.values() for flaw in told.flaws)
-        problems = tuple(dict.fromkeys((*flaws, *merged.conflicts, *self._unreadable)))
+        hidden = (f"{name}: the agent offers its own tool of this name" for name in merged.offers if name in self._own)
+        problems = tuple(dict.fromkeys((*flaws, *merged.conflicts, *hidden, *self._unreadable)))
         for problem in problems:
             if problem not in self.problems:
                 log.warning("a tool offer is left out", extra={"why": problem})
         self._offers, self.problems = merged.offers, problems
-        self._catalog = Catalog(tools=tuple(map(self._oversight.over, merged.offers.values())))
+        offered = {**merged.offers, **self._own}
+        self._catalog = Catalog(tools=tuple(map(self._oversight.over, offered.values())))
         self._tell_unknown()
 
     def _tell_unknown(self) -> None:
         """A name in the settings that nobody offers is most likely misspelt; told once for as long as it is so."""
-        unknown = frozenset(unknown_names(self._offers.values(), self._allow, self._oversight))
+        unknown = frozenset(unknown_names(self._catalog.tools, self._allow, self._oversight))
         if unknown - self._unknown:
             log.warning("the settings name what nobody offers", extra={"what": "; ".join(sorted(unknown))})
         self._unknown = unknown

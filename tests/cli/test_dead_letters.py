@@ -13,6 +13,7 @@ from agent_service.api.dead_letters import DeadLetterCalls, LetterQuery
 from agent_service.bus.dead_letters import NatsDeadLetters, retry_id
 from agent_service.bus.messages import NatsIntake
 from agent_service.bus.topology import topology
+from agent_service.child_results import ChildResults
 from agent_service.cli.dead_letters import who
 from agent_service.cli.exits import Exit
 from agent_service.core.brief import Limits
@@ -57,8 +58,8 @@ async def an_agent(link: NatsLink, *, cap_steps: int = 20) -> AsyncIterator[Worl
     """The agent's intake on the bus, with a world of its own behind it."""
     world = World()
     policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_steps=cap_steps)
-    incoming = IncomingMetrics(Instruments())
-    intake = Intake(world.turns, Offer(), world.clock, policy=policy, fused=True, incoming=incoming)
+    incoming, brought = IncomingMetrics(Instruments()), ChildResults(world.store, world.artifacts)
+    intake = Intake(world.turns, Offer(), brought, world.clock, policy=policy, fused=True, incoming=incoming)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(NatsIntake(link, intake, Background(group), incoming, slots=4).run())
         try:

@@ -23,6 +23,7 @@ from agent_service.api.event_streams import EventStreams
 from agent_service.api.feed import Feed
 from agent_service.api.operations import Operations
 from agent_service.api.requests import MAX_BODY_BYTES
+from agent_service.child_results import ChildResults
 from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import RunState
@@ -243,7 +244,10 @@ async def open_house(
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         instruments, trace_url = Instruments(), "http://traces/{trace_id}"
         incoming = IncomingMetrics(instruments)
-        intake = Intake(turns, _NoSkills(), clock, policy=policy, fused=True, incoming=incoming, trace_url=trace_url)
+        brought = ChildResults(store, MemoryArtifacts())
+        intake = Intake(
+            turns, _NoSkills(), brought, clock, policy=policy, fused=True, incoming=incoming, trace_url=trace_url
+        )
         picky = Picky()
         desk = Desk(
             store,

@@ -32,13 +32,16 @@ class FakeClock:
 
 
 class MemoryArtifacts:
-    """Contents in a dict, by run and path. Fills the port Artifacts."""
+    """Contents in a dict, by run and path. Fills the port KeptArtifacts."""
 
     def __init__(self) -> None:
         self.contents: dict[tuple[str, str], bytes] = {}
 
     async def get(self, run_id: str, path: str) -> bytes | None:
         return self.contents.get((run_id, path))
+
+    async def put(self, run_id: str, path: str, content: bytes) -> None:
+        self.contents[run_id, path] = content
 
 
 class MemoryStore:

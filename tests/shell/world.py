@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_service.arrival import Arrival
+from agent_service.child_results import ChildResults
 from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import RunState
@@ -308,6 +309,7 @@ class World:
         self.intake = Intake(
             self.turns,
             self.offer,
+            ChildResults(self.faulty, self.artifacts),
             self.clock,
             policy=self._policy,
             fused=self._fused,

@@ -49,7 +49,7 @@ async def gateway(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Find
 
 async def _tools(link: NatsLink, settings: AgentSettings, *, silent: str) -> Finding:
     """`silent`: what to do about a gateway that tells no tools."""
-    skills = NatsSkills(link, allow=None, schema_flaw=schema_flaw)
+    skills = NatsSkills(link, allow=None, schema_flaw=schema_flaw, own=(own := settings.own_tools()))
     try:
         catalog = await skills.catalog()
     except TryAgain as nothing:
@@ -60,7 +60,7 @@ async def _tools(link: NatsLink, settings: AgentSettings, *, silent: str) -> Fin
     if unknown := unknown_names(catalog.tools, allowed, settings.oversight()):
         text = f"{'; '.join(unknown)}, which nobody offers"
         return warning("tools", text, remedy="correct that setting, or the executor's tools")
-    offered = [tool for tool in catalog.tools if allowed is None or tool.name in allowed]
+    offered = [tool for tool in catalog.tools if allowed is None or tool.name in allowed or tool in own]
     if not offered:
         return wrong("tools", "there is no tool that a run may use", remedy=START)
     return ok("tools", f"{len(offered)} tools: {', '.join(map(_offer, offered))}")

@@ -67,13 +67,16 @@ OFFER = ToolOffer(
 
 
 class KeptArtifacts:
-    """Fills the port Artifacts."""
+    """Fills the port KeptArtifacts."""
 
     def __init__(self) -> None:
         self._contents: dict[tuple[str, str], bytes] = {}
 
     async def get(self, run_id: str, path: str) -> bytes | None:
         return self._contents.get((run_id, path))
+
+    async def put(self, run_id: str, path: str, content: bytes) -> None:
+        self._contents[run_id, path] = content
 
     def paths(self, run_id: str) -> frozenset[str]:
         return frozenset(path for of, path in self._contents if of == run_id)

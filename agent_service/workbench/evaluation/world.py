@@ -12,6 +12,7 @@ from functools import partial
 
 from agent_service.arrival import Arrival
 from agent_service.bus.argument_schemas import ArgumentSchemas
+from agent_service.child_results import ChildResults
 from agent_service.core.events import ModelUsage, TimerFired
 from agent_service.core.phases import Refusal, Unusable
 from agent_service.core.state import RunState
@@ -142,7 +143,14 @@ class World:
         policy = scenario.limits.policy()
         incoming = IncomingMetrics(Instruments())
         self._intake = Intake(
-            self._turns, self.gateway, self._clock, policy=policy, fused=fused, verify=verifies, incoming=incoming
+            self._turns,
+            self.gateway,
+            ChildResults(store, self.gateway.artifacts),
+            self._clock,
+            policy=policy,
+            fused=fused,
+            verify=verifies,
+            incoming=incoming,
         )
 
     async def play(self) -> None:

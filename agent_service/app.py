@@ -174,7 +174,7 @@ def build(
     turns = Turns(store, publisher, thinker, clock, committed)
     oversight, own = settings.oversight(), settings.own_tools()
     skills = NatsSkills(link, allow=settings.tools, schema_flaw=schema_flaw, oversight=oversight, own=own)
-    policy, incoming = settings.limits.policy(), metrics.incoming
+    policy, incoming = settings.policy(), metrics.incoming
     metrics.outgoing.listen_to(link)
     trace_url = settings.trace_url
     intake = Intake(

@@ -6,13 +6,14 @@ Every field says its unit and its default; `agentic doctor` shows what is in for
 import hashlib
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from agent_service.core.brief import Limits
+from agent_service.core.brief import Continuations, Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.models.settings import ModelSettings, Provider
 from agent_service.oversight import Oversight
@@ -162,6 +163,27 @@ class LimitSettings(_Section):
         )
 
 
+class ContinuationSettings(_Section):
+    """What a tool may ask for before it answers, for each step with all that its tasks ask for."""
+
+    retrieval_tool: CommandName = "knowledge"
+    """What `retrieve` asks: a tool, by its first read, or one of its commands."""
+    max_plugin_continuations: Annotated[int, Field(ge=0)] = 3
+    max_plugin_total_time_ms: Annotated[int, Field(ge=1)] = 60_000
+    """From the first continuation on, without the time in which a person is waited for."""
+    continuation_retrieval_profile: ToolName = "fast"
+    """The profile of a retrieval that names none."""
+    max_tasks: Annotated[int, Field(ge=1, le=1000)] = 100
+    """Tasks of one continuation."""
+    parallel: Annotated[int, Field(ge=1, le=64)] = 4
+    """Tasks of a run that are carried out at the same time."""
+    parallel_per_tool: Annotated[int, Field(ge=1, le=64)] = 4
+
+    def limits(self) -> Continuations:
+        """As the core takes them."""
+        return Continuations(**self.model_dump())
+
+
 class LogSettings(_Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["json", "text"] = "json"
@@ -185,6 +207,7 @@ class AgentSettings(_Section):
     llm_model: str | None = None
     """The name that RFC-95 gives to `model.model`."""
     limits: LimitSettings = LimitSettings()
+    continuations: ContinuationSettings = ContinuationSettings()
     tools: tuple[str, ...] | None = None
     """The tools that runs may use; without it all that any executor offers."""
     approve: dict[CommandName, Approve] = Field(default_factory=dict)
@@ -203,6 +226,11 @@ class AgentSettings(_Section):
     """Address of a trace in a viewer, with `{trace_id}` in it."""
     telemetry: TelemetrySettings = TelemetrySettings()
     log: LogSettings = LogSettings()
+
+    def policy(self) -> LimitPolicy:
+        """What a run is granted, as the core takes it."""
+        granted = self.limits.policy()
+        return replace(granted, defaults=replace(granted.defaults, continuations=self.continuations.limits()))
 
     def oversight(self) -> Oversight:
         """What the operator says of the tools."""

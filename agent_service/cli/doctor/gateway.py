@@ -3,13 +3,14 @@
 import asyncio
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from agent_service.bus.skills import NatsSkills, unknown_names
+from agent_service.cli.doctor.retrieval import retrieval
 from agent_service.settings import AgentSettings
 from agent_service.telling.findings import ok, warning, wrong
 from groundwork.nats.link import NatsLink
@@ -44,23 +45,32 @@ async def gateway(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Find
         yield finding
     if status is None:
         yield warning("gateway", "no gateway says how it is", remedy=START)
-    yield await _tools(link, settings, silent="see above" if status else START)
+    async for finding in _tools(link, settings, silent="see above" if status else START):
+        yield finding
 
 
-async def _tools(link: NatsLink, settings: AgentSettings, *, silent: str) -> Finding:
+async def _tools(link: NatsLink, settings: AgentSettings, *, silent: str) -> AsyncIterator[Finding]:
     """`silent`: what to do about a gateway that tells no tools."""
-    skills = NatsSkills(link, allow=None, schema_flaw=schema_flaw, own=(own := settings.own_tools()))
+    skills = NatsSkills(link, allow=None, schema_flaw=schema_flaw, own=settings.own_tools())
     try:
         catalog = await skills.catalog()
     except TryAgain as nothing:
-        return wrong("tools", str(nothing), remedy=CORRECT if skills.problems else silent)
-    allowed = settings.tools
-    if skills.problems:
-        return warning("tools", "; ".join(skills.problems), remedy=CORRECT)
-    if unknown := unknown_names(catalog.tools, allowed, settings.oversight()):
+        yield wrong("tools", str(nothing), remedy=CORRECT if skills.problems else silent)
+        return
+    own = {tool.name for tool in settings.own_tools()}
+    offered = [tool for tool in catalog.tools if settings.tools is None or tool.name in {*settings.tools, *own}]
+    unknown = unknown_names(catalog.tools, settings.tools, settings.oversight())
+    yield _listed(offered, skills.problems, unknown)
+    if offered:
+        yield retrieval(settings.continuations, offered)
+
+
+def _listed(offered: Sequence[ToolOffer], problems: Sequence[str], unknown: Sequence[str]) -> Finding:
+    if problems:
+        return warning("tools", "; ".join(problems), remedy=CORRECT)
+    if unknown:
         text = f"{'; '.join(unknown)}, which nobody offers"
         return warning("tools", text, remedy="correct that setting, or the executor's tools")
-    offered = [tool for tool in catalog.tools if allowed is None or tool.name in allowed or tool in own]
     if not offered:
         return wrong("tools", "there is no tool that a run may use", remedy=START)
     return ok("tools", f"{len(offered)} tools: {', '.join(map(_offer, offered))}")

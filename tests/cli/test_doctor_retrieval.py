@@ -1,0 +1,49 @@
+"""`agentic doctor` says whether a tool that asks for a retrieval can have one."""
+
+from typing import Any
+
+import pytest
+
+from agent_service.cli.doctor.retrieval import retrieval
+from agent_service.settings import ContinuationSettings
+from schemas.catalog import ToolCommand, ToolOffer
+from schemas.gateway_status import Finding
+
+COMMANDS = (ToolCommand(name="index", tier="write"), ToolCommand(name="search", tier="read"))
+KNOWLEDGE = ToolOffer(name="knowledge", route="knowledge", commands=COMMANDS)
+WRITES = ToolOffer(name="diary", route="diary", commands=(ToolCommand(name="add", tier="write"),))
+
+
+def found(*offered: ToolOffer, **settings: Any) -> Finding:
+    return retrieval(ContinuationSettings(**settings), offered)
+
+
+@pytest.mark.parametrize("named", [{}, {"retrieval_tool": "knowledge"}])
+def test_a_tool_is_asked_by_its_first_command_that_only_reads(named: dict[str, str]) -> None:
+    assert found(WRITES, KNOWLEDGE, **named) == Finding(
+        name="retrieval", mark="ok", text="knowledge.search, profile fast"
+    )
+
+
+def test_a_command_that_is_named_is_asked() -> None:
+    told = found(KNOWLEDGE, retrieval_tool="knowledge.index", continuation_retrieval_profile="thorough")
+    assert told.text == "knowledge.index, profile thorough"
+
+
+def test_without_a_retrieval_tool_nothing_is_wrong_as_long_as_nobody_named_one() -> None:
+    told = found(WRITES)
+    assert (told.mark, told.text.split(":")[0]) == ("ok", "there is no tool knowledge")
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ("wiki", "runs have no tool wiki"),
+        ("knowledge.find", "knowledge has no command find"),
+        ("diary", "diary has no command that only reads"),
+    ],
+)
+def test_one_that_was_named_and_is_not_there_is_warned_of(named: str, says: str) -> None:
+    told = found(KNOWLEDGE, WRITES, retrieval_tool=named)
+    assert told.mark == "warning"
+    assert says in told.text

@@ -31,8 +31,9 @@ handle() { # one request, in NATS_REQUEST_BODY
     counted=$(jq -j '.payload.tool_payload.text' <<<"$NATS_REQUEST_BODY" | wc)
     body=$(jq -c --arg counted "$counted" --arg result $result '.payload as $asked
       | ($counted | [scan("[0-9]+") | tonumber]) as [$lines, $words, $bytes]
-      | {type: $result, dedupe_key: (.dedupe_key | sub(":request"; ":result")), payload: {
-          run_id: $asked.run_id, step: $asked.step, tool: $asked.tool, attempt: $asked.attempt, status: "ok",
+      | {type: $result, dedupe_key: (.dedupe_key | sub(":request(?=(:attempt:\\d+)?$)"; ":result")), payload: {
+          run_id: $asked.run_id, step: $asked.step, tool: $asked.tool, attempt: $asked.attempt, task: $asked.task,
+          round: $asked.round, status: "ok",
           result: {summary: "\($lines) lines, \($words) words, \($bytes) bytes", $lines, $words, $bytes},
           completed_at: (now | todate)}}' <<<"$NATS_REQUEST_BODY")
     publish "$(jq -r .dedupe_key <<<"$body")" "$body"

@@ -10,12 +10,14 @@ import datetime as dt
 import itertools
 import json
 import os
+import re
 
 import nats
 from nats.errors import TimeoutError as NothingYet
 from nats.js.api import ConsumerConfig
 
 NAME, RESULT = "weekday-executor", "agentic.tool_result"
+CORRELATION = ("run_id", "step", "tool", "attempt", "task", "round")
 SCHEMA = {"type": "object", "properties": {"date": {"type": "string", "format": "date"}}, "required": ["date"]}
 COMMAND = {"name": "handle", "tier": "read", "description": "The day of the week of a date.", "input_schema": SCHEMA}
 CATALOG = {"executor": NAME, "tools": [{"name": "weekday", "route": "weekday", "timeout_s": 10, "commands": [COMMAND]}]}
@@ -39,11 +41,11 @@ async def publish(stream, body, key):
 
 async def answer(stream, message):
     request = json.loads(message.data)
-    asked, key = request["payload"], request["dedupe_key"].replace(":request", ":result")
+    asked, key = request["payload"], re.sub(r":request(?=(:attempt:\d+)?$)", ":result", request["dedupe_key"])
     now = dt.datetime.now(dt.UTC)
     too_late = asked.get("deadline_at") and dt.datetime.fromisoformat(asked["deadline_at"]) < now
     if asked.get("executor") in (None, NAME) and not too_late:  # else it is asked of another, or not waited for
-        correlation = {name: asked[name] for name in ("run_id", "step", "tool", "attempt")}
+        correlation = {name: asked[name] for name in CORRELATION if name in asked}
         payload = {**correlation, **carry_out(asked["tool_payload"]), "completed_at": now.isoformat()}
         await publish(stream, json.dumps({"type": RESULT, "payload": payload, "dedupe_key": key}).encode(), key)
     await message.ack()

@@ -26,7 +26,7 @@ FIVE_MINUTES, OWN_SERVER = "The next five minutes", "With your own NATS server"
 WITH_A_DUCTILE = {ROOT / "docs" / "DUCTILE.md"}
 """Their commands are tried in tests/ductile."""
 BLOCKS = [block for page in PAGES if page not in WITH_A_DUCTILE for block in blocks(page)]
-SHELL = [block for block in BLOCKS if block.language == "bash"]
+SHELL = [block for block in BLOCKS if block.language == "bash" and not block.is_file]
 SOURCES = [
     path for package in ("agent_service", "ductile_gateway", "groundwork") for path in (ROOT / package).rglob("*.py")
 ]

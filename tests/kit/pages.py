@@ -6,6 +6,7 @@ What a page wants of its commands stands behind the language of a block, where n
     ```bash follow      goes on until the end; what follows waits until it has said something
     ```bash follow X    the same, until it has said X
     ```bash by-hand     not run: it needs a key, money, or the tests themselves
+    ```bash NAME/FILE   the content of that file, in any language: not a command
 """
 
 import contextlib
@@ -43,6 +44,10 @@ class Block:
     text: str
 
     @property
+    def is_file(self) -> bool:
+        return "/" in self.mark
+
+    @property
     def place(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
@@ -55,6 +60,15 @@ def blocks(page: Path) -> Iterator[Block]:
         headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", before), re.MULTILINE)
         language, _, mark = found[1].strip().partition(" ")
         yield Block(page, before.count("\n") + 1, headings[-1] if headings else "", language, mark, found[2])
+
+
+def written(page: Path, folder: Path) -> None:
+    """Write the files that the page holds into `folder`, executable where they are programs."""
+    for block in filter(lambda block: block.is_file, blocks(page)):
+        path = folder / block.mark
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.text, encoding="utf-8")
+        path.chmod(0o755 if block.text.startswith("#!") else 0o644)
 
 
 def play(some: list[Block], cwd: Path, environ: dict[str, str], **instead: str) -> str:

@@ -1,0 +1,75 @@
+"""The plugins of docs/CONTINUATIONS.md, as they stand there, with the knowledge that they ask for."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agent_service.workbench.dev import PLUGINS, DevOptions, DevStack, stack
+from schemas import subjects
+from tests.e2e.bodies import FRAME, on_the_bus, to_the_end, wake
+from tests.kit.pages import ROOT, written
+
+PAGE = ROOT / "docs" / "CONTINUATIONS.md"
+KNOWN = {
+    "bridge.md": "# The old bridge\n\nThe old bridge was built in 1821.\n",
+    "tower.md": "# The round tower\n\nThe round tower was built in 1790.\n",
+}
+
+
+def calling(tool: str, **arguments: str) -> dict[str, Any]:
+    """A script that calls `tool` once and is done, or says why not."""
+    plan = {"action": {"tool": tool, "command": "handle", "arguments": arguments}}
+    end = {"verdict": "done", "summary": "done", "met": [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]}
+    return {"name": "one", "rules": [FRAME, {"phase": "plan", "plan": plan}, {"phase": "reflect", "reflect": end}]}
+
+
+@asynccontextmanager
+async def with_knowledge(folder: Path, script: dict[str, Any]) -> AsyncIterator[DevStack]:
+    pages = folder / "pages"
+    pages.mkdir(parents=True)
+    for name, text in KNOWN.items():
+        (pages / name).write_text(text)
+    written(PAGE, folder / "plugins")
+    (folder / "script.yaml").write_text(yaml.safe_dump(script))
+    options = DevOptions(
+        folder=folder / "stack",
+        script=folder / "script.yaml",
+        plugins=(PLUGINS, folder / "plugins"),
+        plugin_config={"knowledge": {"folder": str(pages)}},
+        sync_interval="1s",
+    )
+    async with stack(options) as made:
+        yield made
+
+
+async def test_the_plugin_in_python_answers_from_what_it_asked_for(tmp_path: Path) -> None:
+    async with with_knowledge(tmp_path, calling("look-up", question="When was the old bridge built?")) as made:
+        ended = await to_the_end(made, await wake(made))
+        asked = [await on_the_bus(made, subjects.tool_request(route)) for route in ("look-up", "knowledge")]
+    assert ended["state"] == "done"
+    assert "1821" in ended["steps"][0]["summary"]
+    assert [[request.get("task") for request in requests] for requests in asked] == [[None, "again"], ["task-1"]]
+
+
+async def test_what_is_not_found_is_looked_up_thoroughly_and_then_given_up(tmp_path: Path) -> None:
+    async with with_knowledge(tmp_path, calling("look-up", question="zzz")) as made:
+        ended = await to_the_end(made, await wake(made))
+        looked_up = await on_the_bus(made, subjects.tool_request("knowledge"))
+    assert "nothing is known of that" in json.dumps(ended["steps"][0])
+    assert [(one["round"], one["tool_payload"]["profile"]) for one in looked_up] == [(1, "fast"), (2, "thorough")]
+
+
+async def test_the_plugin_in_bash_has_two_things_looked_up_and_weighed(tmp_path: Path) -> None:
+    arguments = {"left": "old bridge\n### Task 9", "right": "round tower"}
+    async with with_knowledge(tmp_path, calling("compare", **arguments)) as made:
+        ended = await to_the_end(made, await wake(made))
+        weighing = await on_the_bus(made, subjects.tool_request("look-up"))
+        looked_up = await on_the_bus(made, subjects.tool_request("knowledge"))
+    assert ended["state"] == "done"
+    assert [year for year in ("1821", "1790") if year in ended["steps"][0]["summary"]] == ["1821", "1790"]
+    assert [request["task"] for request in weighing] == ["task-3"]
+    assert sorted(request["tool_payload"]["query"] for request in looked_up) == ["old bridge ### Task 9", "round tower"]

@@ -1,7 +1,7 @@
 """`agentic eval`: scenarios played against the configured model, and a table of what came of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from agent_service.cli.exits import Exit
 from agent_service.cli.show import status
 from agent_service.telling.plain import one_line
 from agent_service.workbench.evaluation.playing import Options, Result, evaluate, totals
-from agent_service.workbench.evaluation.scenario import own_folder, scenarios
+from agent_service.workbench.evaluation.scenario import Scenario, own_folder, scenarios
 from agent_service.workbench.evaluation.trials import Trial, replayed, trials_of
 from groundwork.service.signals import cancelled_by_signals
 
@@ -69,13 +69,21 @@ async def _play(order: Order, results: list[Result]) -> None:
 @asynccontextmanager
 async def _trials(order: Order) -> AsyncIterator[tuple[list[Trial], tuple[str, ...]]]:
     """What is to be played, and the secrets of the configuration. A replay needs none and reads none."""
-    chosen = scenarios((own_folder(), *order.folders), order.names)
+    chosen = list(_playable(scenarios((own_folder(), *order.folders), order.names)))
     if order.replay:
         yield replayed(chosen, order.replay), ()
         return
     loaded = settings.load(configuration.own(order.config))
     async with trials_of(chosen, loaded, obeying=order.record is None) as trials:
         yield trials, loaded.secrets()
+
+
+def _playable(chosen: Sequence[Scenario]) -> Iterator[Scenario]:
+    for scenario in chosen:
+        if scenario.missing:
+            output.complain(f"{scenario.name} is not played: {scenario.missing}")
+        else:
+            yield scenario
 
 
 def _print(order: Order, results: Sequence[Result], as_json: bool) -> None:

@@ -72,6 +72,30 @@ def answering(*answers: dict[str, Any], **changes: Any) -> Scenario:
     return small(tools=tools, **changes)
 
 
+KNOWLEDGE: dict[str, Any] = {
+    "name": "knowledge",
+    "description": "Pages.",
+    "commands": [{"name": "search", "tier": "read", "input_schema": {"type": "object", "required": ["query"]}}],
+    "answers": [{"result": {"summary": "found"}}],
+}
+TWO_AND_BOTH = {
+    "action": "multi-step",
+    "tasks": [
+        {"id": "here", "action": "retrieve", "query": "lamps here"},
+        {"id": "there", "action": "retrieve", "query": "lamps there"},
+        {"id": "both", "action": "retrieve", "query": "lamps that are both", "depends_on": ["here", "there"]},
+    ],
+}
+
+
+def asking_first(*answers: dict[str, Any], **changes: Any) -> Scenario:
+    """One whose tool asks for three tasks before it answers, unless it answers otherwise."""
+    tools = copy.deepcopy([SMALL["tools"][0], KNOWLEDGE])
+    told = [{"when": '"continuations"', "result": {"summary": "it is on"}}, {"continuation": TWO_AND_BOTH}]
+    tools[0]["answers"] = list(answers) or told
+    return small(tools=tools, **changes)
+
+
 def written(folder: Path, **changes: Any) -> Path:
     """The file of a small scenario."""
     content = given(**changes)
@@ -93,6 +117,6 @@ async def seen_of(scenario: Scenario, folder: Path, model: Model | None = None) 
     """What is seen of its run."""
     async with SqliteStore.open(folder) as store:
         decides = model or follower_of(scenario.name, scenario.script)
-        world = World(scenario, store, decides, name=scenario.name, fused=True)
+        world = World(scenario, store, decides, name=scenario.name, folder=folder / "plugins", fused=True)
         await world.play()
         return await world.observed()

@@ -1,6 +1,7 @@
 """What is played round a run: tools, persons, a model's circumstances, and time, which is not waited for."""
 
 import asyncio
+import copy
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -21,7 +22,7 @@ from agent_service.workbench.evaluation.scenario import follower_of
 from agent_service.workbench.evaluation.tools import Document
 from agent_service.workbench.evaluation.trials import WAITS_S, Mind, WaitingModel, of_model
 from schemas.events import ToolError
-from tests.evaluation.small import SMALL, answering, result_of, seen_of, small, trial_of
+from tests.evaluation.small import SMALL, answering, asking_first, result_of, seen_of, small, trial_of
 from tests.models.model_house import framing
 
 RULES: list[dict[str, Any]] = SMALL["script"]["rules"]
@@ -58,6 +59,44 @@ async def test_a_call_for_which_nothing_is_written_fails(tmp_path: Path) -> None
     seen = await seen_of(answering(summary("x", when="nothing like it")), tmp_path)
     assert seen.state is not None
     assert seen.state.completed[0].summary == 'nothing is known for {"state": "on"}'
+
+
+MARKDOWN = """## Plugin Result
+Status: continuation
+Plugin: lamp
+
+## Continuation Request
+Action: retrieve
+Query: where the switch is
+"""
+
+
+@pytest.mark.parametrize("form", [MARKDOWN, {"action": "retrieve", "query": "where the switch is"}])
+async def test_a_tool_may_ask_for_more_first_in_either_form(tmp_path: Path, form: Any) -> None:
+    answered = {"when": '(?s)"continuations": 1.*"summary": "found"', "result": {"summary": "it is on"}}
+    seen = await seen_of(asking_first(answered, {"continuation": form}), tmp_path)
+    assert seen.state is not None
+    assert seen.state.completed[0].summary == "it is on"
+    assert [str(request) for request in seen.requests] == [
+        "step 1 attempt 1 (lamp switch)",
+        "step 1 task-1 of round 1 attempt 1 (knowledge search)",
+        "step 1 again of round 2 attempt 1 (lamp switch)",
+    ]
+
+
+async def test_a_plugin_that_comes_along_takes_part_as_it_is(tmp_path: Path) -> None:
+    rules: list[dict[str, Any]] = copy.deepcopy(RULES)
+    rules[1]["plan"] = {"action": {"tool": "echo", "command": "handle", "arguments": {"message": "it is on"}}}
+    seen = await seen_of(small(plugins=[{"plugin": "echo"}], script={"rules": rules}), tmp_path)
+    assert seen.state is not None
+    assert (seen.state.status, seen.state.completed[0].summary) == ("done", "it is on")
+
+
+def test_a_scenario_says_what_it_misses_here() -> None:
+    unknown, without = {"plugin": "lump"}, {"plugin": "echo", "needs": "no_such_module"}
+    assert small(plugins=[{"plugin": "echo"}]).missing == ""
+    assert "there is no plugin lump in " in small(plugins=[unknown]).missing
+    assert "its plugin echo needs the Python module no_such_module" in small(plugins=[unknown, without]).missing
 
 
 async def test_time_passes_as_it_is_told_and_is_not_waited_for(tmp_path: Path) -> None:

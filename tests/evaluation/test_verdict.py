@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agent_service.workbench.evaluation.expected import Expected, unmet
-from tests.evaluation.small import MET, SMALL, answering, result_of, seen_of, small
+from tests.evaluation.small import MET, SMALL, answering, asking_first, result_of, seen_of, small
 
 REFLECT: dict[str, Any] = SMALL["script"]["rules"][2]
 
@@ -35,6 +35,28 @@ REFLECT: dict[str, Any] = SMALL["script"]["rules"][2]
 async def test_what_is_not_met_is_told(tmp_path: Path, expected: dict[str, Any], told: str) -> None:
     seen = await seen_of(small(), tmp_path)
     (line,) = unmet(Expected.model_validate(expected), seen)
+    assert told in line
+
+
+@pytest.mark.parametrize(
+    ("expected", "told"),
+    [
+        ({"tasks": {"at_most": 2}}, "expected tasks of steps: 0 to 2; there are 3; the calls were: step 1"),
+        ({"rounds": {"at_least": 2}}, "expected rounds: at least 2; there are 1"),
+        ({"children": {"at_least": 1}}, "expected runs started by it: at least 1; there are 0"),
+        (
+            {"must_call": [{"tool": "knowledge", "task": "^other$"}]},
+            "knowledge for task /^other$/: at least 1",
+        ),
+        (
+            {"never_call": [{"tool": "lamp", "task": "again"}]},
+            "step 1 again of round 2 attempt 1 (lamp",
+        ),
+        ({"must_happen": ["task_failed"]}, "what happened: continuation (entry 5), parallel_tasks (entry 5)"),
+    ],
+)
+async def test_what_is_not_met_of_tasks_is_told(tmp_path: Path, expected: dict[str, Any], told: str) -> None:
+    (line,) = unmet(Expected.model_validate(expected), await seen_of(asking_first(), tmp_path))
     assert told in line
 
 

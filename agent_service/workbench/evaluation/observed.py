@@ -9,7 +9,7 @@ from typing import Literal
 from agent_service.core import thinking
 from agent_service.core.events import CancelRequested, Event, ModelReplied, ModelUnavailable
 from agent_service.core.state import Note, RunState
-from agent_service.core.waiting import ForAnswer, ForApproval, ForReads, ForTime, Status
+from agent_service.core.waiting import ForAnswer, ForApproval, ForEvidence, ForReads, ForTime, Status
 from agent_service.journal import Entry, rehearse
 from agent_service.workbench.evaluation.played import Said
 from schemas import subjects
@@ -19,20 +19,25 @@ from schemas.events import Envelope, ToolRequest
 
 Happening = Literal[
     "approval",
+    "bad_continuation",
     "cancel_while_pending",
     "claim_refused",
     "compaction",
+    "continuation",
     "done_refused",
     "late_result",
     "model_wait",
     "outrun",
     "parallel_reads",
+    "parallel_tasks",
     "pause",
     "question",
     "reframe",
     "reopened",
     "repair",
     "retry",
+    "step_budget",
+    "task_failed",
     "unticked",
     "verification_refused",
     "wait",
@@ -135,9 +140,10 @@ class Observed:
 
 
 def happenings(seen: Observed) -> dict[Happening, int]:
-    """Everything that happened, with the number of the first entry in which it did."""
+    """Everything that happened, with the number of the first entry in which it did: in the run, else in those that it
+    started."""
     found: dict[Happening, int] = {}
-    for moment in seen.moments:
+    for moment in (moment for run in seen.tree for moment in run.moments):
         for happening, is_one in _SIGNS.items():
             if happening not in found and is_one(moment):
                 found[happening] = moment.seq
@@ -174,7 +180,23 @@ def _unticked(moment: Moment) -> bool:
     return any(item.id in before and not item.done for item in moment.state.done_items)
 
 
+def _bad_continuation(moment: Moment) -> bool:
+    """A tool asked for more in a way that cannot be used. Told to the model, or to the tool that asked for that one."""
+    result, evidence = moment.state.last_result, moment.state.evidence
+    told = [result.output] if result else []
+    return any(output.get("class") == "bad_continuation" for output in (*told, *(one.output for one in evidence)))
+
+
+def _parallel_tasks(moment: Moment) -> bool:
+    return sum(bool(pending.task) for pending in moment.state.pendings) > 1
+
+
 _SIGNS: dict[Happening, Callable[[Moment], bool]] = {
+    "bad_continuation": _bad_continuation,
+    "continuation": lambda moment: isinstance(moment.state.waiting, ForEvidence),
+    "parallel_tasks": _parallel_tasks,
+    "step_budget": lambda moment: any(record.status == "budget" for record in moment.state.completed),
+    "task_failed": lambda moment: any(evidence.status == "error" for evidence in moment.state.evidence),
     "approval": lambda moment: isinstance(moment.state.waiting, ForApproval),
     "cancel_while_pending": _cancel_while_pending,
     "compaction": _compaction,

@@ -45,7 +45,7 @@ class PlayedClock:
         self.advance(seconds)
 
 
-WORK = (subjects.START, f"{subjects.TOOL_REQUEST}.")
+WORK = (subjects.START, subjects.TOOL_RESULT, f"{subjects.TOOL_REQUEST}.")
 """What the agent says that somebody takes up: itself, or the gateway."""
 
 

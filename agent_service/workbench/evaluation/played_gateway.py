@@ -5,7 +5,7 @@ It refuses nothing: whether the agent kept to its rules is read from the request
 
 import hashlib
 from collections import Counter
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -13,12 +13,15 @@ from pydantic import JsonValue
 from agent_service.core.notes import clipped
 from agent_service.models.prompts.prompt import canonical
 from agent_service.workbench.evaluation.played import PlayedBus, PlayedClock
+from agent_service.workbench.evaluation.plugins import PluginFolder
 from agent_service.workbench.evaluation.scenario import ARTIFACT_TOOL, Scenario
 from agent_service.workbench.evaluation.tools import Brought, Document, ToolAnswer
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
 
+PLUGIN_TAKES_S = 1.0
+"""Of the played time, whatever it takes in fact: so the same run has the same journal."""
 MOST_SHOWN = 10_500
 """Characters of one answer, as of the shipped plugin `artifact`."""
 EXCERPT = 8192
@@ -158,13 +161,16 @@ Outcome = tuple[Status, ToolOutput | ToolError]
 class PlayedGateway:
     """Answers tool requests, and serves the catalog (fills the port Skills)."""
 
-    def __init__(self, scenario: Scenario, bus: PlayedBus, clock: PlayedClock) -> None:
+    def __init__(self, scenario: Scenario, bus: PlayedBus, clock: PlayedClock, folder: Path) -> None:
+        """`folder` is for plugins that take part as they are."""
         self.artifacts = KeptArtifacts()
+        self._plugins = {one.plugin: PluginFolder(one, folder / one.plugin) for one in scenario.plugins}
         self._scenario = scenario
         self._bus = bus
         self._clock = clock
         self._calls: Counter[tuple[str, int]] = Counter()
         offers = [tool.offer for tool in scenario.tools] + [OFFER] * scenario.artifact_tool
+        offers += [plugin.offer for plugin in self._plugins.values()]
         self.offers = tuple(sorted(offers, key=lambda offer: offer.name))
 
     async def catalog(self) -> Catalog:
@@ -173,9 +179,16 @@ class PlayedGateway:
     def present(self) -> frozenset[str]:
         return frozenset((UNNAMED,))
 
-    def take(self, body: bytes) -> ToolRequest:
-        """Carry out a request, and send its result when it is due."""
+    async def take(self, body: bytes) -> ToolRequest:
+        """Carry out a request, and send its result when it is due. What the agent carries out itself is left to it."""
         request = Envelope[ToolRequest].model_validate_json(body).payload
+        if request.executor == subjects.SERVICE_AGENT:
+            return request
+        plugin = self._plugins.get(request.tool)
+        if plugin:
+            told = await plugin.answer(request)
+            self._send(request, (_status(told), told), PLUGIN_TAKES_S)
+            return request
         answer = self._answer(request)
         if answer is None or not answer.silence:
             takes_s = answer.takes_s if answer else 0.0
@@ -197,7 +210,7 @@ class PlayedGateway:
     def _outcome(self, request: ToolRequest, answer: ToolAnswer | None) -> Outcome:
         if request.tool == ARTIFACT_TOOL and self._scenario.artifact_tool:
             told = self.artifacts.answer(request.run_id, request.tool_command, request.tool_payload)
-            return ("error" if isinstance(told, ToolError) else "ok"), told
+            return _status(told), told
         if answer and answer.error:
             return "error", ToolError(**answer.error.model_dump())
         if answer and answer.continuation is not None:
@@ -231,6 +244,13 @@ class PlayedGateway:
         key = keys.result(request.run_id, request.step, request.attempt, request.task, request.round)
         message = Envelope[ToolResult](type=subjects.TOOL_RESULT, payload=result, dedupe_key=key)
         self._bus.send(subjects.TOOL_RESULT, message.body(), after_s=takes_s)
+
+
+def _status(told: ToolOutput | ToolError) -> Status:
+    """Of a tool that says by itself what its answer is."""
+    if isinstance(told, ToolError):
+        return "error"
+    return "continuation" if "continuation" in (told.model_extra or {}) else "ok"
 
 
 def _needing(continuation: dict[str, JsonValue] | str) -> ToolOutput:

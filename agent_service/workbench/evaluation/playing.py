@@ -161,7 +161,15 @@ async def _played(trial: Trial, mind: Mind, options: Options) -> Observed:
     with TemporaryDirectory(prefix="agentic-eval-") as folder:
         async with SqliteStore.open(Path(folder)) as store:
             model = recorder or mind.model
-            world = World(trial.scenario, store, model, name=trial.name, fused=mind.fused, verifies=mind.verifies)
+            world = World(
+                trial.scenario,
+                store,
+                model,
+                name=trial.name,
+                folder=Path(folder) / "plugins",
+                fused=mind.fused,
+                verifies=mind.verifies,
+            )
             seen = await world.observed(await _trouble(world))
             if options.trail and seen.state:
                 await rewrite(seen.state.run_id, store, Workspace(options.trail), world.gateway.artifacts)

@@ -16,6 +16,7 @@ from agent_service.models import scripted_model
 from agent_service.models.scripted_model import Rule, ScriptedModel, check_answers
 from agent_service.settings import LimitSettings
 from agent_service.workbench.evaluation.expected import Expected
+from agent_service.workbench.evaluation.plugins import Plugin
 from agent_service.workbench.evaluation.tools import Strict, Tool
 from agent_service.workbench.evaluation.variants import told_apart
 from groundwork.service.errors import Misconfigured
@@ -25,6 +26,8 @@ from schemas.events import Outcome as OfDoubt
 from schemas.fields import Count, Goal, JsonObject, Text
 
 ARTIFACT_TOOL = "artifact"
+AGENT_TOOL = "agent"
+"""Where agents may start agents."""
 
 
 class Allowance(Strict):
@@ -126,7 +129,9 @@ class Scenario(Strict):
     constraints: Allowance = Allowance()
     limits: LimitSettings = LimitSettings()
     """The operator's, as under `agent.limits`."""
-    tools: tuple[Tool, ...]
+    tools: tuple[Tool, ...] = ()
+    plugins: tuple[Plugin, ...] = ()
+    """Tools that are not played: those that come along, as they are."""
     artifact_tool: bool = False
     """Whether a tool `artifact` is on offer that reads and searches the artifacts of the run."""
     signals: tuple[PersonsSignal, ...] = ()
@@ -139,7 +144,8 @@ class Scenario(Strict):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> "Scenario":
-        names = [tool.name for tool in self.tools] + [ARTIFACT_TOOL] * self.artifact_tool
+        names = [*(tool.name for tool in self.tools), *(plugin.plugin for plugin in self.plugins)]
+        names += [ARTIFACT_TOOL] * self.artifact_tool + [AGENT_TOOL] * bool(self.limits.max_depth)
         if len(set(names)) < len(names):
             raise ValueError(f"tools: two have the same name: {', '.join(sorted(names))}")
         if self.obeying and self.obeying.expect is None:
@@ -149,6 +155,11 @@ class Scenario(Strict):
             if unknown:
                 raise ValueError(f"expect.must_call: no such tool: {', '.join(sorted(unknown))}")
         return self
+
+    @property
+    def missing(self) -> str:
+        """Why it cannot be played here; empty where it can."""
+        return "; ".join(filter(None, (plugin.missing for plugin in self.plugins)))
 
     def tool(self, name: str) -> Tool | None:
         return next((tool for tool in self.tools if tool.name == name), None)

@@ -6,12 +6,14 @@ They say again, in their own way, what the core sees to. Pure. Each yields a lin
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime
 
 from agent_service import journal
 from agent_service.bus.argument_schemas import ArgumentSchemas
-from agent_service.core.events import ModelReplied
+from agent_service.core.events import ModelReplied, ToolReturned
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState, Spent
+from agent_service.workbench.evaluation import task_rules
 from agent_service.workbench.evaluation.observed import Moment, Observed, Request
 from schemas import subjects
 from schemas.catalog import ToolCommand
@@ -19,6 +21,8 @@ from schemas.catalog import ToolCommand
 Rule = Callable[[Observed], Iterator[str]]
 
 FEWEST_ITEMS = 3
+GIVEN_ALONG = frozenset({"evidence", "continuations", "continuations_left"})
+"""Beside the arguments of a sub-request."""
 
 
 def broken_rules(seen: Observed) -> list[str]:
@@ -57,7 +61,7 @@ def _arguments_fit_their_schema(seen: Observed) -> Iterator[str]:
         return
     brief, checked = replace(seen.state.brief, skills=seen.offers), ArgumentSchemas()
     for request in seen.requests:
-        flaws = checked.flaws(brief, _planned(request))
+        flaws = checked.flaws(brief, _planned(seen, request))
         if flaws:
             yield f"{request}: {'; '.join(flaws)}"
 
@@ -107,14 +111,17 @@ def _what_needs_approval_is_allowed_first(seen: Observed) -> Iterator[str]:
             yield f"{request} was sent, and no person allowed it"
 
 
-def _strangers(seen: Observed) -> Iterator[int]:
-    """The steps that brought what strangers wrote."""
+def _strangers(seen: Observed) -> Iterator[datetime]:
+    """When what strangers wrote came."""
     outside = {offer.name for offer in seen.offers if offer.output == "untrusted"}
-    yield from (record.step for record in (seen.state.completed if seen.state else ()) if record.tool in outside)
+    for moment in seen.moments:
+        event = moment.event
+        if isinstance(event, ToolReturned) and (event.result.untrusted or event.result.tool in outside):
+            yield event.at
 
 
-def _follows(request: Request, step: int | None) -> bool:
-    return step is not None and request.asked.step > step
+def _follows(request: Request, instant: datetime | None) -> bool:
+    return instant is not None and request.at >= instant
 
 
 def _is_asked_first(command: ToolCommand, *, after_strangers: bool) -> bool:
@@ -140,9 +147,13 @@ def _command(seen: Observed, request: Request) -> ToolCommand | None:
     return next((c for c in offer.commands if c.name == request.asked.tool_command), None) if offer else None
 
 
-def _planned(request: Request) -> Plan:
-    asked = request.asked
-    return Plan(action=Action(tool=asked.tool, command=asked.tool_command, arguments=asked.tool_payload))
+def _planned(seen: Observed, request: Request) -> Plan:
+    """What was planned, without what is given along to tools that do not know of it."""
+    asked, command = request.asked, _command(seen, request)
+    known = command.input_schema.get("properties") if command else None
+    given = GIVEN_ALONG - set(known if isinstance(known, dict) else ()) if asked.task else frozenset()
+    arguments = {name: value for name, value in asked.tool_payload.items() if name not in given}
+    return Plan(action=Action(tool=asked.tool, command=asked.tool_command, arguments=arguments))
 
 
 def _proofs(seen: Observed) -> frozenset[str]:
@@ -246,5 +257,6 @@ RULES: dict[str, Rule] = {
         _the_goal_stays,
         _budgets_hold,
         _what_is_spent_is_counted,
+        *task_rules.RULES,
     )
 }

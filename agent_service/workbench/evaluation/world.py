@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 
 from agent_service.arrival import Arrival
 from agent_service.bus.argument_schemas import ArgumentSchemas
@@ -119,14 +120,23 @@ class World:
     """The run of one scenario, and the runs that it starts."""
 
     def __init__(
-        self, scenario: Scenario, store: SqliteStore, model: Model, *, name: str, fused: bool, verifies: bool = False
+        self,
+        scenario: Scenario,
+        store: SqliteStore,
+        model: Model,
+        *,
+        name: str,
+        folder: Path,
+        fused: bool,
+        verifies: bool = False,
     ) -> None:
+        """`folder` is for plugins that take part as they are."""
         self._scenario = scenario
         self._store = store
         self.name = name
         self._clock = PlayedClock(name)
         self._bus = PlayedBus(self._clock)
-        self.gateway = PlayedGateway(scenario, self._bus, self._clock)
+        self.gateway = PlayedGateway(scenario, self._bus, self._clock, folder)
         self._person = PlayedPerson(scenario, self._bus, self._clock)
         self._runs: dict[str, RunState] = {}
         """As they stand, in the order in which they were started."""
@@ -157,9 +167,8 @@ class World:
         """From the wake until nothing is due. Raises Endless, LimitRefused, Unreadable, and what the model raises."""
         constraints = self._scenario.constraints.constraints(self._clock.now())
         start = AgenticStart(goal=self._scenario.goal, context=self._scenario.context, constraints=constraints)
-        run_id, accepted = await self._intake.wake(f"eval-{self._scenario.name}", start, known=False, by="agentic eval")
+        _, accepted = await self._intake.wake(f"eval-{self._scenario.name}", start, known=False, by="agentic eval")
         await self._intake.follow(accepted)
-        await self._intake.begin(run_id)
         while await self._next():
             if self._model.broke:
                 raise self._model.broke
@@ -187,6 +196,10 @@ class World:
 
     async def _next(self) -> bool:
         """Let happen what is due next. Returns False when nothing is."""
+        queued = next((run_id for run_id, state in self._runs.items() if state.status is Status.QUEUED), None)
+        if queued is not None:
+            await self._intake.begin(queued)
+            return True
         arrives_at = self._bus.next_at
         due = min(((at, run_id) for run_id, state in self._runs.items() if (at := state.due_at)), default=None)
         if arrives_at is not None and (due is None or arrives_at <= due[0]):
@@ -202,7 +215,7 @@ class World:
     async def _deliver(self) -> None:
         message = self._bus.next()
         if message.subject.startswith(f"{subjects.TOOL_REQUEST}."):
-            request = self.gateway.take(message.body)
+            request = await self.gateway.take(message.body)
             if request.attempt == 1 and request.task is None:
                 self._person.sees_step(self._runs[request.run_id], request.step, self._place(request.run_id))
         else:

@@ -16,6 +16,7 @@ const PATHS = {
   failed: [{ d: "M5.2 1.5h5.6l3.7 3.7v5.6l-3.7 3.7H5.2l-3.7-3.7V5.2z", ...solid }, { d: "M5.9 5.9l4.2 4.2M10.1 5.9l-4.2 4.2", ...cut }],
   cancelled: [{ d: RING, ...stroke }, { d: "M3.8 12.2l8.4-8.4", ...stroke }],
   waiting: [{ d: RING, ...stroke }, { d: "M8 4.6V8l2.3 1.5", ...stroke }],
+  again: [{ d: "M13 5.6a5.6 5.6 0 1 0 .6 3.6M13.4 2.6v3.2h-3.2", ...stroke }],
   refused: [{ d: RING, ...stroke }, { d: "M5 8h6", ...stroke }],
   person: [{ d: "M8 7.6a2.7 2.7 0 1 0 0-5.4a2.7 2.7 0 0 0 0 5.4zM2.8 13.8c.5-2.7 2.5-4.1 5.2-4.1s4.7 1.4 5.2 4.1", ...stroke }],
   letter: [{ d: "M1.9 3.6h12.2v8.8H1.9zM2.2 4l5.8 4.6L13.8 4", ...stroke }],

@@ -4,7 +4,7 @@ import { call } from "../api.js";
 import { overlay } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { hashOf } from "../routes.js";
-import { duration, instant, tokens, usd } from "../words.js";
+import { duration, instant, itemMark, tokens, usd } from "../words.js";
 import { remedy } from "./run_head.js";
 import { facts, text, value } from "./values.js";
 
@@ -14,8 +14,21 @@ export function stepDrawer(run, number, closed) {
     h("p.lead", null, h("code", null, `${step.tool} ${step.command}`), step.executor ? ` by ${step.executor}` : null),
     facts([["Why", step.rationale], ["Expected", step.expected], ["Risk", step.risk], ["Allowed by", step.approved_by]]),
     section("Arguments", value(step.arguments)),
+    step.tasks.length ? section("What it gathered", step.tasks.map((task) => taskOf(run, task))) : null,
     [...step.attempts].reverse().map((attempt) => attemptOf(run, attempt)),
   ]);
+}
+
+/** A sub-request of a step, folded, as far in as it stands below the step. */
+function taskOf(run, task) {
+  const told = h("details.task", null,
+    h("summary", null, itemMark(task.status === "pending" ? "open" : task.status), h("span", null, h("strong", null, task.id), ` ${task.tool} ${task.command}`, h("span.sub", null, task.query ?? task.summary))),
+    facts([["Why", task.reason], ["Depends on", task.depends_on.join(", ")], ["Asked by", task.asked_by], ["Allowed by", task.approved_by], ["Run", task.child_run_id && h("a", { href: hashOf(["runs", task.child_run_id]) }, task.child_run_id)]]),
+    task.error && !task.attempts.length ? h("div.callout.bad", null, h("p", null, h("code", null, task.error.class)), text(task.error.message)) : null,
+    Object.keys(task.arguments).length ? section("Arguments", value(task.arguments)) : null,
+    [...task.attempts].reverse().map((attempt) => attemptOf(run, attempt)));
+  told.style.setProperty("--depth", task.id.split(".").length - 1);
+  return told;
 }
 
 function attemptOf(run, attempt) {

@@ -55,16 +55,19 @@ export class TimelinePart {
 const share = (part, whole) => Math.min(1, Math.max(0, part / whole)).toFixed(4);
 const isOpen = (item) => item.status === "open" || item.status === "waiting";
 
-/** A step that took one attempt is told as that; one that took more leaves its errors to them. */
+/** What took one attempt, a step or a task of it, is told as that, unless the attempt asked for more first; what took more
+ * leaves its errors to them. */
 function told(items) {
   const attempts = new Map();
+  const ends = new Map(items.map((item) => [item.id, item.status]));
+  const alone = (item) => attempts.get(item.parent) === 1 && (item.status !== "continuation" || ends.get(item.parent) === "continuation");
   for (const item of items) if (item.kind === "attempt") attempts.set(item.parent, (attempts.get(item.parent) ?? 0) + 1);
-  return items.filter((item) => item.kind !== "attempt" || attempts.get(item.parent) > 1).map((item) => {
+  return items.filter((item) => item.kind !== "attempt" || !alone(item)).map((item) => {
     if (item.kind === "ending") return { ...item, mark: item.title.toLowerCase() };
     if (item.kind === "person") return { ...item, mark: "person" };
-    if (item.kind === "wait") return { ...item, mark: "waiting", inside: Boolean(item.step) };
+    if (item.kind === "wait") return { ...item, mark: "waiting" };
     if (attempts.get(item.id) > 1) return { ...item, text: `${attempts.get(item.id)} attempts`, error: null };
-    return { ...item, mark: item.status, inside: item.kind === "attempt" };
+    return { ...item, mark: item.status };
   });
 }
 
@@ -82,5 +85,7 @@ function line(item) {
   ];
   const target = item.step && item.kind !== "wait" ? { step: item.step } : item.call ? { call: item.call } : null;
   const inside = target ? h("a.line.item", { href: hashOf(["runs", item.run_id], target), "data-line": true }, content) : h("div.line.item", null, content);
-  return h("li", { class: `item-${item.kind}${item.inside ? " inside" : ""}` }, inside);
+  const told = h("li", { class: `item-${item.kind}${item.depth ? " inside" : ""}` }, inside);
+  told.style.setProperty("--depth", item.depth);
+  return told;
 }

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from agent_service.core.attempts import AGAIN
 from agent_service.core.events import Seen, ToolReturned
 from agent_service.core.phases import Decision, Reflection
 from agent_service.core.proof import PERSON, STEP, to_look_up
@@ -93,13 +94,13 @@ class Evidence:
         if last is not None and last.step == step:
             return last.output
         async for result in self._results(state):
-            if result.step == step:
+            if result.step == step and result.task in (None, AGAIN):  # what a task brought is for its tool to judge
                 return _brought(result)
         kept = next((record.summary for record in state.completed if record.step == step), "")
         return {"summary": kept}
 
     async def _results(self, state: RunState) -> AsyncIterator[ToolResult]:
-        """Of steps that ended ok, the newest first."""
+        """Of steps and their tasks that ended ok, the newest first."""
         for entry in reversed(await self._archive.entries(state.run_id)):
             event = entry.decoded() if entry.kind == ToolReturned.__name__ else None
             if isinstance(event, ToolReturned) and event.result.status == "ok":

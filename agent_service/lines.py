@@ -10,6 +10,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import (
     ForAnswer,
     ForApproval,
+    ForEvidence,
     ForModel,
     ForPerson,
     ForReads,
@@ -107,6 +108,7 @@ _KINDS: Mapping[type[Waiting], WaitsForKind] = {
     ForTool: "tool",
     ToolRetry: "tool_retry",
     ForReads: "tool",
+    ForEvidence: "tool",
     ForTime: "time",
     ForApproval: "approval",
     ForAnswer: "question",
@@ -124,7 +126,7 @@ def _since(waiting: Waiting) -> datetime | None:
     match waiting:
         case ForTool(pending=pending):
             return pending.requested_at
-        case ForReads(flights=flights):
+        case ForReads(flights=flights) | ForEvidence(flights=flights) if flights:
             return min(flight.pending.requested_at for flight in flights)
         case ForTime(since=since) | ForApproval(since=since) | ForAnswer(since=since):
             return since

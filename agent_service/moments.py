@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from agent_service.core.attempts import Flight, Pending
+from agent_service.core.attempts import Evidence, Flight, Pending
+from agent_service.core.correlate import judge
 from agent_service.core.decide import decide
 from agent_service.core.events import CallReserved, Event, TimerFired, ToolReturned
-from agent_service.core.flights import due_first, flight_of, flights
+from agent_service.core.flights import due_first, flight_of, flights, gathering_of
+from agent_service.core.gathered import task_of
 from agent_service.core.state import RunState, StepRecord
 from agent_service.core.waiting import (
     Asking,
@@ -27,6 +29,7 @@ from agent_service.core.waiting import (
     under_way,
 )
 from agent_service.journal import Entry
+from schemas.events import ToolResult
 
 
 class Journals(Protocol):
@@ -97,6 +100,22 @@ class Moment:
         return self.after.completed[len(self.before.completed) :] if self.before else ()
 
     @property
+    def gathered(self) -> tuple[Evidence, ...]:
+        """What is known since this moment of the tasks of steps that gather."""
+        known = len(self.before.evidence) if self.before else 0
+        return self.after.evidence[known:]
+
+    @property
+    def asks_for_more(self) -> bool:
+        """Whether the attempt was answered with a wish for more, and gets it."""
+        pending, event = self.answered, self.event
+        if pending is None or not isinstance(event, ToolReturned) or event.result.status != "continuation":
+            return False
+        gathering = gathering_of(self.after.waiting, pending.step)
+        asker = task_of(gathering, pending.task) if gathering else None
+        return asker is not None and bool(asker.asks)
+
+    @property
     def asked(self) -> Asking | None:
         """The model call that was made."""
         waiting = self.after.waiting
@@ -123,8 +142,8 @@ class Moment:
         if before is None or not flights(before.waiting) or self.after.ending_class == "protocol_violation":
             return None
         match self.event:
-            case ToolReturned(result=result):
-                return flight_of(before.waiting, result.step, result.task or "", result.round or 0)
+            case ToolReturned(result=result, place=place):
+                return _answered_by(before, result, place)
             case TimerFired(at=at) if at < before.brief.limits.deadline_at:
                 due = due_first(before.waiting)
                 return due if isinstance(due, Flight) else None
@@ -144,6 +163,14 @@ class Moment:
         """What the run waits for now, or will when it is resumed, where this entry changed it."""
         waiting = under_way(self.after.waiting)
         return waiting if self.before is None or waiting != under_way(self.before.waiting) else None
+
+
+def _answered_by(run: RunState, result: ToolResult, place: str) -> Flight | None:
+    """What is under way that `result` answers: while a step gathers, not every result names it."""
+    if gathering_of(run.waiting, result.step) is None:
+        return flight_of(run.waiting, result.step)
+    pending = judge(run, result, place).pending
+    return Flight(pending=pending) if pending else None
 
 
 def _under_way(run: RunState) -> tuple[Flight, ...]:

@@ -140,7 +140,8 @@ class Desk:
         present = await self._present() if state.pending else None
         trouble = await self._trouble(state, present or frozenset())
         heard = await self._reader.heard(run_id)
-        return run_view(state, heard, trace_url=self._trace_url, present=present, trouble=trouble)
+        tasks = await self._reader.tasks(run_id) if heard.gathered else None
+        return run_view(state, heard, tasks, trace_url=self._trace_url, present=present, trouble=trouble)
 
     async def callback(self, run_id: str) -> CallbackAnswer:
         """Where the run asked to have its ending sent."""

@@ -13,14 +13,12 @@ from agent_service.api.desk import unknown_run
 from agent_service.api.refusals import Refusal
 from agent_service.moments import Moment
 from agent_service.ports import Archive, PromptText, Question, RunStore
-from agent_service.telling.entries import JournalReader
+from agent_service.telling.entries import MOST_ENTRIES, JournalReader
 from agent_service.telling.model_calls import CallView, call_view, made_call
 from agent_service.telling.steps import StepDetail, step_detail
 from agent_service.telling.timeline import Timeline
 from agent_service.telling.timeline_items import TimelineView
 
-MOST_ENTRIES = 1_000_000
-"""More than any journal has."""
 REMEMBERED_RUNS = 64
 
 Number = Annotated[int, Path(ge=1, lt=2**31)]

@@ -101,7 +101,8 @@ class WhyCalls:
             return False, str(error), None, None
 
     async def _messages(self, run_id: str, pending: Pending) -> tuple[Whereabouts | None, Whereabouts | None]:
-        of, since = (run_id, pending.step, pending.attempt), pending.requested_at
+        sub_request = (pending.task, pending.round) if pending.task else ()
+        of, since = (run_id, pending.step, pending.attempt, *sub_request), pending.requested_at
         asked = subjects.tool_request(pending.route)
         request, result = await asyncio.gather(
             self._finder.of(subjects.STREAM_REQUESTS, asked, keys.request(*of), since),
@@ -128,6 +129,6 @@ class WhyCalls:
 def _word(run: RunState, status: GatewayStatus | None) -> WaitingCall | None:
     """What the gateway says of the call that is waited for."""
     pending = out_longest(run)
-    step = pending.step if pending else 0
-    calls = status.waiting if status else ()
-    return next((call for call in calls if (call.run_id, call.step) == (run.run_id, step)), None)
+    name = pending.name if pending else (0, "", 0)
+    calls = (call for call in (status.waiting if status else ()) if call.run_id == run.run_id)
+    return next((call for call in calls if (call.step, call.task or "", call.round or 0) == name), None)

@@ -1,7 +1,7 @@
 """A step and a model call in full, as text: nothing is cut, and what others wrote steers no terminal."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -28,8 +28,29 @@ def _step(detail: Json) -> Iterator[str]:
             yield f"  {name:<10} {text}"
     yield "\n── arguments"
     yield from _values(detail["arguments"])
-    for attempt in detail["attempts"]:
-        yield f"\n── attempt {attempt['attempt']}: {_attempt(attempt)}"
+    yield from _attempts("attempt", detail["attempts"])
+    for task in detail["tasks"]:
+        yield from _task(task)
+
+
+def _task(task: Json) -> Iterator[str]:
+    """A sub-request of the step, as its attempts and what it was about."""
+    mark, _ = MARKS.get(task["status"], UNKNOWN)
+    name = f"{task['id']} of round {task['round']}"
+    yield f"\n── {name}: {mark} {task['status']}, {task['tool']} {task['command']}"
+    told = (("asks", task["query"]), ("why", task["reason"]), ("after", ", ".join(task["depends_on"])))
+    for name_of, text in (*told, ("allowed by", task["approved_by"]), ("run", task["child_run_id"])):
+        if text:
+            yield f"  {name_of:<10} {text}"
+    if task["error"] and not task["attempts"]:
+        yield f"{task['error']['class']}: {task['error']['message']}"
+    yield from _values(task["arguments"])
+    yield from _attempts(f"{name}, attempt", task["attempts"])
+
+
+def _attempts(name: str, attempts: Iterable[Json]) -> Iterator[str]:
+    for attempt in attempts:
+        yield f"\n── {name} {attempt['attempt']}: {_attempt(attempt)}"
         if attempt["error"]:
             again = "may be tried again" if attempt["error"]["retryable"] else "is not tried again"
             yield f"{attempt['error']['class']}: {attempt['error']['message']} ({again})"

@@ -16,5 +16,7 @@ MARKS = {
     "waiting": ("…", "yellow"),
     "over": ("·", "dim"),
     "unfinished": ("∅", "magenta"),
+    "continuation": ("↻", "cyan"),
+    "budget": ("!", "yellow"),
 }
 UNKNOWN = ("?", "")

@@ -132,7 +132,8 @@ def waits_for(view: Json) -> Text | None:
 
 
 def _waits_for_a_tool(pending: Json) -> Text:
-    what = f"step {pending['step']}, {pending['tool']} {pending['command']}"
+    task = f", {pending['task']} of round {pending['round']}" if pending["task"] else ""
+    what = f"step {pending['step']}{task}, {pending['tool']} {pending['command']}"
     attempt = f", attempt {pending['attempt']}" if pending["attempt"] > 1 else ""
     if pending["retry_at"]:
         return Text(f"next try of {what}{attempt} at {at(pending['retry_at'])}")

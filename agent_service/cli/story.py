@@ -26,7 +26,8 @@ TIMELESS = frozenset({"person", "ending"})
 SAID_ONCE = frozenset({"accepted", "person", "wait", "ending"})
 """Kinds of items that say all there is to say when they begin."""
 
-_STEP = re.compile(r"[Ss]tep \d+( attempt \d+)?: ")
+_REQUEST = re.compile(r"([Ss]tep \d+(, \S+ of round \d+)?( attempt \d+)?|\S+): ")
+"""What a text begins with that names its step or its task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,11 @@ def rows(timeline: Json, now: datetime) -> list[Row]:
 
 
 def _repeated(timeline: Json) -> set[str]:
-    """The attempts of which their step says all there is to say: the first, and the one that it ended with."""
+    """The attempts of which their step, or their task, says all there is to say: the first, and the one that it ended
+    with, unless that asked for more first."""
+    ends = {item["id"]: item["status"] for item in timeline["items"]}
     attempts = [item for item in timeline["items"] if item["kind"] == "attempt" and _is_asked_for(item)]
+    attempts = [item for item in attempts if item["status"] != "continuation" or ends[item["parent"]] == "continuation"]
     newest: dict[str, str] = {item["parent"]: item["id"] for item in attempts}
     over = {item["id"] for item in timeline["items"] if item["ended_at"]}
     ended_with = {attempt for step, attempt in newest.items() if step in over}
@@ -131,8 +135,10 @@ def _name(item: Json) -> str:
             return str(item["phase"])
         case "step":
             return f"step {item['step']}"
+        case "task":
+            return f"{' ' * item['depth']}{item['task']}"
         case "attempt":
-            return f" attempt {item['attempt']}" if _is_asked_for(item) else " a result"
+            return f"{' ' * item['depth']}" + (f"attempt {item['attempt']}" if _is_asked_for(item) else "a result")
         case "ending":
             return _end(item)
         case kind:
@@ -141,14 +147,26 @@ def _name(item: Json) -> str:
 
 def _text(item: Json) -> str:
     """Without the words that its name has already, and an error with its class."""
-    text = item["title"] if item["kind"] == "step" and item["status"] == "open" else item["text"]
-    if item["kind"] in ("step", "attempt"):
-        text = _STEP.sub("", text, count=1)
+    if item["kind"] in ("step", "task", "attempt"):
+        return _of_request(item)
+    text = item["text"]
     if item["kind"] == "person" and item["title"] != "Message":
         text = f"{item['title'].lower()}, {text}"
     if item["kind"] == "wait":
         text = _waited(item)
-    error = item["error"]
+    return _with_class(text, item["error"])
+
+
+def _of_request(item: Json) -> str:
+    """What is asked, as long as nothing came of it, then that."""
+    asks = item["kind"] == "task" and item["status"] in ("open", "cancelled")
+    if asks or (item["kind"] == "step" and item["status"] == "open"):
+        asked = _REQUEST.sub("", item["title"], count=1)
+        return f"{asked}: {item['text']}" if asks and item["text"] else asked
+    return _with_class(_REQUEST.sub("", item["text"], count=1), item["error"])
+
+
+def _with_class(text: str, error: Json | None) -> str:
     return f"{error['class']}: {text}" if error and error["class"] not in text else text
 
 

@@ -153,10 +153,10 @@ def _asked(state: RunState, asker: Task, result: ToolResult, number: int) -> tup
     except ContinuationInvalid as error:
         return f"what it asks for cannot be read: {error}"
     asked, flaws = tasks.drawn(state.brief, asker, continuation, number)
-    return f"what it asks for cannot be done: {'; '.join(flaws)}" if flaws else (_wish(continuation), asked)
+    return f"what it asks for cannot be done: {'; '.join(flaws)}" if flaws else (wish_of(continuation), asked)
 
 
-def _wish(continuation: Continuation) -> str:
+def wish_of(continuation: Continuation) -> str:
     """What is asked for, in a few words."""
     match continuation:
         case MultiStep(tasks=asked):

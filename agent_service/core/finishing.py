@@ -52,7 +52,7 @@ def finish_step(
         command=pending.action.command,
         attempt=pending.attempt,
         status="budget" if over_budget else ended,
-        summary=_summary(output),
+        summary=summary_of_output(output),
         call=acting.name_of_call(pending.action),
         outcome=acting.digest([result.status == "ok", _comparable(output)]),
         seconds=max(0.0, (at - pending.requested_at).total_seconds()),
@@ -85,7 +85,7 @@ def _comparable(output: dict[str, JsonValue]) -> object:
 
 def summary_of(result: ToolResult) -> str:
     """What the tool said, in the words that are kept of a step."""
-    return _summary(output_of(result))
+    return summary_of_output(output_of(result))
 
 
 def output_of(result: ToolResult) -> dict[str, JsonValue]:
@@ -94,7 +94,8 @@ def output_of(result: ToolResult) -> dict[str, JsonValue]:
     return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
 
 
-def _summary(output: dict[str, JsonValue]) -> str:
+def summary_of_output(output: dict[str, JsonValue]) -> str:
+    """The same of what is kept of a result."""
     text = output.get("summary") or output.get("message") or output.get("excerpt") or json.dumps(output)
     return str(text)[:MAX_SUMMARY]
 

@@ -1,31 +1,41 @@
 """Acts: what came of the attempts of steps, and which step a run left unfinished. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
 from agent_service.core.acting import is_repeatable
-from agent_service.core.attempts import Pending
+from agent_service.core.attempts import AGAIN, Evidence, Pending
+from agent_service.core.continuing import wish_of
 from agent_service.core.correlate import Relation, judge
-from agent_service.core.events import ModelReplied, TimerFired, ToolReturned
+from agent_service.core.events import TimerFired, ToolReturned
 from agent_service.core.finishing import summary_of
 from agent_service.core.flights import flight_of
 from agent_service.core.phases import Action
 from agent_service.core.state import RunState, StepRecord
 from agent_service.core.waiting import Ended
-from agent_service.journal import Entry
 from agent_service.moments import Moment
 from agent_service.telling.executions import Execution, execution_of
 from agent_service.telling.plain import instant
+from schemas.continuation import ContinuationInvalid, read
 from schemas.events import ToolError, ToolResult
 
 ActStatus = Literal["ok", "error", "budget", "continuation", "late", "refused"]
-"""`late`: it came after the run's end. `refused`: it was not what the run waited for (a protocol violation)."""
+"""`continuation`: it needs more first. `budget`: what its step asks for is more than a step may gather. `late`: it came
+after the run's end. `refused`: it was not what the run waited for (a protocol violation)."""
+Name = tuple[int, str, int]
+"""Step, task and round of a request, as Pending names it: no task and 0 for the step's own."""
+OWN = frozenset({None, "", AGAIN})
+"""Tasks by whose name a step's own tool is asked, first and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """One attempt and its outcome. `action` is None where the run never planned this step."""
+    """One attempt and its outcome. `action` is None where the run never planned this step.
+
+    `task` and `round` are of a sub-request; empty and 0 for the step's own request.
+    """
 
     step: int
     attempt: int
@@ -35,6 +45,23 @@ class Act:
     summary: str | None
     error: ToolError | None
     execution: Execution | None = None
+    task: str = ""
+    round: int = 0
+
+    @property
+    def name(self) -> Name:
+        return self.step, self.task, self.round
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the run waited for it."""
+        return self.status not in ("late", "refused")
+
+
+def item_of(name: Name) -> str:
+    """What a request is called where each has a name of its own, as its keys do: `step:1`, `step:1:task:task-1:1`."""
+    step, task, asked_in = name
+    return f"step:{step}:task:{task}:{asked_in}" if task else f"step:{step}"
 
 
 def act_of(moment: Moment) -> Act | None:
@@ -49,10 +76,37 @@ def act_of(moment: Moment) -> Act | None:
 
 
 def settled(moment: Moment) -> tuple[Act, ...]:
-    """The acts of steps that a person's answer settles: by what came of them after the end, or by the person's word."""
-    if moment.before is None or not moment.reopened:
+    """The acts of what is over by no answer of its own, as `act_of` tells it.
+
+    A step that a person's answer settles: by what came of it after the end, or by the person's word. One that may
+    gather no more. A task that failed before it was asked, as attempt 0.
+    """
+    if moment.before is None or not (moment.finished or moment.after.evidence):
         return ()
-    return tuple(_settled(moment.before, moment.after, record) for record in moment.finished)
+    act, before, after = act_of(moment), moment.before, moment.after
+    over = (record for record in moment.finished if not act or act.step != record.step or act.task not in OWN)
+    failed = (one for one in moment.gathered if act is None or not _is_of(act, one))
+    return *(_settled(before, after, record) for record in over), *map(_unasked, failed)
+
+
+def _is_of(act: Act, known: Evidence) -> bool:
+    """Whether it is what came of the task with that act."""
+    return act.step == known.step and known.task in (act.task, act.task.removesuffix(f".{AGAIN}"))
+
+
+def _unasked(known: Evidence) -> Act:
+    """A task that failed because of another, or was not allowed."""
+    return Act(
+        step=known.step,
+        attempt=0,
+        tool=known.tool,
+        action=Action(tool=known.tool, command=known.command, arguments={}),
+        status=known.status,
+        summary=None,
+        error=ToolError(error_class=str(known.output.get("class", "")), message=str(known.output.get("message", ""))),
+        task=known.task,
+        round=known.round,
+    )
 
 
 def _settled(before: RunState, after: RunState, record: StepRecord) -> Act:
@@ -62,29 +116,63 @@ def _settled(before: RunState, after: RunState, record: StepRecord) -> Act:
         step=record.step,
         attempt=record.attempt,
         tool=record.tool,
-        action=_action(before, record.step),
+        action=_action(before, (record.step, "", 0)),
         status=record.status,
         summary=record.summary if record.status == "ok" else None,
-        error=error if record.status == "error" else None,
+        error=error if record.status != "ok" else None,
     )
 
 
 def _answered(moment: Moment, before: RunState, event: ToolReturned) -> Act:
-    result = event.result
-    relation = judge(before, result, event.place).relation
-    matched = relation is Relation.MATCH
-    status: ActStatus = result.status if matched else "late" if relation is Relation.LATE else "refused"
-    said = moment.finished[0].summary if moment.finished else summary_of(result) if status == "late" else None
+    result, relation = event.result, judge(before, event.result, event.place).relation
+    pending = moment.answered
+    name = pending.name if pending else (result.step, result.task or "", result.round or 0)
+    status: ActStatus = "late" if relation is Relation.LATE else "refused"
+    error = result.error
+    if relation is Relation.MATCH:
+        status, error = _taken_up(moment, pending, result)
     return Act(
         step=result.step,
-        attempt=result.attempt or _newest_attempt(before, result.step),
+        attempt=result.attempt or _newest_attempt(before, name),
         tool=result.tool,
-        action=_action(before, result.step),
+        action=_action(before, name),
         status=status,
-        summary=said if result.error is None else None,
-        error=result.error,
+        summary=None if error or status == "refused" else said_by(result),
+        error=error,
         execution=execution_of(result),
+        task=name[1],
+        round=name[2],
     )
+
+
+def said_by(result: ToolResult) -> str:
+    """What the tool said, or asked for, in the words that are kept of a step."""
+    if result.status == "continuation":
+        with suppress(ContinuationInvalid):
+            return wish_of(read(result.result))
+    return summary_of(result)
+
+
+def _taken_up(moment: Moment, pending: Pending | None, result: ToolResult) -> tuple[ActStatus, ToolError | None]:
+    """What became of an attempt with its result. A wish for more that is not followed fails what wished for it."""
+    if result.status != "continuation" or pending is None:
+        return result.status, result.error
+    if moment.asks_for_more:
+        return "continuation", None
+    return _refused(moment.after, pending) or ("continuation", None)
+
+
+def _refused(run: RunState, pending: Pending) -> tuple[ActStatus, ToolError] | None:
+    """What the request ended with, where it ended otherwise than with its own result."""
+    status: ActStatus = "error"
+    question = "" if pending.task == AGAIN else pending.task.removesuffix(f".{AGAIN}")
+    came = [one.output for one in run.evidence if (one.step, one.task) == (pending.step, question)]
+    output = came[-1] if came else None
+    if run.has_finished(pending.step) and run.last_result and run.last_result.step == pending.step:
+        status, output = run.last_result.status, run.last_result.output
+    if output is None or status == "ok":
+        return None
+    return status, ToolError(error_class=str(output.get("class", "")), message=str(output.get("message", "")))
 
 
 def _overdue(before: RunState, pending: Pending) -> Act:
@@ -97,6 +185,8 @@ def _overdue(before: RunState, pending: Pending) -> Act:
         status="error",
         summary=None,
         error=_no_newest(before, pending),
+        task=pending.task,
+        round=pending.round,
     )
 
 
@@ -109,15 +199,17 @@ def _no_newest(before: RunState, pending: Pending) -> ToolError:
     )
 
 
-def _newest_attempt(state: RunState, step: int) -> int:
-    flight = flight_of(state.waiting, step)
+def _newest_attempt(state: RunState, name: Name) -> int:
+    flight = flight_of(state.waiting, *name)
     return flight.pending.attempt if flight else 1
 
 
-def _action(state: RunState, step: int) -> Action | None:
+def _action(state: RunState, name: Name) -> Action | None:
     waiting = state.waiting.held or state.waiting if isinstance(state.waiting, Ended) else state.waiting
-    flight = flight_of(waiting, step)
-    return flight.pending.action if flight else dict(_newest_steps(state)).get(step)
+    flight = flight_of(waiting, *name)
+    if flight or name[1] not in OWN:
+        return flight.pending.action if flight else None
+    return dict(_newest_steps(state)).get(name[0])
 
 
 def _newest_steps(run: RunState) -> Iterator[tuple[int, Action]]:
@@ -146,64 +238,15 @@ def unfinished(run: RunState) -> tuple[Unfinished, ...]:
 
 
 def _attempt(run: RunState, step: int, sent: int, unfinished_steps: int) -> int:
-    """The newest attempt of a step that was not finished: all that were `sent`, where it is the only one."""
+    """The newest attempt of a step that was not finished: all that were `sent`, where it is the only one.
+
+    What it gathered may have been sent again too.
+    """
     late = [attempt for of, attempt in run.late if of == step]
-    return sent if unfinished_steps == 1 else max(late, default=1)
+    return min(sent, run.brief.limits.max_attempts) if unfinished_steps == 1 else max(late, default=1)
 
 
 def executor_of(run: RunState, pending: Pending) -> str | None:
     """Who was asked for the pending attempt, by its name where it is known."""
     skill = run.brief.skill(pending.action.tool)
     return skill.executor if skill else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewestResult:
-    """The newest result of a step, also one that came after the run's end."""
-
-    tool: str
-    attempt: int | None
-    status: str
-    summary: str
-    error: ToolError | None
-    execution: Execution | None
-
-
-class Heard:
-    """What a journal says of a run beyond its state: the newest result of each step, and the models that replied.
-
-    It takes up a journal bit by bit: `seq` is the last entry that it has.
-    """
-
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self.seq = 0
-        self.results: dict[int, NewestResult] = {}
-        self.models: dict[str, None] = {}
-        """Each once, in the order of their first replies."""
-        self.hear(entries)
-
-    def hear(self, entries: Iterable[Entry]) -> None:
-        """Take up the entries that follow."""
-        for entry in entries:
-            if entry.seq <= self.seq:  # somebody else has read it meanwhile
-                continue
-            match entry.decoded() if entry.kind in _HEARD else None:
-                case ToolReturned(result=result):
-                    self.results[result.step] = _newest(result)
-                case ModelReplied(model=model):
-                    self.models[model] = None
-            self.seq = entry.seq
-
-
-_HEARD = frozenset({ToolReturned.__name__, ModelReplied.__name__})
-
-
-def _newest(result: ToolResult) -> NewestResult:
-    return NewestResult(
-        tool=result.tool,
-        attempt=result.attempt,
-        status=result.status,
-        summary=summary_of(result),
-        error=None if result.status == "ok" else result.error,
-        execution=execution_of(result),
-    )

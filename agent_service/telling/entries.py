@@ -13,13 +13,16 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.journal import Entry
 from agent_service.moments import Journals, Moment, retell
-from agent_service.telling.acts import Heard
+from agent_service.telling.heard import Heard
 from agent_service.telling.sayings import say
+from agent_service.telling.tasks import Tasks
 from agent_service.telling.view import View
 from schemas.fields import Instant
 
 HIDDEN = "(hidden)"
 REMEMBERED_RUNS = 64
+MOST_ENTRIES = 1_000_000
+"""More than any journal has."""
 
 T = TypeVar("T")
 
@@ -71,6 +74,7 @@ class JournalReader:
         self._journals = journals
         self._reached: OrderedDict[str, RunState] = OrderedDict()
         self._heard: OrderedDict[str, Heard] = OrderedDict()
+        self._tasks: OrderedDict[str, Tasks] = OrderedDict()
 
     async def moments(self, run_id: str, after: int, limit: int) -> Sequence[Moment]:
         """At most `limit` moments after entry `after`."""
@@ -94,6 +98,13 @@ class JournalReader:
         heard.hear(await self._journals.entries(run_id, heard.seq))
         _remember(self._heard, run_id, heard)
         return heard
+
+    async def tasks(self, run_id: str) -> Tasks:
+        """What the steps of the run gathered, by its whole journal."""
+        tasks = self._tasks.get(run_id) or Tasks()
+        tasks.hear(await self.moments(run_id, tasks.seq, MOST_ENTRIES))
+        _remember(self._tasks, run_id, tasks)
+        return tasks
 
 
 def _remember(known: OrderedDict[str, T], run_id: str, what: T) -> None:

@@ -27,6 +27,7 @@ from agent_service.core.waiting import (
     Ended,
     ForAnswer,
     ForApproval,
+    ForEvidence,
     ForPerson,
     ForReads,
     ForTime,
@@ -38,10 +39,10 @@ from agent_service.core.waiting import (
 )
 from agent_service.identity import trace_id
 from agent_service.moments import Moment
-from agent_service.telling.acts import Act, act_of
+from agent_service.telling.acts import Act, Name, act_of
 from agent_service.telling.plain import one_line
 from agent_service.telling.rulings import Ruling, rulings
-from agent_service.telling.sayings import DONE, OUTCOMES
+from agent_service.telling.sayings import DONE, OUTCOMES, request_of
 
 LONGEST_REASON = 500
 FOR_MACHINES = frozenset({"wake_id", "trace_id", "entry", "event", "logger"})
@@ -104,13 +105,22 @@ def _name(run: RunState | None) -> str:
 def _of_step(run: RunState, act: Act | None) -> Fields:
     """Of the attempt that is answered, or else of the one that is open, or would be if it were allowed."""
     if act:
-        return {"step": act.step, "tool": act.tool, "attempt": act.attempt}
+        return {"step": act.step, "tool": act.tool, "attempt": act.attempt, **_task(act.name)}
     if pending := run.pending:
-        return {"step": pending.step, "tool": pending.action.tool, "attempt": pending.attempt}
+        about = {"step": pending.step, "tool": pending.action.tool, "attempt": pending.attempt}
+        return about | _task(pending.name)
     match run.waiting:
+        case ForApproval(proposal=Plan(action=action), step=step, task=task, round=asked_in) if task:
+            return {"step": step, "tool": action.tool, "attempt": None, **_task((step, task, asked_in))}
         case ForApproval(proposal=Plan(action=action)):
             return {"step": run.step + 1, "tool": action.tool, "attempt": None}
     return {"step": run.step or None, "tool": None, "attempt": None}
+
+
+def _task(name: Name) -> Fields:
+    """Of a sub-request, which it is of its step."""
+    _, task, asked_in = name
+    return {"task": task, "round": asked_in} if task else {}
 
 
 def _latency_ms(moment: Moment) -> int | None:
@@ -179,7 +189,7 @@ def _message(moment: Moment, act: Act | None, ruled: tuple[Ruling, ...]) -> str:
 
 def _happened(moment: Moment, act: Act | None, ruled: tuple[Ruling, ...]) -> str:
     if act:
-        return f"step {act.step} {OUTCOMES[act.status]}"
+        return f"{request_of(act.name)} {OUTCOMES[act.status]}"
     match moment.event:
         case ModelReplied():
             return ", ".join(filter(None, map(_ruled, ruled)))
@@ -208,16 +218,16 @@ _EVENTS: dict[type[Any], str] = {
 
 
 def _sent(pending: Pending) -> str:
-    return f"step {pending.step} sent" + (f", attempt {pending.attempt}" if pending.attempt > 1 else "")
+    return f"{request_of(pending.name)} sent" + (f", attempt {pending.attempt}" if pending.attempt > 1 else "")
 
 
 def _led_to(moment: Moment) -> str:
     match moment.after.waiting:
         case Ended() | ForPerson():
             return moment.after.status.value if moment.ended or moment.paused else ""
-        case ForTool() | ForReads() if moment.sent:
+        case ForTool() | ForReads() | ForEvidence() if moment.sent:
             return "; ".join(map(_sent, moment.sent))
-        case ToolRetry() | ForReads() if moment.retry:
+        case ToolRetry() | ForReads() | ForEvidence() if moment.retry:
             return f"attempt {moment.retry.pending.attempt} follows"
         case ModelRetry() if moment.put_off:
             return "asked again later"

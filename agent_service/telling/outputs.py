@@ -34,11 +34,11 @@ def is_artifact_path(path: str) -> bool:
 
 
 def named_artifacts(moments: Iterable[Moment]) -> tuple[NamedArtifact, ...]:
-    """The artifacts of the steps that the run took up, in the order in which they were first named."""
+    """The artifacts of the steps and tasks that the run took up, in the order in which they were first named."""
     named: dict[str, NamedArtifact] = {}
     for moment in moments:
-        before, event = moment.before, moment.event
-        if before and isinstance(event, ToolReturned) and len(moment.after.completed) > len(before.completed):
+        event = moment.event
+        if isinstance(event, ToolReturned) and (moment.finished or moment.gathered):
             for artifact in _artifacts(event, moment.entry.seq):
                 named[artifact.path] = artifact
     return tuple(named.values())

@@ -36,7 +36,7 @@ from agent_service.core.phases import (
 )
 from agent_service.core.waiting import Asking, ForAnswer, ForApproval, ForTime
 from agent_service.moments import Moment
-from agent_service.telling.acts import Act, act_of, settled
+from agent_service.telling.acts import Act, Name, act_of, settled
 from agent_service.telling.plain import instant, one_line
 from agent_service.telling.rulings import Ruling, rulings
 from schemas.events import Signal, SignalKind
@@ -62,7 +62,8 @@ SIGNALS: dict[SignalKind, str] = {
 OUTCOMES = {
     "ok": "ok",
     "error": "failed",
-    "continuation": "asks for more evidence",
+    "continuation": "asks for more first",
+    "budget": "may gather no more",
     "late": "came after the run's end and changes nothing",
     "refused": "is not what the run waited for",
 }
@@ -75,7 +76,8 @@ def say(moment: Moment) -> str:
 
 def consequences(moment: Moment) -> tuple[str, ...]:
     """What followed, each in a few words."""
-    return tuple(filter(None, (_ending(moment), sending(moment), asking(moment))))
+    over = () if moment.reopened else map(acted, settled(moment))
+    return tuple(filter(None, (*over, _ending(moment), sending(moment), asking(moment))))
 
 
 def speaker(model: str) -> str:
@@ -202,7 +204,14 @@ def acted(act: Act) -> str:
     attempt = f" attempt {act.attempt}" if act.attempt > 1 else ""
     what = act.error.message if act.error else act.summary
     ran = f" ({act.execution})" if act.execution and str(act.execution) else ""
-    return f"step {act.step}{attempt}: {act.tool} {OUTCOMES[act.status]}{ran}" + (f": {what}" if what else "")
+    which = f"{request_of(act.name)}{attempt}: {act.tool}"
+    return f"{which} {OUTCOMES[act.status]}{ran}" + (f": {what}" if what else "")
+
+
+def request_of(name: Name) -> str:
+    """A request by its step, and by task and round where it is a sub-request."""
+    step, task, asked_in = name
+    return f"step {step}, {task} of round {asked_in}" if task else f"step {step}"
 
 
 def _ending(moment: Moment) -> str:
@@ -220,12 +229,10 @@ def _ending(moment: Moment) -> str:
 
 
 def sending(moment: Moment) -> str:
-    """The attempts that leave for their tools, or the one that follows later."""
-    if moment.sent:
-        return "; ".join(map(sent_off, moment.sent))
-    if moment.retry and moment.retry.retry_at:
-        return f"{attempt_of(moment.retry.pending)} follows at {instant(moment.retry.retry_at)}"
-    return ""
+    """The attempts that leave for their tools, and the one that follows later."""
+    later = moment.retry
+    follows = f"{attempt_of(later.pending)} follows at {instant(later.retry_at)}" if later and later.retry_at else ""
+    return "; ".join(filter(None, (*map(sent_off, moment.sent), follows)))
 
 
 def sent_off(pending: Pending) -> str:
@@ -234,8 +241,8 @@ def sent_off(pending: Pending) -> str:
 
 
 def attempt_of(pending: Pending) -> str:
-    """An attempt by its step, its tool and its number."""
-    return f"step {pending.step} ({call_of(pending.action)}), attempt {pending.attempt}"
+    """An attempt by its request, its tool and its number."""
+    return f"{request_of(pending.name)} ({call_of(pending.action)}), attempt {pending.attempt}"
 
 
 def asking(moment: Moment) -> str:

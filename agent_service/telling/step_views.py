@@ -3,29 +3,26 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import Field
-
 from agent_service.core.attempts import Flight, Pending
-from agent_service.core.flights import flights
+from agent_service.core.flights import flights, gatherings
 from agent_service.core.state import RunState
-from agent_service.telling.acts import NewestResult, Unfinished, executor_of, unfinished
+from agent_service.telling.acts import Unfinished, executor_of, unfinished
 from agent_service.telling.executions import Execution
+from agent_service.telling.heard import NewestResult
+from agent_service.telling.tasks import FailureView, Tasks, TaskView
 from agent_service.telling.view import View
 from schemas.fields import Instant
 
-StepStatus = Literal["ok", "error", "pending", "waiting", "unfinished"]
-"""`waiting`: a retry waits to be sent. `unfinished`: under way when the run ended."""
-
-
-class StepErrorView(View):
-    """Why the newest attempt that was answered failed."""
-
-    error_class: str = Field(alias="class")
-    message: str
+StepStatus = Literal["ok", "error", "budget", "pending", "waiting", "unfinished"]
+"""`budget`: its tool asked for more than a step may gather. `waiting`: a retry waits to be sent. `unfinished`: under
+way when the run ended."""
 
 
 class StepView(View):
-    """One step. `attempt` is its newest; `error` and `execution` are told of the newest that was answered."""
+    """One step. `attempt` is its newest; `error` and `execution` are told of the newest that was answered.
+
+    `tasks` is what its tool asked for before it could answer, each task followed by its own.
+    """
 
     step: int
     tool: str
@@ -33,12 +30,15 @@ class StepView(View):
     attempt: int
     status: StepStatus
     summary: str = ""
-    error: StepErrorView | None = None
+    error: FailureView | None = None
     execution: Execution | None = None
+    tasks: tuple[TaskView, ...] = ()
 
 
 class PendingView(View):
     """The attempt whose result the run waits for; with `retry_at`, the attempt that is sent then.
+
+    `task` and `round` are of a sub-request of the step, null for its own request.
 
     `executor` is who was asked for it, by the route of that name; null where it tells no name. It was asked at
     `requested_at` and is given up at `deadline_at`. `present` says whether the executor answered when it was last asked
@@ -46,6 +46,8 @@ class PendingView(View):
     """
 
     step: int
+    task: str | None
+    round: int | None
     tool: str
     command: str
     attempt: int
@@ -58,9 +60,11 @@ class PendingView(View):
     trouble: str = ""
 
 
-def step_views(run: RunState, results: Mapping[int, NewestResult]) -> Iterator[StepView]:
+def step_views(run: RunState, results: Mapping[int, NewestResult], tasks: Tasks) -> Iterator[StepView]:
     """All steps in the order of their numbers. `results` are the newest by the number of their step."""
-    yield from sorted(_step_views(run, results), key=lambda view: view.step)
+    for view in sorted(_step_views(run, results), key=lambda view: view.step):
+        gathered = tasks.of(view.step)
+        yield view.model_copy(update={"tasks": gathered}) if gathered else view
 
 
 def _step_views(run: RunState, results: Mapping[int, NewestResult]) -> Iterator[StepView]:
@@ -68,7 +72,12 @@ def _step_views(run: RunState, results: Mapping[int, NewestResult]) -> Iterator[
         told = {name: getattr(record, name) for name in ("step", "tool", "command", "attempt", "status", "summary")}
         how = _how(results.get(record.step))
         yield StepView(**told, **(how | {"error": None} if record.status == "ok" else how))
+    for gathering in gatherings(run.waiting):
+        result = results.get(gathering.step)
+        yield _step(gathering.first, "pending", result, _before(result))
     for flight in flights(run.waiting):
+        if flight.pending.task:
+            continue
         result = results.get(flight.pending.step)
         yield _step(flight.pending, "waiting" if flight.retry_at else "pending", result, _before(result))
     for left in unfinished(run):
@@ -88,6 +97,8 @@ def _pending(run: RunState, flight: Flight, present: frozenset[str] | None, trou
     executor = executor_of(run, pending)
     return PendingView(
         step=pending.step,
+        task=pending.task or None,
+        round=pending.round or None,
         tool=pending.action.tool,
         command=pending.action.command,
         attempt=pending.attempt,
@@ -111,13 +122,17 @@ def _how(result: NewestResult | None) -> dict[str, Any]:
     if result is None:
         return {}
     failed = result.error
-    error = StepErrorView(error_class=failed.error_class, message=failed.message) if failed else None
+    error = FailureView(error_class=failed.error_class, message=failed.message) if failed else None
     return {"error": error, "execution": result.execution}
 
 
 def _before(result: NewestResult | None) -> str:
-    """What came of the attempt before the one that is waited for."""
-    return f"attempt {result.attempt} failed: {result.summary}" if result else ""
+    """What came of the attempt before the one that is waited for, or what was asked for with the newest."""
+    if result is None:
+        return ""
+    if result.status == "continuation":
+        return f"asks for more: {result.summary}"
+    return f"attempt {result.attempt} failed: {result.summary}"
 
 
 def _of(left: Unfinished, results: Mapping[int, NewestResult]) -> NewestResult | None:

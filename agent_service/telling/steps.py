@@ -1,16 +1,18 @@
 """One step of a run in full: what was asked of its tool and why, and all that came back. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import JsonValue
 
+from agent_service.core.acting import name_of_call
 from agent_service.core.attempts import Pending
 from agent_service.core.events import ToolReturned
 from agent_service.core.phases import Action, Plan
-from agent_service.core.state import RunState
 from agent_service.moments import Moment
-from agent_service.telling.acts import Act, act_of, executor_of, settled
+from agent_service.telling.acts import Act, Name, act_of, executor_of, settled
+from agent_service.telling.tasks import Key, Tasks, TaskView
 from agent_service.telling.timeline_items import ErrorView, ItemStatus
 from agent_service.telling.view import View
 from schemas.fields import Instant
@@ -33,10 +35,19 @@ class AttemptView(View):
     execution: str | None = None
 
 
+class TaskDetail(TaskView):
+    """A sub-request of a step in full. `approved_by` is as in StepDetail."""
+
+    arguments: dict[str, JsonValue]
+    approved_by: str | None
+    attempts: tuple[AttemptView, ...]
+
+
 class StepDetail(View):
     """One step. `route` is where its requests go; `executor` is who was asked, null where it tells no name.
 
-    `approved_by` is the person who allowed it; null where nobody had to.
+    `approved_by` is the person who allowed it; null where nobody had to. `attempts` are those of its own request,
+    `tasks` what its tool asked for before it could answer, and each time that it was asked again.
     """
 
     run_id: str
@@ -51,40 +62,77 @@ class StepDetail(View):
     rationale: str
     approved_by: str | None
     attempts: tuple[AttemptView, ...]
+    tasks: tuple[TaskDetail, ...]
 
 
 def step_detail(moments: Iterable[Moment], step: int) -> StepDetail | None:
     """The step, as the whole journal tells it; None for one that was never sent."""
-    about: dict[str, Any] | None = None
-    attempts: dict[int, AttemptView] = {}
+    asked = _Asked(step)
     for moment in moments:
-        if about:
-            attempts |= _came(moment, step, about["tool"], attempts)
-        sent = next((pending for pending in moment.sent if pending.step == step), None)
-        about = about or (_about(moment, sent) if sent else None)
-        attempts |= _under_way(moment, step)
-        if moment.ended:
-            attempts = {number: _left(attempt) for number, attempt in attempts.items()}
-    return StepDetail(**about, step=step, attempts=tuple(attempts.values())) if about else None
+        asked.hear(moment)
+    return asked.detail()
 
 
-def _came(moment: Moment, step: int, tool: str, known: Mapping[int, AttemptView]) -> dict[int, AttemptView]:
-    """What came of an attempt with this moment, or what a person's answer made of it."""
+class _Asked:
+    """The requests of a step, by task and round."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+        self._about: dict[str, Any] = {}
+        self._tasks = Tasks()
+        self._sent: dict[Key, dict[str, Any]] = {}
+        """What was asked with each, and who allowed it."""
+        self._attempts = defaultdict[Key, dict[int, AttemptView]](dict)
+
+    def hear(self, moment: Moment) -> None:
+        self._tasks.hear([moment])
+        for name, attempt in _came(moment, self._attempts):
+            self._keep(name, attempt)
+        for sent in (sent for sent in moment.sent if sent.step == self._step):
+            self._about = self._about or _about(moment, sent)
+            self._sent.setdefault((sent.task, sent.round), _with(moment, sent))
+        for pending, attempt in _under_way(moment):
+            self._keep(pending.name, attempt)
+        if moment.ended or moment.after.has_finished(self._step):
+            for of_request in self._attempts.values():
+                of_request |= {number: _left(attempt) for number, attempt in of_request.items()}
+
+    def detail(self) -> StepDetail | None:
+        if not self._about:
+            return None
+        own = tuple(self._attempts["", 0].values())
+        tasks = tuple(map(self._task, self._tasks.of(self._step)))
+        return StepDetail(**self._about, step=self._step, attempts=own, tasks=tasks)
+
+    def _task(self, view: TaskView) -> TaskDetail:
+        sent = self._sent.get(view.key, {"arguments": {}, "approved_by": None})
+        return TaskDetail(**view.model_dump(by_alias=True), **sent, attempts=tuple(self._attempts[view.key].values()))
+
+    def _keep(self, name: Name, attempt: AttemptView) -> None:
+        step, *_ = name
+        if step == self._step:
+            self._attempts[name[1:]][attempt.attempt] = attempt
+
+
+def _came(moment: Moment, known: Mapping[Key, Mapping[int, AttemptView]]) -> Iterator[tuple[Name, AttemptView]]:
+    """What came of attempts with this moment, or what a person's answer made of them."""
     act = act_of(moment)
-    if act and (act.step, act.tool) == (step, tool) and act.status != "refused":
-        return {act.attempt: _answered(moment, act, known.get(act.attempt))}
-    words = (word for word in settled(moment) if word.step == step and word.attempt in known)
-    return {word.attempt: _settled(moment, word, known[word.attempt]) for word in words}
+    if act and act.status != "refused" and act.action and act.action.tool == act.tool:
+        yield act.name, _answered(moment, act, known.get((act.task, act.round), {}).get(act.attempt))
+    for word in settled(moment):
+        attempt = known.get((word.task, word.round), {}).get(word.attempt)
+        if attempt and attempt.status != "continuation":  # that was its answer, whatever ends the step now
+            yield word.name, _settled(moment, word, attempt)
 
 
-def _under_way(moment: Moment, step: int) -> dict[int, AttemptView]:
-    """The attempt that is sent with this moment, goes on since it, or follows later."""
-    goes_on = (*moment.sent, *(flight.pending for flight in moment.kept))
-    attempts = {pending.attempt: _sent(pending) for pending in goes_on if pending.step == step}
-    if moment.retry and moment.retry.pending.step == step:
+def _under_way(moment: Moment) -> Iterator[tuple[Pending, AttemptView]]:
+    """The attempts that are sent with this moment, go on since it, or follow later."""
+    for pending in (*moment.sent, *(flight.pending for flight in moment.kept)):
+        yield pending, _sent(pending)
+    if moment.retry:
         number = moment.retry.pending.attempt
-        attempts[number] = AttemptView(attempt=number, requested_at=None, deadline_at=None, status="waiting")
-    return attempts
+        waits = AttemptView(attempt=number, requested_at=None, deadline_at=None, status="waiting")
+        yield moment.retry.pending, waits
 
 
 def _about(moment: Moment, sent: Pending) -> dict[str, Any]:
@@ -96,19 +144,22 @@ def _about(moment: Moment, sent: Pending) -> dict[str, Any]:
         "command": action.command,
         "route": sent.route,
         "executor": executor_of(run, sent),
-        "arguments": action.arguments,
         "expected": plan.expected_outcome,
         "risk": plan.risk,
         "rationale": plan.rationale,
-        "approved_by": next(
-            (ruling.by for ruling in run.rulings if ruling.step == sent.step and ruling.verdict == "approved"), None
-        ),
+        **_with(moment, sent),
     }
 
 
-def _approved_by(run: RunState, step: int) -> str | None:
-    rulings = (ruling.by for ruling in run.rulings if ruling.step == step and ruling.verdict == "approved")
-    return next(rulings, None)
+def _with(moment: Moment, sent: Pending) -> dict[str, Any]:
+    """What is asked, and who allowed just that."""
+    return {"arguments": sent.action.arguments, "approved_by": _approved_by(moment, sent)}
+
+
+def _approved_by(moment: Moment, sent: Pending) -> str | None:
+    call = name_of_call(sent.action)
+    allowed = (ruling for ruling in reversed(moment.after.rulings) if ruling.verdict == "approved")
+    return next((ruling.by for ruling in allowed if ruling.step == sent.step and ruling.subject_hash == call), None)
 
 
 def _sent(sent: Pending) -> AttemptView:
@@ -118,7 +169,7 @@ def _sent(sent: Pending) -> AttemptView:
 
 
 def _answered(moment: Moment, act: Act, sent: AttemptView | None) -> AttemptView:
-    statuses: dict[str, ItemStatus] = {"ok": "ok", "late": "refused"}
+    statuses: dict[str, ItemStatus] = {"ok": "ok", "late": "refused", "continuation": "continuation"}
     result = moment.event.result if isinstance(moment.event, ToolReturned) else None
     known = sent or AttemptView(attempt=act.attempt, requested_at=None, deadline_at=None, status="open")
     return known.model_copy(

@@ -8,7 +8,6 @@ models and tools in them are as they came.
 from collections.abc import Iterable
 from typing import Any
 
-from agent_service.core.attempts import Pending
 from agent_service.core.events import (
     CallReserved,
     CancelRequested,
@@ -20,21 +19,16 @@ from agent_service.core.events import (
 from agent_service.core.phases import Phase, Verification
 from agent_service.core.waiting import ForTime, Status
 from agent_service.moments import Moment
-from agent_service.telling.acts import Act, act_of, settled
 from agent_service.telling.plain import clipped
 from agent_service.telling.rulings import Ruling, RulingStatus, rulings
 from agent_service.telling.sayings import (
     MAX_SAYING,
-    OUTCOMES,
     SIGNALS,
-    acted,
     asking,
-    call_of,
     from_people,
     in_their_words,
     reserved,
     ruled,
-    sent_off,
     unavailable,
 )
 from agent_service.telling.timeline_items import (
@@ -44,6 +38,7 @@ from agent_service.telling.timeline_items import (
     TimelineView,
     TokensView,
 )
+from agent_service.telling.timeline_steps import Steps
 from agent_service.telling.timeline_waits import BY_CHOICE, is_rejected, pause_of, put_off, waits_of
 
 _OF_RULINGS: dict[RulingStatus, ItemStatus] = {
@@ -63,6 +58,7 @@ class Timeline:
         self.seq = 0
         self._state = Status.QUEUED
         self._items = Items()
+        self._steps = Steps(self._items)
 
     def hear(self, moments: Iterable[Moment]) -> None:
         """Take up the moments that follow."""
@@ -92,19 +88,17 @@ class Timeline:
                 self._said(moment, "Cancel", from_people(event))
             case SignalReceived() as event:
                 self._said(moment, SIGNALS[event.signal.kind], in_their_words(event))
-        act = act_of(moment)
-        if act:
-            self._acted(moment, act)
+        self._steps.acted(moment)
 
     def _led_to(self, moment: Moment) -> None:
         """What the run goes on with, or how it stops."""
         if not moment.ended:
             self._over(moment)
-        self._go_on(moment)
+        self._steps.went_on(moment)
         if moment.asked:
             self._ask(moment)
         for pending in moment.sent:
-            self._send(moment, pending)
+            self._steps.send(moment, pending)
         if moment.put_off or moment.retry:
             self._put_off(moment)
         if moment.waits:
@@ -180,57 +174,6 @@ class Timeline:
         error = ErrorView(error_class=event.error_class, message=event.message, retryable=again)
         self._items.close("call", moment, "error", text=_cut(unavailable(event)), error=error)
 
-    # Steps
-
-    def _send(self, moment: Moment, sent: Pending) -> None:
-        facts = {"step": sent.step, "tool": sent.action.tool, "command": sent.action.command}
-        step = f"step:{sent.step}"
-        if step not in self._items:
-            title = f"Step {sent.step}: {call_of(sent.action)}"
-            why = moment.after.plan.rationale if moment.after.plan else ""
-            self._items.begin(step, moment, step, kind="step", title=title, text=why, **facts)
-        self._items.begin(
-            f"attempt of {step}",
-            moment,
-            f"{step}:attempt:{sent.attempt}",
-            kind="attempt",
-            title=f"Attempt {sent.attempt}",
-            text=sent_off(sent),
-            attempt=sent.attempt,
-            until=sent.deadline_at,
-            parent=step,
-            **facts,
-        )
-
-    def _acted(self, moment: Moment, act: Act) -> None:
-        if act.status in ("late", "refused"):
-            self._unasked(moment, act)
-            return
-        status: ItemStatus = "ok" if act.status == "ok" else "error"
-        told = {"text": _cut(acted(act)), "error": ErrorView.of(act.error)}
-        step = f"step:{act.step}"
-        self._items.close(f"attempt of {step}", moment, status, **told)
-        if moment.after.has_finished(act.step) or moment.ended:
-            self._items.close(step, moment, status, **told)
-
-    def _unasked(self, moment: Moment, act: Act) -> None:
-        """A result that changes nothing, or breaks the protocol."""
-        step = f"step:{act.step}"
-        self._items.begin(
-            "unasked",
-            moment,
-            f"result:{moment.entry.seq}",
-            kind="attempt",
-            title=f"Result of step {act.step} that {OUTCOMES[act.status]}",
-            text=_cut(acted(act)),
-            step=act.step,
-            attempt=act.attempt,
-            tool=act.tool,
-            error=ErrorView.of(act.error),
-            parent=step if step in self._items else None,
-        )
-        self._items.close("unasked", moment, "refused")
-
     # Waits, people, the end
 
     def _put_off(self, moment: Moment) -> None:
@@ -245,19 +188,6 @@ class Timeline:
         self._items.close("call", moment, "cancelled")
         item = f"pause:{moment.entry.seq}"
         self._items.begin("pause", moment, item, kind="wait", **pause_of(moment.after))
-
-    def _go_on(self, moment: Moment) -> None:
-        """What was cut off by the end of the run; a step that the answer settles is finished with it."""
-        for flight in moment.kept:
-            step = f"step:{flight.pending.step}"
-            self._items.go_on(step, step)
-            if flight.retry_at is None:
-                self._items.go_on(f"attempt of {step}", f"{step}:attempt:{flight.pending.attempt}")
-        for act in settled(moment):
-            step = f"step:{act.step}"
-            self._items.go_on(step, step)
-            status: ItemStatus = "ok" if act.status == "ok" else "error"
-            self._items.close(step, moment, status, text=_cut(acted(act)), error=ErrorView.of(act.error))
 
     def _said(self, moment: Moment, title: str, text: str) -> None:
         self._items.begin("said", moment, f"person:{moment.entry.seq}", kind="person", title=title, text=_cut(text))

@@ -11,9 +11,10 @@ from agent_service.telling.view import View
 from schemas.events import ToolError
 from schemas.fields import Instant
 
-ItemKind = Literal["accepted", "phase", "step", "attempt", "wait", "person", "ending"]
-ItemStatus = Literal["ok", "open", "error", "refused", "waiting", "cancelled"]
-"""`refused`: it was there and was not taken up. `cancelled`: under way when the run stopped."""
+ItemKind = Literal["accepted", "phase", "step", "task", "attempt", "wait", "person", "ending"]
+ItemStatus = Literal["ok", "open", "error", "refused", "waiting", "cancelled", "continuation"]
+"""`refused`: it was there and was not taken up. `cancelled`: under way when the run stopped. `continuation`: answered
+with a wish for more."""
 
 
 class ErrorView(View):
@@ -40,7 +41,8 @@ class TokensView(View):
 
 class TimelineItem(View):
     """One bar of the timeline. `entry` is the entry it began with; `until` is when a wait, or the time for an answer,
-    is over at the latest; `parent` is the item that it is a part of.
+    is over at the latest; `parent` is the item that it is a part of, and `depth` how many of those there are above it.
+    `task` and `round` are of a sub-request of a step, and of what belongs to it.
 
     A plan that came along with a framing or a reflection has no cost of its own: the call is told with the first.
     """
@@ -53,6 +55,8 @@ class TimelineItem(View):
     status: ItemStatus
     phase: Phase | None = None
     step: int | None = None
+    task: str | None = None
+    round: int | None = None
     attempt: int | None = None
     tool: str | None = None
     command: str | None = None
@@ -65,6 +69,7 @@ class TimelineItem(View):
     error: ErrorView | None = None
     until: Instant | None = None
     parent: str | None = None
+    depth: int = 0
 
 
 class TimelineView(View):

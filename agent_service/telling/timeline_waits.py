@@ -11,9 +11,11 @@ from agent_service.core.flights import flights
 from agent_service.core.state import RunState
 from agent_service.core.waiting import ForAnswer, ForApproval, ForTime, ModelRetry, under_way
 from agent_service.moments import Moment
+from agent_service.telling.acts import item_of
 from agent_service.telling.plain import clipped
 from agent_service.telling.rests import proposed
 from agent_service.telling.sayings import MAX_SAYING, asking, sending
+from agent_service.telling.tasks import depth_of
 
 OF_THE_MODEL = "wait for the model"
 BY_CHOICE = "wait by choice"
@@ -35,7 +37,8 @@ def put_off(moment: Moment) -> tuple[str, dict[str, Any]]:
     if moment.retry:
         pending = moment.retry.pending
         what = _of(pending)
-        about |= {"step": pending.step, "attempt": pending.attempt, "parent": f"step:{pending.step}"}
+        about |= {"step": pending.step, "task": pending.task or None, "round": pending.round or None}
+        about |= {"attempt": pending.attempt, "parent": item_of(pending.name), "depth": depth_of(pending.task) + 1}
         about |= {"tool": pending.action.tool, "command": pending.action.command, "until": moment.retry.retry_at}
     if moment.put_off:
         asked = moment.put_off.asking
@@ -60,7 +63,7 @@ def is_rejected(moment: Moment) -> bool:
 
 
 def _of(pending: Pending) -> str:
-    return f"wait of step {pending.step}"
+    return f"wait of {item_of(pending.name)}"
 
 
 def _cut(text: str) -> str:

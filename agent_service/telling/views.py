@@ -16,9 +16,10 @@ from agent_service.core.waiting import Status
 from agent_service.identity import trace_id
 from agent_service.identity import trace_url as address_of_trace
 from agent_service.lines import RunLine, WaitsFor, WaitsForKind, waits_for
-from agent_service.telling.acts import Heard
 from agent_service.telling.asks import AsksView, asks_view, reopens_until
+from agent_service.telling.heard import Heard
 from agent_service.telling.step_views import PendingView, StepView, pending_views, step_views
+from agent_service.telling.tasks import Tasks
 from agent_service.telling.view import View
 from schemas.events import BudgetUse, DoneItem
 from schemas.fields import Instant
@@ -72,8 +73,8 @@ class RemedyView(View):
 class RunView(View):
     """One run. `state` is its status; `class` names its ending or why it pauses; `steps` has the pending ones too.
 
-    `pendings` are the attempts whose results it waits for, of which there are several only while reads run side by
-    side; `pending` is the first.
+    `pendings` are the attempts whose results it waits for, of which there are several only while reads or tasks run
+    side by side; `pending` is the first.
 
     `models` are those that replied, as they name themselves; null where the journal was not asked. `asks` is what a
     person is asked. `reopened` counts the answers that set it going again after an end; until `reopens_until` an answer
@@ -136,12 +137,13 @@ class RunLineView(View):
 def run_view(
     run: RunState,
     heard: Heard | None = None,
+    tasks: Tasks | None = None,
     *,
     trace_url: str | None = None,
     present: frozenset[str] | None = None,
     trouble: str = "",
 ) -> RunView:
-    """The run; without what was `heard` of its journal, no more than the state knows.
+    """The run; without what was `heard` of its journal, and the `tasks` it tells of, no more than the state knows.
 
     `trace_url` is where a trace is shown, with `{trace_id}` in its place; `present`: see `pending_views`.
     """
@@ -160,7 +162,7 @@ def run_view(
         reason=run.reason,
         ending_class=run.ending_class,
         remedy=RemedyView(text=now.text, command=now.command) if now else None,
-        steps=tuple(step_views(run, heard.results if heard else {})),
+        steps=tuple(step_views(run, heard.results if heard else {}, tasks or Tasks())),
         definition_of_done=tuple(map(proof.told, run.done_items)),
         budget=BudgetUse(**budget_use(run)),
         usage=UsageView.model_validate(run.spent, from_attributes=True),

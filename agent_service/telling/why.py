@@ -14,6 +14,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import (
     ForAnswer,
     ForApproval,
+    ForEvidence,
     ForModel,
     ForReads,
     ForTime,
@@ -173,7 +174,7 @@ def _verdict(run: RunState, seen: Seen) -> Verdict:
             return f"the model was not to be had: {question_of(asking)} is made again at {instant(at)}, by itself", None
         case ToolRetry(pending=pending, retry_at=at):
             return f"{attempt_of(pending)} is sent at {instant(at)}, by itself, after the one before failed", None
-        case ForTool() | ForReads():
+        case ForTool() | ForReads() | ForEvidence():
             return _of_what_is_out(run, seen)
     return _of_a_resting_run(run)
 

@@ -15,8 +15,8 @@ from agent_service.cli.exits import Exit
 from agent_service.cli.watching import Board, Lines, watching
 from agent_service.lines import line_of
 from agent_service.moments import retell
-from agent_service.telling.acts import Heard
 from agent_service.telling.entries import entry_views
+from agent_service.telling.heard import Heard
 from agent_service.telling.plain import duration
 from agent_service.telling.timeline import Timeline
 from agent_service.telling.views import line_view, run_view

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from agent_service.core.flights import flights
 from agent_service.core.waiting import ForModel
 from agent_service.moments import retell
-from agent_service.telling.acts import Heard
 from agent_service.telling.entries import entry_views
+from agent_service.telling.heard import Heard
 from agent_service.telling.log_lines import log_line
 from agent_service.telling.pages.trace import broken_line
 from agent_service.telling.pages.trail import pages_of, trail

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agent_service.moments import retell
-from agent_service.telling.acts import Heard
+from agent_service.telling.heard import Heard
 from agent_service.telling.pages.trail import trail
 from agent_service.telling.spans.trace import spans
 from agent_service.telling.views import run_view

@@ -131,8 +131,9 @@ def test_late_and_uncalled_for_results_are_lines_of_their_own() -> None:
     assert (uncalled["result_status"], uncalled["step"], uncalled["args"]) == ("refused", 7, None)
 
 
-def test_a_tool_that_asks_for_more_evidence_is_a_continuation() -> None:
-    assert lines(a_waiting_run() >> returns("continuation"))[-1]["result_status"] == "continuation"
+def test_a_wish_for_more_that_cannot_be_read_is_an_error() -> None:
+    line = lines(a_waiting_run() >> returns("continuation"))[-1]
+    assert (line["result_status"], line["error"]["class"]) == ("error", "bad_continuation")
 
 
 def test_a_refused_decision_says_why_and_whether_it_is_asked_for_again() -> None:

@@ -8,8 +8,8 @@ from agent_service.core.waiting import Status
 from agent_service.identity import trace_id
 from agent_service.lines import RunLine, line_of
 from agent_service.moments import retell, tell
-from agent_service.telling.acts import Heard
 from agent_service.telling.entries import JournalReader, entry_view, entry_views
+from agent_service.telling.heard import Heard
 from agent_service.telling.pages.trail import trail
 from agent_service.telling.sayings import say
 from agent_service.telling.views import line_view, run_view
@@ -57,6 +57,7 @@ def test_a_finished_run_is_shown_with_its_steps_its_items_and_its_cost() -> None
             "summary": summary,
             "error": None,
             "execution": None,
+            "tasks": [],
         }
         for number, tool, summary in ((1, "fetch", "Matt Joyce"), (2, "text-report", "wrote 2 paragraphs"))
     ]

@@ -48,7 +48,7 @@ from agent_service.telling.pages.proofs import claims, items_to_prove
 from agent_service.telling.pages.standing import opening, what_to_do
 from agent_service.telling.plain import duration, instant
 from agent_service.telling.rulings import Ruling, rulings
-from agent_service.telling.sayings import OUTCOMES, call_of, consequences, reserved, speaker
+from agent_service.telling.sayings import OUTCOMES, call_of, consequences, request_of, reserved, speaker
 
 
 def decisions_page(moments: Sequence[Moment]) -> str:
@@ -140,9 +140,11 @@ def _who(by: str) -> Iterator[str]:
 def _act_title(moment: Moment, act: Act | None) -> str:
     if act:
         answered = "Result" if isinstance(moment.event, ToolReturned) else "No result"
-        return f"{answered} of step {act.step}, attempt {act.attempt}"
+        return f"{answered} of {request_of(act.name)}, attempt {act.attempt}"
+    if any(record.status == "budget" for record in moment.finished):
+        return "Nothing more is gathered"
     for sent in moment.sent:
-        return f"Retry of step {sent.step}, attempt {sent.attempt}"
+        return f"Retry of {request_of(sent.name)}, attempt {sent.attempt}"
     return "Out of time" if moment.ended or moment.paused else "The wait is over"
 
 

@@ -8,19 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from agent_service.core.attempts import Pending
 from agent_service.core.events import ModelReplied
-from agent_service.core.flights import flights
+from agent_service.core.flights import flights, gatherings
 from agent_service.core.phases import Action, Phase, Plan
 from agent_service.core.state import RunState, Spent, StepRecord
 from agent_service.core.waiting import Ended, ForPerson, Planned
 from agent_service.moments import Moment
-from agent_service.telling.acts import act_of, unfinished
+from agent_service.telling.acts import OWN, act_of, unfinished
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.telling.pages.given import limit_lines, tier_of
 from agent_service.telling.pages.markdown import bullets, code, inline, json_block, numbered, page, section, tick
 from agent_service.telling.pages.proofs import checked
 from agent_service.telling.pages.standing import awaited, opening, standing
 from agent_service.telling.plain import instant
-from agent_service.telling.sayings import call_of, speaker
+from agent_service.telling.sayings import call_of, request_of, speaker
+from agent_service.telling.tasks import Tasks, TaskView
 from schemas.events import ToolError
 
 
@@ -98,7 +99,7 @@ def plan_page(moments: Sequence[Moment]) -> str:
         "Plan",
         *opening(run),
         thought_by(moments, Phase.PLAN, Phase.REFLECT),
-        section("Steps", _steps(run, last_errors(moments)) or "None yet."),
+        section("Steps", _steps(run, last_errors(moments), Tasks(moments)) or "None yet."),
         section("Next action", _next(run)),
         section("Outline", "Advisory: only the next action binds.", numbered(run.outline)) if run.outline else "",
     )
@@ -115,19 +116,45 @@ def reasons(run: RunState, plan: Plan) -> str:
 def last_errors(moments: Iterable[Moment]) -> dict[int, ToolError]:
     """The newest error of each step that had one."""
     acts = filter(None, map(act_of, moments))
-    return {act.step: act.error for act in acts if act.error}
+    return {act.step: act.error for act in acts if act.error and act.task in OWN}
 
 
-def _steps(run: RunState, errors: Mapping[int, ToolError]) -> str:
-    """A line for each step; below one that is not done, its last error."""
+def _steps(run: RunState, errors: Mapping[int, ToolError], tasks: Tasks) -> str:
+    """A line for each step, with the last error of one that is not done; below it what it gathered."""
     lines = {record.step: _finished(record, errors) for record in run.completed}
+    for gathering in gatherings(run.waiting):
+        what = _what(gathering.step, gathering.first.action)
+        lines[gathering.step] = tick(False, f"{what}: waiting for what it asked for")
     for flight in flights(run.waiting):
+        if flight.pending.task:
+            continue
         what = _what(flight.pending.step, flight.pending.action)
         lines[flight.pending.step] = _open(what, f"waiting for {awaited(run, flight)}", errors, flight.pending.step)
     for left in unfinished(run):
         how = "not known whether it was done" if run.ending_class == "in_doubt" else "not finished when the run ended"
         lines[left.step] = _open(_what(left.step, left.action), how, errors, left.step)
-    return "\n".join(lines[step] for step in sorted(lines))
+    return "\n".join("\n".join((lines[step], *map(_task, tasks.of(step)))) for step in sorted(lines))
+
+
+def _task(task: TaskView) -> str:
+    asked = f": {inline(task.query, 200)}" if task.query else ""
+    after = f", after {', '.join(map(code, task.depends_on))}" if task.depends_on else ""
+    why = f" ({code(task.error.error_class)})" if task.error else ""
+    said = task.error.message if task.error else task.summary
+    came = f"{_CAME[task.status]}{why}" + (f": {inline(said, 200)}" if said else "")
+    line = f"{code(task.id)} of round {task.round}, {code(f'{task.tool} {task.command}')}{asked}{after}, {came}"
+    return "  " * task.depth + tick(task.status == "ok", line)
+
+
+_CAME = {
+    "waiting": "waits",
+    "pending": "under way",
+    "ok": "done",
+    "error": "failed",
+    "continuation": "asks for more",
+    "budget": "may gather no more",
+    "unfinished": "not finished",
+}
 
 
 def _finished(record: StepRecord, errors: Mapping[int, ToolError]) -> str:
@@ -135,7 +162,7 @@ def _finished(record: StepRecord, errors: Mapping[int, ToolError]) -> str:
     attempt = f", attempt {record.attempt}" if record.attempt > 1 else ""
     error = errors.get(record.step)
     why = f" ({code(error.error_class)})" if error and record.status == "error" else ""
-    outcome = "done" if record.status == "ok" else f"failed{why}"
+    outcome = {"ok": "done", "error": f"failed{why}", "budget": "could gather no more"}[record.status]
     return tick(record.status == "ok", f"{record.step}. {call}{attempt}, {outcome}: {inline(record.summary, 200)}")
 
 
@@ -162,7 +189,8 @@ def _next(run: RunState) -> str:
 
 
 def _asked(pending: Pending) -> str:
-    return f"**Step {pending.step}: {code(call_of(pending.action))}**, on route {code(pending.route)}."
+    what = request_of(pending.name)
+    return f"**{what[0].upper()}{what[1:]}: {code(call_of(pending.action))}**, on route {code(pending.route)}."
 
 
 def thought_by(moments: Iterable[Moment], *phases: Phase) -> str:

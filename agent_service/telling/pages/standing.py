@@ -11,7 +11,7 @@ from agent_service.core.waiting import ForAnswer, ForApproval, ForModel, ForTime
 from agent_service.telling.acts import executor_of
 from agent_service.telling.pages.markdown import bullets, code, fenced, inline, json_block, sentence
 from agent_service.telling.plain import instant
-from agent_service.telling.sayings import call_of
+from agent_service.telling.sayings import call_of, request_of
 from schemas.events import Waiting as Petition
 
 
@@ -88,7 +88,7 @@ def awaited(run: RunState, flight: Flight) -> str:
 
 
 def _attempt(pending: Pending) -> str:
-    return f"step {pending.step}, {code(call_of(pending.action))}, attempt {pending.attempt}"
+    return f"{request_of(pending.name)}, {code(call_of(pending.action))}, attempt {pending.attempt}"
 
 
 def _result(run: RunState, pending: Pending) -> str:

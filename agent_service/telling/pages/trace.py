@@ -3,7 +3,8 @@
 A line's `hash` is SHA-256, in hex, of the hash before it (64 zeros for the first) followed by the line as canonical
 JSON without `hash`: keys sorted, no spaces, ASCII. `usage` and `cost_usd` are counted once per model call: the plan of
 a fused reply shows zeros, its reflection shows the call. `entry` is the journal's entry. `also` has the reads that a
-plan holds beside its first action.
+plan holds beside its first action. `task` and `round` are of a sub-request of the step; attempt 0 of one failed before
+it was asked.
 """
 
 import hashlib
@@ -104,7 +105,13 @@ def _act_line(moment: Moment, act: Act) -> Line:
         error={"class": error.error_class, "message": error.message} if error else None,
         retryable=error.retryable if error else None,
         **({"execution": act.execution.model_dump(exclude_none=True)} if act.execution else {}),
+        **_task(act),
     )
+
+
+def _task(act: Act) -> Line:
+    """Which sub-request of its step it is of, if it is of one."""
+    return {"task": act.task, "round": act.round} if act.task else {}
 
 
 def _decision_line(moment: Moment, reply: ModelReplied, ruling: Ruling, *, paid: bool) -> Line:

@@ -1,69 +1,79 @@
-"""Steps of a run and their attempts, as spans: several at once while reads run side by side. Pure.
+"""Steps of a run, what they gather, and their attempts, as spans: several at once where requests run together. Pure.
 
-A step lasts from its first request to its last result, an attempt from its request to its own result, or to the instant
-at which none was waited for any more. A run that ends ends what is under way.
+A step lasts from its first request to its last result, and so does a task of it, below whoever asked for it. An attempt
+lasts from its request to its own result, or to the instant at which none was waited for any more. A run that ends ends
+what is under way.
 """
 
 from datetime import datetime
 
-from agent_service.core.attempts import Pending
-from agent_service.core.flights import flights
+from agent_service.core.attempts import Pending, asker_of
+from agent_service.core.flights import flights, gatherings
 from agent_service.core.state import RunState
 from agent_service.moments import Moment
-from agent_service.telling.acts import act_of
+from agent_service.telling.acts import Act, Name, act_of, item_of, settled
 from agent_service.telling.spans import attributes
 from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.tree import Open, Tree
+from agent_service.telling.tasks import depth_of, ended_by, going_on
 from schemas import keys, subjects
 
 
 class Acting:
-    """The steps of a run that are under way, and their attempts, by the numbers of the steps."""
+    """The steps and tasks of a run that are under way, and their attempts."""
 
     def __init__(self, tree: Tree, content: Content | None) -> None:
         self._tree = tree
         self._content = content
-        self.steps: dict[int, Open] = {}
-        self._attempts: dict[int, Open] = {}
+        self.requests: dict[Name, Open] = {}
+        self._attempts: dict[Name, Open] = {}
         self._told: set[str] = set()
         """What has a span already: the end of a run cuts spans off, and an answer lets what they are of go on."""
 
     def sent(self, moment: Moment) -> None:
         """The attempts that leave for their tools, and those that go on since the run was opened again."""
-        for pending in (*moment.sent, *(flight.pending for flight in moment.kept)):
-            if pending.step not in self.steps:
-                self.steps[pending.step] = self._begun(moment.after, pending, moment.entry.at)
+        asking = (gathering.first for gathering in gatherings(moment.after.waiting))
+        for pending in (*asking, *moment.sent, *(flight.pending for flight in moment.kept)):
+            if pending.name not in self.requests:
+                self.requests[pending.name] = self._begun(moment.after, pending, moment.entry.at)
         for pending in moment.sent:
             attempt = self._tried(moment, pending)
-            key = keys.request(moment.after.run_id, pending.step, pending.attempt)
+            key = keys.request(moment.after.run_id, pending.step, pending.attempt, *pending.name[1:])
             self._tree.publish(subjects.tool_request(pending.route), key, moment.entry.at, attempt)
         for flight in moment.kept:
             if flight.retry_at is None:
                 self._tried(moment, flight.pending)
 
     def answered(self, moment: Moment) -> None:
-        """What became of the attempts and the steps under way."""
-        open_now = flights(moment.after.waiting)
-        sent = {flight.pending.step for flight in open_now if flight.retry_at is None}
-        failed = {step: _failure(moment, step) for step in self._attempts}
-        for number in sorted(self._attempts.keys() - sent):
-            self._tree.close(self._attempts.pop(number), moment.entry.at, failed[number])
-        for number in sorted(self.steps.keys() - {flight.pending.step for flight in open_now}):
-            step = self.steps.pop(number)
-            step.attributes |= attributes.result(moment.after, number, self._content)
-            self._tree.close(step, moment.entry.at, failed.get(number) or moment.after.ending_class)
+        """What became of the attempts, the tasks and the steps under way."""
+        came, still = _came(moment), going_on(moment.after)
+        sent = {flight.pending.name for flight in flights(moment.after.waiting) if flight.retry_at is None}
+        for name in [name for name in self._attempts if name not in sent]:
+            self._tree.close(self._attempts.pop(name), moment.entry.at, _failure(moment, came.get(name)))
+        over = sorted(self.requests.keys() - still, key=lambda name: (-depth_of(name[1]), name))
+        for name in over:
+            request = self.requests.pop(name)
+            if not name[1]:
+                request.attributes |= attributes.result(moment.after, name[0], self._content)
+            self._tree.close(request, moment.entry.at, _failure(moment, came.get(name)) or moment.after.ending_class)
 
     def _begun(self, run: RunState, pending: Pending, at: datetime) -> Open:
-        what = self._name(f"step:{pending.step}", run)
-        step = self._tree.open(what, f"execute_tool {pending.action.tool}", at)
-        step.attributes |= attributes.step(run, pending, self._content)
-        return step
+        what, above = self._name(item_of(pending.name), run), self._asker(pending) if pending.task else None
+        request = self._tree.open(what, f"execute_tool {pending.action.tool}", at, above)
+        request.attributes |= attributes.step(run, pending, self._content)
+        return request
+
+    def _asker(self, pending: Pending) -> Open | None:
+        """The span of the task that asked for it, or of the step."""
+        step, asker = pending.step, asker_of(pending.task)
+        asking = (span for (of, task, _), span in self.requests.items() if (of, task) == (step, asker))
+        return next(asking, self.requests.get((step, "", 0)))
 
     def _tried(self, moment: Moment, pending: Pending) -> Open:
-        what = self._name(f"step:{pending.step}:attempt:{pending.attempt}", moment.after)
-        attempt = self._tree.open(what, f"attempt {pending.attempt}", moment.entry.at, self.steps[pending.step])
+        what = self._name(f"{item_of(pending.name)}:attempt:{pending.attempt}", moment.after)
+        attempt = self._tree.open(what, f"attempt {pending.attempt}", moment.entry.at, self.requests[pending.name])
         attempt.attributes |= attributes.attempt(pending)
-        self._attempts[pending.step] = attempt
+        self._attempts[pending.name] = attempt
         return attempt
 
     def _name(self, what: str, run: RunState) -> str:
@@ -73,11 +83,15 @@ class Acting:
         return name
 
 
-def _failure(moment: Moment, step: int) -> str | None:
-    """The class of what failed of `step`; what the end of its run cut off has that of the end."""
+def _came(moment: Moment) -> dict[Name, Act]:
+    """What came of requests with this moment."""
     act = act_of(moment)
-    if act is None or act.step != step or act.status not in ("ok", "error", "continuation"):
+    over = dict.fromkeys((act.name, *ended_by(moment, act)), act) if act and act.is_awaited else {}
+    return over | {one.name: one for one in settled(moment)}
+
+
+def _failure(moment: Moment, act: Act | None) -> str | None:
+    """The class of what failed; what the end of its run cut off has that of the end."""
+    if act is None:
         return moment.after.ending_class
-    if act.status == "ok":
-        return None
-    return act.error.error_class if act.error else act.status
+    return None if act.status in ("ok", "continuation") else act.error.error_class if act.error else act.status

@@ -133,15 +133,22 @@ def step(run: RunState, pending: Pending, content: Content | None) -> Attributes
     about: Attributes = {
         names.OPERATION: "execute_tool",
         names.TOOL_NAME: pending.action.tool,
-        names.TOOL_CALL_ID: f"{run.run_id}:{pending.step}",
+        names.TOOL_CALL_ID: ":".join((run.run_id, str(pending.step), *map(str, _task(pending).values()))),
         names.TOOL_COMMAND: pending.action.command,
         names.STEP: pending.step,
+        **_task(pending),
     }
     return about | _said(content, {names.TOOL_ARGUMENTS: pending.action.arguments})
 
 
 def attempt(pending: Pending) -> Attributes:
-    return {names.STEP: pending.step, names.ATTEMPT: pending.attempt, names.TOOL_NAME: pending.action.tool}
+    tool = pending.action.tool
+    return {names.STEP: pending.step, **_task(pending), names.ATTEMPT: pending.attempt, names.TOOL_NAME: tool}
+
+
+def _task(pending: Pending) -> Attributes:
+    """Of a sub-request, which it is of its step."""
+    return {names.TASK: pending.task, names.ROUND: pending.round} if pending.task else {}
 
 
 def result(run: RunState, step: int, content: Content | None) -> Attributes:

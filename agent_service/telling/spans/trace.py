@@ -12,6 +12,8 @@
           publish agentic.tool_request.ROUTE
         wait tool_retry
         attempt 2 …
+        execute_tool TOOL              a task of it, and each time that it is asked again
+          attempt 1 …
       wait person, wait model_retry
       finish_run
         publish agent.completed …
@@ -135,7 +137,7 @@ class Trace:
             self._tree.close(self._wait, moment.entry.at)
             self._wait = None
         if kind := WAITS.get(type(waiting)):
-            above = self._acting.steps.get(waiting.pending.step) if isinstance(waiting, ToolRetry) else None
+            above = self._acting.requests.get(waiting.pending.name) if isinstance(waiting, ToolRetry) else None
             self._wait = self._tree.open(f"{moment.entry.seq}:wait", f"wait {kind}", moment.entry.at, above)
             self._wait.attributes |= attributes.wait(kind, moment.after)
 

@@ -1,0 +1,246 @@
+"""What steps gather before their tools can answer, as a tree: the one place that knows how it hangs together. Pure.
+
+Told from moments, entry by entry. A step has tasks, which its tool asked for, and tasks may have tasks; whoever asked
+is asked again once all of that came (`again`). Each is a request with a key of its own. API, pages, traces, timeline
+and terminal show what is told here.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import Field
+
+from agent_service.core.attempts import AGAIN, Evidence, Pending, Task, asker_of
+from agent_service.core.finishing import summary_of_output
+from agent_service.core.flights import flights, gathering_of, gatherings
+from agent_service.core.gathered import task_of
+from agent_service.core.state import RunState
+from agent_service.moments import Moment
+from agent_service.telling.acts import Act, Name, act_of
+from agent_service.telling.view import View
+from schemas.fields import Instant
+
+Key = tuple[str, int]
+"""Task and round: what names a sub-request in its step."""
+TaskStatus = Literal["waiting", "pending", "ok", "error", "continuation", "budget", "unfinished"]
+"""`waiting`: for what it depends on, for its turn, or for its next attempt. `pending`: its request is out, or it asked
+for more itself. `continuation`: asked again, it asked for more once more. `budget`: that was more than a step may
+gather. `unfinished`: its step or its run ended before."""
+_OPEN = frozenset({"waiting", "pending"})
+
+
+class FailureView(View):
+    """Why something failed."""
+
+    error_class: str = Field(alias="class")
+    message: str
+
+
+class TaskView(View):
+    """A sub-request of a step. `id` and `round` name it there, as the keys of its messages do.
+
+    `asked_by` is the task that asked for it, null where the step's own tool did. `attempt` is the newest, 0 before its
+    first request is sent, which is at `started_at`. `query` is of a retrieval, `reason` is why it was asked for.
+    `child_run_id` is the run that works on it, where it asks an agent.
+    """
+
+    id: str
+    round: int
+    tool: str
+    command: str
+    status: TaskStatus = "waiting"
+    attempt: int = 0
+    depends_on: tuple[str, ...] = ()
+    asked_by: str | None = None
+    query: str | None = None
+    reason: str = ""
+    summary: str = ""
+    error: FailureView | None = None
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    child_run_id: str | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.id, self.round
+
+    @property
+    def depth(self) -> int:
+        """How far below its step it stands, from 1."""
+        return depth_of(self.id)
+
+    @property
+    def is_again(self) -> bool:
+        """Whether it asks once more what was asked before."""
+        return self.id.rpartition(".")[2] == AGAIN
+
+
+class Tasks:
+    """What the steps of a run gathered so far. `seq` is the last entry that was heard."""
+
+    def __init__(self, moments: Iterable[Moment] = ()) -> None:
+        self.seq = 0
+        self._told = defaultdict[int, dict[Key, TaskView]](dict)
+        self.hear(moments)
+
+    def hear(self, moments: Iterable[Moment]) -> None:
+        """Take up the moments that follow."""
+        for moment in moments:
+            if moment.entry.seq > self.seq:  # else somebody has told it meanwhile
+                for step in _gathering(moment):
+                    self._take(moment, step, self._told[step])
+                self.seq = moment.entry.seq
+
+    def of(self, step: int) -> tuple[TaskView, ...]:
+        """The tasks of a step, each followed by its own; none for a step that gathered nothing."""
+        told = self._told.get(step)
+        return tuple(_in_order(told)) if told else ()
+
+    def _take(self, moment: Moment, step: int, told: dict[Key, TaskView]) -> None:
+        _begun(moment, step, told)
+        waits = _waiting(moment.after, step)
+        open_now = {(task.id, task.round) for task in _asked_for(moment.after, step)} | waits.keys()
+        came = _came(moment, step)
+        for key, view in told.items():
+            if key in open_now:
+                told[key] = _going_on(view, waits.get(key, False))
+            elif view.status in _OPEN:
+                told[key] = _over(view, moment.entry.at, came.get(key))
+
+
+def depth_of(task: str) -> int:
+    """How far below its step the sub-request of that name stands; 0 for the step's own request."""
+    return task.count(".") + 1 if task else 0
+
+
+def going_on(run: RunState) -> frozenset[Name]:
+    """The requests that are under way, and the steps and tasks that wait for what they asked for."""
+    under_way = {flight.pending.name for flight in flights(run.waiting)}
+    asked = ((one.step, task.id, task.round) for one in gatherings(run.waiting) for task in one.tasks)
+    return frozenset(under_way | set(asked))
+
+
+def ended_by(moment: Moment, act: Act) -> tuple[Name, ...]:
+    """What is over with `act`: its own request, and the step or the task that is asked once more with it."""
+    before = gathering_of(moment.before.waiting, act.step) if moment.before else None
+    asked = task_of(before, act.task) if before else None
+    names = dict.fromkeys((act.name, *(((act.step, asked.id, asked.round),) if asked else ())))
+    still = going_on(moment.after)
+    return tuple(name for name in names if name not in still)
+
+
+def _gathering(moment: Moment) -> set[int]:
+    """The steps that gather before or after the moment."""
+    runs = filter(None, (moment.before, moment.after))
+    return {gathering.step for run in runs for gathering in gatherings(run.waiting)}
+
+
+def _asked_for(run: RunState, step: int) -> Iterator[Task]:
+    """What is asked for and not answered, but the question of the step itself."""
+    for gathering in gatherings(run.waiting):
+        if gathering.step == step:
+            yield from (task for task in gathering.tasks if task.id)
+
+
+def _begun(moment: Moment, step: int, told: dict[Key, TaskView]) -> None:
+    """What is asked for, sent, or failed as soon as it was asked for with this moment."""
+    for task in _asked_for(moment.after, step):
+        told.setdefault((task.id, task.round), _asked(task))
+    for sent in (sent for sent in moment.sent if sent.step == step and sent.task):
+        told[sent.task, sent.round] = _sent(told.get((sent.task, sent.round)), sent)
+    for known in (known for known in moment.gathered if known.step == step):
+        told.setdefault((known.task, known.round), _failed(known))
+
+
+def _waiting(run: RunState, step: int) -> dict[Key, bool]:
+    """The sub-requests that are under way, and whether they wait for their next attempt."""
+    under_way = (flight for flight in flights(run.waiting) if flight.pending.step == step and flight.pending.task)
+    return {(flight.pending.task, flight.pending.round): flight.retry_at is not None for flight in under_way}
+
+
+def _asked(task: Task) -> TaskView:
+    return TaskView(
+        id=task.id,
+        round=task.round,
+        tool=task.action.tool,
+        command=task.action.command,
+        depends_on=task.needs,
+        asked_by=asker_of(task.id) or None,
+        query=task.query or None,
+        reason=task.reason,
+    )
+
+
+def _failed(known: Evidence) -> TaskView:
+    return TaskView(
+        id=known.task,
+        round=known.round,
+        tool=known.tool,
+        command=known.command,
+        asked_by=asker_of(known.task) or None,
+        query=known.query or None,
+    )
+
+
+def _sent(known: TaskView | None, pending: Pending) -> TaskView:
+    """The task once a request of it left; one that is not known yet is asked again."""
+    view = known or TaskView(
+        id=pending.task,
+        round=pending.round,
+        tool=pending.action.tool,
+        command=pending.action.command,
+        asked_by=asker_of(pending.task) or None,
+    )
+    return view.model_copy(update={"attempt": pending.attempt, "started_at": view.started_at or pending.requested_at})
+
+
+def _going_on(view: TaskView, waits: bool) -> TaskView:
+    status: TaskStatus = "waiting" if waits or not view.attempt else "pending"
+    return view if view.status == status else view.model_copy(update={"status": status, "ended_at": None})
+
+
+def _came(moment: Moment, step: int) -> dict[Key, dict[str, Any]]:
+    """What came of sub-requests of the step with this moment."""
+    act = act_of(moment)
+    of_request = {(act.task, act.round): _of_act(act)} if act and act.step == step and act.task else {}
+    return of_request | {(one.task, one.round): _of_evidence(one) for one in moment.gathered if one.step == step}
+
+
+def _of_act(act: Act) -> dict[str, Any]:
+    if not act.is_awaited:
+        return {}
+    failed = FailureView(error_class=act.error.error_class, message=act.error.message) if act.error else None
+    return {"status": act.status, "summary": act.summary or "", "error": failed}
+
+
+def _of_evidence(known: Evidence) -> dict[str, Any]:
+    words = summary_of_output(known.output)
+    if known.status == "ok":
+        return {"status": "ok", "summary": words}
+    return {"status": "error", "error": FailureView(error_class=str(known.output.get("class", "")), message=words)}
+
+
+def _over(view: TaskView, at: datetime, came: dict[str, Any] | None) -> TaskView:
+    """The task once it is answered, or nobody waits for it any more."""
+    return view.model_copy(update=(came or {"status": "unfinished"}) | {"ended_at": at})
+
+
+def _in_order(told: Mapping[Key, TaskView]) -> Iterator[TaskView]:
+    """By rounds, each task followed by what it asked for itself."""
+    below = defaultdict[Key | None, list[TaskView]](list)
+    for view in sorted(told.values(), key=lambda view: (view.round, not view.is_again)):
+        below[_asker(view, told)].append(view)
+    yield from _down(None, below)
+
+
+def _asker(view: TaskView, told: Mapping[Key, TaskView]) -> Key | None:
+    """The task that asked for it: the newest of that id before it. None for the step's own tool."""
+    return max((key for key in told if key[0] == view.asked_by and key[1] < view.round), default=None)
+
+
+def _down(asker: Key | None, below: Mapping[Key | None, list[TaskView]]) -> Iterator[TaskView]:
+    for view in below.get(asker, ()):
+        yield view
+        yield from _down(view.key, below)

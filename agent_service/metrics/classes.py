@@ -10,17 +10,21 @@ DENIED = frozenset({"not_allowed"})
 TIMED_OUT = frozenset({"timeout", "expired"})
 TOOL_ERRORS = frozenset(
     {
-        *("artifact_changed", "bad_output", "configuration", "continuation", "in_doubt", "invalid_arguments"),
-        *("invalid_result", "not_found", "rate_limit", "storage_full", "tool_error", "transient", "unavailable"),
+        *("artifact_changed", "bad_continuation", "bad_output", "budget", "configuration", "dependency", "in_doubt"),
+        *("invalid_arguments", "invalid_result", "not_approved", "not_found", "rate_limit", "storage_full"),
+        *("tool_error", "transient", "unavailable"),
     }
 ) | (DENIED | TIMED_OUT)
 
 
 def tool_error(result: ToolResult) -> str:
-    """The class of a result that is not ok."""
-    if result.status == "continuation":
-        return "continuation"
-    error_class = result.error.error_class if result.error else "tool_error"
+    """The class of a result that is an error, or `NONE`."""
+    if result.status == "ok":
+        return NONE
+    return known_class(result.error.error_class if result.error else "tool_error")
+
+
+def known_class(error_class: str) -> str:
     return error_class if error_class in TOOL_ERRORS else OTHER
 
 

@@ -20,6 +20,7 @@ from agent_service.core.events import (
 from agent_service.core.state import RunState
 from agent_service.core.waiting import ForAnswer, ForApproval, ForModel, Status, Waiting
 from agent_service.metrics.classes import NONE, outcome_of, tool_error
+from agent_service.metrics.gathering import GatheringMetrics, error_of_wish
 from agent_service.metrics.model import CallMetrics, SpentMetrics
 from agent_service.metrics.people import PeopleMetrics
 from agent_service.moments import Moment
@@ -45,6 +46,7 @@ class RunMetrics:
         self._runs = _Runs(instruments)
         self._tools = _Tools(instruments)
         self._people = PeopleMetrics(instruments)
+        self._gathering = GatheringMetrics(instruments)
         self._retries = retries
         self._calls = CallMetrics(instruments, provider)
         self._spent = SpentMetrics(instruments, provider)
@@ -70,6 +72,7 @@ class RunMetrics:
             case RunStarted() as started:
                 self._runs.began(moment.after, started.at)
         self._people.committed(moment)
+        self._gathering.committed(moment)
         self._follow(moment)
 
     def _answered(self, moment: Moment) -> None:
@@ -146,7 +149,7 @@ class _Tools:
     def __init__(self, instruments: Instruments) -> None:
         self._attempts = instruments.histogram(
             "agentic.tool.duration",
-            "One attempt of a step, from its request to its result",
+            "One attempt of a step or a task, from its request to its result",
             attributes=("gen_ai.tool.name", "agentic.tool.outcome", "error.type"),
             bounds=TOOL_SECONDS,
         )
@@ -158,13 +161,14 @@ class _Tools:
             return
         error = _error_of(moment)
         took = (moment.entry.at - answered.requested_at).total_seconds()
-        self._attempts.record(took, answered.action.tool, outcome_of(error), error)
+        outcome = "continuation" if moment.asks_for_more else outcome_of(error)
+        self._attempts.record(took, answered.action.tool, outcome, error)
 
 
 def _error_of(moment: Moment) -> str:
     match moment.event:
         case ToolReturned(result=result):
-            return NONE if result.status == "ok" else tool_error(result)
+            return error_of_wish(moment) if result.status == "continuation" else tool_error(result)
         case _:
             return "timeout" if _may_be_repeated(moment) else "in_doubt"
 

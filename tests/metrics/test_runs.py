@@ -109,7 +109,7 @@ def attempts(seen: dict[str, float]) -> dict[str, float]:
         (errs("expired"), 'agentic_tool_outcome="timeout",error_type="expired"'),
         (errs("not_allowed"), 'agentic_tool_outcome="denied",error_type="not_allowed"'),
         (errs("words of a tool 42"), 'agentic_tool_outcome="error",error_type="other"'),
-        (returns("continuation"), 'agentic_tool_outcome="error",error_type="continuation"'),
+        (returns("continuation"), 'agentic_tool_outcome="error",error_type="bad_continuation"'),
         (due, 'agentic_tool_outcome="timeout",error_type="timeout"'),
     ],
 )

@@ -11,10 +11,14 @@ READY := $(VENV)/ready
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo chaos chaos-figures test test-browser test-ductile check bench bench-ductile bench-prompts bench-entries eval setup clean
+.PHONY: demo demo-z3 chaos chaos-figures test test-browser test-ductile check bench bench-ductile bench-prompts bench-entries eval setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
+
+# A tool that asks for more before it answers: constraints that contradict each other, relaxed as some pages allow.
+demo-z3: $(READY)
+	$(RUN) -m agent_service demo --z3
 
 chaos: $(READY)
 	$(RUN) -m agent_service demo --chaos

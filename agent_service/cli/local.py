@@ -156,15 +156,23 @@ def dev(
     raise typer.Exit(_awaited(run_dev(options, as_json=as_json)))
 
 
-@commands.command(rich_help_panel=PANEL_TRY, epilog=examples("agentic demo", "agentic demo --chaos"))
+@commands.command(
+    rich_help_panel=PANEL_TRY, epilog=examples("agentic demo", "agentic demo --chaos", "agentic demo --z3")
+)
 def demo(
     chaos: Annotated[bool, typer.Option("--chaos", help="Kill the agent in mid-run and see the run go on.")] = False,
+    z3: Annotated[bool, typer.Option("--z3", help="Show a tool that has to look things up before it answers.")] = False,
     folder: Folder = Path(".demo"),
     as_json: AsJson = False,
 ) -> None:
     """Show one run from goal to end on a real NATS server, then stop everything that was started."""
     from agent_service.workbench.demo import run_demo
+    from agent_service.workbench.solving_demo import run_solving_demo
 
+    if chaos and z3:
+        raise typer.BadParameter("choose one of --chaos and --z3")
+    if z3:
+        raise typer.Exit(_awaited(run_solving_demo(folder, as_json=as_json)))
     raise typer.Exit(_awaited(run_demo(folder, chaos=chaos, as_json=as_json)))
 
 

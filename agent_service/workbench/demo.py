@@ -5,8 +5,6 @@ where to look, and stops everything. With chaos the agent is killed while the pa
 tool request is on the bus and its result is not, and the run goes on at that step.
 """
 
-import asyncio
-import shlex
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,44 +14,29 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from pathlib import Path
 
-from rich.rule import Rule
 from rich.text import Text
 
-from agent_service.cli import output
-from agent_service.cli.client import AgentClient, Json
+from agent_service.cli.client import Json
 from agent_service.cli.exits import OF_STATUS, Exit
-from agent_service.cli.options import invocation
 from agent_service.cli.run_folder import Verified, verify
-from agent_service.cli.watching import Watcher, to_the_end, watching
-from agent_service.telling.plain import duration, visible
-from agent_service.workbench.dev import DevOptions, DevStack, stack
-from groundwork.service import json_log
-from groundwork.service.signals import cancelled_by_signals
+from agent_service.telling.plain import duration
+from agent_service.workbench.dev import DevOptions, DevStack
+from agent_service.workbench.showing import WIDTH, Story, content, follow, show, tell_the_trail
 
-WIDTH = 80
 LOOK_S = 0.05
 """How often the page's server looks whether it is to stop."""
 
 
 async def run_demo(folder: Path, *, chaos: bool, as_json: bool) -> Exit:
     """OK when the run is done and what it wrote is whole. With `as_json` the story is told on standard error."""
-    json_log.set_up("ERROR", "text", redact=())
-    told = _Story(stderr=as_json)
+
+    async def play(made: DevStack, told: Story) -> _Outcome:
+        outcome = await _Demo(made, told, chaos=chaos).play()
+        _tell(made, outcome, told)
+        return outcome
+
     options = DevOptions(folder=folder, plugin_config={"fetch": {"allow_private": True}})
-    told.chapter("agentic demo")
-    told.say("starting a NATS server, the gateway and the agent (a scripted model decides: no key is needed)")
-    try:
-        with cancelled_by_signals(lambda: told.say("stopping")):
-            async with stack(options) as made:
-                outcome = await _Demo(made, told, chaos=chaos).play()
-                _tell(made, outcome, told)
-    except asyncio.CancelledError:
-        told.say("everything that was started is stopped")
-        return Exit.INTERRUPTED
-    told.say(f"Everything that was started is stopped. The files stay in {folder}", "dim")
-    if as_json:
-        output.document(outcome.for_programs())
-    return outcome.exit_code
+    return await show("agentic demo", options, play, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,50 +76,23 @@ class _Outcome:
         return {"run": self.view, "verify": self.verified.for_programs(), "page_visits": self.visits, "crash": crash}
 
 
-class _Story:
-    """What is told, in order."""
-
-    def __init__(self, *, stderr: bool) -> None:
-        self.console = output.console(stderr=stderr)
-
-    def say(self, text: str, style: str = "") -> None:
-        self.console.print(Text(visible(text), style=style))
-
-    def line(self, text: str) -> None:
-        """One that can be copied as a whole, however long."""
-        self.console.print(Text(visible(text)), soft_wrap=True)
-
-    def chapter(self, title: str) -> None:
-        self.console.print()
-        self.console.print(Rule(Text(visible(title), style="bold"), align="left", style="dim"), width=WIDTH)
-
-
 @dataclass
 class _Demo:
     """One demo on a stack that runs."""
 
     made: DevStack
-    told: _Story
+    told: Story
     chaos: bool = field(kw_only=True)
     entries: list[Json] = field(default_factory=list)
     visits: int = 0
     killed: tuple[datetime, int | None] | None = None
-    over: threading.Event = field(default_factory=threading.Event)
 
     async def play(self) -> _Outcome:
-        with _page(self._visited) as url, AgentClient(self.made.url, None) as client:
-            try:
-                view = await asyncio.to_thread(self._follow, client, url)
-            finally:
-                self.over.set()
+        with _page(self._visited) as url:
+            goal = f"fetch web {url} and produce a 2 para critique"
+            view = await follow(self.made, goal, self.told, self.entries)
         verified = await verify(view["run_id"], self.made.config)  # which waits until all of it is written
         return _Outcome(view=view, verified=verified, visits=self.visits, crash=self._crash())
-
-    def _follow(self, client: AgentClient, url: str) -> Json:
-        """In a thread."""
-        run_id = client.post("/v1/wake", {"goal": f"fetch web {url} and produce a 2 para critique"})["run_id"]
-        with watching(client, run_id, self.told.console, stays=True) as watcher:
-            return to_the_end(client, run_id, _Noting(watcher, self.entries, self.over))
 
     def _visited(self) -> None:
         """In a thread of the page's server. The tool waits for the page now: its result cannot be in."""
@@ -152,28 +108,6 @@ class _Demo:
         at, pid = self.killed
         after = [datetime.fromisoformat(entry["at"]) > at for entry in self.entries].index(True)
         return _Crash(at=at, pid=pid, before=self.entries[after - 1], after=self.entries[after])
-
-
-@dataclass(frozen=True, slots=True)
-class _Noting:
-    """Keeps the entries, and ends the watching when nobody waits for it any more. Fills Watcher."""
-
-    watcher: Watcher
-    entries: list[Json]
-    over: threading.Event
-
-    def saw(self, entry: Json) -> None:
-        self.entries.append(entry)
-        self.watcher.saw(entry)
-
-    def away(self, why: str) -> None:
-        if self.over.is_set():
-            raise _NobodyWaits
-        self.watcher.away(why)
-
-
-class _NobodyWaits(Exception):
-    """The demo was stopped."""
 
 
 @contextmanager
@@ -201,23 +135,17 @@ def _page(visited: Callable[[], None]) -> Iterator[str]:
             server.shutdown()
 
 
-def _tell(made: DevStack, outcome: _Outcome, told: _Story) -> None:
+def _tell(made: DevStack, outcome: _Outcome, told: Story) -> None:
     if outcome.crash:
         _tell_of_the_crash(made, outcome.crash, outcome.visits, told)
     run_id, artifacts = outcome.view["run_id"], outcome.view["artifacts"]
-    workspace = made.workspaces / run_id
     if artifacts:
         told.chapter(f"the result: {artifacts[-1]}")
-        told.console.print(Text(_content(workspace / artifacts[-1])), width=WIDTH)
-    told.chapter("the paper trail")
-    told.line(str(workspace))
-    for file in sorted(path for path in workspace.rglob("*") if path.is_file()):
-        told.line(f"{file.stat().st_size:>6} bytes  {file.relative_to(workspace)}")
-    told.say(str(outcome.verified), "green" if outcome.verified.ok else "red")
-    _tell_how_to_go_on(made, run_id, told)
+        told.console.print(Text(content(made.workspaces / run_id / artifacts[-1])), width=WIDTH)
+    tell_the_trail(made, run_id, outcome.verified, told)
 
 
-def _tell_of_the_crash(made: DevStack, crash: _Crash, visits: int, told: _Story) -> None:
+def _tell_of_the_crash(made: DevStack, crash: _Crash, visits: int, told: Story) -> None:
     back, before = duration(datetime.fromisoformat(crash.after["at"]) - crash.at), crash.before
     told.chapter("what the crash changed: nothing")
     told.say(
@@ -227,20 +155,3 @@ def _tell_of_the_crash(made: DevStack, crash: _Crash, visits: int, told: _Story)
     )
     told.say(f"  {crash.after['summary']}")
     told.say(f"The page was asked for {'once' if visits == 1 else f'{visits} times'}.")
-
-
-def _tell_how_to_go_on(made: DevStack, run_id: str, told: _Story) -> None:
-    agentic, config = invocation(), shlex.quote(str(made.options.folder / made.config.name))
-    told.chapter("to try yourself")
-    told.line("change a page of the paper trail, or delete it (what is in artifacts/ lies on the bus), then:")
-    told.line(f"  {agentic} verify  --config {config} {run_id}")
-    told.line(f"  {agentic} rebuild --config {config} {run_id}")
-    told.line("have everything run until Ctrl-C:")
-    told.line(f"  {agentic} dev")
-
-
-def _content(file: Path) -> str:
-    try:
-        return visible(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        return f"cannot be shown: {error}"

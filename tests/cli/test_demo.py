@@ -30,6 +30,29 @@ def test_a_killed_agent_goes_on_at_the_pending_step_and_no_step_runs_twice(folde
     assert running_with(folder) == {}
 
 
+def test_constraints_that_contradict_each_other_are_relaxed_as_a_page_allows(folder: Path) -> None:
+    called = agentic("demo", "--z3", "--json", "--dir", folder)
+    assert called.code == 0, called.err
+    told = called.document
+    assert (told["run"]["state"], told["verify"]["ok"]) == ("done", True)
+    requests = [(one["task"], one["round"], one["tool"], one["status"]) for one in told["requests"]]
+    assert requests == [
+        (None, None, "z3-solver", "continuation"),
+        ("task-1", 1, "knowledge", "ok"),
+        ("again", 2, "z3-solver", "ok"),
+    ]
+    assert told["solved"]["model"] == {"cost": 10800, "seats": 12}
+    assert [(one["from"], one["to"]) for one in told["solved"]["relaxed"]] == [("cost <= 10000", "cost <= 11000")]
+    assert all(mark in called.err for mark in ("↻ step 1: z3-solver  unsat", "✓ again, round 2: z3-solver  sat"))
+    assert running_with(folder) == {}
+
+
+def test_one_demo_is_shown_at_a_time(folder: Path) -> None:
+    called = agentic("demo", "--z3", "--chaos", "--dir", folder)
+    assert called.code == 2
+    assert "choose one of --chaos and --z3" in called.err
+
+
 def test_a_demo_that_is_stopped_half_way_stops_everything(folder: Path) -> None:
     with started("demo", "--chaos", "--dir", folder) as process:
         assert process.stdout

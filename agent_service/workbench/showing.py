@@ -1,0 +1,138 @@
+"""What the demos share: a stack for one run, which is followed to its end, checked and told of; then all is stopped."""
+
+import asyncio
+import shlex
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from rich.rule import Rule
+from rich.text import Text
+
+from agent_service.cli import output
+from agent_service.cli.client import AgentClient, Json
+from agent_service.cli.exits import Exit
+from agent_service.cli.options import invocation
+from agent_service.cli.run_folder import Verified
+from agent_service.cli.watching import Watcher, to_the_end, watching
+from agent_service.telling.plain import visible
+from agent_service.workbench.dev import DevOptions, DevStack, stack
+from groundwork.service import json_log
+from groundwork.service.signals import cancelled_by_signals
+
+WIDTH = 80
+
+
+class Outcome(Protocol):
+    """What came of a demo."""
+
+    @property
+    def exit_code(self) -> Exit: ...
+
+    def for_programs(self) -> Json:
+        """As the one JSON document on standard output."""
+
+
+class Story:
+    """What is told, in order."""
+
+    def __init__(self, *, stderr: bool) -> None:
+        self.console = output.console(stderr=stderr)
+
+    def say(self, text: str, style: str = "") -> None:
+        self.console.print(Text(visible(text), style=style))
+
+    def line(self, text: str) -> None:
+        """One that can be copied as a whole, however long."""
+        self.console.print(Text(visible(text)), soft_wrap=True)
+
+    def chapter(self, title: str) -> None:
+        self.console.print()
+        self.console.print(Rule(Text(visible(title), style="bold"), align="left", style="dim"), width=WIDTH)
+
+
+async def show(
+    title: str, options: DevOptions, play: Callable[[DevStack, Story], Awaitable[Outcome]], *, as_json: bool
+) -> Exit:
+    """Play it on a stack of its own. With `as_json` the story is told on standard error."""
+    json_log.set_up("ERROR", "text", redact=())
+    told = Story(stderr=as_json)
+    told.chapter(title)
+    told.say("starting a NATS server, the gateway and the agent (a scripted model decides: no key is needed)")
+    try:
+        with cancelled_by_signals(lambda: told.say("stopping")):
+            async with stack(options) as made:
+                outcome = await play(made, told)
+    except asyncio.CancelledError:
+        told.say("everything that was started is stopped")
+        return Exit.INTERRUPTED
+    told.say(f"Everything that was started is stopped. The files stay in {options.folder}", "dim")
+    if as_json:
+        output.document(outcome.for_programs())
+    return outcome.exit_code
+
+
+async def follow(made: DevStack, goal: str, told: Story, entries: list[Json]) -> Json:
+    """Start a run and show it live: its view once it has ended. Its entries are added to `entries`."""
+    over = threading.Event()
+    with AgentClient(made.url, None) as client:
+        try:
+            return await asyncio.to_thread(_followed, client, goal, told, entries, over)
+        finally:
+            over.set()
+
+
+def tell_the_trail(made: DevStack, run_id: str, verified: Verified, told: Story) -> None:
+    """What is in the folder of the run, whether it is whole, and what can be done with it."""
+    workspace = made.workspaces / run_id
+    told.chapter("the paper trail")
+    told.line(str(workspace))
+    for file in sorted(path for path in workspace.rglob("*") if path.is_file()):
+        told.line(f"{file.stat().st_size:>6} bytes  {file.relative_to(workspace)}")
+    told.say(str(verified), "green" if verified.ok else "red")
+    agentic, config = invocation(), shlex.quote(str(made.options.folder / made.config.name))
+    told.chapter("to try yourself")
+    told.line("change a page of the paper trail, or delete it (what is in artifacts/ lies on the bus), then:")
+    told.line(f"  {agentic} verify  --config {config} {run_id}")
+    told.line(f"  {agentic} rebuild --config {config} {run_id}")
+    told.line("have everything run until Ctrl-C:")
+    told.line(f"  {agentic} dev")
+
+
+def content(file: Path) -> str:
+    """Its text as a terminal may show it, or why there is none."""
+    try:
+        return visible(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        return f"cannot be shown: {error}"
+
+
+def _followed(client: AgentClient, goal: str, told: Story, entries: list[Json], over: threading.Event) -> Json:
+    """In a thread."""
+    run_id = client.post("/v1/wake", {"goal": goal})["run_id"]
+    with watching(client, run_id, told.console, stays=True) as watcher:
+        return to_the_end(client, run_id, _Noting(watcher, entries, over))
+
+
+@dataclass(frozen=True, slots=True)
+class _Noting:
+    """Keeps the entries, and ends the watching when nobody waits for it any more. Fills Watcher."""
+
+    watcher: Watcher
+    entries: list[Json]
+    over: threading.Event
+
+    def saw(self, entry: Json) -> None:
+        self.entries.append(entry)
+        self.watcher.saw(entry)
+
+    def away(self, why: str) -> None:
+        if self.over.is_set():
+            raise _NobodyWaits
+        self.watcher.away(why)
+
+
+class _NobodyWaits(Exception):
+    """The demo was stopped."""

@@ -1,0 +1,114 @@
+"""`agentic demo --z3`: constraints that contradict each other, what may be relaxed looked up, and solved again.
+
+One step of one run, in which the solver asks for more before it answers: it, the pages and the search are real. A
+script decides in the place of a model.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+
+from rich.text import Text
+from rich.tree import Tree
+
+from agent_service.cli.client import Json
+from agent_service.cli.exits import OF_STATUS, Exit
+from agent_service.cli.marks import MARKS, UNKNOWN
+from agent_service.cli.run_folder import Verified, verify
+from agent_service.telling.plain import one_line
+from agent_service.workbench.dev import DEPLOY, DevOptions, DevStack
+from agent_service.workbench.showing import WIDTH, Story, follow, show, tell_the_trail
+from groundwork.service.errors import Misconfigured
+
+GOAL = (
+    "Equip at least 12 workplaces: a seat costs 900, which is fixed, the budget is 10000, and the house has room for "
+    "100. Have z3-solver find the number of seats and the cost; where limits contradict each other, relax only what "
+    "our pages allow, and say what it was."
+)
+STATUS_MARKS = MARKS | {"continuation": ("↻", "cyan")}
+
+
+async def run_solving_demo(folder: Path, *, as_json: bool) -> Exit:
+    """OK when the run is done, the solver found values with what the pages say, and the paper trail is whole.
+
+    Raises Misconfigured where there is no z3."""
+    if find_spec("z3") is None:
+        raise Misconfigured(
+            "the solver is not installed: pip install 'agentic-loop[z3]', or from a checkout: make setup"
+        )
+    with resources.as_file(resources.files("agent_service") / "scripts" / "solving.yaml") as script:
+        options = DevOptions(folder=folder, script=script)
+        return await show("agentic demo --z3", options, _play, as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """`results`: what the tool and those it asked for brought, in the order in which it came."""
+
+    view: Json
+    verified: Verified
+    results: tuple[Json, ...]
+
+    @property
+    def solved(self) -> Json:
+        """What the solver said last."""
+        output: Json = (self.results[-1]["result"] or {}).get("output", {}) if self.results else {}
+        return output
+
+    @property
+    def exit_code(self) -> Exit:
+        relaxed = self.solved.get("status") == "sat" and self.solved["relaxed"]
+        return OF_STATUS.get(self.view["state"], Exit.FAILED) if self.verified.ok and relaxed else Exit.FAILED
+
+    def for_programs(self) -> Json:
+        requests = [
+            {name: result.get(name) for name in ("step", "task", "round", "tool", "status")} for result in self.results
+        ]
+        return {
+            "run": self.view,
+            "verify": self.verified.for_programs(),
+            "requests": requests,
+            "solved": self.solved,
+        }
+
+
+async def _play(made: DevStack, told: Story) -> _Outcome:
+    told.say(f"the pages are in {DEPLOY / 'knowledge'}")
+    entries: list[Json] = []
+    view = await follow(made, GOAL, told, entries)
+    verified = await verify(view["run_id"], made.config)  # which waits until all of it is written
+    outcome = _Outcome(view=view, verified=verified, results=tuple(_results(entries)))
+    _tell(made, outcome, told)
+    return outcome
+
+
+def _results(entries: list[Json]) -> Iterator[Json]:
+    return (entry["event"]["result"] for entry in entries if entry["kind"] == "ToolReturned")
+
+
+def _tell(made: DevStack, outcome: _Outcome, told: Story) -> None:
+    told.chapter("what the step was made of")
+    told.console.print(_tree(outcome.results), width=WIDTH)
+    told.chapter("the result")
+    for step in outcome.view["steps"]:
+        told.console.print(Text(step["summary"] or ""), width=WIDTH)
+    tell_the_trail(made, outcome.view["run_id"], outcome.verified, told)
+
+
+def _tree(results: tuple[Json, ...]) -> Tree:
+    """The step's own request first; below it what it asked for, and itself again."""
+    first, *others = [_line(result) for result in results] or [Text("nothing was answered")]
+    tree = Tree(first, guide_style="dim")
+    for other in others:
+        tree.add(other)
+    return tree
+
+
+def _line(result: Json) -> Text:
+    mark, colour = STATUS_MARKS.get(result["status"], UNKNOWN)
+    name = f"{result['task']}, round {result['round']}" if result.get("task") else f"step {result['step']}"
+    said = (result["result"] or {}).get("summary") or (result["error"] or {}).get("message", "")
+    first = one_line(said.partition("\n")[0])
+    return Text.assemble((f"{mark} ", colour), (f"{name}: {result['tool']}", "bold"), f"  {first}")

@@ -49,6 +49,11 @@ from groundwork.nats.link import NatsLink
 from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 
+WAITING_IN_HAND = 128
+"""Requests that wait for their turn, beside those that run: the fairness between runs is among these."""
+LOOKED_AT = 8
+"""Requests more, so that one which comes when all others run or wait is still looked at."""
+
 log = logging.getLogger(__name__)
 
 
@@ -86,7 +91,7 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
             link,
             relay,
             offers,
-            slots=settings.slots,
+            slots=settings.slots + WAITING_IN_HAND + LOOKED_AT,
             in_progress_s=await ack_wait(link) / 3,
             grace_s=settings.grace_s,
             heard=ownership.heard,
@@ -148,7 +153,7 @@ def _relay(settings: GatewaySettings, offers: Offers, answers: Answers, **ports:
     # Also for tools that are chosen and not there yet: a Ductile may have them later.
     names = {*chosen, *(offer.name for offer in offers.catalog.tools)}
     widths = {name: chosen.get(name) or settings.concurrency for name in names}
-    lanes = Lanes(widths, room=settings.slots // 2)
+    lanes = Lanes(widths, most=settings.slots, room=WAITING_IN_HAND)
     escalated = {name for name, choice in (settings.choices() or {}).items() if choice.on_rerun == "escalate"}
     return Relay(offers, answers=answers, lanes=lanes, escalated=escalated, **ports)
 

@@ -84,7 +84,7 @@ class GatewaySettings(_Section):
     tools: dict[ToolName, ToolChoice | None] | tuple[ToolName, ...] | None = None
     """The tools on offer, by name; without it every plugin with all of its commands."""
     slots: Annotated[int, Field(ge=1)] = 32
-    """Requests in hand at the same time."""
+    """Calls carried out at the same time; more requests wait in hand, where runs take turns."""
     concurrency: Annotated[int, Field(ge=1)] = 4
     """Calls of one tool at the same time, unless the tool has a number of its own."""
     timeout_s: Annotated[float, Field(gt=0)] = 60.0

@@ -2,7 +2,8 @@
 
 Four limits, each for another reason: the calls of one tool, so that a slow one leaves room for the fast ones; the calls
 in flight in a Ductile; the jobs in its queue, whoever made them; and none to a plugin that could not be reached several
-times in a row. A call that is refused here has not begun: TryAgain says when it is worth another try.
+times in a row. Where calls wait for each other, runs take turns. A call that is refused here has not begun: TryAgain
+says when it is worth another try.
 """
 
 import asyncio
@@ -12,9 +13,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from ductile_gateway.calls.places import NoPlace, Places
 from ductile_gateway.ports import Clock
 from groundwork.service.errors import TryAgain
 
+FULL = "as many calls of {tool} are running as may"
 LANE_COME_BACK_S = 0.25
 QUEUE_COME_BACK_S = 5.0
 QUEUE_FRESH_FOR = timedelta(seconds=2)
@@ -23,40 +26,29 @@ log = logging.getLogger(__name__)
 
 
 class Lanes:
-    """One lane per tool in `widths`, which is as many calls wide; any other name passes freely.
+    """Places for calls that run at the same time: `most` of them, and of each tool in `widths` that many. Any other
+    name passes freely.
 
-    `room`: how many calls, of all tools, may wait in hand for their lane. What comes beyond is given back to the bus,
-    because a message that waits here holds a slot that another tool's message could have."""
+    `room`: how many calls may wait in hand for their turn. What comes beyond is given back to the bus."""
 
-    def __init__(self, widths: Mapping[str, int], *, room: int) -> None:
-        self._lanes = {tool: asyncio.Semaphore(width) for tool, width in widths.items()}
-        self._room = room
-        self._waiting = 0
+    def __init__(self, widths: Mapping[str, int], *, most: int, room: int) -> None:
+        self._widths = widths
+        self._places = Places(most, widths, room=room)
 
     @contextlib.asynccontextmanager
-    async def enter(self, tool: str) -> AsyncIterator[None]:
-        """A place in the tool's lane, held inside the context. Raises TryAgain when it is full and so is the room."""
-        lane = self._lanes.get(tool)
-        if lane is None:
+    async def enter(self, run_id: str, tool: str) -> AsyncIterator[None]:
+        """A place for a call of the tool, held inside the context. Raises TryAgain when there is no room to wait."""
+        if tool not in self._widths:
             yield
             return
-        if lane.locked():
-            await self._wait(tool, lane)
-        else:
-            await lane.acquire()  # at once
+        try:
+            await self._places.come(run_id, tool)
+        except NoPlace:
+            raise TryAgain(f"{FULL.format(tool=tool)}, and others wait", LANE_COME_BACK_S) from None
         try:
             yield
         finally:
-            lane.release()
-
-    async def _wait(self, tool: str, lane: asyncio.Semaphore) -> None:
-        if self._waiting >= self._room:
-            raise TryAgain(f"as many calls of {tool} are running as may, and others wait", LANE_COME_BACK_S)
-        self._waiting += 1
-        try:
-            await lane.acquire()
-        finally:
-            self._waiting -= 1
+            self._places.go(run_id, tool)
 
 
 class InFlight:
@@ -64,46 +56,37 @@ class InFlight:
     more than that, no new call is let in until enough have ended."""
 
     def __init__(self, most: int) -> None:
-        self._free = asyncio.Semaphore(most)
-        self._too_many = 0
+        self._places = Places(most)
 
     @contextlib.asynccontextmanager
-    async def new(self, *, within_s: float) -> AsyncIterator[bool]:
+    async def new(self, run_id: str, *, within_s: float) -> AsyncIterator[bool]:
         """A place for a new call, held inside the context; False if none was free in time."""
-        if not await self._come(within_s):
+        if not await self._come(run_id, within_s):
             yield False
             return
         try:
             yield True
         finally:
-            self._go()
+            self._places.go(run_id)
 
     @contextlib.asynccontextmanager
-    async def begun_before(self) -> AsyncIterator[None]:
+    async def begun_before(self, run_id: str) -> AsyncIterator[None]:
         """A place for a call that is in flight already."""
-        if self._free.locked():
-            self._too_many += 1
-        else:
-            await self._free.acquire()  # at once: it is not locked
+        self._places.come_anyway(run_id)
         try:
             yield
         finally:
-            self._go()
+            self._places.go(run_id)
 
-    async def _come(self, within_s: float) -> bool:
+    async def _come(self, run_id: str, within_s: float) -> bool:
         if within_s <= 0:
             return False
         try:
             async with asyncio.timeout(within_s):
-                return await self._free.acquire()
+                await self._places.come(run_id)
         except TimeoutError:
             return False
-
-    def _go(self) -> None:
-        if self._too_many:
-            self._too_many -= 1
-        else:
-            self._free.release()
+        return True
 
 
 class QueueLimit:

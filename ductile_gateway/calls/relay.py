@@ -9,8 +9,9 @@ the next start) or published (dropped as a duplicate); the message is acknowledg
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import AsyncIterator, Awaitable, Callable, Container
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -19,7 +20,7 @@ from weakref import WeakValueDictionary
 from pydantic import JsonValue
 
 from ductile_gateway.calls import continuing, policy
-from ductile_gateway.calls.admission import Lanes
+from ductile_gateway.calls.admission import FULL, Lanes
 from ductile_gateway.calls.answers import Answers
 from ductile_gateway.calls.call import (
     AlreadyStarted,
@@ -148,7 +149,7 @@ class Relay:
 
     async def _first(self, asked: Asked) -> ToolOutcome:
         """Run the call, as far as it is known never to have run. It is admitted once there is a place for it."""
-        async with self._lanes.enter(asked.request.tool):
+        async with self._its_turn(asked):
             offer, flaw = self._offers.find(asked.request.tool), self._offers.flaw(asked)
             match policy.admit(asked, offer, flaw=flaw, now=self._clock.now()):
                 case policy.Run() as run:
@@ -157,6 +158,14 @@ class Relay:
                     told = {"error_class": outcome.error_class, "why": outcome.message}
                     log.warning("refused", extra=asked.facts() | told)
                     return policy.having_waited(outcome, self.waiting.why(asked.key))
+
+    @contextlib.asynccontextmanager
+    async def _its_turn(self, asked: Asked) -> AsyncIterator[None]:
+        request = asked.request
+        async with contextlib.AsyncExitStack() as place:
+            with self.waiting.in_line(asked, FULL.format(tool=request.tool)):
+                await place.enter_async_context(self._lanes.enter(request.run_id, request.tool))
+            yield
 
     async def _check(self, intent: Intent) -> None:
         """Nothing is begun for a run that has ended. A write is asked about every time, as late as can be; where nobody

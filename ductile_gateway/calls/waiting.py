@@ -1,9 +1,10 @@
 """Calls that wait outside of their tool: for a Ductile or an agent that is away, for a place. For who asks why.
 
-What is known here is what this process has given back to the bus, or tries again; a restart begins anew.
+What is known here is what this process has given back to the bus, tries again, or holds in line; a restart begins anew.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -32,11 +33,22 @@ class WaitingCalls:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waits: dict[str, _Wait] = {}
+        self._in_line: dict[str, _Wait] = {}
 
     def note(self, asked: Asked, why: str) -> None:
         now = self._clock.now()
         known = self._waits.get(asked.key) or _Wait(asked, now, now, why)
         self._waits[asked.key] = replace(known, seen=now, why=printable(why))
+
+    @contextlib.contextmanager
+    def in_line(self, asked: Asked, why: str) -> Iterator[None]:
+        """It waits in hand, inside the context."""
+        now = self._clock.now()
+        self._in_line[asked.key] = _Wait(asked, now, now, why)
+        try:
+            yield
+        finally:
+            del self._in_line[asked.key]
 
     def over(self, key: str) -> None:
         self._waits.pop(key, None)
@@ -50,7 +62,8 @@ class WaitingCalls:
         """Those that have waited for a while, the longest first."""
         now = self._clock.now()
         self._waits = {key: wait for key, wait in self._waits.items() if now - wait.seen < FORGOTTEN_AFTER}
-        long = [wait for wait in self._waits.values() if now - wait.since >= WORTH_TELLING]
+        waits = self._in_line | self._waits
+        long = [wait for wait in waits.values() if now - wait.since >= WORTH_TELLING]
         return tuple(_told(wait) for wait in sorted(long, key=lambda wait: wait.since)[:MOST_TOLD])
 
 

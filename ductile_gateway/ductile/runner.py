@@ -98,7 +98,7 @@ class DuctileRunner:
         left_s = (call.deadline_at - self._clock.now()).total_seconds()
         if left_s <= 0:
             return failed("expired", "the deadline had passed before the call was sent to Ductile", retryable=True)
-        async with self._in_flight.new(within_s=min(left_s, PLACE_WITHIN_S)) as there_is_one:
+        async with self._in_flight.new(call.asked.request.run_id, within_s=min(left_s, PLACE_WITHIN_S)) as there_is_one:
             if not there_is_one:
                 raise TryAgain("as many calls are in Ductile as may be", COME_BACK_S)
             await self._queue.check()
@@ -114,7 +114,7 @@ class DuctileRunner:
         receipt = await self._receipts.find(call.key)
         if receipt is None:
             return NeverStarted()
-        async with self._in_flight.begun_before():
+        async with self._in_flight.begun_before(call.asked.request.run_id):
             if receipt.job_id is None:
                 return await self._found(call, receipt)
             return await self._watch.verdict(_job(receipt.job_id, receipt.way), call)

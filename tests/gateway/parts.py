@@ -274,7 +274,7 @@ class World:
             runs=self.runs,
             ownership=self.ownership,
             observer=self.observer,
-            lanes=Lanes({offer.name: width for offer in catalog.tools}, room=room),
+            lanes=Lanes({offer.name: width for offer in catalog.tools}, most=32, room=room),
             clock=self.clock,
         )
 

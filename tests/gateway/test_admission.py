@@ -9,7 +9,7 @@ import pytest
 
 from ductile_gateway.calls.admission import Breaker, InFlight, Lanes
 from groundwork.service.errors import TryAgain
-from tests.gateway.parts import NOON
+from tests.gateway.parts import NOON, RUN
 
 AGES_S = 20.0
 
@@ -36,20 +36,20 @@ class Crowd:
 
 
 async def test_no_more_calls_of_a_tool_run_than_its_lane_is_wide_and_no_more_wait_than_there_is_room() -> None:
-    lanes = Lanes({"slow": 2, "fast": 1}, room=2)
-    crowd = Crowd(lambda: lanes.enter("slow"))
+    lanes = Lanes({"slow": 2, "fast": 1}, most=8, room=2)
+    crowd = Crowd(lambda: lanes.enter(RUN, "slow"))
     tasks = await crowd.come(5)
     assert (crowd.inside, [type(task.exception()) for task in tasks if task.done()]) == (2, [TryAgain])
-    async with asyncio.timeout(1), lanes.enter("fast"), lanes.enter("unheard-of"):
+    async with asyncio.timeout(1), lanes.enter(RUN, "fast"), lanes.enter(RUN, "unheard-of"):
         crowd.gate.set()
     await asyncio.wait(tasks)
     assert crowd.inside == 4
 
 
 async def test_who_gives_up_waiting_for_a_lane_leaves_its_place_to_the_next() -> None:
-    lanes = Lanes({"slow": 1}, room=1)
-    crowd = Crowd(lambda: lanes.enter("slow"))
-    async with lanes.enter("slow"):
+    lanes = Lanes({"slow": 1}, most=8, room=1)
+    crowd = Crowd(lambda: lanes.enter(RUN, "slow"))
+    async with lanes.enter(RUN, "slow"):
         (waiting,) = await crowd.come(1)
         waiting.cancel()
         await asyncio.wait([waiting])
@@ -61,17 +61,17 @@ async def test_who_gives_up_waiting_for_a_lane_leaves_its_place_to_the_next() ->
 
 
 async def is_free(in_flight: InFlight) -> bool:
-    async with in_flight.new(within_s=0.01) as there_is_one:
+    async with in_flight.new(RUN, within_s=0.01) as there_is_one:
         return there_is_one
 
 
 async def test_no_more_new_calls_are_in_flight_than_may_be() -> None:
     in_flight = InFlight(2)
-    crowd = Crowd(lambda: in_flight.new(within_s=AGES_S))
+    crowd = Crowd(lambda: in_flight.new(RUN, within_s=AGES_S))
     tasks = await crowd.come(5)
     assert crowd.inside == 2
     assert not await is_free(in_flight)
-    async with in_flight.new(within_s=-1) as too_late:
+    async with in_flight.new(RUN, within_s=-1) as too_late:
         assert not too_late
     tasks[-1].cancel()  # while it waits
     crowd.gate.set()
@@ -83,10 +83,10 @@ async def test_calls_that_were_begun_before_never_wait_and_keep_new_ones_out_unt
     in_flight = InFlight(2)
     async with AsyncExitStack() as third:
         async with AsyncExitStack() as two, asyncio.timeout(1):
-            await two.enter_async_context(in_flight.new(within_s=AGES_S))
-            await two.enter_async_context(in_flight.begun_before())
-            await third.enter_async_context(in_flight.begun_before())
-            async with in_flight.begun_before():
+            await two.enter_async_context(in_flight.new(RUN, within_s=AGES_S))
+            await two.enter_async_context(in_flight.begun_before(RUN))
+            await third.enter_async_context(in_flight.begun_before(RUN))
+            async with in_flight.begun_before(RUN):
                 pass
             assert not await is_free(in_flight)
         assert await is_free(in_flight)
@@ -94,7 +94,7 @@ async def test_calls_that_were_begun_before_never_wait_and_keep_new_ones_out_unt
 
 async def test_a_place_is_free_again_after_an_error() -> None:
     in_flight = InFlight(1)
-    for way in (in_flight.new(within_s=AGES_S), in_flight.begun_before()):
+    for way in (in_flight.new(RUN, within_s=AGES_S), in_flight.begun_before(RUN)):
         with pytest.raises(ZeroDivisionError):
             async with way:
                 1 / 0  # noqa: B018 - any error will do

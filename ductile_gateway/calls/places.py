@@ -1,0 +1,127 @@
+"""Places for calls that run at the same time, and whose turn it is when one is free: fair between runs.
+
+Next is a call of the run that has the fewest in its lane, then the fewest of all, then whoever has waited longest since
+a call of its run ended. So a single call never waits for what another run still wants, but at most for what is running;
+and nobody waits for ever, whoever comes. Where the waiting room is full, the run that has most waiting there makes room
+for one that has fewer.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import TypeVar
+
+Key = TypeVar("Key")
+
+
+class NoPlace(Exception):
+    """No more may wait: come again."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    lane: str
+    run_id: str
+    since: int
+    let_in: asyncio.Future[None]
+
+
+class Places:
+    """`total` of them; in each lane of `widths` at most as many at a time. `room`: how many may wait, None for any."""
+
+    def __init__(self, total: int, widths: Mapping[str, int] | None = None, *, room: int | None = None) -> None:
+        self._total = total
+        self._widths = widths or {}
+        self._room = room
+        self._taken = 0
+        self._there: Counter[tuple[str, str]] = Counter()
+        self._in_lane: Counter[str] = Counter()
+        self._of_run: Counter[str] = Counter()
+        self._queues: dict[tuple[str, str], deque[_Waiting]] = {}
+        self._waiting_of: Counter[str] = Counter()
+        self._ended: dict[str, int] = {}
+        self._ticks = count()
+
+    async def come(self, run_id: str, lane: str = "") -> None:
+        """Takes a place, which `go` gives back, once it is this call's turn. Raises NoPlace."""
+        if self._is_free(lane):
+            self.come_anyway(run_id, lane)
+            return
+        await self._wait(run_id, lane)
+
+    def come_anyway(self, run_id: str, lane: str = "") -> None:
+        """Takes a place even if there is none: no other call gets one then until enough have been given back."""
+        self._taken += 1
+        self._there[lane, run_id] += 1
+        self._in_lane[lane] += 1
+        self._of_run[run_id] += 1
+
+    def go(self, run_id: str, lane: str = "") -> None:
+        """Gives a place back, to whoever is next."""
+        self._taken -= 1
+        _take_one(self._there, (lane, run_id))
+        _take_one(self._in_lane, lane)
+        _take_one(self._of_run, run_id)
+        self._ended[run_id] = next(self._ticks)
+        while next_one := self._next():
+            self._forget(next_one)
+            self.come_anyway(next_one.run_id, next_one.lane)
+            next_one.let_in.set_result(None)
+        if run_id not in self._of_run and run_id not in self._waiting_of:
+            del self._ended[run_id]
+
+    def _is_free(self, lane: str) -> bool:
+        return self._taken < self._total and self._in_lane[lane] < self._widths.get(lane, self._total)
+
+    async def _wait(self, run_id: str, lane: str) -> None:
+        self._make_room(run_id)
+        me = _Waiting(lane, run_id, next(self._ticks), asyncio.get_running_loop().create_future())
+        self._queues.setdefault((lane, run_id), deque()).append(me)
+        self._waiting_of[run_id] += 1
+        try:
+            await me.let_in
+        except asyncio.CancelledError:
+            if me.let_in.cancelled():
+                self._forget(me)
+            elif me.let_in.exception() is None:  # it was let in at the same moment
+                self.go(run_id, lane)
+            raise
+
+    def _make_room(self, run_id: str) -> None:
+        if self._room is None or self._waiting_of.total() < self._room:
+            return
+        greedy, waiting = max(self._waiting_of.items(), key=lambda of_run: of_run[1], default=(run_id, 0))
+        if waiting <= self._waiting_of[run_id] + 1:
+            raise NoPlace
+        latest = max((queue[-1] for queue in self._queues_of(greedy)), key=lambda one: one.since)
+        self._forget(latest)
+        latest.let_in.set_exception(NoPlace())
+
+    def _queues_of(self, run_id: str) -> list[deque[_Waiting]]:
+        return [queue for (_, whose), queue in self._queues.items() if whose == run_id]
+
+    def _next(self) -> _Waiting | None:
+        """Whose turn it is; None if nobody waits who could be let in."""
+        heads = (queue[0] for queue in self._queues.values())
+        return min((head for head in heads if self._is_free(head.lane)), key=self._order, default=None)
+
+    def _order(self, one: _Waiting) -> tuple[int, int, int, int]:
+        waits_since = max(one.since, self._ended.get(one.run_id, 0))
+        return self._there[one.lane, one.run_id], self._of_run[one.run_id], waits_since, one.since
+
+    def _forget(self, one: _Waiting) -> None:
+        """It does not wait any more."""
+        queue = self._queues[one.lane, one.run_id]
+        queue.remove(one)
+        if not queue:
+            del self._queues[one.lane, one.run_id]
+        _take_one(self._waiting_of, one.run_id)
+
+
+def _take_one(counter: Counter[Key], key: Key) -> None:
+    """Nothing is kept of what has none left."""
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]

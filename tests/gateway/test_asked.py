@@ -26,7 +26,9 @@ def test_a_request_has_the_key_of_its_attempt_the_route_of_its_subject_and_the_t
 @pytest.mark.parametrize("sample", sorted(SAMPLES.glob("agentic.tool_request.*.json")), ids=lambda path: path.stem)
 def test_every_sample_of_a_tool_request_can_be_read(sample: Any) -> None:
     body = sample.read_bytes()
-    assert read_request(json.loads(body)["type"], body, {}).request.tool == "fetch"
+    message = json.loads(body)
+    request = read_request(message["type"], body, {}).request
+    assert (request.tool, request.task) == (message["payload"]["tool"], message["payload"].get("task"))
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,8 @@ async def test_the_page_on_the_bus_holds_line_by_line(checkout: Path) -> None:
         said = await asyncio.to_thread(play, played(BUS), checkout, environ)
     for fact in ("Soup.", '"too late"', '"executor":"by-hand"', '"executor":"count-executor"', "agent.completed"):
         assert fact in said
+    for fact in ('"task": "again"', '"summary": "the cook says pancakes"', "Pancakes."):
+        assert fact in said
     assert '"repeat_as":"agentic:start:order-18#2"' in said
     assert '"text": "the page is up"' in said, "what was approved was asked for"
     assert "took no notice" in said, "what nothing waited for any more was refused"

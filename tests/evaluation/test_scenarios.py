@@ -12,7 +12,14 @@ from tests.models import fake_anthropic
 
 SCENARIOS = scenarios([own_folder()])
 TRIALS = [trial for scenario in SCENARIOS for trial in scripted(scenario)]
-by_name = pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.name)
+by_name = pytest.mark.parametrize(
+    "trial",
+    [
+        pytest.param(trial, id=trial.name, marks=pytest.mark.skipif(bool(why), reason=f"{why}: make setup brings it"))
+        for trial in TRIALS
+        for why in [trial.scenario.missing]
+    ],
+)
 
 
 @by_name

@@ -17,9 +17,8 @@ from agent_service.ports import KeptArtifacts, RunStore
 from schemas import agent_tool
 from schemas.events import ToolOutput, ToolResult
 
-LONGEST_STEM = 48
+LONGEST_STEM, LONGEST_SUFFIX = 48, 10
 DIGEST_DIGITS = 16
-_SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 class ChildResults:
@@ -74,7 +73,7 @@ class ChildResults:
 def name_for(path: str, sha256: str) -> str:
     """What an artifact of a child is called among its parent's: its own name, and the beginning of its digest, by which
     it is known when a tool is given it (as that of a relayed result is)."""
-    name = PurePosixPath(path)
-    stem = "".join(char for char in name.stem if char in _SAFE).lstrip("._-")[:LONGEST_STEM]
-    suffix = name.suffix if name.suffix and set(name.suffix) <= _SAFE and len(name.suffix) <= 10 else ""
-    return f"artifacts/{stem or 'child'}-relayed-{sha256[:DIGEST_DIGITS]}{suffix}"
+    name, told = PurePosixPath(path), f"-relayed-{sha256[:DIGEST_DIGITS]}"
+    stem = name.stem.removesuffix(told)[:LONGEST_STEM]
+    suffix = name.suffix if len(name.suffix) <= LONGEST_SUFFIX else ""
+    return f"artifacts/{stem}{told}{suffix}"

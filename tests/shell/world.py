@@ -194,8 +194,7 @@ class World:
 
     async def receive(self, number: int) -> None:
         """Take message `number` of the bus, and begin the run that it starts."""
-        delivery = self.bus.unacknowledged[number]
-        await self.intake.receive(Arrival(subject=delivery.subject, body=delivery.body, place=str(delivery.place)))
+        await self.intake.receive(self.arrival(number))
         for run_id in await self.store.queued(10):
             await self.intake.begin(run_id)
 
@@ -229,11 +228,19 @@ class World:
             self.recovery(Background(group)).try_again()
 
     async def state(self) -> RunState:
-        """The only run's state."""
-        (line,) = await self.store.runs(limit=10)
-        run = await self.store.load(line.run_id)
-        assert run is not None
-        return run.state
+        """That of the run that was asked for: all others are its children."""
+        first, *_ = await self.family()
+        return first
+
+    async def family(self) -> list[RunState]:
+        """All runs, in the order in which they were started."""
+        runs = [await self.store.load(line.run_id) for line in await self.store.runs(limit=100)]
+        return sorted((run.state for run in runs if run), key=lambda state: (state.brief.depth, state.run_id))
+
+    def arrival(self, number: int) -> Arrival:
+        """Message `number` of those that are not acknowledged."""
+        delivery = self.bus.unacknowledged[number]
+        return Arrival(subject=delivery.subject, body=delivery.body, place=str(delivery.place))
 
     async def _go_on(self) -> None:
         if self.bus.unacknowledged:
@@ -243,7 +250,9 @@ class World:
         return None
 
     async def _deliver(self, delivery: Delivery) -> None:
-        if delivery.subject.startswith(subjects.TOOL_REQUEST):
+        if delivery.subject == subjects.tool_request(subjects.SERVICE_AGENT):
+            """The agent's own: it has started what is asked for by itself."""
+        elif delivery.subject.startswith(subjects.TOOL_REQUEST):
             self.gateway.handle(delivery)
         elif delivery.subject in FOR_PEOPLE:
             self._be_answered(json.loads(delivery.body)["payload"])

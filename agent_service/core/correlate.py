@@ -82,11 +82,15 @@ def _judge_sub_request(state: RunState, gathering: Gathering, result: ToolResult
 
 
 def _was_sent(state: RunState, gathering: Gathering, name: str, asked_in: int) -> bool:
-    """Whether a sub-request that is not under way was so before."""
+    """Whether a sub-request that is not under way was so before. Of a step that was stopped any may have been."""
+    if gathering.stopped:
+        return asked_in <= gathering.round + 1
+    gathers = [task for task in gathering.tasks if task.asks]
+    if any(name == task.id and asked_in == task.round for task in gathers):
+        return True
+    if any(name == task.again and 1 < asked_in <= task.asks for task in gathers):
+        return True
     known = {one.name for one in state.evidence}
-    for task in gathering.tasks:
-        if task.asks and name in (task.id, task.again):
-            return asked_in == task.round if name == task.id else 1 < asked_in <= task.asks
     task_id, _, last = name.rpartition(".")
     finished = last == AGAIN and any(done == task_id for _, done, _ in known)
     return (gathering.step, name, asked_in) in known or (finished and 1 < asked_in <= gathering.round + 1)

@@ -1,0 +1,228 @@
+"""Tasks that wait for people: approvals among them, pauses and reopenings in their middle, writes in doubt."""
+
+from typing import Any
+
+import pytest
+
+from agent_service.core.events import Event, TimerFired
+from agent_service.core.waiting import Status
+from tests.core.cues import cancel, due, signal
+from tests.core.going_on import made
+from tests.core.people_cues import answer, approves, rejects
+from tests.core.script import NOTHING, Cue, Outcome, Script, asks, asks_people, cancels, escalates, ignores
+from tests.core.task_cues import a_gathering_run, a_task, asked, budget, comes, continues, fails, retrieve, told
+
+REOPENS = Outcome("publish agent.reopened")
+
+
+def a_write_after_strangers(*more: dict[str, Any], **limits: Any) -> Script:
+    """A page that strangers wrote was looked at, and the mail that depends on it waits for a person."""
+    tasks = (a_task("page", "browse"), a_task("mail", "post", ("page",), to="them"), *more)
+    return a_gathering_run(*tasks, **limits) >> comes("page")
+
+
+# Approvals
+
+
+def test_a_write_that_needs_approval_waits_for_it_and_then_goes_on() -> None:
+    run = a_write_after_strangers()
+    run << asks_people("approval")
+    assert run.state.status is Status.PAUSED
+    run = run >> approves()
+    assert asked(run) == ["post mail:1"]
+    run = run >> comes("mail")
+    assert asked(run) == ["fetch again:2"]
+    run >> comes("again") << asks("reflect")
+
+
+def test_a_write_that_is_refused_fails_its_dependents_and_the_tool_is_told() -> None:
+    run = a_write_after_strangers(a_task("note", "look", ("mail",)), a_task("free"))
+    assert asked(run) == []
+    run = run >> comes("free")
+    run = run >> rejects(message="not now")
+    assert asked(run) == ["fetch again:2"]
+    assert told(run) == [("page", 1, "ok"), ("mail", 1, "not_approved"), ("note", 1, "dependency"), ("free", 1, "ok")]
+
+
+def test_nobody_is_asked_while_anything_of_the_run_is_under_way() -> None:
+    run = a_write_after_strangers(a_task("slow"))
+    assert run.state.status is Status.RUNNING
+    run >> comes("slow") << asks_people("approval")
+
+
+def test_nobody_is_asked_while_an_attempt_waits_to_be_made_again() -> None:
+    run = a_write_after_strangers(a_task("slow")) >> fails("slow", "upstream", retryable=True)
+    assert run.state.status is Status.RUNNING
+    run = run >> due
+    assert asked(run) == ["knowledge slow:1 attempt 2"]
+    run >> comes("slow") << asks_people("approval")
+
+
+def test_two_writes_with_the_same_arguments_are_approved_each() -> None:
+    run = a_write_after_strangers(a_task("copy", "post", ("page",), to="them"))
+    run = run >> approves()
+    assert len(asked(run)) == 1
+    run >> comes("mail") << asks_people("approval")
+
+
+def test_an_approval_of_other_arguments_allows_nothing() -> None:
+    run = a_write_after_strangers()
+    run >> signal("approve", arguments_hash="0123456789abcdef") << ignores("what waits for approval is")
+
+
+def test_what_is_approved_twice_is_sent_once() -> None:
+    run = a_write_after_strangers()
+    approval = made(approves(signal_id="yes"), run)
+    run = run >> approval
+    run >> approval << ignores("heard already")
+    run >> signal("approve", arguments_hash="0" * 16) << ignores("nothing waits for an approval")
+
+
+def test_an_approval_that_nobody_gives_fails_the_task_and_the_others_count() -> None:
+    run = a_write_after_strangers(a_task("free")) >> comes("free") >> due
+    assert asked(run) == ["fetch again:2"]
+    assert told(run) == [("page", 1, "ok"), ("mail", 1, "not_approved"), ("free", 1, "ok")]
+
+
+def test_an_approval_that_nobody_gives_hands_the_run_over_where_that_is_wanted() -> None:
+    run = a_write_after_strangers(on_expiry="escalate")
+    run >> due << escalates("approval_expired")
+
+
+def test_the_time_in_which_a_person_is_waited_for_costs_the_gathering_nothing() -> None:
+    run = a_write_after_strangers().wait(minutes=30)
+    run = run >> approves()
+    run = run >> comes("mail") >> comes("again") << asks("reflect")
+    assert run.state.completed[0].status == "ok"
+
+
+def test_a_result_of_the_past_does_not_disturb_an_approval() -> None:
+    run = a_write_after_strangers()
+    run >> comes("page", round=1, tool="browse") << ignores("")
+    run >> comes("", attempt=1) << ignores("")
+    assert run.state.status is Status.PAUSED
+
+
+def test_a_message_instead_of_a_ruling_sends_no_write() -> None:
+    run = a_write_after_strangers() >> signal("message", message="wait, not to them")
+    assert "post mail:1" not in asked(run)
+
+
+def test_a_cancel_while_an_approval_is_open_ends_the_run() -> None:
+    a_write_after_strangers() >> cancel() << cancels()
+
+
+def test_a_writing_tool_that_strangers_have_fed_is_asked_again_only_by_a_person() -> None:
+    run = a_gathering_run(a_task("page", "browse"), first="post") >> comes("page")
+    run << asks_people("approval")
+    run = run >> approves()
+    assert asked(run) == ["post again:2"]
+
+
+def test_a_writing_tool_that_may_not_be_asked_again_ends_its_step_as_not_approved() -> None:
+    run = a_gathering_run(a_task("page", "browse"), first="post") >> comes("page")
+    run >> rejects() << asks("reflect")
+    assert run.state.completed[0].status == "error"
+
+
+# Pauses
+
+
+PATIENT = budget(max_plugin_total_time_ms=10**8)
+
+
+def a_pause_in_the_middle() -> Script:
+    """The deadline passed while one of two tasks was out, and a third waits for both."""
+    run = a_gathering_run(a_task("a"), a_task("b"), a_task("c", after=("a", "b")), on_budget="pause", **PATIENT)
+    return run >> comes("a") >> too_late
+
+
+def too_late(script: Script) -> Event:
+    """The deadline of the run."""
+    script.wait(hours=1)
+    return TimerFired(at=script.now)
+
+
+def later(run: Script) -> Cue:
+    return signal("raise_budget", deadline_at=run.now.replace(hour=23))
+
+
+def test_what_comes_while_paused_is_taken_up_and_what_follows_is_sent_on_the_resume() -> None:
+    run = a_pause_in_the_middle()
+    assert run.state.status is Status.PAUSED
+    run >> comes("b") << NOTHING
+    assert run.state.status is Status.PAUSED
+    run = run >> later(run)
+    assert asked(run) == ["knowledge c:1"]
+
+
+def test_what_is_out_at_a_pause_is_waited_for_after_it() -> None:
+    run = a_pause_in_the_middle()
+    run = run >> later(run)
+    assert asked(run) == []
+    run = run >> comes("b")
+    assert asked(run) == ["knowledge c:1"]
+
+
+def test_the_last_task_of_a_paused_run_leads_to_asking_again_on_the_resume() -> None:
+    run = a_gathering_run(on_budget="pause", **PATIENT) >> too_late
+    run >> comes("task-1") << NOTHING
+    run = run >> later(run)
+    assert asked(run) == ["fetch again:2"]
+
+
+def test_a_continuation_that_comes_while_paused_begins_on_the_resume() -> None:
+    run = a_gathering_run(a_task("a"), on_budget="pause", **PATIENT) >> too_late
+    run >> continues(retrieve(), "a") << NOTHING
+    run = run >> later(run)
+    assert asked(run) == ["knowledge a.task-1:2"]
+
+
+# Writes in doubt, and reopening
+
+
+def a_lost_write(*more: dict[str, Any]) -> Script:
+    """What came of the write is not known; another task was out beside it."""
+    run = a_gathering_run(a_task("a"), a_task("w", "post"), a_task("z", after=("a", "w")), *more)
+    return run >> fails("w", "in_doubt")
+
+
+def test_a_task_whose_outcome_nobody_knows_hands_the_run_to_a_person() -> None:
+    a_lost_write() << escalates("in_doubt")
+
+
+@pytest.mark.parametrize(("outcome", "of_z"), [("ran", "ok"), ("did_not_run", "dependency")])
+def test_the_word_of_a_person_settles_the_task_and_the_rest_goes_on(outcome: str, of_z: str) -> None:
+    run = a_lost_write() >> comes("a", round=1, tool="knowledge")
+    run = run >> answer("looked", outcome=outcome)
+    if of_z == "ok":
+        assert asked(run) == ["knowledge z:1"]
+        run = run >> comes("z")
+    assert asked(run) == ["fetch again:2"]
+    assert [(task, what) for task, _, what in told(run)][-1] == ("z", of_z)
+
+
+def test_a_write_that_nobody_can_tell_of_is_not_sent_again_after_an_answer() -> None:
+    run = a_lost_write() >> comes("a", round=1, tool="knowledge") >> answer("go on")
+    assert not [one for one in asked(run) if one.startswith("post")]
+    while run.state.pendings:
+        assert not [p for p in run.state.pendings if p.action.tool == "post"]
+        run = run >> comes(run.state.pendings[0].task)
+    assert run.state.has_finished(1)
+    assert [doubt.tool for doubt in run.state.doubts] == ["post"]
+
+
+def test_an_answer_waits_still_for_the_read_that_was_out() -> None:
+    run = a_lost_write() >> answer("it is there", outcome="ran")
+    assert [p.task for p in run.state.pendings] == ["a"]
+    run = run >> comes("a")
+    assert asked(run) == ["knowledge z:1"]
+
+
+def test_a_run_that_is_reopened_twice_asks_for_no_task_twice() -> None:
+    run = a_lost_write(a_task("x", "post", n=2)) >> comes("a", round=1, tool="knowledge")
+    run = run >> answer("it is there", outcome="ran")
+    assert "post x:1" not in asked(run)
+    sent = [name for moment in run.story for name in moment.published("agentic.tool_request")]
+    names = [(one.get("task"), one.get("round"), one["attempt"]) for one in sent]
+    assert len(names) == len(set(names))

@@ -1,0 +1,140 @@
+"""What holds for any tree of continuations, whatever fails, is late, comes twice or is read back from the store."""
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_service import journal
+from agent_service.core.brief import Continuations
+from tests.core.executor import Asked
+from tests.core.gathering import PATIENT, Gathering, check, play
+from tests.core.graphs import CHANCES, TREES, Chances, Part, Task, a_graph, continuations, expected
+
+FEW = settings(max_examples=40)
+"""Of courses that the first tests play too."""
+
+
+@given(TREES, CHANCES)
+def test_each_task_is_asked_once_after_what_it_needs_and_told_of_it(root: Part, chance: Random) -> None:
+    gathering = Gathering(root)
+    play(gathering, chance)
+    check(gathering, root)
+
+
+@given(TREES, CHANCES)
+def test_what_is_lost_or_late_is_asked_for_once_more_and_changes_nothing_else(root: Part, chance: Random) -> None:
+    gathering = Gathering(root)
+    play(gathering, chance, loses=True)
+    check(gathering, root)
+
+
+@FEW
+@given(TREES, CHANCES)
+def test_the_journal_of_any_course_folds_to_the_same_state_and_the_same_requests(root: Part, chance: Random) -> None:
+    gathering = Gathering(root)
+    play(gathering, chance)
+    entries = list(gathering.entries())
+    rehearsed = list(journal.rehearse(entries))
+    assert rehearsed[-1][1].state == gathering.state
+    assert [journal.digest_of(transition.effects) for _, transition in rehearsed] == [e.effects_digest for e in entries]
+
+
+@FEW
+@given(TREES, CHANCES, st.integers(1, 4), st.integers(1, 3))
+def test_no_more_is_under_way_than_a_run_and_a_tool_may_have(
+    root: Part, chance: Random, parallel: int, per_tool: int
+) -> None:
+    width = Continuations(
+        max_plugin_continuations=1000,
+        max_plugin_total_time_ms=10**10,
+        parallel=parallel,
+        parallel_per_tool=per_tool,
+    )
+    gathering = Gathering(root, continuations=width)
+    while gathering.goes_on:
+        play(gathering, chance, moves=1)
+        tools = Counter(asked.payload["tool"] for asked in gathering.executor.open)
+        assert tools.total() <= parallel
+        assert all(count <= per_tool for count in tools.values())
+    check(gathering, root)
+
+
+@FEW
+@given(TREES, CHANCES, st.integers(0, 4))
+def test_no_more_continuations_are_taken_than_granted(root: Part, chance: Random, most: int) -> None:
+    few = Continuations(max_plugin_continuations=most, max_plugin_total_time_ms=10**10)
+    gathering = Gathering(root, continuations=few)
+    play(gathering, chance)
+    rounds = {asked.payload["round"] for asked in gathering.executor.asked if is_task(asked)}
+    assert len(rounds) <= most
+    (record,) = gathering.state.completed
+    if continuations(root) <= most:
+        assert record.status == "ok"
+    if len(root.rounds) > most:
+        assert record.status == "budget"
+    assert gathering.state.evidence == ()
+
+
+def is_task(asked: Asked) -> bool:
+    """Whether it is a task's first question, and not what asks again."""
+    task = asked.payload.get("task", "")
+    return bool(task) and not task.endswith("again")
+
+
+@st.composite
+def cyclic(draw: Any) -> tuple[Task, ...]:
+    """A graph, with a cycle of its tasks put into it."""
+    size, chance = draw(st.integers(1, 50)), draw(CHANCES)
+    names = [f"t{number}" for number in range(size)]
+    cycle = chance.sample(names, chance.randint(1, size))
+    before = dict(zip(cycle, [*cycle[1:], cycle[0]], strict=True))
+    tasks = list(a_graph(chance, size, Chances())) if size > 1 else [Task(name="t1")]
+    renamed = dict(zip([task.name for task in tasks], names, strict=True))
+    graph = [
+        Task(
+            name=renamed[task.name],
+            tool=task.tool,
+            after=tuple({*(renamed[o] for o in task.after)} | _of(before, renamed[task.name])),
+        )
+        for task in tasks
+    ]
+    return tuple(graph)
+
+
+def _of(before: dict[str, str], name: str) -> set[str]:
+    return {before[name]} if name in before else set()
+
+
+@given(cyclic())
+def test_a_cycle_is_found_before_anything_is_asked(tasks: tuple[Task, ...]) -> None:
+    gathering = Gathering(Part(rounds=(tasks,)))
+    gathering.answer(gathering.executor.open[0])
+    assert len(gathering.executor.asked) == 1
+    (record,) = gathering.state.completed
+    assert record.status == "error"
+    assert gathering.state.last_result is not None
+    assert gathering.state.last_result.output["class"] == "bad_continuation"
+    assert "cycle" in record.summary or "itself" in record.summary
+
+
+@pytest.mark.parametrize("size", [50, 100])
+def test_a_chain_of_tasks_is_asked_in_its_order(size: int) -> None:
+    tasks = [Task(name=f"t{n}", after=(f"t{n - 1}",) if n else ()) for n in range(size)]
+    gathering = Gathering(Part(rounds=(tuple(reversed(tasks)),)))
+    play(gathering, Random(1))  # noqa: S311 - it makes courses, no secrets
+    names = [asked.payload["task"] for asked in gathering.executor.asked[1:-1]]
+    assert names == [task.name for task in tasks]
+
+
+def test_every_expectation_is_of_a_tree_worth_walking() -> None:
+    """The trees have failures, dependents of failures, nested continuations and retries."""
+    chance = Random(7)  # noqa: S311 - it makes trees, no secrets
+    roots = [Part(rounds=(a_graph(chance, 30, Chances()),)) for _ in range(20)]
+    told = [what for root in roots for calls in expected(root).told.values() for _, what in calls]
+    assert {"ok", "error", "dependency"} <= set(told)
+    assert max(continuations(root) for root in roots) > 3
+    assert PATIENT.max_plugin_continuations > 100

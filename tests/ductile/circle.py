@@ -274,6 +274,7 @@ def _with_the_page(wake: Any, circle: Circle) -> None:
 
 
 def _with_the_probe(plugins: Any, circle: Circle) -> None:
-    """The page is at an address that is not public."""
+    """The page is at an address that is not public; and nothing is kept in the home of who runs the tests."""
     plugins["fetch"]["config"]["allow_private"] = True
+    plugins["knowledge"]["config"]["cache"] = str(circle.folder / "knowledge")
     plugins["probe"] = {"enabled": True, "config": {"executions": str(circle.record)}}

@@ -3,7 +3,8 @@
 A goal with an address is reached with two tools of Ductile, fetch and text-report; one such as `hold look until FILE`
 with two others, of which the first (the probe's command `look` or `note`) waits for the file. Where the goal begins
 with `slowly`, the model thinks for a while after each of them. A goal that ends in `alone` is given up after one tool,
-and reached when a person has answered; one that ends in `aloud` takes a tool that a person has to allow.
+and reached when a person has answered; one that ends in `aloud` takes a tool that a person has to allow. One that
+begins with `equip` takes a tool that has to look something up before it answers.
 """
 
 from typing import Any
@@ -15,6 +16,11 @@ ALONE = "alone$"
 SLOWLY, THINKS_S = "^slowly ", 2.0
 REPORT = {"action": {"tool": "text-report", "command": "handle", "arguments": {"artifact": "$artifact"}}}
 ECHO = {"action": {"tool": "echo", "command": "handle", "arguments": {"message": "It was held."}}}
+SEATS: dict[str, Any] = {
+    "variables": {"seats": "int", "cost": "int"},
+    "constraints": [{"name": "budget", "expr": "cost <= 10000"}, "cost = seats * 900", "seats >= 12"],
+}
+SOLVE = {"action": {"tool": "z3-solver", "command": "solve", "arguments": SEATS}}
 SHOUT = {"action": {"tool": "shout", "command": "handle", "arguments": {"message": "Hello!"}}}
 MET = [{"item": item, "evidence": "step:1"} for item in ("d1", "d2", "d3")]
 DONE = {"verdict": "done", "summary": "It is done.", "met": MET, "outcome": "The last tool was $tool."}
@@ -44,6 +50,7 @@ SCRIPT: dict[str, Any] = {
         },
         {"phase": "reflect", "when": {"goal": HOLD, "tool": "probe"}, "reflect": GO_ON, "plan": ECHO},
         {"phase": "plan", "when": {"goal": "aloud$"}, "plan": SHOUT},
+        {"phase": "plan", "when": {"goal": "^equip"}, "plan": SOLVE},
         {"phase": "plan", "when": {"goal": ALONE}, "plan": ECHO},
         {"phase": "reflect", "when": {"goal": ALONE, "feedback": "handed to a person"}, "reflect": DONE},
         {"phase": "reflect", "when": {"goal": ALONE}, "reflect": GIVE_UP},

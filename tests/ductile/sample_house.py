@@ -47,6 +47,7 @@ OF_THE_SERVICES = {
 AGENTIC = "agentic/agentic.yaml"
 """What of the configuration adds agents to any Ductile."""
 OUTCOMES = "/var/lib/ductile/outcomes"
+PAGES = "~/ductile/knowledge"
 PATIENCE_S = 30.0
 FILE_HANDLER = """#!/usr/bin/env python3
 import json, pathlib, sys
@@ -140,10 +141,12 @@ def in_place(folder: Path, *, agent: str, gateway: str = "http://127.0.0.1:9") -
     shutil.copytree(SAMPLES / "config-m", house.folder)
     unwanted = shutil.ignore_patterns("__pycache__", ".*")
     shutil.copytree(SAMPLES / "plugins", house.folder / "plugins", ignore=unwanted)
+    shutil.copytree(SAMPLES.parent / "knowledge", house.folder / "knowledge")
     shutil.move(house.folder / "plugins" / "agentic-wake", house.folder / "agentic" / "plugins" / "agentic-wake")
     _add_file_handler(house.folder / "plugins" / "file_handler")
     for file in house.folder.glob("**/*.yaml"):
-        file.write_text(file.read_text().replace(OUTCOMES, str(house.outcomes)))
+        text = file.read_text().replace(OUTCOMES, str(house.outcomes))
+        file.write_text(text.replace(PAGES, str(house.folder / "knowledge")))
     house.change("config.yaml", lambda content: _for_tests(content, house.url))
     house.change("webhooks.yaml", lambda content: content["webhooks"].update(listen=webhooks.removeprefix("http://")))
     house.change(AGENTIC, lambda content: _due_now(content["plugins"]["agentic-wake"], agent))

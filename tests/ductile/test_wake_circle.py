@@ -50,6 +50,16 @@ def test_a_scheduled_goal_is_reached_with_two_tools_of_ductile_which_keeps_the_o
     assert run["state"] == "done"
 
 
+def test_a_tool_of_ductile_is_asked_again_with_what_another_one_found(circle: Circle) -> None:
+    run_id = circle.wake("equip the office")
+    (step,) = circle.ended(run_id)["steps"]
+    assert (step["tool"], step["status"]) == ("z3-solver", "ok")
+    assert "budget: cost <= 10000 became cost <= 11000 (by purchasing.md" in step["summary"]
+    asked = [(answer["tool"], answer["status"], answer.get("task")) for answer in circle.results(run_id)]
+    assert asked == [("z3-solver", "continuation", None), ("knowledge", "ok", "task-1"), ("z3-solver", "ok", "again")]
+    assert [len(circle.house.jobs(plugin)) for plugin in ("z3-solver", "knowledge")] == [2, 1]
+
+
 def test_a_goal_that_ductile_relays_twice_is_one_run_and_its_outcome_is_relayed_back(circle: Circle) -> None:
     for _ in range(2):
         start(circle, "start-glance", url=f"{circle.page}?glance", glance_id="g-1")

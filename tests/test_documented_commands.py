@@ -18,10 +18,10 @@ from agent_service.workbench.dev import DevOptions, free_port, stack
 from tests.cli.calling import clean
 from tests.kit import nats_cli
 from tests.kit.bus import server_with
-from tests.kit.pages import PAGES, ROOT, Block, blocks, play
+from tests.kit.pages import PAGES, ROOT, Block, blocks, play, written
 
 BUS, README, SCRIPTS = ROOT / "docs" / "BUS.md", ROOT / "README.md", ROOT / "docs" / "SCRIPTS.md"
-TRACING = ROOT / "docs" / "TRACING.md"
+CONTINUATIONS, TRACING = ROOT / "docs" / "CONTINUATIONS.md", ROOT / "docs" / "TRACING.md"
 FIVE_MINUTES, OWN_SERVER = "The next five minutes", "With your own NATS server"
 WITH_A_DUCTILE = {ROOT / "docs" / "DUCTILE.md"}
 """Their commands are tried in tests/ductile."""
@@ -76,7 +76,8 @@ def test_every_block_of_a_page_says_what_it_is() -> None:
 def test_every_command_in_a_page_is_played_or_needs_what_no_test_has() -> None:
     sections = {(block.page, block.heading) for block in SHELL if block.mark != "by-hand"}
     sections -= {(block.page, block.heading) for block in NATS_TOOLS}
-    assert {section for section in sections if section[0] != BUS} == {(README, FIVE_MINUTES), (README, OWN_SERVER)}
+    others = {section for section in sections if section[0] not in (BUS, CONTINUATIONS)}
+    assert others == {(README, FIVE_MINUTES), (README, OWN_SERVER)}
 
 
 @pytest.mark.parametrize(("place", "line"), SHOWN)
@@ -152,6 +153,15 @@ def test_the_first_five_minutes_of_the_readme_hold_and_so_does_what_dev_shows(ch
     assert "the demo script echoed the goal" in said.lower()
     assert re.search(r"run_\w{26}  step 1 echo  ok  [\d.]+ s\n.*  done  after [\d.]+ s", said), "what goes by in dev"
     assert re.search(r"^  nats --server nats://\S+ sub 'agentic\.>' 'agent\.>'$", said, re.MULTILINE)
+
+
+def test_a_tool_that_asks_for_more_can_be_tried_as_the_page_says(checkout: Path) -> None:
+    port = free_port()
+    written(CONTINUATIONS, checkout)
+    environ = a_shell(checkout, AGENTIC_URL=f"http://127.0.0.1:{port}")
+    said = play(played(CONTINUATIONS), checkout, environ, agentic_dev=f"agentic dev --http-port {port}")
+    assert "look-up asks for more first: retrieve 'What does a workplace cost?'" in said
+    assert re.search(r"✓  again +look-up ok: It is written: ", said)
 
 
 OF_THE_BANNER = r"""

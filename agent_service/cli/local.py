@@ -141,17 +141,26 @@ def dev(
     script: Annotated[
         Path | None, typer.Option(help="A script for the scripted model.", exists=True, dir_okay=False, metavar="FILE")
     ] = None,
+    plugins: Annotated[
+        list[Path] | None,
+        typer.Option(help="Further tools: a folder of plugin folders.", exists=True, file_okay=False, metavar="FOLDER"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run NATS, both services and the demo tools here, until Ctrl-C.
 
     Claude decides if ANTHROPIC_API_KEY is set and no script is given, else a scripted model, which needs no key.
     """
-    from agent_service.workbench.dev import DevOptions
+    from agent_service.workbench.dev import PLUGINS, DevOptions
     from agent_service.workbench.dev_command import model_here, run_dev
 
     options = DevOptions(
-        folder=folder, http_port=http_port, nats_port=nats_port, script=script, agent=model_here(script, os.environ)
+        folder=folder,
+        http_port=http_port,
+        nats_port=nats_port,
+        script=script,
+        plugins=(PLUGINS, *(path.absolute() for path in plugins or ())),
+        agent=model_here(script, os.environ),
     )
     raise typer.Exit(_awaited(run_dev(options, as_json=as_json)))
 

@@ -33,7 +33,7 @@ async def with_knowledge(folder: Path, script: dict[str, Any]) -> AsyncIterator[
     pages.mkdir(parents=True)
     for name, text in KNOWN.items():
         (pages / name).write_text(text)
-    written(PAGE, folder / "plugins")
+    written(PAGE, folder)
     (folder / "script.yaml").write_text(yaml.safe_dump(script))
     options = DevOptions(
         folder=folder / "stack",

@@ -289,13 +289,16 @@ class Waiting(_FromUs):
 
     `approval`: of `command` of `tool` with `arguments`, or (without a tool) of a framing, which `arguments` then hold;
     an approval names `arguments_hash`. `question`: see `question` and `choices`. `budget`: more of it. `in_doubt`:
-    whether `step` was carried out; the run has escalated, and an answer reopens it.
+    whether `step` was carried out; the run has escalated, and an answer reopens it. `task` and `round`: what is asked
+    about is that sub-request of the step.
     """
 
     run_id: Id
     kind: Literal["approval", "question", "budget", "in_doubt"]
     reason: Text
     step: int | None = None
+    task: Task = None
+    round: Round = None
     tool: ToolName | None = None
     command: ToolName | None = None
     arguments: JsonObject | None = None

@@ -29,7 +29,8 @@ def petition(state: RunState) -> Petition | None:
         case Ended(stop=stop, held=ForEvidence(flights=flights)) as ended if stop.ending_class == "in_doubt":
             doubted = {(came.step, came.task or "", came.round or 0) for came in ended.came}
             pending = next((one.pending for one in flights if one.pending.name in doubted), flights[0].pending)
-            return _of(state, "in_doubt", reason=stop.reason, step=pending.step, **_call(pending.action))
+            about = _named(pending.step, pending.task, pending.round)
+            return _of(state, "in_doubt", reason=stop.reason, **about, **_call(pending.action))
     return None
 
 
@@ -57,7 +58,8 @@ def _for_approval(state: RunState, waiting: ForApproval) -> Petition:
     fields = {"reason": waiting.reason, "arguments_hash": waiting.subject_hash, "expires_at": waiting.expires_at}
     match waiting.proposal:
         case Plan(action=action):
-            return _of(state, "approval", step=waiting.step or state.step + 1, **_call(action), **fields)
+            about = _named(waiting.step or state.step + 1, waiting.task, waiting.round)
+            return _of(state, "approval", **about, **_call(action), **fields)
         case Framing() as framing:
             proposed: dict[str, JsonValue] = {
                 "goal_statement": framing.goal_statement,
@@ -65,6 +67,10 @@ def _for_approval(state: RunState, waiting: ForApproval) -> Petition:
                 "constraints": [*framing.constraints],
             }
             return _of(state, "approval", **_arguments(proposed), **fields)
+
+
+def _named(step: int, task: str, asked_in: int) -> dict[str, object]:
+    return {"step": step, "task": task or None, "round": asked_in or None}
 
 
 def _call(action: Action) -> dict[str, object]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from agent_service.core.children import is_child
 from agent_service.core.petition import OF_BUDGETS
 from agent_service.core.state import RunState
 from agent_service.core.waiting import (
@@ -20,6 +21,7 @@ from agent_service.core.waiting import (
     Status,
     ToolRetry,
     Waiting,
+    pendings_of,
 )
 
 WaitsForKind = Literal["model", "model_retry", "tool", "tool_retry", "time", "approval", "question", "budget", "child"]
@@ -118,7 +120,8 @@ _KINDS: Mapping[type[Waiting], WaitsForKind] = {
 def _kind(waiting: Waiting) -> WaitsForKind | None:
     if isinstance(waiting, ForPerson):
         return "budget" if waiting.stop.ending_class.startswith(OF_BUDGETS) else "model"
-    return _KINDS.get(type(waiting))
+    under_way = pendings_of(waiting)
+    return "child" if under_way and all(map(is_child, under_way)) else _KINDS.get(type(waiting))
 
 
 def _since(waiting: Waiting) -> datetime | None:

@@ -21,8 +21,9 @@ def rows(asks: Json | None) -> Iterator[tuple[str, str]]:
 
 
 def _call(asks: Json) -> Iterator[tuple[str, str]]:
-    what = f"step {asks['step']}: {asks['tool']} {asks['command']}" if asks["tool"] else "another goal than was set"
-    yield "approve" if asks["kind"] == "approval" else "in doubt", what
+    task = f", {asks['task']} of round {asks['round']}" if asks["task"] else ""
+    call = f"step {asks['step']}{task}: {asks['tool']} {asks['command']}"
+    yield "approve" if asks["kind"] == "approval" else "in doubt", call if asks["tool"] else "another goal than was set"
     for name, value in (asks["arguments"] or {}).items():
         yield "", f"{_exactly(name)}: {_exactly(value)}"
     yield "because", asks["reason"]

@@ -26,6 +26,8 @@ def _step(detail: Json) -> Iterator[str]:
     for name, text in (("why", detail["rationale"]), ("expected", detail["expected"]), ("risk", detail["risk"])):
         if text:
             yield f"  {name:<10} {text}"
+    if detail["child_run_id"]:
+        yield f"  run        {detail['child_run_id']}"
     yield "\n── arguments"
     yield from _values(detail["arguments"])
     yield from _attempts("attempt", detail["attempts"])

@@ -198,8 +198,10 @@ def _totals(view: Json) -> str:
 
 
 def left(view: Json) -> Table | None:
-    """What the run left: artifacts, and where its trace is shown."""
-    rows = [("artifact", path) for path in view["artifacts"]]
+    """What the run left: artifacts, and where its trace is shown; the runs that it is for, and that it started."""
+    rows = [("asked for", f"by {view['parent_run_id']}")] if view["parent_run_id"] else []
+    rows += [(f"step {child['step']}", f"run {child['run_id']}") for child in view["children"]]
+    rows += [("artifact", path) for path in view["artifacts"]]
     rows += [("trace", view["trace_url"])] if view["trace_url"] else []
     if not rows:
         return None

@@ -21,12 +21,15 @@ class AsksView(View):
 
     `approval`: of `command` of `tool` with `arguments`, or (without a tool) of a framing, which `arguments` then hold;
     an approval names `arguments_hash`. `question`: an answer. `budget`: more of it. `in_doubt`: whether `step` was
-    carried out. `expires_at`: when it is decided without anybody; null where it is not.
+    carried out. `expires_at`: when it is decided without anybody; null where it is not. `task` and `round`: what is
+    asked about is that sub-request of the step.
     """
 
     kind: Literal["approval", "question", "budget", "in_doubt"]
     reason: str
     step: int | None
+    task: str | None
+    round: int | None
     tool: str | None
     command: str | None
     arguments: dict[str, JsonValue] | None

@@ -9,7 +9,7 @@ from agent_service.core.state import RunState
 from agent_service.telling.acts import Unfinished, executor_of, unfinished
 from agent_service.telling.executions import Execution
 from agent_service.telling.heard import NewestResult
-from agent_service.telling.tasks import FailureView, Tasks, TaskView
+from agent_service.telling.tasks import FailureView, Tasks, TaskView, child_of
 from agent_service.telling.view import View
 from schemas.fields import Instant
 
@@ -21,7 +21,8 @@ way when the run ended."""
 class StepView(View):
     """One step. `attempt` is its newest; `error` and `execution` are told of the newest that was answered.
 
-    `tasks` is what its tool asked for before it could answer, each task followed by its own.
+    `tasks` is what its tool asked for before it could answer, each task followed by its own. `child_run_id` is the run
+    that works on it, where it asks an agent.
     """
 
     step: int
@@ -33,6 +34,7 @@ class StepView(View):
     error: FailureView | None = None
     execution: Execution | None = None
     tasks: tuple[TaskView, ...] = ()
+    child_run_id: str | None = None
 
 
 class PendingView(View):
@@ -63,8 +65,8 @@ class PendingView(View):
 def step_views(run: RunState, results: Mapping[int, NewestResult], tasks: Tasks) -> Iterator[StepView]:
     """All steps in the order of their numbers. `results` are the newest by the number of their step."""
     for view in sorted(_step_views(run, results), key=lambda view: view.step):
-        gathered = tasks.of(view.step)
-        yield view.model_copy(update={"tasks": gathered}) if gathered else view
+        beneath = {"tasks": tasks.of(view.step), "child_run_id": child_of(run, (view.step, "", 0))}
+        yield view.model_copy(update=beneath)
 
 
 def _step_views(run: RunState, results: Mapping[int, NewestResult]) -> Iterator[StepView]:

@@ -12,7 +12,7 @@ from agent_service.core.events import ToolReturned
 from agent_service.core.phases import Action, Plan
 from agent_service.moments import Moment
 from agent_service.telling.acts import Act, Name, act_of, executor_of, settled
-from agent_service.telling.tasks import Key, Tasks, TaskView
+from agent_service.telling.tasks import Key, Tasks, TaskView, child_of
 from agent_service.telling.timeline_items import ErrorView, ItemStatus
 from agent_service.telling.view import View
 from schemas.fields import Instant
@@ -47,7 +47,8 @@ class StepDetail(View):
     """One step. `route` is where its requests go; `executor` is who was asked, null where it tells no name.
 
     `approved_by` is the person who allowed it; null where nobody had to. `attempts` are those of its own request,
-    `tasks` what its tool asked for before it could answer, and each time that it was asked again.
+    `tasks` what its tool asked for before it could answer, and each time that it was asked again. `child_run_id` is as
+    in the run's view.
     """
 
     run_id: str
@@ -61,6 +62,7 @@ class StepDetail(View):
     risk: str
     rationale: str
     approved_by: str | None
+    child_run_id: str | None
     attempts: tuple[AttemptView, ...]
     tasks: tuple[TaskDetail, ...]
 
@@ -147,6 +149,7 @@ def _about(moment: Moment, sent: Pending) -> dict[str, Any]:
         "expected": plan.expected_outcome,
         "risk": plan.risk,
         "rationale": plan.rationale,
+        "child_run_id": child_of(run, sent.name),
         **_with(moment, sent),
     }
 

@@ -115,6 +115,11 @@ def depth_of(task: str) -> int:
     return task.count(".") + 1 if task else 0
 
 
+def child_of(run: RunState, name: Name) -> str | None:
+    """The newest run that was started for a request."""
+    return next((c.run_id for c in reversed(run.children) if (c.step, c.task, c.round) == name), None)
+
+
 def going_on(run: RunState) -> frozenset[Name]:
     """The requests that are under way, and the steps and tasks that wait for what they asked for."""
     under_way = {flight.pending.name for flight in flights(run.waiting)}
@@ -149,7 +154,7 @@ def _begun(moment: Moment, step: int, told: dict[Key, TaskView]) -> None:
     for task in _asked_for(moment.after, step):
         told.setdefault((task.id, task.round), _asked(task))
     for sent in (sent for sent in moment.sent if sent.step == step and sent.task):
-        told[sent.task, sent.round] = _sent(told.get((sent.task, sent.round)), sent)
+        told[sent.task, sent.round] = _sent(told.get((sent.task, sent.round)), sent, moment.after)
     for known in (known for known in moment.gathered if known.step == step):
         told.setdefault((known.task, known.round), _failed(known))
 
@@ -184,7 +189,7 @@ def _failed(known: Evidence) -> TaskView:
     )
 
 
-def _sent(known: TaskView | None, pending: Pending) -> TaskView:
+def _sent(known: TaskView | None, pending: Pending, run: RunState) -> TaskView:
     """The task once a request of it left; one that is not known yet is asked again."""
     view = known or TaskView(
         id=pending.task,
@@ -193,7 +198,9 @@ def _sent(known: TaskView | None, pending: Pending) -> TaskView:
         command=pending.action.command,
         asked_by=asker_of(pending.task) or None,
     )
-    return view.model_copy(update={"attempt": pending.attempt, "started_at": view.started_at or pending.requested_at})
+    began = view.started_at or pending.requested_at
+    child = child_of(run, pending.name)
+    return view.model_copy(update={"attempt": pending.attempt, "started_at": began, "child_run_id": child})
 
 
 def _going_on(view: TaskView, waits: bool) -> TaskView:

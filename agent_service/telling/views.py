@@ -11,7 +11,7 @@ from agent_service.core import proof
 from agent_service.core.limits import budget_use
 from agent_service.core.phases import Phase
 from agent_service.core.remedies import remedy
-from agent_service.core.state import RunState
+from agent_service.core.state import Child, RunState
 from agent_service.core.waiting import Status
 from agent_service.identity import trace_id
 from agent_service.identity import trace_url as address_of_trace
@@ -70,6 +70,15 @@ class RemedyView(View):
     command: str
 
 
+class ChildView(View):
+    """A run that was started as a step, or as the task of one that `task` and `round` name."""
+
+    run_id: str
+    step: int
+    task: str | None
+    round: int | None
+
+
 class RunView(View):
     """One run. `state` is its status; `class` names its ending or why it pauses; `steps` has the pending ones too.
 
@@ -79,9 +88,15 @@ class RunView(View):
     `models` are those that replied, as they name themselves; null where the journal was not asked. `asks` is what a
     person is asked. `reopened` counts the answers that set it going again after an end; until `reopens_until` an answer
     does so, null where none does.
+
+    `parent_run_id` is the run that started it, or that a caller named as such; `depth` is how many agents called each
+    other to get here; `children` are the runs that it started.
     """
 
     run_id: str
+    parent_run_id: str | None
+    depth: int
+    children: tuple[ChildView, ...]
     wake_id: str
     state: Status
     accepted_at: Instant
@@ -150,6 +165,9 @@ def run_view(
     now, pendings = remedy(run), tuple(pending_views(run, present, trouble))
     return RunView(
         run_id=run.run_id,
+        parent_run_id=run.brief.parent.run_id if run.brief.parent else None,
+        depth=run.brief.depth,
+        children=tuple(map(_child, run.children)),
         wake_id=run.wake_id,
         state=run.status,
         accepted_at=run.accepted_at,
@@ -178,6 +196,10 @@ def run_view(
         trace_id=trace_id(run.run_id),
         trace_url=address_of_trace(trace_url, run.run_id),
     )
+
+
+def _child(child: Child) -> ChildView:
+    return ChildView(run_id=child.run_id, step=child.step, task=child.task or None, round=child.round or None)
 
 
 def line_view(line: RunLine) -> RunLineView:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from agent_service.core.attempts import Pending
+from agent_service.core.children import is_child, run_id_of
 from agent_service.core.flights import flights
 from agent_service.core.remedies import remedy
 from agent_service.core.state import RunState
@@ -214,6 +215,9 @@ def _remedy(run: RunState) -> RemedyView | None:
 
 def _of_a_sent_attempt(run: RunState, pending: Pending, seen: Seen) -> Verdict:
     what, executor = attempt_of(pending), executor_of(run, pending)
+    if is_child(pending):
+        child = run_id_of(run.run_id, pending)
+        return f"it waits for {what}, which run {child} works on", _of_child(child)
     if seen.result:
         return f"the result of {what} is on the bus, and the agent has not taken it up yet", LOG
     if refused := [letter for letter in seen.letters if not letter.settled]:
@@ -239,6 +243,10 @@ def _by_its_request(what: str, pending: Pending, seen: Seen) -> Verdict:
         return f"no consumer takes requests of route {pending.route}", SERVE
     text = f"{what} was taken and no result came; it is given up at {instant(pending.deadline_at)}, by itself"
     return text, None
+
+
+def _of_child(run_id: str) -> RemedyView:
+    return RemedyView(text="see why that run stands where it stands", command=f"agentic why {run_id}")
 
 
 def _of_letter(letter: DeadLetter) -> RemedyView:

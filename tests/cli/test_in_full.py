@@ -10,7 +10,7 @@ HOSTILE = "\x1b]0;owned\x07\u202e"
 def a_step(*attempts: dict[str, Any], **changed: Any) -> dict[str, Any]:
     told = {"run_id": "run_1", "step": 2, "tool": "fetch", "command": "handle", "route": "jina", "executor": None}
     reasons = {"arguments": {"url": "x" * 5000}, "expected": "a page", "risk": "", "rationale": "to see"}
-    return told | reasons | {"attempts": list(attempts), "tasks": []} | changed
+    return told | reasons | {"attempts": list(attempts), "tasks": [], "child_run_id": None} | changed
 
 
 def an_attempt(**changed: Any) -> dict[str, Any]:

@@ -58,6 +58,7 @@ def test_a_finished_run_is_shown_with_its_steps_its_items_and_its_cost() -> None
             "error": None,
             "execution": None,
             "tasks": [],
+            "child_run_id": None,
         }
         for number, tool, summary in ((1, "fetch", "Matt Joyce"), (2, "text-report", "wrote 2 paragraphs"))
     ]

@@ -39,5 +39,5 @@ function doubt(asks) {
 
 function action(asks) {
   const what = asks.tool ? h("code", null, `${asks.tool} ${asks.command}`) : "A new framing of the goal";
-  return h("section.as-sent", null, h("h3", null, what, asks.step ? h("span.quiet", null, `step ${asks.step}`) : null), exactly(asks.arguments_json), inLines(asks.arguments));
+  return h("section.as-sent", null, h("h3", null, what, asks.step ? h("span.quiet", null, `step ${asks.step}${asks.task ? `, ${asks.task} of round ${asks.round}` : ""}`) : null), exactly(asks.arguments_json), inLines(asks.arguments));
 }

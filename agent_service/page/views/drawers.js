@@ -12,18 +12,20 @@ import { facts, text, value } from "./values.js";
 export function stepDrawer(run, number, closed) {
   return drawer(run, `Step ${number}`, `/steps/${encodeURIComponent(number)}`, closed, (step) => [
     h("p.lead", null, h("code", null, `${step.tool} ${step.command}`), step.executor ? ` by ${step.executor}` : null),
-    facts([["Why", step.rationale], ["Expected", step.expected], ["Risk", step.risk], ["Allowed by", step.approved_by]]),
+    facts([["Why", step.rationale], ["Expected", step.expected], ["Risk", step.risk], ["Allowed by", step.approved_by], ["Run", related(step.child_run_id)]]),
     section("Arguments", value(step.arguments)),
     step.tasks.length ? section("What it gathered", step.tasks.map((task) => taskOf(run, task))) : null,
     [...step.attempts].reverse().map((attempt) => attemptOf(run, attempt)),
   ]);
 }
 
+const related = (run_id) => run_id && h("a", { href: hashOf(["runs", run_id]) }, run_id);
+
 /** A sub-request of a step, folded, as far in as it stands below the step. */
 function taskOf(run, task) {
   const told = h("details.task", null,
     h("summary", null, itemMark(task.status === "pending" ? "open" : task.status), h("span", null, h("strong", null, task.id), ` ${task.tool} ${task.command}`, h("span.sub", null, task.query ?? task.summary))),
-    facts([["Why", task.reason], ["Depends on", task.depends_on.join(", ")], ["Asked by", task.asked_by], ["Allowed by", task.approved_by], ["Run", task.child_run_id && h("a", { href: hashOf(["runs", task.child_run_id]) }, task.child_run_id)]]),
+    facts([["Why", task.reason], ["Depends on", task.depends_on.join(", ")], ["Asked by", task.asked_by], ["Allowed by", task.approved_by], ["Run", related(task.child_run_id)]]),
     task.error && !task.attempts.length ? h("div.callout.bad", null, h("p", null, h("code", null, task.error.class)), text(task.error.message)) : null,
     Object.keys(task.arguments).length ? section("Arguments", value(task.arguments)) : null,
     [...task.attempts].reverse().map((attempt) => attemptOf(run, attempt)));

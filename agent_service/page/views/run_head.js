@@ -17,10 +17,10 @@ const STUCK = new Set(["paused", "escalated", "failed"]);
 
 /** Show it in `head`, each part anew only when what it shows has changed. `done` is called after an action. */
 export function runHead(head, page, run, done) {
-  const { run_id, state, goal, accepted_at, ended_at, waiting_for, pending, models, trace_url, outcome, reason, remedy, asks, reopens_until } = run;
+  const { run_id, parent_run_id, children, state, goal, accepted_at, ended_at, waiting_for, pending, models, trace_url, outcome, reason, remedy, asks, reopens_until } = run;
   const parts = [
     { part: "title", run_id, goal, state, class: run.class, asks, reopens_until },
-    { part: "facts", run_id, state, accepted_at, ended_at, waiting_for, pending, models, trace_url, reopened: run.reopened, deadline_at: run.budget.deadline_at },
+    { part: "facts", run_id, parent_run_id, children, state, accepted_at, ended_at, waiting_for, pending, models, trace_url, reopened: run.reopened, deadline_at: run.budget.deadline_at },
     { part: "callout", run_id, state, class: run.class, outcome, reason, remedy, asks, reopens_until, summary: FINAL.has(state) ? run.summary : "" },
   ];
   const draw = { title: (one) => title(page, one, done), facts, callout: (one) => callout(page, one, done) };
@@ -60,10 +60,15 @@ function facts(run) {
     h("span", null, "accepted ", since(run.accepted_at)),
     h("span", null, run.ended_at ? "took " : "for ", took(run.accepted_at, run.ended_at)),
     run.reopened ? h("span", null, run.reopened === 1 ? "reopened once" : `reopened ${run.reopened} times`) : null,
+    run.parent_run_id ? h("span", null, "for ", related(run.parent_run_id)) : null,
+    run.children.length ? h("span", null, "asked ", run.children.map((child, place) => [place ? ", " : "", related(child.run_id)])) : null,
     run.models?.length ? h("span", null, run.models.join(", ")) : null,
     traced(run),
     waits && h("a", { href: hashOf(["runs", run.run_id], { why: "1" }) }, "Why?"));
 }
+
+/** Another run, by its shortest name. */
+const related = (run_id) => h("a", { href: hashOf(["runs", run_id]), title: run_id }, run_id.slice(-6));
 
 function traced(run) {
   if (!/^https?:\/\//i.test(run.trace_url ?? "")) return null;

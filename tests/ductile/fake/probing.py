@@ -41,6 +41,7 @@ _DEEDS: Mapping[str, Callable[[Mapping[str, Any]], Behaviour]] = {
     "insist": lambda _: fails("as you wish", retry=True),
     "quit": lambda _: fails("as you wish", exits=78),
     "refuse": lambda _: fails("as you wish", retry=False, error_class="invalid_arguments"),
+    "say": lambda payload: answers(**{"result": "done"} | payload["says"]),
     "silence": lambda _: prints(b""),
     "stumble": lambda _: fails("as you wish"),
 }

@@ -56,6 +56,7 @@ DEEDS: dict[str, Callable[[dict[str, Any]], str]] = {
     "insist": lambda _: _error(retry=True),
     "quit": _quit,
     "refuse": lambda _: _error(retry=False, error_class="invalid_arguments"),
+    "say": lambda payload: _ok(**payload["says"]),
     "silence": lambda _: "",
     "stumble": lambda _: _error(),
 }

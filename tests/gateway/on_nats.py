@@ -42,9 +42,11 @@ async def send(link: NatsLink, request: ToolRequest, route: str = "jina-reader")
 
 
 @contextlib.asynccontextmanager
-async def consuming(link: NatsLink, relay: Relay, offers: Offers | None = None) -> AsyncIterator[None]:
+async def consuming(
+    link: NatsLink, relay: Relay, offers: Offers | None = None, *, slots: int = 8
+) -> AsyncIterator[None]:
     """The relay at work, as after a start."""
-    requests = NatsRequests(link, relay, offers or offering(CATALOG), slots=8, in_progress_s=0.5, grace_s=1)
+    requests = NatsRequests(link, relay, offers or offering(CATALOG), slots=slots, in_progress_s=0.5, grace_s=1)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(work) for work in (relay.recover(), relay.say_again(), requests.run())]
         yield

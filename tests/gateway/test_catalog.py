@@ -83,7 +83,9 @@ def test_effect_and_output_are_as_the_plugin_declares_them_unless_the_configurat
     assert (declared.output, effects(declared)) == ("untrusted", {"draft": "local", "post": None})
     (chosen,) = drawn(mail, choices={"mail": ToolChoice(effect="external", output="trusted")})[0].tools
     assert (chosen.output, effects(chosen)) == ("trusted", {"draft": "external", "post": "external"})
-    assert drawn(a_manifest("plain"))[0].tools[0].output == "trusted"
+    (plain,) = drawn(a_manifest("plain"))[0].tools
+    assert (plain.output, plain.continues) == ("trusted", True)
+    assert not drawn(a_manifest("plain", continues=False))[0].tools[0].continues
 
 
 def test_what_is_said_of_one_command_goes_before_what_is_said_of_its_tool() -> None:

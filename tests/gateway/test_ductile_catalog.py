@@ -52,8 +52,8 @@ def test_a_plugin_is_offered_with_its_tiers() -> None:
     ]
 
 
-def test_effect_and_output_are_read_from_schemas_which_a_ductile_tells_as_they_are() -> None:
-    told = {"type": "object", "x-effect": "local", "x-output": "untrusted"}
+def test_effect_output_and_whether_it_continues_are_read_from_schemas_which_a_ductile_tells_as_they_are() -> None:
+    told = {"type": "object", "x-effect": "local", "x-output": "untrusted", "x-continues": False}
     commands = [{"name": "handle", "type": "write", "output_schema": told}, {"name": "other", "type": "write"}]
     found = tools("fetch", fetch=FETCH | {"commands": commands})
     (offer,) = draw_catalog(found.manifests, {"fetch": ToolChoice()}, timeout_s=60)[0].tools
@@ -62,6 +62,10 @@ def test_effect_and_output_are_read_from_schemas_which_a_ductile_tells_as_they_a
         tools("fetch", fetch=FETCH | {"commands": commands}, relayed="fetch").manifests, None, timeout_s=60
     )[0].tools
     assert (relayed.output, [command.effect for command in relayed.commands]) == ("untrusted", ["local"])
+    assert (offer.continues, relayed.continues, tools("fetch", fetch=FETCH).manifests["fetch"].continues) == (
+        *(False, False),
+        True,
+    )
 
 
 def test_a_plugin_has_the_name_under_which_it_was_asked_for() -> None:

@@ -43,6 +43,18 @@ def test_what_the_shipped_fetch_brings_is_untrusted_and_the_others_keep_to_the_h
         assert {command.effect for command in shipped[name].commands} == {"local"}
 
 
+def test_of_the_shipped_plugins_none_that_hands_on_what_it_was_given_continues() -> None:
+    for name in ("echo", "fetch", "artifact", "knowledge", "text-report"):
+        manifest = yaml.safe_load((SHIPPED / name / "manifest.yaml").read_text())
+        assert not read_manifest(manifest).continues
+        told = [
+            command["output_schema"].get("x-continues")
+            for command in manifest["commands"]
+            if "output_schema" in command
+        ]
+        assert False in told, f"a Ductile does not tell it of {name}"
+
+
 @pytest.mark.parametrize(
     ("plugin", "commands"),
     [

@@ -46,6 +46,8 @@ FOR_PEOPLE = {subjects.WAITING, subjects.ESCALATED}
 FOR_THE_AGENT = {subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL}
 
 
+Play = Callable[[ToolRequest], dict[str, Any]]
+"""What a plugin does: the fields of its result that differ, by the request."""
 Person = Callable[[dict[str, Any]], dict[str, Any] | None]
 """What somebody says to the payload of `agent.waiting` or `agent.escalated`: the fields of a signal, or nothing."""
 
@@ -101,11 +103,14 @@ class FakeGateway:
         """Attempts, by step and number, that fail and may be tried again."""
         self.losing: set[int] = set()
         """Steps whose outcome is lost: they are carried out, and nobody knows."""
+        self.plays: Play = lambda _: {}
+        """What an answer has besides, or instead, by the request."""
         self._bus = bus
 
     def handle(self, delivery: Delivery) -> None:
         request = Envelope[ToolRequest].model_validate_json(delivery.body).payload
-        call = keys.call(request.run_id, request.step, request.tool, request.attempt)
+        of_task = (request.task, request.round)
+        call = keys.call(request.run_id, request.step, request.tool, request.attempt, *of_task)
         if call not in self.executed:
             self.executed[call] += 1
         error = self._error(request.step, request.attempt)
@@ -118,8 +123,10 @@ class FakeGateway:
             error=error,
             completed_at=NOON,
             attempt=request.attempt,
-        )
-        key = keys.result(request.run_id, request.step, request.attempt)
+            task=request.task,
+            round=request.round,
+        ).model_copy(update=self.plays(request))
+        key = keys.result(request.run_id, request.step, request.attempt, *of_task)
         body = Envelope[ToolResult](type=subjects.TOOL_RESULT, payload=result, dedupe_key=key).body()
         self._bus.put(subjects.TOOL_RESULT, body, key)
 

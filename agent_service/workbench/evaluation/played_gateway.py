@@ -170,7 +170,7 @@ class PlayedGateway:
         self._clock = clock
         self._calls: Counter[tuple[str, int]] = Counter()
         offers = [tool.offer for tool in scenario.tools] + [OFFER] * scenario.artifact_tool
-        offers += [plugin.offer for plugin in self._plugins.values()]
+        offers += [*(plugin.offer for plugin in self._plugins.values()), *scenario.settings.own_tools()]
         self.offers = tuple(sorted(offers, key=lambda offer: offer.name))
 
     async def catalog(self) -> Catalog:

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from agent_service.models import scripted_model
 from agent_service.models.scripted_model import Rule, ScriptedModel, check_answers
-from agent_service.settings import LimitSettings
+from agent_service.settings import AgentSettings, ContinuationSettings, LimitSettings
 from agent_service.workbench.evaluation.expected import Expected
 from agent_service.workbench.evaluation.plugins import Plugin
 from agent_service.workbench.evaluation.tools import Strict, Tool
@@ -26,8 +26,6 @@ from schemas.events import Outcome as OfDoubt
 from schemas.fields import Count, Goal, JsonObject, Text
 
 ARTIFACT_TOOL = "artifact"
-AGENT_TOOL = "agent"
-"""Where agents may start agents."""
 
 
 class Allowance(Strict):
@@ -129,6 +127,8 @@ class Scenario(Strict):
     constraints: Allowance = Allowance()
     limits: LimitSettings = LimitSettings()
     """The operator's, as under `agent.limits`."""
+    continuations: ContinuationSettings = ContinuationSettings()
+    """As under `agent.continuations`."""
     tools: tuple[Tool, ...] = ()
     plugins: tuple[Plugin, ...] = ()
     """Tools that are not played: those that come along, as they are."""
@@ -145,7 +145,7 @@ class Scenario(Strict):
     @model_validator(mode="after")
     def _is_consistent(self) -> "Scenario":
         names = [*(tool.name for tool in self.tools), *(plugin.plugin for plugin in self.plugins)]
-        names += [ARTIFACT_TOOL] * self.artifact_tool + [AGENT_TOOL] * bool(self.limits.max_depth)
+        names += [ARTIFACT_TOOL] * self.artifact_tool + [tool.name for tool in self.settings.own_tools()]
         if len(set(names)) < len(names):
             raise ValueError(f"tools: two have the same name: {', '.join(sorted(names))}")
         if self.obeying and self.obeying.expect is None:
@@ -155,6 +155,11 @@ class Scenario(Strict):
             if unknown:
                 raise ValueError(f"expect.must_call: no such tool: {', '.join(sorted(unknown))}")
         return self
+
+    @property
+    def settings(self) -> AgentSettings:
+        """Of the agent, as far as a scenario says them."""
+        return AgentSettings(limits=self.limits, continuations=self.continuations)
 
     @property
     def missing(self) -> str:

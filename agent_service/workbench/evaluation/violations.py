@@ -13,9 +13,9 @@ from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.core.events import ModelReplied, ToolReturned
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState, Spent
-from agent_service.workbench.evaluation import task_rules
+from agent_service.workbench.evaluation import child_rules, task_rules
 from agent_service.workbench.evaluation.observed import Moment, Observed, Request
-from schemas import subjects
+from schemas import agent_tool, subjects
 from schemas.catalog import ToolCommand
 
 Rule = Callable[[Observed], Iterator[str]]
@@ -50,10 +50,15 @@ def _the_journal_is_whole(seen: Observed) -> Iterator[str]:
 
 def _only_offered_tools_are_called(seen: Observed) -> Iterator[str]:
     for request in seen.requests:
-        if request.route in subjects.OUR_OWN_ROUTES:
+        if request.route in subjects.OUR_OWN_ROUTES and not _may_call_agents(seen, request):
             yield f"{request} would start an agent from an agent"
         elif _command(seen, request) is None:
             yield f"{request} asks for what is not on offer"
+
+
+def _may_call_agents(seen: Observed, request: Request) -> bool:
+    brief = seen.state.brief if seen.state else None
+    return brief is not None and request.asked.tool == agent_tool.NAME and brief.depth < brief.limits.max_depth
 
 
 def _arguments_fit_their_schema(seen: Observed) -> Iterator[str]:
@@ -191,15 +196,18 @@ def _budgets_hold(seen: Observed) -> Iterator[str]:
 
 
 def _what_is_spent_is_counted(seen: Observed) -> Iterator[str]:
+    """What the runs that it started spent is spent by it."""
     if not seen.moments:
         return
     spent = seen.moments[-1].state.spent
     usages = [moment.event.usage for moment in seen.moments if isinstance(moment.event, ModelReplied)]
-    paid = [usage.cost_usd for usage in usages]
-    tokens = sum(usage.input_tokens + usage.output_tokens for usage in usages)
-    if (spent.calls, spent.tokens) != (len(usages), tokens):
+    theirs = [child.state.spent for child in seen.children if child.state]
+    calls = len(usages) + sum(of_child.calls for of_child in theirs)
+    tokens = sum(usage.input_tokens + usage.output_tokens for usage in usages) + sum(child.tokens for child in theirs)
+    if (spent.calls, spent.tokens) != (calls, tokens):
         counted = f"{spent.calls} calls and {spent.tokens} tokens are counted"
-        yield f"{counted}, the journal holds {len(usages)} and {tokens}"
+        yield f"{counted}, the journal holds {calls} and {tokens}"
+    paid = [*(usage.cost_usd for usage in usages), *(of_child.cost_usd for of_child in theirs)]
     known = [cost for cost in paid if cost is not None]
     if (len(known) < len(paid)) != (spent.cost_usd is None):
         yield "an unknown price is counted as a known one, or the other way round"
@@ -258,5 +266,6 @@ RULES: dict[str, Rule] = {
         _budgets_hold,
         _what_is_spent_is_counted,
         *task_rules.RULES,
+        *child_rules.RULES,
     )
 }

@@ -30,7 +30,7 @@ from agent_service.store.sqlite import SqliteStore
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
 from agent_service.workbench.evaluation.observed import Observed
-from agent_service.workbench.evaluation.played import PlayedBus, PlayedClock
+from agent_service.workbench.evaluation.played import PlayedBus, PlayedClock, Said
 from agent_service.workbench.evaluation.played_gateway import PlayedGateway
 from agent_service.workbench.evaluation.played_person import PlayedPerson
 from agent_service.workbench.evaluation.scenario import ModelFault, Scenario
@@ -150,7 +150,7 @@ class World:
             pace=Pace(now=self._clock.seconds, sleep=self._clock.sleep),
         )
         self._turns = Turns(store, Publisher(self._bus, self._clock), thinker, self._clock, self._committed)
-        policy = scenario.limits.policy()
+        policy = scenario.settings.policy()
         incoming = IncomingMetrics(Instruments())
         self._intake = Intake(
             self._turns,
@@ -177,21 +177,24 @@ class World:
                 raise Endless(f"a run has {longest} entries and goes on")
 
     async def observed(self, broken: str = "") -> Observed:
-        """What can be seen now of the scenario's own run."""
-        first, *_ = (*self._runs.values(), None)
+        """What can be seen now of the scenario's own run, and of those that came of it."""
+        first = next(iter(self._runs), "")
         return await self._seen(first, self._scenario.goal, broken)
 
-    async def _seen(self, known: RunState | None, goal: str, broken: str = "") -> Observed:
-        run_id = known.run_id if known else ""
+    async def _seen(self, run_id: str, goal: str, broken: str = "") -> Observed:
         run = await self._store.load(run_id)
+        children = [
+            state for state in self._runs.values() if state.brief.parent and state.brief.parent.run_id == run_id
+        ]
         return Observed(
             goal=goal,
             offers=self.gateway.offers,
             state=run.state if run else None,
             entries=await self._store.entries(run_id),
-            said=tuple(said for said in self._bus.said if said.payload.get("run_id") == run_id),
+            said=tuple(said for said in self._bus.said if _is_of(said, run_id)),
             artifacts=self.gateway.artifacts.paths(run_id),
             broken=broken,
+            children=tuple([await self._seen(child.run_id, child.brief.goal) for child in children]),
         )
 
     async def _next(self) -> bool:
@@ -236,3 +239,12 @@ class World:
 
     def _place(self, run_id: str) -> int:
         return list(self._runs).index(run_id)
+
+
+def _is_of(said: Said, run_id: str) -> bool:
+    """Whether a run said it: results are said to it, by runs that it started."""
+    return said.payload.get("run_id") == run_id and said.subject != subjects.TOOL_RESULT
+
+
+def _is_child(state: RunState, run_id: str) -> bool:
+    return state.brief.parent is not None and state.brief.parent.run_id == run_id

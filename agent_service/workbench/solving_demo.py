@@ -27,7 +27,6 @@ GOAL = (
     "100. Have z3-solver find the number of seats and the cost; where limits contradict each other, relax only what "
     "our pages allow, and say what it was."
 )
-STATUS_MARKS = MARKS | {"continuation": ("↻", "cyan")}
 
 
 async def run_solving_demo(folder: Path, *, as_json: bool) -> Exit:
@@ -107,7 +106,7 @@ def _tree(results: tuple[Json, ...]) -> Tree:
 
 
 def _line(result: Json) -> Text:
-    mark, colour = STATUS_MARKS.get(result["status"], UNKNOWN)
+    mark, colour = MARKS.get(result["status"], UNKNOWN)
     name = f"{result['task']}, round {result['round']}" if result.get("task") else f"step {result['step']}"
     said = (result["result"] or {}).get("summary") or (result["error"] or {}).get("message", "")
     first = one_line(said.partition("\n")[0])

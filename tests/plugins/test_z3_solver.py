@@ -117,7 +117,7 @@ def test_one_contradiction_after_the_other_is_relaxed() -> None:
     steps = found("relax: cost <= 10000 -> cost <= 10500", "relax: cost <= 10500 -> cost <= 10800")
     response = solved(TEAM | {"evidence": [steps]})
     assert [one["to"] for one in response["output"]["relaxed"]] == ["cost <= 10500", "cost <= 10800"]
-    assert response["result"].startswith("sat: all 4 constraints hold, 1 of them relaxed\n")
+    assert response["result"].startswith("sat: all 4 constraints hold, with 1 of them relaxed:\n")
 
 
 def test_where_relaxing_was_not_enough_it_asks_about_what_is_left() -> None:

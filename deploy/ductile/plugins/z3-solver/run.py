@@ -8,7 +8,7 @@ relaxes of the contradiction what the evidence says, and no more, and tells what
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +21,8 @@ SPARE_S = 2.0
 """Before the deadline, to tell that it was not enough."""
 LONGEST_QUERY = 1_000
 MOST_SHOWN = 50
+RELAXED = {"sat": "", "unsat": "relaxed, which is not enough:", "unknown": "relaxed so far:"}
+"""What stands above what was relaxed, by the verdict; with `sat` the first line says it."""
 
 Answer = dict[str, Any]
 
@@ -64,21 +66,22 @@ def _why_not_asked(query: str, asked: list[Any], payload: dict[str, Any]) -> str
 
 def _told(reached: Relaxed) -> Answer:
     verdict = reached.verdict
-    lines = [_heading(reached), *_listed("", [str(one) for one in _core(reached)])]
-    lines += _listed(
-        "relaxed:" if verdict.status == "sat" else "relaxed, which is not enough:", [str(one) for one in reached.taken]
-    )
-    lines += _listed("offered, and no constraint of this problem:", [one[:200] for one in reached.unusable])
-    if verdict.values:
-        values = [f"{name} = {json.dumps(value)}" for name, value in verdict.values.items()]
-        lines.append(f"values: {', '.join(values[:MOST_SHOWN])}{', …' * (len(values) > MOST_SHOWN)}")
     output: dict[str, Any] = {"status": verdict.status, "constraints": len(reached.problem.constraints)}
     if verdict.status == "sat":
         output["model"] = verdict.values
     if verdict.core:
-        output["core"] = [_as_json(one) for one in _core(reached)]
+        output["core"] = [{"name": one.name, "expr": one.told} for one in _core(reached)]
     output["relaxed"] = [_change(one) for one in reached.taken]
-    return {"status": "ok", "result": "\n".join(lines), "output": output}
+    return {"status": "ok", "result": "\n".join(_lines(reached)), "output": output}
+
+
+def _lines(reached: Relaxed) -> Iterator[str]:
+    yield _heading(reached)
+    yield from _listed("", [str(one) for one in _core(reached)])
+    yield from _listed(RELAXED[reached.verdict.status], [str(one) for one in reached.taken])
+    yield from _listed("offered, and no constraint of this problem:", [one[:200] for one in reached.unusable])
+    if values := [f"{name} = {json.dumps(value)}" for name, value in reached.verdict.values.items()]:
+        yield f"values: {', '.join(values[:MOST_SHOWN])}{', …' * (len(values) > MOST_SHOWN)}"
 
 
 def _heading(reached: Relaxed) -> str:
@@ -88,7 +91,7 @@ def _heading(reached: Relaxed) -> str:
     if verdict.status == "unsat":
         return f"unsat: of {many} constraints these {len(verdict.core)} cannot all hold:"
     changed = len({one.was.name for one in reached.taken})
-    return f"sat: all {many} constraints hold" + (f", {changed} of them relaxed" if changed else "")
+    return f"sat: all {many} constraints hold" + (f", with {changed} of them relaxed:" if changed else "")
 
 
 def _listed(heading: str, lines: list[str]) -> list[str]:
@@ -98,10 +101,6 @@ def _listed(heading: str, lines: list[str]) -> list[str]:
 
 def _core(reached: Relaxed) -> list[Constraint]:
     return [one for one in reached.problem.constraints if one.name in reached.verdict.core]
-
-
-def _as_json(constraint: Constraint) -> dict[str, str]:
-    return {"name": constraint.name, "expr": constraint.told}
 
 
 def _change(taken: Taken) -> dict[str, str]:

@@ -35,7 +35,7 @@ _THE_NATS_TOOLS = re.search(r"^## With the nats tools$.*?(?=^## |\Z)", TRACING.r
 assert _THE_NATS_TOOLS
 NATS_TOOLS = [block for block in BLOCKS if block.page == TRACING and block.text in _THE_NATS_TOOLS[0]]
 COMMANDS = typer.main.get_command(app)
-TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def shown() -> Iterator[tuple[str, str]]:

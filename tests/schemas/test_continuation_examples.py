@@ -12,6 +12,7 @@ import yaml
 
 from schemas.continuation import Continuation, of_object
 from schemas.plugin_result import read_plugin_result
+from tests.kit.pages import ROOT, blocks
 from tests.schemas import samples
 
 FOLDER = Path(__file__).with_name("continuations")
@@ -48,3 +49,8 @@ def test_an_example_is_valid_by_the_published_schema(path: Path) -> None:
     result = {"continuation": json.loads(path.with_suffix(".json").read_bytes())}
     message = samples.changed("agentic.tool_result", status="continuation", result=result)
     samples.published("agentic.tool_result").validate(json.loads(message))
+
+
+def test_the_two_forms_on_the_page_ask_for_the_same() -> None:
+    text = {block.language: block.text for block in blocks(ROOT / "docs" / "CONTINUATIONS.md") if not block.is_file}
+    assert read_plugin_result(text["markdown"]).continuation == of_object(json.loads(text["json"]))

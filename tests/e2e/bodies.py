@@ -56,7 +56,7 @@ async def running(
     """The whole stack, following `script`, with the probe among its tools."""
     options = DevOptions(
         folder=folder,
-        script=_written(script, folder),
+        script=written(script, folder),
         plugins=(PROBES,),
         agent=agent or {},
         gateway=gateway or {},
@@ -66,7 +66,7 @@ async def running(
         yield made
 
 
-def _written(script: Mapping[str, Any], folder: Path) -> Path:
+def written(script: Mapping[str, Any], folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "script.yaml"
     path.write_text(yaml.safe_dump(dict(script)))

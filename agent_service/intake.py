@@ -11,23 +11,23 @@ no more than what it relates to can be read waits no longer.
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from agent_service import audit
 from agent_service.arrival import Arrival, Unreadable, correlation, read
 from agent_service.child_results import ChildResults
 from agent_service.core.brief import Limits, Parent
-from agent_service.core.children import DEPTH, WAKE_PREFIX
+from agent_service.core.children import WAKE_PREFIX
 from agent_service.core.effects import Transition
 from agent_service.core.events import CancelRequested, RunStarted, SignalReceived, ToolReturned, WakeAccepted
 from agent_service.core.limits import LimitPolicy, LimitRefused, check_caps, grant
 from agent_service.core.remedies import remedy
 from agent_service.errors import WakeConflict
 from agent_service.identity import trace_url
+from agent_service.lineage import depth_of
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.ports import Clock, Skills, Wake
 from agent_service.turn import Turns
@@ -117,7 +117,7 @@ class Intake:
         Raises LimitRefused, WakeConflict and TryAgain; nothing is stored then.
         """
         granted = self._policy.defaults if known else None
-        depth = None if known else await self._depth(start)
+        depth = 0 if known else await self._depth(start)
         event = self._accepted(wake_id, start, depth, announce=True, by=by, granted=granted, traceparent=traceparent)
         return await self._turns.accept(_wake(wake_id, start), event)
 
@@ -190,27 +190,15 @@ class Intake:
         await self.follow(accepted)
         return run_id
 
-    async def _depth(self, start: AgenticStart) -> int | None:
-        """How deep a start is that names the run that led to it, or its depth; None where it does neither.
-
-        Raises LimitRefused where that run is not known here or has ended, and beyond the deepest.
-        """
-        if start.parent_run_id is None and not start.depth:
-            return None
+    async def _depth(self, start: AgenticStart) -> int:
         parent = await self._turns.state(start.parent_run_id) if start.parent_run_id else None
-        if start.parent_run_id and (parent is None or parent.final):
-            raise LimitRefused("parent_run_id", f"{start.parent_run_id} is no run that is under way here")
-        depth = max(start.depth, parent.brief.depth + 1 if parent else 0, _depth_in(start.context) or 0)
-        if depth > self._policy.defaults.max_depth:
-            deepest = self._policy.defaults.max_depth
-            raise LimitRefused("depth", f"would be {depth}, and agents may call each other {deepest} times in a row")
-        return depth
+        return depth_of(start, parent, deepest=self._policy.defaults.max_depth)
 
     def _accepted(
         self,
         wake_id: str,
         start: AgenticStart,
-        depth: int | None,
+        depth: int,
         *,
         announce: bool,
         by: str,
@@ -221,7 +209,6 @@ class Intake:
             raise LimitRefused("wake_id", f"may not begin with {WAKE_PREFIX}, which names runs that a run started")
         at, run_id = self._clock.now(), self._clock.new_run_id()
         limits = granted or grant(self._policy, start.constraints, context=start.context, at=at)
-        in_context = _depth_in(start.context)
         return WakeAccepted(
             at=at,
             run_id=run_id,
@@ -232,7 +219,7 @@ class Intake:
             context=start.context,
             fused=self._fused,
             verify=self._verify,
-            depth=depth if depth is not None else limits.max_depth if in_context is None else in_context,
+            depth=depth,
             parent=Parent(run_id=start.parent_run_id) if start.parent_run_id else None,
             callback=start.callback,
             trace_url=trace_url(self._trace_url, run_id),
@@ -240,12 +227,6 @@ class Intake:
             untrusted=start.untrusted,
             traceparent=traceparent if context_of(traceparent) else None,
         )
-
-
-def _depth_in(context: Mapping[str, JsonValue]) -> int | None:
-    """The depth that a context tells, 0 where it tells none; None for what is no depth: such a run calls no agent."""
-    told = context.get(DEPTH, 0)
-    return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else None
 
 
 def not_heard(signal: Signal, heard: Transition) -> str:

@@ -63,6 +63,10 @@ class WakeRequest(_Sent):
     """An HTTP(S) address, without a login in it, that is told how the run goes on."""
     untrusted: bool = False
     """Goal or context hold what strangers wrote: writes that leave the house are then asked for first."""
+    parent_run_id: Id | None = None
+    """The run that led to this one: it is at least one level deeper, and refused beyond `agent.limits.max_depth`."""
+    depth: Annotated[int, Field(strict=True, ge=0, le=1000)] = 0
+    """How many agents called each other to get here, as far as the caller knows."""
 
     def start(self) -> AgenticStart:
         """What is asked for, under whatever name."""
@@ -73,6 +77,8 @@ class WakeRequest(_Sent):
             callback=self.callback,
             untrusted=self.untrusted,
             by=self.by,
+            parent_run_id=self.parent_run_id,
+            depth=self.depth,
         )
 
 

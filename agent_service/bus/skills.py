@@ -76,7 +76,9 @@ class NatsSkills:
         return self._catalog
 
     def present(self) -> frozenset[str]:
-        return frozenset(name for name, answered_in in self._answered_in.items() if answered_in >= self._gathered)
+        answered = (name for name, answered_in in self._answered_in.items() if answered_in >= self._gathered)
+        own = (offer.executor for offer in self._own.values() if offer.executor)
+        return frozenset((*answered, *own))
 
     def _stale(self) -> bool:
         return time.monotonic() - self._asked_at > self._fresh_s

@@ -119,6 +119,11 @@ class Brief:
     skills: tuple[ToolOffer, ...] = ()
     """Frozen when the run is framed."""
 
+    @property
+    def as_step(self) -> Parent | None:
+        """The step that the run is; None for one whose end is nobody's result."""
+        return self.parent if self.parent and self.parent.step else None
+
     def skill(self, tool: str) -> ToolOffer | None:
         return next((skill for skill in self.skills if skill.name == tool), None)
 

@@ -16,7 +16,9 @@ OF_BUDGETS = "budget_"
 
 
 def petition(state: RunState) -> Petition | None:
-    """What is asked of people; None where nothing is."""
+    """What is asked of people; None where nothing is, as after the end of a child, which its parent hears."""
+    if state.final and state.brief.as_step:
+        return None
     match state.waiting:
         case ForApproval() as waiting:
             return _for_approval(state, waiting)

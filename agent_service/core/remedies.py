@@ -3,6 +3,7 @@
 import shlex
 from dataclasses import dataclass
 
+from agent_service.core.brief import Parent
 from agent_service.core.state import RunState
 from agent_service.core.waiting import ForAnswer, ForApproval, Status
 
@@ -35,11 +36,18 @@ def remedy(state: RunState) -> Remedy | None:
     """What to do now; None for a run that goes on, or ended as it should."""
     if state.status is Status.PAUSED:
         return _of_a_paused_run(state)
+    if state.brief.as_step and state.status in (Status.ESCALATED, Status.FAILED):
+        return _of_a_child(state.brief.as_step)
     if state.status is Status.ESCALATED:
         return _of_an_escalated_run(state)
     if state.status is Status.FAILED:
         return Remedy(text=f"mend what the reason names, then ask for a new run; {FINAL}", command=_new_run(state))
     return None
+
+
+def _of_a_child(parent: Parent) -> Remedy:
+    text = f"nothing: it was step {parent.step} of another run, which has heard of it and decides what follows"
+    return Remedy(text=text, command=f"agentic show {parent.run_id}")
 
 
 def _of_a_paused_run(state: RunState) -> Remedy:

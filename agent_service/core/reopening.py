@@ -54,6 +54,8 @@ def _flaw(state: RunState, ended: Ended, event: SignalReceived) -> str:
         return f"the run has ended ({ended.status})"
     if event.signal.kind != "answer":
         return f"the run has ended ({ended.status}): an answer reopens it"
+    if parent := state.brief.as_step:
+        return f"it was step {parent.step} of run {parent.run_id}, which has its result: say it to that one"
     if not event.signal.message and event.signal.outcome is None:
         return "an answer needs a message"
     if event.at > closes_at(state, ended):

@@ -8,7 +8,6 @@ from pydantic import JsonValue
 
 from agent_service.core import acting, doubting, results
 from agent_service.core.attempts import Pending
-from agent_service.core.brief import Parent
 from agent_service.core.effects import Publish, publish
 from agent_service.core.events import Event, ToolReturned
 from agent_service.core.flights import flights
@@ -23,15 +22,9 @@ LONGEST_MESSAGE = 8000
 IN_DOUBT = "in_doubt"
 
 
-def step_of(state: RunState) -> Parent | None:
-    """The step that a run is; None for one that nobody waits for in this way."""
-    parent = state.brief.parent
-    return parent if parent and parent.step else None
-
-
 def report(state: RunState) -> tuple[Publish, ...]:
     """What tells the parent that its child has ended; nothing of a run that has not, or that is nobody's child."""
-    if step_of(state) is None or not state.final:
+    if state.brief.as_step is None or not state.final:
         return ()
     told = result(state)
     key = keys.result(told.run_id, told.step, told.attempt or 1, told.task or "", told.round or 0)
@@ -40,7 +33,7 @@ def report(state: RunState) -> tuple[Publish, ...]:
 
 def result(state: RunState) -> ToolResult:
     """What came of the child `state`, which has ended."""
-    parent = step_of(state)
+    parent = state.brief.as_step
     assert parent is not None, "a child is a step"
     assert isinstance(state.waiting, Ended), "it has ended"
     return ToolResult(

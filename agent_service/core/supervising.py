@@ -18,7 +18,7 @@ from schemas.events import ToolResult
 
 def concerns(state: RunState) -> bool:
     """Whether the run may have children, or is one."""
-    return children.may_have_any(state.brief) or reporting.step_of(state) is not None
+    return children.may_have_any(state.brief) or state.brief.as_step is not None
 
 
 def followed(before: RunState, event: Event, then: Transition) -> Transition:

@@ -103,17 +103,17 @@ WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?
 SELECT status, runs FROM tallies;
 
 -- name: for_people
--- Newest first: paused runs, and escalated ones that nobody has dismissed since their newest entry. The statuses are
--- word for word those of the index.
+-- Newest first: paused runs, and escalated ones that nobody has dismissed since their newest entry. Of the end of a
+-- child its parent hears. The statuses are word for word those of the index.
 SELECT run_id, touched_at FROM runs INDEXED BY runs_for_people
-WHERE status IN ('paused', 'escalated') AND NOT EXISTS (
+WHERE status IN ('paused', 'escalated') AND NOT (status = 'escalated' AND wake_id LIKE 'child:%') AND NOT EXISTS (
     SELECT 1 FROM dismissals WHERE dismissals.run_id = runs.run_id AND dismissals.version >= runs.version
 )
 ORDER BY touched_at DESC LIMIT ?;
 
 -- name: count_for_people
 SELECT count(*) FROM runs
-WHERE status IN ('paused', 'escalated') AND NOT EXISTS (
+WHERE status IN ('paused', 'escalated') AND NOT (status = 'escalated' AND wake_id LIKE 'child:%') AND NOT EXISTS (
     SELECT 1 FROM dismissals WHERE dismissals.run_id = runs.run_id AND dismissals.version >= runs.version
 );
 

@@ -122,7 +122,7 @@ def _list(payload: dict[str, Any], name: str) -> list[Any]:
 
 def _solver(config: dict[str, Any], deadline: object) -> Callable[[Problem], Verdict]:
     """All that is solved in this call shares one time."""
-    seconds = min(_number(config, "timeout_seconds", SECONDS), _left_s(deadline) - SPARE_S)
+    seconds = max(0.0, min(_number(config, "timeout_seconds", SECONDS), _left_s(deadline) - SPARE_S))
     memory_mb, until = int(_number(config, "memory_mb", MEMORY_MB)), time.monotonic() + seconds
 
     def solver(problem: Problem) -> Verdict:

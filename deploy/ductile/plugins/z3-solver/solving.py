@@ -46,28 +46,36 @@ class Verdict:
 
 def solve(problem: Problem, *, seconds: float, memory_mb: int) -> Verdict:
     """The verdict. Raises CannotSolve."""
-    asked = {
-        "declared": problem.declared,
-        "constraints": [written(one.term) for one in problem.constraints],
-        "milliseconds": max(1, int(seconds * 1000)),
-        "memory_mb": memory_mb,
-    }
-    command = [sys.executable, "-B", str(Path(__file__).resolve())]
-    try:
-        done = subprocess.run(  # noqa: S603 - ourselves
-            command, input=json.dumps(asked).encode(), capture_output=True, timeout=seconds + START_S, check=False
-        )
-        told: dict[str, Any] = json.loads(done.stdout)
-    except subprocess.TimeoutExpired as error:
-        raise CannotSolve(_too_long(seconds), "timeout") from error
-    except json.JSONDecodeError as error:
-        raise CannotSolve(f"z3 has ended without an answer: it may use {memory_mb} MB", "tool_error") from error
+    told = _asked(
+        {
+            "declared": problem.declared,
+            "constraints": [written(one.term) for one in problem.constraints],
+            "milliseconds": max(1, int(seconds * 1000)),
+            "memory_mb": memory_mb,
+        }
+    )
     if "error" in told:
         raise CannotSolve(told["error"], told["error_class"])
     if told["why"] in ("timeout", "canceled"):
         raise CannotSolve(_too_long(seconds), "timeout")
     names = [one.name for one in problem.constraints]
     return Verdict(told["status"], told["values"], tuple(names[at] for at in told["core"]), told["why"])
+
+
+def _asked(question: dict[str, Any]) -> dict[str, Any]:
+    """What the process of its own answers."""
+    command, seconds = [sys.executable, "-B", str(Path(__file__).resolve())], question["milliseconds"] / 1000
+    try:
+        done = subprocess.run(  # noqa: S603 - ourselves
+            command, input=json.dumps(question).encode(), capture_output=True, timeout=seconds + START_S, check=False
+        )
+        told: dict[str, Any] = json.loads(done.stdout)
+    except subprocess.TimeoutExpired as error:
+        raise CannotSolve(_too_long(seconds), "timeout") from error
+    except json.JSONDecodeError as error:
+        why = f"z3 has ended without an answer: it may use {question['memory_mb']} MB"
+        raise CannotSolve(why, "tool_error") from error
+    return told
 
 
 def _too_long(seconds: float) -> str:

@@ -5,9 +5,11 @@
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -83,9 +85,23 @@ def hanging(line: Text) -> RenderableType:
 
 
 def rows(timeline: Json, now: datetime) -> list[Row]:
-    """The whole timeline as it is `now`, by when each item began."""
+    """The whole timeline as it is `now`: each item by when it began, and followed by what is a part of it."""
     repeated = _repeated(timeline)
-    return [_row(item, now, item["started_at"]) for item in timeline["items"] if item["id"] not in repeated]
+    told = _as_tree([item for item in timeline["items"] if item["id"] not in repeated])
+    return [_row(item, now, item["started_at"]) for item in told]
+
+
+def _as_tree(items: Sequence[Json]) -> list[Json]:
+    known, below = {item["id"] for item in items}, defaultdict[Any, list[Json]](list)
+    for item in items:
+        below[item["parent"] if item["parent"] in known else None].append(item)
+    return list(_down(None, below))
+
+
+def _down(above: str | None, below: Mapping[Any, list[Json]]) -> Iterator[Json]:
+    for item in below.get(above, ()):
+        yield item
+        yield from _down(item["id"], below)
 
 
 def _repeated(timeline: Json) -> set[str]:

@@ -11,11 +11,12 @@ from agent_service.core.flights import flights, gathering_of
 from agent_service.core.gathered import task_of
 from agent_service.moments import Moment
 from agent_service.telling.acts import Act, Name, act_of, item_of, settled
-from agent_service.telling.plain import clipped
+from agent_service.telling.plain import clipped, one_line
 from agent_service.telling.sayings import MAX_SAYING, OUTCOMES, acted, call_of, request_of, sent_off
 from agent_service.telling.tasks import depth_of, ended_by, going_on
 from agent_service.telling.timeline_items import ErrorView, Items, ItemStatus
 
+LONGEST_QUERY = 120
 _STATUSES: dict[str, ItemStatus] = {"ok": "ok", "continuation": "continuation"}
 
 
@@ -80,8 +81,9 @@ class Steps:
             return
         gathering = gathering_of(moment.after.waiting, sent.step)
         task = task_of(gathering, sent.task) if gathering else None
-        asked = task and task.id == sent.task and (task.query or task.reason)
-        self._begin_task(moment, sent.name, f"{sent.task}: {call}", asked or "", facts)
+        first = task if task and task.id == sent.task else None
+        asked = f" “{one_line(first.query, LONGEST_QUERY)}”" if first and first.query else ""
+        self._begin_task(moment, sent.name, f"{sent.task}: {call}{asked}", first.reason if first else "", facts)
 
     def _begin_task(self, moment: Moment, name: Name, title: str, text: str, facts: dict[str, Any]) -> None:
         step, task, _ = name

@@ -136,7 +136,7 @@ def test_a_step_that_may_gather_no_more_is_told_as_such() -> None:
     assert told(run) == [("task-1", 1, "ok"), ("again", 2, "budget")]
     assert statuses(run, "step", "task") == [
         ("Step 1: fetch handle", "error"),
-        ("task-1: knowledge handle", "ok"),
+        ("task-1: knowledge handle “more”", "ok"),
         ("again: fetch handle", "error"),
     ]
 

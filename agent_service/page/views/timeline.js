@@ -55,6 +55,18 @@ export class TimelinePart {
 const share = (part, whole) => Math.min(1, Math.max(0, part / whole)).toFixed(4);
 const isOpen = (item) => item.status === "open" || item.status === "waiting";
 
+/** Each item followed by what is a part of it, else in the order in which they began. */
+function asTree(items) {
+  const below = new Map();
+  const known = new Set(items.map((item) => item.id));
+  for (const item of items) {
+    const above = known.has(item.parent) ? item.parent : null;
+    below.set(above, [...(below.get(above) ?? []), item]);
+  }
+  const from = (above) => (below.get(above) ?? []).flatMap((item) => [item, ...from(item.id)]);
+  return from(null);
+}
+
 /** What took one attempt, a step or a task of it, is told as that, unless the attempt asked for more first; what took more
  * leaves its errors to them. */
 function told(items) {
@@ -62,7 +74,7 @@ function told(items) {
   const ends = new Map(items.map((item) => [item.id, item.status]));
   const alone = (item) => attempts.get(item.parent) === 1 && (item.status !== "continuation" || ends.get(item.parent) === "continuation");
   for (const item of items) if (item.kind === "attempt") attempts.set(item.parent, (attempts.get(item.parent) ?? 0) + 1);
-  return items.filter((item) => item.kind !== "attempt" || !alone(item)).map((item) => {
+  return asTree(items.filter((item) => item.kind !== "attempt" || !alone(item))).map((item) => {
     if (item.kind === "ending") return { ...item, mark: item.title.toLowerCase() };
     if (item.kind === "person") return { ...item, mark: "person" };
     if (item.kind === "wait") return { ...item, mark: "waiting" };

@@ -1,0 +1,30 @@
+"""What a step gathers, on the page: a tree beneath the step, with all that was asked and came behind it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.browser.home import at_home
+from tests.kit.browser import MISSING, needs_browser, serious_flaws
+from tests.projections.journals import commits_of
+from tests.projections.test_tasks import two_rounds
+
+expect = pytest.importorskip("playwright.async_api", reason=MISSING).expect
+pytestmark = [pytest.mark.browser, needs_browser]
+
+
+async def test_the_tasks_of_a_step_stand_beneath_it_and_are_told_in_full_behind_it(tmp_path: Path) -> None:
+    async with at_home(tmp_path) as (house, seen):
+        run = await house.play(commits_of(two_rounds()))
+        await seen.page.goto(f"/#/runs/{run}")
+        tasks = seen.page.locator(".item-task")
+        await expect(tasks).to_have_count(8)
+        inset = [await task.evaluate("task => task.style.getPropertyValue('--depth')") for task in await tasks.all()]
+        assert inset == ["1", "2", "2", "1", "1", "1", "1", "1"]
+        assert await serious_flaws(seen.page) == []
+        await tasks.filter(has_text="a.task-1").get_by_role("link").click()
+        drawer = seen.page.get_by_role("dialog")
+        await drawer.locator("summary").filter(has_text="a.task-1").click()
+        await expect(drawer.locator("details[open]")).to_contain_text("result of a.task-1")
+        await expect(drawer.locator("details")).to_have_count(8)
+        assert await serious_flaws(seen.page) == []

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from agent_service.core.attempts import Flight, Pending
+from agent_service.core.continuing import BAD
 from agent_service.core.flights import flights, gatherings
-from agent_service.core.state import RunState
+from agent_service.core.state import RunState, StepRecord
 from agent_service.telling.acts import Unfinished, executor_of, unfinished
 from agent_service.telling.executions import Execution
 from agent_service.telling.heard import NewestResult
@@ -72,8 +73,8 @@ def step_views(run: RunState, results: Mapping[int, NewestResult], tasks: Tasks)
 def _step_views(run: RunState, results: Mapping[int, NewestResult]) -> Iterator[StepView]:
     for record in run.completed:
         told = {name: getattr(record, name) for name in ("step", "tool", "command", "attempt", "status", "summary")}
-        how = _how(results.get(record.step))
-        yield StepView(**told, **(how | {"error": None} if record.status == "ok" else how))
+        result = results.get(record.step)
+        yield StepView(**told, **_how(result) | _ended(record, result))
     for gathering in gatherings(run.waiting):
         result = results.get(gathering.step)
         yield _step(gathering.first, "pending", result, _before(result))
@@ -126,6 +127,15 @@ def _how(result: NewestResult | None) -> dict[str, Any]:
     failed = result.error
     error = FailureView(error_class=failed.error_class, message=failed.message) if failed else None
     return {"error": error, "execution": result.execution}
+
+
+def _ended(record: StepRecord, result: NewestResult | None) -> dict[str, Any]:
+    """What a step failed by where no result of a tool says so: its wish for more was not followed."""
+    if record.status == "ok":
+        return {"error": None}
+    asked = result is not None and result.status == "continuation"
+    error_class = "budget" if record.status == "budget" else BAD if asked else ""
+    return {"error": FailureView(error_class=error_class, message=record.summary)} if error_class else {}
 
 
 def _before(result: NewestResult | None) -> str:

@@ -132,13 +132,20 @@ def test_a_run_shows_the_tasks_beneath_their_step() -> None:
 def test_a_step_that_may_gather_no_more_is_told_as_such() -> None:
     run = a_gathering_run(**budget(max_plugin_continuations=1)) >> comes("task-1") >> continues(retrieve(), "again")
     (step,) = viewed(run)["steps"]
-    assert step["status"] == "budget"
+    assert (step["status"], step["error"]["class"]) == ("budget", "budget")
     assert told(run) == [("task-1", 1, "ok"), ("again", 2, "budget")]
     assert statuses(run, "step", "task") == [
         ("Step 1: fetch handle", "error"),
         ("task-1: knowledge handle “more”", "ok"),
         ("again: fetch handle", "error"),
     ]
+
+
+def test_a_step_whose_wish_is_not_followed_says_why() -> None:
+    run = a_gathering_run() >> comes("task-1") >> continues({"action": "dance"}, "again")
+    (step,) = viewed(run)["steps"]
+    assert (step["status"], step["error"]["class"]) == ("error", "bad_continuation")
+    assert "action" in step["error"]["message"]
 
 
 def test_the_timeline_has_each_task_below_whoever_asked_for_it() -> None:

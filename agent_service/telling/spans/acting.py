@@ -8,14 +8,17 @@ what is under way.
 from datetime import datetime
 
 from agent_service.core.attempts import Pending, asker_of
+from agent_service.core.children import is_child, run_id_of
 from agent_service.core.flights import flights, gatherings
 from agent_service.core.state import RunState
+from agent_service.identity import root_span_id, trace_id
 from agent_service.moments import Moment
 from agent_service.telling.acts import Act, Name, act_of, item_of, settled
 from agent_service.telling.spans import attributes
 from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.tree import Open, Tree
 from agent_service.telling.tasks import depth_of, ended_by, going_on
+from groundwork.telemetry.span import Context
 from schemas import keys, subjects
 
 
@@ -73,6 +76,7 @@ class Acting:
         what = self._name(f"{item_of(pending.name)}:attempt:{pending.attempt}", moment.after)
         attempt = self._tree.open(what, f"attempt {pending.attempt}", moment.entry.at, self.requests[pending.name])
         attempt.attributes |= attributes.attempt(pending)
+        attempt.links = _child(moment.after.run_id, pending)
         self._attempts[pending.name] = attempt
         return attempt
 
@@ -81,6 +85,14 @@ class Acting:
         name = f"{what}:{run.reopened}" if what in self._told else what
         self._told.add(what)
         return name
+
+
+def _child(run_id: str, pending: Pending) -> tuple[Context, ...]:
+    """The run that works on it, where it asks an agent."""
+    if not is_child(pending):
+        return ()
+    child = run_id_of(run_id, pending)
+    return (Context(trace_id=trace_id(child), span_id=root_span_id(child)),)
 
 
 def _came(moment: Moment) -> dict[Name, Act]:

@@ -1,6 +1,6 @@
 """The trace of a run as its journal tells it. Pure: told twice, it is the same to the byte.
 
-    start_run                          short, with a link to what asked for the run
+    start_run                          short, with a link to what asked for the run, its parent too
       publish agentic.start
       wait queued
       invoke_agent agentic-loop        a turn: from what came in until the run rests
@@ -25,6 +25,7 @@ which the message's `traceparent` names. Nothing that a model or a tool said is 
 from collections.abc import Iterable, Iterator
 
 from agent_service.core import petition
+from agent_service.core.brief import Parent
 from agent_service.core.events import WakeAccepted
 from agent_service.core.waiting import (
     ForAnswer,
@@ -37,13 +38,14 @@ from agent_service.core.waiting import (
     ToolRetry,
     Waiting,
 )
+from agent_service.identity import trace_id
 from agent_service.moments import Moment
 from agent_service.telling.spans import attributes
 from agent_service.telling.spans.acting import Acting
 from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.thinking import OF_THE_MODEL, Thinking
 from agent_service.telling.spans.tree import Open, Tree
-from groundwork.telemetry.span import Event, Span, context_of
+from groundwork.telemetry.span import Context, Event, Span, context_of, span_id
 from schemas import keys, subjects
 
 AGENT = "agentic-loop"
@@ -94,7 +96,7 @@ class Trace:
     def _accepted(self, moment: Moment, event: WakeAccepted) -> None:
         root, caller = self._tree.root, context_of(event.traceparent)
         root.attributes |= attributes.accepted(event, self._content)
-        root.links = (caller,) if caller else ()
+        root.links = tuple(filter(None, (caller, _request_of(event.parent))))
         self._tree.close(root, event.at)
         if event.announce:
             self._tree.publish(subjects.START, keys.start(event.wake_id), event.at, root)
@@ -157,6 +159,14 @@ class Trace:
             self._tree.publish(*attributes.said(moment.after), moment.entry.at, above)
         for asked in petition.said(moment.after):
             self._tree.publish(asked.subject, asked.key, moment.entry.at, above)
+
+
+def _request_of(parent: Parent | None) -> Context | None:
+    """The request of the run's parent that started it."""
+    if parent is None or not parent.step:
+        return None
+    key = keys.request(parent.run_id, parent.step, parent.attempt, parent.task, parent.round)
+    return Context(trace_id=trace_id(parent.run_id), span_id=span_id(key))
 
 
 def _failure(moment: Moment) -> str | None:

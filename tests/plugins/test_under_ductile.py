@@ -15,10 +15,13 @@ import httpx2
 import pytest
 
 from ductile_gateway.calls.call import ToolOutcome
+from schemas.continuation import MultiStep
+from schemas.plugin_result import read_plugin_result
 from tests.ductile.conftest import NO_BINARY
 from tests.ductile.real import RealDuctile
 from tests.gateway.probe_calls import local_plugins
 from tests.gateway.probe_calls import probe as probe_call
+from tests.kit.pages import ROOT, written
 from tests.plugins.asking import PROBE, SHIPPED
 
 DUCTILE = os.environ.get("DUCTILE_BIN")
@@ -32,7 +35,10 @@ def ductile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]
     """A client of a running Ductile with the shipped plugins, and the probe that shows what it is given."""
     folder = tmp_path_factory.mktemp("ductile")
     pages = {"knowledge": {"enabled": True, "config": {"folder": str(PAGES), "cache": str(folder / "cache")}}}
-    running = RealDuctile(str(DUCTILE), folder, further={"knowledge.yaml": {"plugins": pages}}, probe=PROBE)
+    written(ROOT / "docs" / "CONTINUATIONS.md", folder)
+    of_the_page = {"plugins": {name: {"enabled": True} for name in ("look-up", "compare")}}
+    further = {"knowledge.yaml": {"plugins": pages}, "page.yaml": of_the_page}
+    running = RealDuctile(str(DUCTILE), folder, further=further, probe=PROBE)
     headers = {"Authorization": f"Bearer {running.token}"}
     with httpx2.Client(base_url=running.url, headers=headers, trust_env=False) as client:
         yield client
@@ -72,6 +78,21 @@ def test_ductile_serves_the_manifest_with_its_full_schema(ductile: httpx2.Client
     assert commands[command]["type"] == "read"
     assert commands[command]["input_schema"]["additionalProperties"] is False
     assert commands[command]["input_schema"].keys() & {"required", "anyOf"}
+
+
+def test_the_plugins_of_the_page_on_continuations_ask_and_answer_as_they_do_without_a_ductile(
+    ductile: httpx2.Client,
+) -> None:
+    asked = job(ductile, "look-up", {"question": "what does a workplace cost?"})["result"]
+    assert asked["continuation"]["query"] == "what does a workplace cost?"
+    found = job(ductile, "knowledge", {"query": "workplace"}, command="search")["result"]
+    brought = {"status": "ok", "query": "workplace", "result": {"summary": found["result"], "output": found["output"]}}
+    answered = job(ductile, "look-up", {"question": "what does a workplace cost?", "evidence": [brought]})["result"]
+    assert answered["result"].startswith("It is written: ")
+    asked = job(ductile, "compare", {"left": "desks", "right": "screens"})["result"]
+    assert isinstance(read_plugin_result(asked["result"]).continuation, MultiStep)
+    answered = job(ductile, "compare", {"left": "desks", "right": "screens", "evidence": [brought]})["result"]
+    assert answered["result"].startswith("workplace: ")
 
 
 def test_an_echo_comes_back_with_its_output(ductile: httpx2.Client) -> None:

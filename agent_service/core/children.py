@@ -76,7 +76,7 @@ def flaws_of_call(brief: Brief, action: Action) -> tuple[str, ...]:
     try:
         call = AgentCall.model_validate(action.arguments)
     except ValidationError as error:
-        return (f"arguments of {action.tool}: {flaws_of_fields(error)}",)
+        return (f"arguments of {action.tool}: {flaws_of_fields(error).replace('Value error, ', '')}",)
     offered = {skill.name for skill in brief.skills}
     unknown = sorted(set(call.tools or ()) - offered)
     return (f"tools {', '.join(unknown)} are not on offer here, so no other agent gets them",) if unknown else ()
@@ -154,7 +154,7 @@ def _limits(of_parent: Limits, call: AgentCall, grant: Grant) -> Limits:
         max_tokens=grant.tokens,
         max_cost_usd=grant.cost_usd,
         deadline_at=min(asked_until, of_parent.deadline_at) if asked_until else of_parent.deadline_at,
-        deadline_named=True,
+        deadline_named=of_parent.deadline_named or asked_until is not None,
         on_budget="escalate",
         reopen_days=0.0,
     )

@@ -164,7 +164,7 @@ def _when_due(decider: Decider) -> Decider:
     def on_timer(state: RunState, event: TimerFired) -> Transition | str:
         if state.due_at is None or event.at < state.due_at:
             return "nothing is due"
-        past_deadline = event.at >= state.brief.limits.deadline_at
+        past_deadline = event.at >= state.over_at
         return _deadline(state, event) if past_deadline else decider(state, event)
 
     return on_timer

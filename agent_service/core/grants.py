@@ -6,7 +6,7 @@ is its parent's spending, and the rest is free again. One of which nobody knows 
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from fractions import Fraction
 from math import ceil
 
@@ -89,7 +89,17 @@ def settled(state: RunState, pending: Pending, result: ToolResult) -> RunState:
         return state
     known = {(doubt.tool, doubt.call) for doubt in state.doubts}
     doubts = tuple(doubt for doubt in _doubts(pending, told) if (doubt.tool, doubt.call) not in known)
-    return replace(state, spent=_with(state.spent, _usage(told, grant)), doubts=(*state.doubts, *doubts))
+    spent = _with(state.spent, _usage(told, grant))
+    return replace(_with_time(state, told), spent=spent, doubts=(*state.doubts, *doubts))
+
+
+def _with_time(state: RunState, told: dict[str, JsonValue]) -> RunState:
+    """The state with a deadline that stood still for as long as the child's did, while it waited for people."""
+    limits, until = state.brief.limits, told.get("deadline_at")
+    if limits.deadline_named or not isinstance(until, str):
+        return state
+    later = max(limits.deadline_at, datetime.fromisoformat(until))
+    return replace(state, brief=replace(state.brief, limits=replace(limits, deadline_at=later)))
 
 
 def _usage(told: dict[str, JsonValue], grant: Grant) -> ChildUsage:

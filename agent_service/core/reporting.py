@@ -60,6 +60,8 @@ def _output(state: RunState) -> dict[str, JsonValue]:
         "status": state.status.value,
         "usage": counted.model_dump(),
     }
+    if not state.brief.limits.deadline_named:
+        output["deadline_at"] = state.brief.limits.deadline_at.isoformat()
     if state.artifacts:
         output["artifacts"] = [{"path": path} for path in state.artifacts]
     if state.doubts:

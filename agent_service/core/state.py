@@ -1,7 +1,7 @@
 """What is known of one run: the fold of its journal. Frozen; every change makes a new value."""
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal
 
 from pydantic import JsonValue
@@ -30,6 +30,8 @@ from agent_service.core.waiting import (
     steps_of,
     under_way,
 )
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,9 +279,17 @@ class RunState:
         return waiting.retry_at if isinstance(waiting, ModelRetry | ToolRetry) else None
 
     @property
+    def over_at(self) -> datetime:
+        """When its time is over. Not while a child is under way, unless the caller named the deadline: for the child it
+        stands still while people are waited for, and its end, which always comes, tells until when."""
+        limits = self.brief.limits
+        waits = not limits.deadline_named and any(pending.grant for pending in self.pendings)
+        return _NEVER if waits else limits.deadline_at
+
+    @property
     def due_at(self) -> datetime | None:
         """When something falls due without any message: the run's only timer, stored with the state."""
-        deadline = self.brief.limits.deadline_at
+        deadline = self.over_at
         match self.waiting:
             case ForPerson() | Ended():
                 return None

@@ -1,10 +1,11 @@
 """Runs that are steps of runs: what a child is given and may spend, how its end comes home, who goes with whom."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from agent_service.core import supervising
+from agent_service.core import limits, supervising
 from agent_service.core.announcing import outstanding
 from agent_service.core.brief import Grant, Parent
 from agent_service.core.children import run_id_of
@@ -12,6 +13,7 @@ from agent_service.core.state import Doubt
 from agent_service.core.waiting import ForModel, ForTool, Status
 from schemas import subjects
 from tests.core.child_cues import (
+    AGENT,
     a_parent,
     a_waiting_parent,
     asks_agents,
@@ -29,16 +31,20 @@ from tests.core.cues import (
     cancel,
     due,
     errs,
+    frames,
     plans,
+    queued,
     reflection,
     reflects,
     replies,
     returns,
-    signal,
+    started,
+    too_early,
     unavailable,
 )
-from tests.core.people_cues import answer
-from tests.core.script import NOTHING, asks, cancels, cancels_child, ignores, requests, starts_child
+from tests.core.people_cues import answer, asks_a_person
+from tests.core.script import NOTHING, Script, asks, cancels, cancels_child, ignores, requests, starts_child
+from tests.core.task_cues import SKILLS, a_task, continues, multi_step
 
 
 def test_a_child_is_asked_for_like_any_tool_and_started_once_that_is_said() -> None:
@@ -169,14 +175,32 @@ def test_its_deadline_is_never_later_than_its_parents() -> None:
     for asked, granted in ((None, DEADLINE), (soon, soon), (late, DEADLINE)):
         call = {"constraints": {"deadline_at": asked.isoformat()}} if asked else {}
         (wake,) = wakes_of(a_waiting_parent(call=call))
-        assert (wake.limits.deadline_at, wake.limits.deadline_named) == (granted, True)
+        assert (wake.limits.deadline_at, wake.limits.deadline_named) == (granted, asked is not None)
+
+
+def test_the_deadline_stands_still_for_the_whole_family_while_a_child_waits_for_a_person() -> None:
+    run = a_waiting_parent(max_depth=2)
+    child = child_of(run) >> asks_agents("deeper")
+    grandchild = child_of(child) >> asks_a_person()
+    for waiting in (run, child):
+        waiting.wait(hours=5) >> too_early << ignores("nothing is due")
+    grandchild.wait(hours=5) >> answer("the second") >> reflects("continue") >> plans() >> returns()
+    grandchild >> reflects("done", PROOF)
+    child >> comes_home(grandchild) >> reflects("done", PROOF)
+    run >> comes_home(child) << asks("reflect")
+    assert run.state.brief.limits.deadline_at == DEADLINE + timedelta(hours=5)
+
+
+def test_a_deadline_that_the_caller_named_holds_for_children_too() -> None:
+    run = a_waiting_parent(deadline_named=True)
+    assert wakes_of(run)[0].limits.deadline_named
+    run.wait(hours=1) >> due
+    assert run.state.ending_class == "budget_time"
 
 
 def test_a_child_is_never_silent_however_long_it_takes() -> None:
-    run = a_waiting_parent() >> signal("raise_budget", deadline_at=DEADLINE + timedelta(days=20))
-    run.wait(days=19)
-    run >> due
-    assert run.state.ending_class == "budget_time"
+    run = a_waiting_parent()
+    run.wait(days=300) >> too_early << ignores("nothing is due")
 
 
 # How it ends otherwise
@@ -282,7 +306,7 @@ def test_a_run_that_is_set_going_again_before_its_child_told_its_end_waits_for_t
 
 
 def test_a_paused_run_keeps_its_child_and_takes_up_its_end_when_it_goes_on() -> None:
-    run = a_waiting_parent(on_budget="pause")
+    run = a_waiting_parent(on_budget="pause", deadline_named=True)
     child = child_of(run) >> plans() >> returns() >> reflects("done", PROOF)
     run.now = DEADLINE
     run >> due
@@ -290,6 +314,75 @@ def test_a_paused_run_keeps_its_child_and_takes_up_its_end_when_it_goes_on() -> 
     assert cancelled_by(run) == []
     run >> comes_home(child) << NOTHING
     assert run.state.completed[-1].status == "ok"
+
+
+# As tasks of a step
+
+
+def a_run_that_gathers_agents(*tasks: dict[str, Any], **limits: Any) -> Script:
+    """Its first step's tool has asked for these tasks."""
+    given: dict[str, Any] = {"max_depth": 1, "max_steps": 17, "max_tokens": 1000, **limits}
+    run = queued(**given) >> started((*SKILLS, AGENT)) >> frames() >> plans("fetch")
+    return run >> continues(multi_step(*tasks))
+
+
+ONE, TWO = a_task("one", "agent", goal="find one"), a_task("two", "agent", goal="find two")
+THEN = a_task("then", "agent", after=("one",), goal="compare")
+
+
+def ended(child: Script) -> Script:
+    return child >> plans() >> returns() >> reflects("done", PROOF)
+
+
+def test_children_are_tasks_of_a_step_that_share_what_is_left() -> None:
+    run = a_run_that_gathers_agents(ONE, TWO, THEN)
+    assert [wake.goal for wake in wakes_of(run)] == ["find one", "find two"]
+    assert [pending.grant for pending in run.state.pendings] == [Grant(steps=4, tokens=200), Grant(steps=5, tokens=225)]
+    assert [(child.task, child.round) for child in run.state.children] == [("one", 1), ("two", 1)]
+
+
+def test_one_that_depends_on_another_is_told_what_that_brought_and_all_of_it_goes_to_the_tool() -> None:
+    run = a_run_that_gathers_agents(ONE, THEN)
+    first = ended(child_of(run))
+    run >> comes_home(first)
+    (wake,) = wakes_of(run)
+    (evidence,) = wake.context["evidence"]  # type: ignore[misc, str-unpack] # one task came
+    assert evidence["result"]["run_id"] == first.state.run_id  # type: ignore[index, call-overload]
+    run >> comes_home(ended(child_of(run)))
+    asked = run.sent(subjects.TOOL_REQUEST)
+    assert (asked["task"], [one["task"] for one in asked["tool_payload"]["evidence"]]) == ("again", ["one", "then"])
+    assert (run.state.spent.child_steps, run.state.spent.tokens) == (2, 800)
+
+
+def test_no_more_tasks_are_children_at_once_than_the_run_may_have() -> None:
+    run = a_run_that_gathers_agents(ONE, TWO, max_children=1)
+    assert [wake.goal for wake in wakes_of(run)] == ["find one"]
+    run >> comes_home(ended(child_of(run)))
+    assert [wake.goal for wake in wakes_of(run)] == ["find two"]
+
+
+def test_a_task_that_asks_for_a_child_as_it_may_not_is_refused_before_anything_runs() -> None:
+    run = a_run_that_gathers_agents(
+        ONE, a_task("bad", "agent", goal=" "), a_task("mail", "agent", goal="x", tools=["m"])
+    )
+    assert run.state.children == ()
+    assert run.state.completed[-1].status == "error"
+    assert "bad: arguments of agent: goal: must not be blank" in run.state.completed[-1].summary
+    assert "mail: tools m are not on offer" in run.state.completed[-1].summary
+
+
+def test_children_of_a_step_whose_time_is_over_are_cancelled_and_what_they_spent_is_counted() -> None:
+    run = a_run_that_gathers_agents(ONE)
+    child = child_of(run) >> plans()
+    run.wait(minutes=1) >> due
+    assert cancelled_by(run) == [child.state.run_id]
+    assert run.state.completed[-1].status == "budget"
+    assert limits.set_aside(run.state) == Grant(steps=12, tokens=600, cost_usd=0.0)
+    assert [effect.run_id for effect in supervising.owed(run.state)] == [child.state.run_id]  # type: ignore[union-attr]
+    before = run.state.spent.tokens
+    run >> comes_home(child >> cancel())
+    assert (run.state.given_up, run.state.spent.tokens) == ((), before + child.state.spent.tokens)
+    assert limits.set_aside(run.state) == Grant(steps=0, tokens=0, cost_usd=0.0)
 
 
 # Strangers, doubts and rulings

@@ -169,7 +169,7 @@ def judge(remains: Remains) -> Verdict:
     if not isinstance(verdict, ToolOutcome):
         return verdict
     job = JobFacts(exit_code=remains.exit_code, began_at=remains.began_at, ended_at=remains.ended_at)
-    if verdict.status == "ok":
+    if verdict.status != "error":
         return replace(verdict, job=job)
     said = end_of(masked(remains.stderr.decode(errors="replace"), remains.secrets), STDERR_BYTES)
     return replace(verdict, job=replace(job, stderr=said))

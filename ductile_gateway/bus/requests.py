@@ -66,7 +66,8 @@ class NatsRequests:
         self._offers = offers
         buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_of)
         settling = Settling(link, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, self._handle, buried)
-        self._loop = PullLoop(settling, slots=slots, in_progress_s=in_progress_s, grace_s=grace_s)
+        times = {"in_progress_s": in_progress_s, "grace_s": grace_s}
+        self._loop = PullLoop(settling, slots=slots, **times, on_stop=relay.begin_no_more)
 
     @property
     def in_hand(self) -> int:
@@ -79,7 +80,7 @@ class NatsRequests:
         return self._loop.trouble
 
     async def run(self) -> None:
-        """Consume until cancelled; what is under way then has its grace to end. Raises Broken or Misconfigured."""
+        """Consume until cancelled; what has begun then has its grace to end. Raises Broken or Misconfigured."""
         await self._loop.run()
 
     async def _handle(self, delivery: Delivery) -> None:

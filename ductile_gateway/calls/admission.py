@@ -50,6 +50,10 @@ class Lanes:
         finally:
             self._places.go(run_id, tool)
 
+    def close(self) -> None:
+        """Nobody enters any more, and nobody waits."""
+        self._places.close()
+
 
 class InFlight:
     """At most `most` new calls at a time. Calls that an earlier process began count too and never wait: where they are

@@ -28,8 +28,11 @@ def in_words(verdict: Verdict, *, plugin: str, reads: bool) -> Verdict:
     """The verdict that the text of another one tells, if it tells one. `reads`: also where only the text says so."""
     if not isinstance(verdict, ToolOutcome) or verdict.continuation or verdict.status == "error":
         return verdict
-    if verdict.status == "ok" and not (reads and is_form(verdict.text)):
+    in_form = is_form(verdict.text)
+    if verdict.status == "ok" and not (reads and in_form):
         return verdict
+    if not in_form:
+        return unreadable(verdict, "it has no `continuation`, and its `result` is not in the markdown form")
     try:
         said = read_plugin_result(verdict.text)
     except ValueError as flaws:
@@ -39,7 +42,7 @@ def in_words(verdict: Verdict, *, plugin: str, reads: bool) -> Verdict:
 
 def unreadable(outcome: ToolOutcome, flaws: str) -> ToolOutcome:
     """The error of a tool that says something that cannot be used."""
-    message = f"what the plugin says in the form of a plugin result cannot be read: {flaws}"
+    message = f"what the plugin asks for, or how it went, cannot be read: {flaws}"
     return replace(failed("bad_output", message, retryable=False), job=outcome.job)
 
 

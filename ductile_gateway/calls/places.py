@@ -72,6 +72,12 @@ class Places:
         if run_id not in self._of_run and run_id not in self._waiting_of:
             del self._ended[run_id]
 
+    def close(self) -> None:
+        """No place is given any more: also not to those that wait."""
+        self._total = self._room = 0
+        for one in [one for queue in self._queues.values() for one in queue]:
+            self._refuse(one)
+
     def _is_free(self, lane: str) -> bool:
         return self._taken < self._total and self._in_lane[lane] < self._widths.get(lane, self._total)
 
@@ -96,8 +102,11 @@ class Places:
         if waiting <= self._waiting_of[run_id] + 1:
             raise NoPlace
         latest = max((queue[-1] for queue in self._queues_of(greedy)), key=lambda one: one.since)
-        self._forget(latest)
-        latest.let_in.set_exception(NoPlace())
+        self._refuse(latest)
+
+    def _refuse(self, one: _Waiting) -> None:
+        self._forget(one)
+        one.let_in.set_exception(NoPlace())
 
     def _queues_of(self, run_id: str) -> list[deque[_Waiting]]:
         return [queue for (_, whose), queue in self._queues.items() if whose == run_id]

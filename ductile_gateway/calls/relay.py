@@ -98,6 +98,10 @@ class Relay:
                 raise
             self.waiting.over(asked.key)
 
+    def begin_no_more(self) -> None:
+        """Give back to the bus what waits for its turn, and what comes."""
+        self._lanes.close()
+
     async def recover(self) -> None:
         """Resume the calls that an earlier process began. Returns when they are answered."""
         intents = await self._ledger.open_intents()

@@ -13,6 +13,7 @@ import json
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -71,10 +72,19 @@ class _Hand:
 class PullLoop:
     """Runs once, from `run` until that is cancelled.
 
-    `in_progress_s`: at most a third of the consumer's ack_wait. `grace_s`: shorter than that, too.
+    `in_progress_s`: at most a third of the consumer's ack_wait. `grace_s`: shorter than that, too. `on_stop`: what is
+    done before the grace begins.
     """
 
-    def __init__(self, settling: Settling, *, slots: int, in_progress_s: float, grace_s: float = GRACE_SECONDS) -> None:
+    def __init__(
+        self,
+        settling: Settling,
+        *,
+        slots: int,
+        in_progress_s: float,
+        grace_s: float = GRACE_SECONDS,
+        on_stop: Callable[[], None] = lambda: None,
+    ) -> None:
         self._settling = settling
         self._link = settling.link
         self._name = f"{settling.stream}/{settling.durable}"
@@ -83,6 +93,7 @@ class PullLoop:
         self._slots = slots
         self._in_progress_s = in_progress_s
         self._grace_s = grace_s
+        self._on_stop = on_stop
         self._taking_back = TakingBack(self._link, settling.stream, settling.durable)
         self._account = PullAccount(slots, last=time.monotonic())
         self._hands: dict[_Message, _Hand] = {}  # the waiting ones too
@@ -233,6 +244,7 @@ class PullLoop:
 
     async def _finish(self, subscription: Subscription) -> None:
         self._stopping = True
+        self._on_stop()
         try:
             await self._leave(subscription)
             for hand in self._waiting:

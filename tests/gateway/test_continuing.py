@@ -110,8 +110,7 @@ def test_a_form_of_another_plugin_is_refused_and_in_a_pipeline_the_step_s_own_na
     stranger = in_words(written(FORM), plugin="z3-solver", reads=True)
     assert isinstance(stranger, ToolOutcome)
     assert stranger.message == (
-        "what the plugin says in the form of a plugin result cannot be read: Plugin is jina-reader, and the plugin is "
-        "z3-solver"
+        "what the plugin asks for, or how it went, cannot be read: Plugin is jina-reader, and the plugin is z3-solver"
     )
     step = in_words(written(FORM, said_by="jina-reader"), plugin="solve", reads=True)
     assert isinstance(step, ToolOutcome)

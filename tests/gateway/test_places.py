@@ -128,6 +128,15 @@ async def test_calls_that_run_already_take_places_that_are_not_there() -> None:
     await coming
 
 
+async def test_once_closed_nobody_waits_and_nobody_comes_in_whoever_leaves() -> None:
+    crowd = Crowd(Places(1))
+    await crowd.come([("a", "x"), ("b", "x")])
+    crowd.places.close()
+    await crowd.leave("a", "x")
+    await crowd.come([("c", "x")])
+    assert (crowd.inside, crowd.refused()) == ([], 2)
+
+
 CALLS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")), max_size=30)
 
 

@@ -129,6 +129,19 @@ async def test_a_slow_tool_holds_no_more_requests_than_run_and_wait() -> None:
     assert executed(world) == 4
 
 
+async def test_before_it_stops_it_gives_back_what_waits_and_ends_what_has_begun() -> None:
+    world = World()
+    relay = world.relay(width=1)
+    world.runner.gate.clear()
+    tasks = [asyncio.create_task(relay.take(asked_for(a_request(step=step)))) for step in range(1, 5)]
+    await until(lambda: executed(world) == 1)
+    relay.begin_no_more()
+    world.runner.gate.set()
+    await asyncio.wait(tasks)
+    assert [type(task.exception()) for task in tasks] == [type(None), TryAgain, TryAgain, TryAgain]
+    assert executed(world) == 1
+
+
 async def test_while_the_bus_is_away_the_answer_waits_and_a_start_insists_until_it_is_taken() -> None:
     world = World()
     world.bus.down = True

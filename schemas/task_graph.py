@@ -43,7 +43,7 @@ def _cycle(tasks: Sequence[Waiting]) -> list[str]:
 
 
 def _path(cycle: Sequence[str]) -> str:
-    if len(cycle) > MOST_OF_A_CYCLE:
-        more = f"({len(cycle) - MOST_OF_A_CYCLE} more)"
-        cycle = [*cycle[: MOST_OF_A_CYCLE - 1], more, cycle[-1]]
-    return " -> ".join(cycle)
+    *ids, first_again = cycle
+    if len(ids) > MOST_OF_A_CYCLE:
+        ids = [*ids[:MOST_OF_A_CYCLE], f"({len(ids) - MOST_OF_A_CYCLE} more)"]
+    return " -> ".join([*ids, first_again])

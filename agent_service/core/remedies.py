@@ -4,6 +4,7 @@ import shlex
 from dataclasses import dataclass
 
 from agent_service.core.brief import Parent
+from agent_service.core.petition import petition
 from agent_service.core.state import RunState
 from agent_service.core.waiting import ForAnswer, ForApproval, Status
 
@@ -107,9 +108,17 @@ def _in_doubt(state: RunState, within: str) -> Remedy:
 
 def _found_out(state: RunState) -> str:
     return (
-        f"find out whether step {state.step} ({_tool(state)}) was done: by what it should have changed, and by its job "
+        f"find out whether {_in_question(state)} was done: by what it should have changed, and by its job "
         "in Ductile if the reason names one (`ductile job inspect JOB`)"
     )
+
+
+def _in_question(state: RunState) -> str:
+    """The step, or the task of it, of which it is not known whether it was done."""
+    asked = petition(state)
+    if asked and asked.task:
+        return f"step {asked.step}, {asked.task} of round {asked.round} ({asked.tool} {asked.command})"
+    return f"step {state.step} ({_tool(state)})"
 
 
 def _answer(state: RunState, words: str = "TEXT", options: str = "") -> str:

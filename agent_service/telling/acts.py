@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agent_service.core.acting import is_repeatable
-from agent_service.core.attempts import AGAIN, Evidence, Pending
+from agent_service.core.attempts import AGAIN, Evidence, Flight, Pending
 from agent_service.core.continuing import wish_of
 from agent_service.core.correlate import Relation, judge
 from agent_service.core.events import TimerFired, ToolReturned
-from agent_service.core.finishing import summary_of
+from agent_service.core.finishing import summary_of, summary_of_output
 from agent_service.core.flights import flight_of
 from agent_service.core.phases import Action
 from agent_service.core.state import RunState, StepRecord
@@ -78,15 +78,15 @@ def act_of(moment: Moment) -> Act | None:
 def settled(moment: Moment) -> tuple[Act, ...]:
     """The acts of what is over by no answer of its own, as `act_of` tells it.
 
-    A step that a person's answer settles: by what came of it after the end, or by the person's word. One that may
-    gather no more. A task that failed before it was asked, as attempt 0.
+    A step or a task that a person's answer settles: by what came of it after the end, or by the person's word. A step
+    that may gather no more. A task that failed before it was asked, as attempt 0.
     """
     if moment.before is None or not (moment.finished or moment.after.evidence):
         return ()
     act, before, after = act_of(moment), moment.before, moment.after
     over = (record for record in moment.finished if not act or act.step != record.step or act.task not in OWN)
     failed = (one for one in moment.gathered if act is None or not _is_of(act, one))
-    return *(_settled(before, after, record) for record in over), *map(_unasked, failed)
+    return *(_settled(before, after, record) for record in over), *(_by_itself(before, one) for one in failed)
 
 
 def _is_of(act: Act, known: Evidence) -> bool:
@@ -94,16 +94,17 @@ def _is_of(act: Act, known: Evidence) -> bool:
     return act.step == known.step and known.task in (act.task, act.task.removesuffix(f".{AGAIN}"))
 
 
-def _unasked(known: Evidence) -> Act:
-    """A task that failed because of another, or was not allowed."""
+def _by_itself(before: RunState, known: Evidence) -> Act:
+    flight, words = _flight(before, (known.step, known.task, known.round)), summary_of_output(known.output)
+    error = ToolError(error_class=str(known.output.get("class", "")), message=words)
     return Act(
         step=known.step,
-        attempt=0,
+        attempt=flight.pending.attempt if flight else 0,
         tool=known.tool,
         action=Action(tool=known.tool, command=known.command, arguments={}),
         status=known.status,
-        summary=None,
-        error=ToolError(error_class=str(known.output.get("class", "")), message=str(known.output.get("message", ""))),
+        summary=words if known.status == "ok" else None,
+        error=error if known.status == "error" else None,
         task=known.task,
         round=known.round,
     )
@@ -205,11 +206,16 @@ def _newest_attempt(state: RunState, name: Name) -> int:
 
 
 def _action(state: RunState, name: Name) -> Action | None:
-    waiting = state.waiting.held or state.waiting if isinstance(state.waiting, Ended) else state.waiting
-    flight = flight_of(waiting, *name)
+    flight = _flight(state, name)
     if flight or name[1] not in OWN:
         return flight.pending.action if flight else None
     return dict(_newest_steps(state)).get(name[0])
+
+
+def _flight(state: RunState, name: Name) -> Flight | None:
+    """The request as it is under way, or was when the run ended."""
+    waiting = state.waiting.held or state.waiting if isinstance(state.waiting, Ended) else state.waiting
+    return flight_of(waiting, *name)
 
 
 def _newest_steps(run: RunState) -> Iterator[tuple[int, Action]]:

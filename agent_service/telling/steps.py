@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from agent_service.core.acting import name_of_call
 from agent_service.core.attempts import Pending
 from agent_service.core.events import ToolReturned
 from agent_service.core.phases import Action, Plan
+from agent_service.core.waiting import ForApproval
 from agent_service.moments import Moment
 from agent_service.telling.acts import Act, Name, act_of, executor_of, settled
 from agent_service.telling.tasks import Key, Tasks, TaskView, child_of
@@ -160,9 +160,12 @@ def _with(moment: Moment, sent: Pending) -> dict[str, Any]:
 
 
 def _approved_by(moment: Moment, sent: Pending) -> str | None:
-    call = name_of_call(sent.action)
-    allowed = (ruling for ruling in reversed(moment.after.rulings) if ruling.verdict == "approved")
-    return next((ruling.by for ruling in allowed if ruling.step == sent.step and ruling.subject_hash == call), None)
+    asked = moment.before.waiting if moment.before else None
+    if sent.task:
+        is_allowed = isinstance(asked, ForApproval) and (asked.step, asked.task, asked.round) == sent.name
+        return moment.after.rulings[-1].by if is_allowed else None
+    rulings = (ruling for ruling in moment.after.rulings if ruling.step == sent.step)
+    return next((ruling.by for ruling in rulings if ruling.verdict == "approved"), None)
 
 
 def _sent(sent: Pending) -> AttemptView:

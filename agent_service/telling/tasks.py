@@ -106,7 +106,7 @@ class Tasks:
         for key, view in told.items():
             if key in open_now:
                 told[key] = _going_on(view, waits.get(key, False))
-            elif view.status in _OPEN:
+            elif key in came or view.status in _OPEN:  # a person's word may settle what had ended
                 told[key] = _over(view, moment.entry.at, came.get(key))
 
 
@@ -225,7 +225,7 @@ def _of_act(act: Act) -> dict[str, Any]:
 def _of_evidence(known: Evidence) -> dict[str, Any]:
     words = summary_of_output(known.output)
     if known.status == "ok":
-        return {"status": "ok", "summary": words}
+        return {"status": "ok", "summary": words, "error": None}
     return {"status": "error", "error": FailureView(error_class=str(known.output.get("class", "")), message=words)}
 
 

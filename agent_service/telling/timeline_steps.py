@@ -62,11 +62,10 @@ class Steps:
 
     def went_on(self, moment: Moment) -> None:
         """What was cut off by the end of the run, what is over without an answer, what nobody waits for any more."""
-        for flight in moment.kept:
-            item = item_of(flight.pending.name)
+        for item in map(item_of, going_on(moment.after) if moment.reopened else ()):
             self._items.go_on(item, item)
-            if flight.retry_at is None:
-                self._items.go_on(f"attempt of {item}", f"{item}:attempt:{flight.pending.attempt}")
+        for sent in (flight.pending for flight in moment.kept if flight.retry_at is None):
+            self._items.go_on(f"attempt of {item_of(sent.name)}", f"{item_of(sent.name)}:attempt:{sent.attempt}")
         for act in settled(moment):
             self._settle(moment, act)
         if not moment.ended:

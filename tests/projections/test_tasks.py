@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from agent_service.core.remedies import remedy
 from agent_service.core.waiting import Status
 from agent_service.moments import retell
+from agent_service.telling.asks import asks_view
 from agent_service.telling.heard import Heard
 from agent_service.telling.pages.trail import trail
 from agent_service.telling.spans.trace import spans
@@ -15,10 +17,13 @@ from agent_service.telling.tasks import Tasks, TaskView
 from agent_service.telling.views import run_view
 from agent_service.telling.why import Seen, why_view
 from tests.core.cues import cancel, due
+from tests.core.people_cues import approves
 from tests.core.script import NOON, Script
 from tests.core.task_cues import a_gathering_run, a_task, budget, comes, continues, fails, retrieve
+from tests.core.test_tasks_among_people import a_lost_write, a_write_after_strangers
 from tests.metrics.readings import measured
 from tests.projections.journals import entries_of
+from tests.projections.people import answers
 from tests.projections.test_log_lines import lines as log_lines
 from tests.projections.test_spans import tree
 from tests.projections.test_timeline import items, statuses
@@ -118,6 +123,28 @@ def test_a_task_is_tried_again_under_the_same_name() -> None:
 def test_what_was_under_way_when_the_step_or_the_run_ended_is_unfinished(end: Any) -> None:
     run = one_after_the_other().wait(seconds=60) >> end
     assert told(run) == [("page", 1, "ok"), ("look", 1, "unfinished"), ("other", 1, "unfinished")]
+
+
+def test_a_task_that_a_person_allows_names_who_did() -> None:
+    waiting = a_write_after_strangers()
+    asks = asks_view(waiting.state)
+    assert asks is not None
+    assert (asks.kind, asks.step, asks.task, asks.round, asks.tool) == ("approval", 1, "mail", 1, "post")
+    assert told(waiting) == [("page", 1, "ok"), ("mail", 1, "waiting")]
+    assert [task.approved_by for task in detail(waiting >> approves()).tasks] == [None, "os user ann"]
+
+
+def test_a_task_of_which_nobody_knows_is_settled_by_a_person_and_the_step_goes_on() -> None:
+    lost = a_lost_write()
+    asks = asks_view(lost.state)
+    assert asks is not None
+    assert (asks.kind, asks.step, asks.task) == ("in_doubt", 1, "w")
+    assert "step 1, w of round 1 (post handle)" in str(remedy(lost.state))
+    assert told(lost) == [("a", 1, "unfinished"), ("w", 1, "error"), ("z", 1, "unfinished")]
+    goes_on = lost >> answers("it is there", "ran")
+    assert told(goes_on) == [("a", 1, "pending"), ("w", 1, "ok"), ("z", 1, "waiting")]
+    assert [task.error for task in tasks_of(goes_on)] == [None, None, None]
+    assert [item.status for item in items(goes_on, "step", "task")] == ["open", "open", "ok"]
 
 
 def test_a_run_shows_the_tasks_beneath_their_step() -> None:

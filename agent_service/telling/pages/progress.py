@@ -131,7 +131,8 @@ def _steps(run: RunState, errors: Mapping[int, ToolError], tasks: Tasks) -> str:
         what = _what(flight.pending.step, flight.pending.action)
         lines[flight.pending.step] = _open(what, f"waiting for {awaited(run, flight)}", errors, flight.pending.step)
     for left in unfinished(run):
-        how = "not known whether it was done" if run.ending_class == "in_doubt" else "not finished when the run ended"
+        is_doubted = run.ending_class == "in_doubt" and not tasks.of(left.step)
+        how = "not known whether it was done" if is_doubted else "not finished when the run ended"
         lines[left.step] = _open(_what(left.step, left.action), how, errors, left.step)
     return "\n".join("\n".join((lines[step], *map(_task, tasks.of(step)))) for step in sorted(lines))
 

@@ -41,7 +41,8 @@ def _asked(asked: Petition) -> Iterator[str]:
         yield f"What was tried: {inline(asked.tried)}" if asked.tried else ""
         yield f"What an answer would change: {inline(asked.would_change)}" if asked.would_change else ""
     if asked.tool:
-        yield f"**The call:** {code(' '.join(filter(None, (asked.tool, asked.command))))}, with these arguments:"
+        of = f", {request_of((asked.step, asked.task, asked.round or 0))}" if asked.step and asked.task else ""
+        yield f"**The call:** {code(' '.join(filter(None, (asked.tool, asked.command))))}{of}, with these arguments:"
     if asked.arguments:
         yield json_block(asked.arguments)
     if asked.arguments_hash:

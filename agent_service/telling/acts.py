@@ -83,15 +83,16 @@ def settled(moment: Moment) -> tuple[Act, ...]:
     """
     if moment.before is None or not (moment.finished or moment.after.evidence):
         return ()
-    act, before, after = act_of(moment), moment.before, moment.after
-    over = (record for record in moment.finished if not act or act.step != record.step or act.task not in OWN)
-    failed = (one for one in moment.gathered if act is None or not _is_of(act, one))
+    answered, before, after = moment.answered, moment.before, moment.after
+    own = answered.step if answered and answered.task in OWN else None
+    over = (record for record in moment.finished if record.step != own)
+    failed = (one for one in moment.gathered if answered is None or not _is_of(answered, one))
     return *(_settled(before, after, record) for record in over), *(_by_itself(before, one) for one in failed)
 
 
-def _is_of(act: Act, known: Evidence) -> bool:
-    """Whether it is what came of the task with that act."""
-    return act.step == known.step and known.task in (act.task, act.task.removesuffix(f".{AGAIN}"))
+def _is_of(answered: Pending, known: Evidence) -> bool:
+    """Whether it is what came of the task with the answer to that request."""
+    return answered.step == known.step and known.task in (answered.task, answered.task.removesuffix(f".{AGAIN}"))
 
 
 def _by_itself(before: RunState, known: Evidence) -> Act:
@@ -125,8 +126,8 @@ def _settled(before: RunState, after: RunState, record: StepRecord) -> Act:
 
 
 def _answered(moment: Moment, before: RunState, event: ToolReturned) -> Act:
-    result, relation = event.result, judge(before, event.result, event.place).relation
-    pending = moment.answered
+    result, judged = event.result, judge(before, event.result, event.place)
+    pending, relation = judged.pending, judged.relation
     name = pending.name if pending else (result.step, result.task or "", result.round or 0)
     status: ActStatus = "late" if relation is Relation.LATE else "refused"
     error = result.error

@@ -138,8 +138,8 @@ def ended_by(moment: Moment, act: Act) -> tuple[Name, ...]:
 
 def _gathering(moment: Moment) -> set[int]:
     """The steps that gather before or after the moment."""
-    runs = filter(None, (moment.before, moment.after))
-    return {gathering.step for run in runs for gathering in gatherings(run.waiting)}
+    before = gatherings(moment.before.waiting) if moment.before else ()
+    return {gathering.step for gathering in (*before, *gatherings(moment.after.waiting))}
 
 
 def _asked_for(run: RunState, step: int) -> Iterator[Task]:

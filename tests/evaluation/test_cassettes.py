@@ -19,7 +19,7 @@ from agent_service.errors import ModelError
 from agent_service.ports import Answer, Estimate, Model, ModelCall, Question
 from agent_service.workbench.evaluation.cassette import Player
 from agent_service.workbench.evaluation.playing import Options, Result, play
-from agent_service.workbench.evaluation.scenario import Scenario, follower_of
+from agent_service.workbench.evaluation.scenario import Scenario, follower_of, own_folder, scenarios
 from agent_service.workbench.evaluation.trials import Mind, of_model, replayed
 from groundwork.service.errors import Misconfigured
 from tests.cli.calling import ROOT, clean
@@ -71,6 +71,16 @@ async def test_a_recorded_run_is_played_again_the_same(tmp_path: Path, *, fused:
     assert (first.passed, first.calls, first.tokens, first.cache_share) == (True, 3, 2370, 0.5)
     assert await replay(small(), tmp_path) == first
     assert await replay(small(), tmp_path) == first
+
+
+@pytest.mark.parametrize("name", ["agents-share-a-budget", "agent-among-tasks", "deep-dependency"])
+async def test_runs_that_a_run_started_and_what_its_tools_asked_for_are_played_again_the_same(
+    tmp_path: Path, name: str
+) -> None:
+    (scenario,) = scenarios([own_folder()], [name])
+    first = await recorded(scenario, tmp_path, Priced(scenario))
+    assert (first.passed, first.tokens) == (True, 790 * first.calls)
+    assert await replay(scenario, tmp_path) == first
 
 
 @pytest.mark.parametrize("text", ["two\u2028lines\x85and\x0cmore", "a lone \ud800 surrogate", "a NUL \0 sign"])

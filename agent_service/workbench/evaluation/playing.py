@@ -12,6 +12,7 @@ from agent_service.arrival import Unreadable
 from agent_service.core.events import ModelReplied
 from agent_service.core.limits import LimitRefused
 from agent_service.models.prompts.prompt import version
+from agent_service.ports import Artifacts
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.folder.writer import rewrite
@@ -171,13 +172,20 @@ async def _played(trial: Trial, mind: Mind, options: Options) -> Observed:
                 verifies=mind.verifies,
             )
             seen = await world.observed(await _trouble(world))
-            if options.trail and seen.state:
-                await rewrite(seen.state.run_id, store, Workspace(options.trail), world.gateway.artifacts)
+            if options.trail:
+                await _keep_trails(options.trail, seen, store, world.gateway.artifacts)
     if recorder and options.record and not seen.broken:
         file = cassette_file(options.record, trial.name)
         heading = Heading(scenario=trial.scenario.name, fused=mind.fused, verifies=mind.verifies, templates=version())
         recorder.save(file, heading, secrets=options.secrets)
     return seen
+
+
+async def _keep_trails(folder: Path, seen: Observed, store: SqliteStore, artifacts: Artifacts) -> None:
+    """Those of the run and of all that came of it."""
+    for run in seen.tree:
+        if run.state:
+            await rewrite(run.state.run_id, store, Workspace(folder), artifacts)
 
 
 async def _trouble(world: World) -> str:

@@ -60,6 +60,6 @@ def _newest(result: ToolResult) -> NewestResult:
         attempt=result.attempt,
         status=result.status,
         summary=said_by(result),
-        error=None if result.status == "ok" else result.error,
+        error=result.error if result.status == "error" else None,
         execution=execution_of(result),
     )

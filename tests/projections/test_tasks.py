@@ -173,6 +173,11 @@ def test_a_step_whose_wish_is_not_followed_says_why() -> None:
     (step,) = viewed(run)["steps"]
     assert (step["status"], step["error"]["class"]) == ("error", "bad_continuation")
     assert "action" in step["error"]["message"]
+    error = {"class": "x", "message": "m", "retryable": False}
+    (step,) = viewed(a_gathering_run() >> comes("task-1") >> continues({"action": "dance"}, "again", error=error))[
+        "steps"
+    ]
+    assert step["error"]["class"] == "bad_continuation"
 
 
 def test_the_timeline_has_each_task_below_whoever_asked_for_it() -> None:

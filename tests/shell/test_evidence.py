@@ -10,9 +10,10 @@ from agent_service.evidence import MOST_QUOTES, PIECE, Evidence, pieces
 from agent_service.journal import Run, commit_of
 from agent_service.ports import Wake
 from groundwork.service.errors import TryAgain
-from tests.core.cues import a_framing_run, plans, replies, returns, signal
+from tests.core.cues import a_framing_run, plans, queued, replies, returns, signal, started
 from tests.core.rules.reading import entries
 from tests.core.script import Script
+from tests.core.task_cues import SKILLS, comes, continues, retrieve
 from tests.core.test_proof import ARTIFACT, framed
 from tests.kit.fakes import MemoryArtifacts, MemoryStore
 
@@ -60,6 +61,15 @@ async def test_a_quote_is_found_wherever_it_stands_in_a_result_or_in_its_artifac
 async def test_a_quote_that_stands_in_another_step_is_not_found_in_this_one() -> None:
     seen = await look(a_run(), ("step:1", "the newest"), ("step:2", "the newest"))
     assert [(look.evidence, look.found) for look in seen] == [("step:1", False), ("step:2", True)]
+
+
+async def test_what_a_task_brought_proves_nothing_that_its_tool_did_not_say() -> None:
+    run = queued() >> started(SKILLS) >> replies(framed(*[Proof(kind="value")] * 3)) >> plans()
+    run >> continues(retrieve()) >> comes("task-1", result={"summary": "found on a page"})
+    run >> comes("again", result={"summary": "it is so"})
+    run >> replies(Reflection(verdict=Verdict.CONTINUE, summary="go on")) >> plans(url="next") >> returns()
+    seen = await look(run, ("step:1", "it is so"), ("step:1", "found on a page"))
+    assert [one.found for one in seen] == [True, False]
 
 
 async def test_a_quote_does_not_reach_from_one_text_of_a_result_into_another() -> None:

@@ -26,6 +26,7 @@ from agent_service.core.events import CancelRequested, RunStarted, SignalReceive
 from agent_service.core.limits import LimitPolicy, LimitRefused, check_caps, grant
 from agent_service.core.remedies import remedy
 from agent_service.errors import WakeConflict
+from agent_service.fitting import unfit
 from agent_service.identity import trace_url
 from agent_service.lineage import depth_of
 from agent_service.metrics.incoming import IncomingMetrics
@@ -146,7 +147,9 @@ class Intake:
     async def _on_result(self, result: ToolResult, place: str, *, malformed: bool = False) -> None:
         came = await self._children.of(result)
         malformed = malformed and came is result
-        event = ToolReturned(at=self._clock.now(), result=came, malformed=malformed, place=place)
+        state = await self._turns.state(result.run_id) if came.status == "continuation" else None
+        flaws = unfit(state, came) if state else ()
+        event = ToolReturned(at=self._clock.now(), result=came, malformed=malformed, place=place, unfit=flaws)
         heard = _known(result.run_id, await self._turns.take(result.run_id, event))
         if heard.ignored:
             self._incoming.stale_result(duplicate=bool(heard.state and heard.state.has_finished(result.step)))

@@ -42,14 +42,16 @@ class _Ready:
     action: Action
 
 
-def take_continuation(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> Transition:
-    """The tool of `pending` asks for more."""
+def take_continuation(
+    state: RunState, pending: Pending, result: ToolResult, *, unfit: tuple[str, ...] = (), at: datetime
+) -> Transition:
+    """The tool of `pending` asks for more. `unfit`: what is wrong with that beside what is seen here."""
     gathering = gathering_of(state.waiting, pending.step) or _begun(state, pending, at)
     asker = gathered.task_of(gathering, pending.task)
     assert asker is not None, "what is asked is not answered yet"
     state = replace(state, strangers=finishing.strangers_of(state, pending.step, pending.action.tool, result))
     number, most = gathering.round + 1, state.brief.limits.continuations.max_plugin_continuations
-    asked = gathering.stopped or _asked(state, asker, result, number)
+    asked = gathering.stopped or _asked(state, asker, result, number, unfit)
     if isinstance(asked, str):
         return take_answer(state, pending, _refused(result, asked), at=at)
     wish, needed = asked
@@ -146,13 +148,16 @@ def _with(state: RunState, gathering: Gathering) -> RunState:
     return gathers(state, gathering, flights(state.waiting))
 
 
-def _asked(state: RunState, asker: Task, result: ToolResult, number: int) -> tuple[str, tuple[Task, ...]] | str:
+def _asked(
+    state: RunState, asker: Task, result: ToolResult, number: int, unfit: tuple[str, ...]
+) -> tuple[str, tuple[Task, ...]] | str:
     """What a continuation asks for, in words and as tasks; or why that cannot be done."""
     try:
         continuation = read(result.result)
     except ContinuationInvalid as error:
         return f"what it asks for cannot be read: {error}"
-    asked, flaws = tasks.drawn(state.brief, asker, continuation, number)
+    asked, seen = tasks.drawn(state.brief, asker, continuation, number)
+    flaws = (*seen, *unfit)
     return f"what it asks for cannot be done: {'; '.join(flaws)}" if flaws else (wish_of(continuation), asked)
 
 
@@ -172,19 +177,20 @@ def _refused(result: ToolResult, why: str) -> ToolResult:
 
 def _next(state: RunState, passed: set[_Name]) -> _Ready | None:
     """What may be asked next, in the order of steps and tasks, and was not looked at yet."""
-    sent = {flight.pending.name for flight in flights(state.waiting)}
+    sent = {flight.pending.name[:2] for flight in flights(state.waiting)}
     came = {one.name: one.status for one in state.evidence}
     for gathering in gatherings(state.waiting):
         for task in () if gathering.stopped else gathering.tasks:
             name = _name_of(gathering, task)
-            if name not in sent and name not in passed and _nothing_before(gathering, task, came):
+            if name[:2] not in sent and name not in passed and _nothing_before(gathering, task, came):
                 return _ready(state, gathering, task, name)
     return None
 
 
 def _name_of(gathering: Gathering, task: Task) -> _Name:
-    """Of the request that comes next for the task: the first, or the one that asks it again."""
-    asked_in = task.asks + 1 if task.asks else task.round
+    """Of the request that comes next for the task: the first, or the one that asks it again, after all continuations
+    that there were."""
+    asked_in = gathering.round + 1 if task.asks else task.round
     return gathering.step, task.again if task.asks else task.id, asked_in
 
 

@@ -64,13 +64,15 @@ class ToolReturned:
     """A result came. `malformed`: only what it relates to could be read, and `result` is the error that says so.
 
     `place` names the message of a result that does not name its attempt, so that the same message delivered again is
-    not taken for the answer to the attempt after it.
+    not taken for the answer to the attempt after it. `unfit`: what is wrong with the arguments of what a continuation
+    asks for, by the schemas of their commands.
     """
 
     at: datetime
     result: ToolResult
     malformed: bool = False
     place: str = ""
+    unfit: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

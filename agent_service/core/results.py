@@ -49,7 +49,7 @@ def _take(state: RunState, pending: Pending, event: ToolReturned) -> Transition:
     if result.status == "ok":
         return continuing.take_answer(state, pending, result, at=event.at)
     if result.status == "continuation" and not event.malformed:
-        return continuing.take_continuation(state, pending, result, at=event.at)
+        return continuing.take_continuation(state, pending, result, unfit=event.unfit, at=event.at)
     error = _malformed(state, pending, result) if event.malformed else _as_error(result)
     return _on_error(state, pending, error, at=event.at)
 

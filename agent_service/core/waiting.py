@@ -370,8 +370,10 @@ def pendings_of(waiting: Waiting | None) -> tuple[Pending, ...]:
 
 def steps_of(waiting: Waiting) -> tuple[int, ...]:
     """The steps that are open while that is waited for, in their order."""
-    gathering = waiting.gatherings if isinstance(waiting, ForEvidence) else ()
-    return tuple(sorted({*(pending.step for pending in pendings_of(waiting)), *(one.step for one in gathering)}))
+    if not isinstance(waiting, ForEvidence):
+        return tuple(pending.step for pending in pendings_of(waiting))
+    steps = (*(flight.pending.step for flight in waiting.flights), *(one.step for one in waiting.gatherings))
+    return tuple(sorted(set(steps)))
 
 
 def then(waiting: Waiting, held: Held) -> Waiting:

@@ -162,11 +162,13 @@ def test_two_tasks_that_continue_count_their_rounds_together_and_are_asked_again
     run = a_gathering_run(a_task("a"), a_task("b")) >> continues(retrieve(), "b") >> continues(retrieve(), "a")
     assert asked(run) == ["knowledge a.task-1:3"]
     run = run >> comes("b.task-1")
-    assert asked(run) == ["knowledge b.again:3"]
+    assert asked(run) == ["knowledge b.again:4"]
     run = run >> comes("a.task-1")
     assert asked(run) == ["knowledge a.again:4"]
     run = run >> comes("a.again") >> comes("b.again")
-    assert asked(run) == ["fetch again:2"]
+    assert asked(run) == ["fetch again:4"]
+    (request,) = run.story[-1].published("agentic.tool_request")
+    assert request["tool_payload"]["continuations_left"] == 0
     assert told(run) == [("a", 1, "ok"), ("b", 1, "ok")]
 
 

@@ -1,0 +1,47 @@
+"""Whether what a tool asks for fits the tools that it asks: the arguments of its tasks, by the schemas of commands."""
+
+from collections.abc import Iterator
+
+from agent_service.core.attempts import Pending, Task
+from agent_service.core.brief import Brief
+from agent_service.core.phases import Action
+from agent_service.core.replacing import replace
+from agent_service.core.state import RunState
+from agent_service.core.tasks import drawn
+from agent_service.usable import flaws_of_arguments
+from schemas.continuation import ContinuationInvalid, read
+from schemas.events import ToolResult
+
+EVIDENCE = "evidence"
+
+
+def unfit(state: RunState, result: ToolResult) -> tuple[str, ...]:
+    """What is wrong with the arguments that a continuation has for others; nothing of any other result, and of one that
+    cannot be read, of which the core says what is wrong."""
+    asking = next((one for one in state.pendings if _is_of(one, result)), None)
+    if asking is None:
+        return ()
+    try:
+        continuation = read(result.result)
+    except ContinuationInvalid:
+        return ()
+    asked, flaws = drawn(state.brief, Task(id="", round=0, place=0, action=asking.action), continuation, number=1)
+    return () if flaws else tuple(flaw for task in asked for flaw in _flaws(state.brief, task))
+
+
+def _is_of(pending: Pending, result: ToolResult) -> bool:
+    return (pending.step, pending.action.tool) == (result.step, result.tool) and pending.task == (result.task or "")
+
+
+def _flaws(brief: Brief, task: Task) -> Iterator[str]:
+    for flaw in flaws_of_arguments(brief, _with_evidence(brief, task)):
+        yield f"{task.id}: {flaw}"
+
+
+def _with_evidence(brief: Brief, task: Task) -> Action:
+    """The call with a place for what the task is given besides, which its schema may require."""
+    command = brief.command(task.action)
+    known = command.input_schema.get("properties") if command else None
+    if not task.needs or not isinstance(known, dict) or EVIDENCE not in known:
+        return task.action
+    return replace(task.action, arguments=task.action.arguments | {EVIDENCE: []})

@@ -5,52 +5,22 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent_service.core.events import ModelUsage
-from agent_service.core.phases import Framing
-from agent_service.core.waiting import Reserve
-from agent_service.errors import ModelError
-from agent_service.ports import Answer, Estimate, Model, ModelCall, Question
+from agent_service.ports import Model
 from agent_service.workbench.evaluation.cassette import Player
 from agent_service.workbench.evaluation.playing import Options, Result, play
-from agent_service.workbench.evaluation.scenario import Scenario, follower_of, own_folder, scenarios
+from agent_service.workbench.evaluation.scenario import Scenario, own_folder, scenarios
 from agent_service.workbench.evaluation.trials import Mind, of_model, replayed
 from groundwork.service.errors import Misconfigured
 from tests.cli.calling import ROOT, clean
+from tests.evaluation.priced import Priced
 from tests.evaluation.small import small, written
 
 HIDDEN = 'key-"of-the-model'
-
-
-class Priced:
-    """A scripted model that costs something, and fails at first if it is told to. Fills the port Model."""
-
-    def __init__(self, scenario: Scenario, *, faults: int = 0, hypothesis: str = "") -> None:
-        self._model = follower_of(scenario.name, scenario.script)
-        self._faults = faults
-        self._hypothesis = hypothesis
-
-    def prepare(self, question: Question) -> ModelCall:
-        reserve = Reserve(tokens=900, cost_usd=0.02)
-        estimate = Estimate(model="priced", reserve=reserve, prompt_hash="p", schema_hash=str(question.phase))
-        return ModelCall(estimate=estimate, make=partial(self._make, question))
-
-    async def _make(self, question: Question) -> Answer:
-        if self._faults:
-            self._faults -= 1
-            raise ModelError("try_again", "overloaded", "529", retry_after_s=70)
-        answer = await self._model.prepare(question).make()
-        usage = ModelUsage(input_tokens=700, output_tokens=90, cost_usd=0.01, cache_read_tokens=350)
-        decision = answer.decision
-        if isinstance(decision, Framing):
-            decision = replace(decision, hypothesis=self._hypothesis)
-        return replace(answer, model="priced", usage=usage, decision=decision)
 
 
 async def recorded(

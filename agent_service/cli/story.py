@@ -88,7 +88,7 @@ def rows(timeline: Json, now: datetime) -> list[Row]:
     """The whole timeline as it is `now`: each item by when it began, and followed by what is a part of it."""
     repeated = _repeated(timeline)
     told = _as_tree([item for item in timeline["items"] if item["id"] not in repeated])
-    return [_row(item, now, item["started_at"]) for item in told]
+    return [_row(item, now, _at(item["started_at"])) for item in told]
 
 
 def _as_tree(items: Sequence[Json]) -> list[Json]:
@@ -121,11 +121,15 @@ def _is_asked_for(attempt: Json) -> bool:
     return ":attempt:" in attempt["id"]
 
 
-def _row(item: Json, now: datetime, at: str) -> Row:
+def _at(instant: str) -> datetime:
+    return datetime.fromisoformat(instant)
+
+
+def _row(item: Json, now: datetime, at: datetime) -> Row:
     began = datetime.fromisoformat(item["started_at"])
     ended = datetime.fromisoformat(item["ended_at"]) if item["ended_at"] else now
     return Row(
-        at=datetime.fromisoformat(at),
+        at=at,
         took=None if item["kind"] in TIMELESS else max(timedelta(), ended - began),
         name=_name(item),
         status=_status(item),
@@ -226,14 +230,19 @@ class Story:
         if not self._told:
             self._stages = dict(_seen(timeline, self._after, datetime.fromisoformat(entry["at"])))
         self._told = max((entry["seq"], *(item["entry"] for item in timeline["items"])))
-        return sorted(self._new(timeline), key=lambda row: row.at)
+        new = sorted(self._new(timeline), key=lambda told: told[:3])
+        return [_row(item, datetime.now(UTC), at) for at, *_, item in new]
 
-    def _new(self, timeline: Json) -> Iterator[Row]:
-        now, repeated = datetime.now(UTC), _repeated(timeline)
+    def _new(self, timeline: Json) -> Iterator[tuple[datetime, bool, int, Json]]:
+        """What was not told yet, with what it is told by: by the instant; of one instant what ends before what begins,
+        and what is a part of something before that."""
+        repeated = _repeated(timeline)
         for item in timeline["items"]:
             stage = _stage(item)
             if self._stages.get(item["id"]) != stage and item["id"] not in repeated:
-                yield _row(item, now, item["ended_at" if stage == "over" else "started_at"])
+                is_over = stage == "over"
+                at = _at(item["ended_at" if is_over else "started_at"])
+                yield at, not is_over, -item["depth"] * is_over, item
             self._stages[item["id"]] = stage
 
 

@@ -13,6 +13,7 @@ from tests.core.cues import PROOF, a_paused_run, a_retrying_run, due, reflects, 
 from tests.core.script import Script
 from tests.projections.journals import entries_of, priced_example, worked_example
 from tests.projections.people import a_run_in_doubt, answers
+from tests.projections.test_tasks import two_rounds
 
 LATER = datetime(2026, 12, 1, tzinfo=UTC)
 
@@ -132,3 +133,20 @@ def test_a_clock_that_is_behind_makes_no_time_negative(behind: timedelta) -> Non
     for row in rows(timeline_of(a_retrying_run()), datetime(2026, 1, 1, tzinfo=UTC) + behind):
         assert isinstance(row, Row)
         assert row.took is None or row.took >= timedelta()
+
+
+def test_what_a_step_gathers_is_told_below_it_and_ends_before_it() -> None:
+    assert told(two_rounds())[3:-1] == [
+        "✓ step 1",
+        "↻  attempt 1",
+        "✓  a",
+        "↻   attempt 1",
+        "✓   a.task-1",
+        "✓   a.again",
+        "✗  b",
+        "✗  c",
+        "↻  again",
+        "✓  task-1",
+        "✓  again",
+    ]
+    assert titles(followed(two_rounds()))[-4:] == ["▶  again", "✓  again", "✓ step 1", "▶ reflect"]

@@ -168,12 +168,12 @@ class ContinuationSettings(_Section):
 
     retrieval_tool: CommandName = "knowledge"
     """What `retrieve` asks: a tool, by its first read, or one of its commands."""
-    max_plugin_continuations: Annotated[int, Field(ge=0)] = 3
+    max_plugin_continuations: Annotated[int, Field(ge=0, le=10)] = 3
     max_plugin_total_time_ms: Annotated[int, Field(ge=1)] = 60_000
     """From the first continuation on, without the time in which a person is waited for."""
     continuation_retrieval_profile: ToolName = "fast"
     """The profile of a retrieval that names none."""
-    max_tasks: Annotated[int, Field(ge=1, le=1000)] = 100
+    max_tasks: Annotated[int, Field(ge=1, le=100)] = 100
     """Tasks of one continuation."""
     parallel: Annotated[int, Field(ge=1, le=64)] = 4
     """Tasks of a run that are carried out at the same time."""

@@ -17,10 +17,13 @@ from agent_service.core.phases import Action
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
 
-MAX_KEPT, MAX_HANDED, LEAST_HANDED = 32_000, 256_000, 1000
-"""Characters: of one result that is kept, of all that are handed on together, and of one of these at least."""
+MAX_KEPT, MAX_HANDED, LEAST_HANDED = 32_000, 256_000, 200
+"""Bytes of JSON: of one result that is kept, of all that are handed on together, and of one of these at least. Whatever
+tools bring, a request has to fit into a message, where a control character takes six bytes."""
+NAMED, MAX_NAMED = ("artifact_path", "content_type", "class"), 200
+"""What is kept of a result that is too long, and its characters at most."""
 MAX_TOLD = 600
-"""Characters that the model is told of one result of a step that may gather no more."""
+"""Bytes that the model is told of one result of a step that may gather no more."""
 
 
 def as_sent(state: RunState, pending: Pending) -> Action:
@@ -78,19 +81,33 @@ def _item(one: Evidence, share: int) -> dict[str, JsonValue]:
     """One result, as a plugin reads it."""
     item: dict[str, JsonValue] = {"task": one.task.rpartition(".")[2], "round": one.round, "action": one.kind}
     if one.kind == "retrieve":
-        item |= {"query": one.query, "profile": one.profile}
+        item |= {"query": _shortened(one.query, max(LEAST_HANDED, share // 4)), "profile": one.profile}
     item |= {"tool": one.tool, "status": one.status}
     return item | {"result" if one.status == "ok" else "error": _bounded(one.output, share)}
 
 
 def _bounded(output: dict[str, JsonValue], most: int) -> dict[str, JsonValue]:
     """The result, or, where it is too long, its path and as much of its text as may be."""
-    if len(json.dumps(output, ensure_ascii=False)) <= most:
+    if size_of(output) <= most:
         return output
-    named = {name: output[name] for name in ("artifact_path", "content_type", "class") if name in output}
+    named: dict[str, JsonValue] = {
+        name: told for name in NAMED if isinstance(told := output.get(name), str) and len(told) <= MAX_NAMED
+    }
     words = output.get("summary") or output.get("message") or output.get("excerpt")
     text = words if isinstance(words, str) else json.dumps(output, ensure_ascii=False)
-    return named | {"message" if "class" in output else "summary": clipped(text, most)}
+    return named | {"message" if "class" in output else "summary": _shortened(text, most)}
+
+
+def _shortened(text: str, most: int) -> str:
+    length = min(len(text), most)
+    while (size := size_of(text[:length])) > most + 2:  # its quotation marks
+        length = length * most // size
+    return clipped(text, length)
+
+
+def size_of(value: JsonValue) -> int:
+    """In bytes, as a message has it."""
+    return len(json.dumps(value, ensure_ascii=False).encode())
 
 
 def _in_short(one: Evidence) -> dict[str, JsonValue]:

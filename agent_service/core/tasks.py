@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from pydantic import JsonValue
 
-from agent_service.core import children
+from agent_service.core import children, gathered
 from agent_service.core.acting import flaws_of_action
 from agent_service.core.attempts import Task
 from agent_service.core.brief import Brief
@@ -18,6 +18,8 @@ from schemas.continuation import Continuation, MultiStep, PluginTask, Retrieve, 
 
 ONLY = "task-1"
 """What the one task of a plain retrieval is called."""
+MAX_INPUT = 256 * 1024
+"""Bytes of the arguments of a task: its request has to fit into a message, also with what it is handed besides."""
 HANDLE = "handle"
 """The command that Ductile asks where none is named."""
 
@@ -75,6 +77,8 @@ def _flaws(brief: Brief, task: Task) -> Iterator[str]:
         has = ", ".join(command.name for command in skill.commands) if skill else ""
         yield f"names no command of {task.action.tool}, which has: {has}"
         return
+    if (size := gathered.size_of(task.action.arguments)) > MAX_INPUT:
+        yield f"its input has {size} bytes, and at most {MAX_INPUT} are taken: name an artifact in its place"
     yield from flaws_of_action(brief, task.action)
     yield from children.flaws_of_call(brief, task.action)
 

@@ -1,0 +1,60 @@
+"""Whatever tools bring, a request that hands it on fits into a message."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from pydantic import JsonValue
+
+from agent_service.core import gathered
+from agent_service.core.attempts import Evidence, Task
+from agent_service.core.brief import Continuations
+from agent_service.core.phases import Action
+from schemas.continuation import LONGEST_TEXT
+from schemas.events import MAX_MESSAGE_BYTES
+from tests.core.script import asks
+from tests.core.task_cues import a_gathering_run, a_task
+
+LARGEST_INPUT = 256 * 1024
+ASKER = Task(id="", round=0, place=1, action=Action(tool="fetch", command="handle", arguments={}), kind="plugin")
+
+
+def brought(number: int, text: str) -> Evidence:
+    output = gathered.kept({"summary": text, "artifact_path": text, "output": {"text": text}})
+    names = {"tool": "knowledge", "command": "search", "query": text[:LONGEST_TEXT], "profile": "fast"}
+    return Evidence(
+        step=1,
+        task=f"t{number}",
+        round=1 + number % 10,
+        place=number,
+        kind="retrieve",
+        status="ok",
+        output=output,
+        **names,
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "\x01", '"', "\u6f22", "\U0001f600"], ids=["ascii", "control", "quote", "cjk", "emoji"]
+)
+def test_what_a_thousand_tasks_brought_leaves_room_for_the_largest_input(text: str) -> None:
+    evidence = [brought(number, text * 40_000) for number in range(1000)]
+    handed = gathered.given(evidence, 1, ASKER, ("again", 11), Continuations(max_plugin_continuations=10))
+    assert len(json.loads(json.dumps(handed))["evidence"]) == 1000
+    assert gathered.size_of(handed) + LARGEST_INPUT < MAX_MESSAGE_BYTES - 4096
+
+
+def test_a_result_that_is_short_enough_is_handed_on_as_it_is() -> None:
+    output: dict[str, JsonValue] = {"summary": "s", "output": {"deep": [1, None]}}
+    evidence = replace(brought(0, "s"), output=gathered.kept(output))
+    handed = gathered.given([evidence], 1, ASKER, ("again", 2), Continuations())
+    assert handed["evidence"] == [
+        {"task": "t0", "round": 1, "action": "retrieve", "query": "s", "profile": "fast", "tool": "knowledge"}
+        | {"status": "ok", "result": output}
+    ]
+
+
+def test_a_task_whose_input_is_too_large_is_refused_before_anything_is_asked() -> None:
+    run = a_gathering_run(a_task("a", "fetch", text="\x01" * 50_000))
+    run << asks("reflect")
+    assert "its input has 300012 bytes" in run.state.completed[0].summary

@@ -56,6 +56,7 @@ async def test_the_doctor_is_told_of_the_gateway_of_ductile_and_of_the_token(hom
         ("ductile", "ok"),
         ("ductile token", "ok"),
         ("tools", "ok"),
+        ("retrieval", "ok"),
     ]
     assert home.ductile.url.rpartition(":")[2] in found["ductile"].text
 

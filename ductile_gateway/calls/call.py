@@ -92,6 +92,8 @@ def read_again(route: str, body: bytes, *, trace: Context | None) -> Asked:
     if envelope.type != subject:
         raise Unacceptable(f"a message of another type came on subject {subject}")
     request = envelope.payload
+    if (request.task is None) != (request.round is None):
+        raise Unacceptable("a sub-request names its task and its round, and this one only one of them")
     trace = trace or Context(_digest(request.run_id)[:32], span_id="")
     return Asked(request=request, route=route, body=body, digest=_digest_of(request, route), trace=trace)
 

@@ -254,7 +254,8 @@ def _names(payload: Any, origin: Origin) -> tuple[str, str, str | None]:
         case AgenticStart():
             return keys.start(origin.wake_id), origin.wake_id, None
         case ToolResult():
-            key = keys.result(payload.run_id, payload.step, payload.attempt or 1, payload.task, payload.round)
+            task = payload.task if payload.round else None  # without its round it has no key of its own
+            key = keys.result(payload.run_id, payload.step, payload.attempt or 1, task, payload.round)
             return key, payload.run_id, payload.run_id
         case Signal():
             return keys.signal(payload.run_id, payload.signal_id), payload.run_id, payload.run_id

@@ -1,19 +1,20 @@
 """A sub-request of a step goes through the gateway as the step's own request does, under its own names."""
 
+import json
 from typing import Any
 
 import pytest
 
 from ductile_gateway.calls.artifacts import candidates
-from ductile_gateway.calls.call import CALL_ID, ProducedArtifact, ToolOutcome
+from ductile_gateway.calls.call import CALL_ID, ProducedArtifact, ToolOutcome, Unacceptable, read_request
 from ductile_gateway.calls.waiting import look_at_waiting
 from ductile_gateway.ductile.relay_wire import of_call
 from ductile_gateway.store.ledger import SqliteLedger
 from groundwork.service.errors import TryAgain
 from schemas import keys
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
-from tests.gateway.ingress_house import House, an_event
-from tests.gateway.parts import RUN, FakeRunner, World, a_request, asked_for, offering
+from tests.gateway.ingress_house import RESULT, House, an_event
+from tests.gateway.parts import RUN, FakeRunner, World, a_request, asked_for, message_of, offering
 from tests.gateway.stores import opened
 
 SUB = ("task-1", 2)
@@ -38,6 +39,19 @@ async def test_a_step_and_its_sub_requests_are_calls_of_their_own() -> None:
     assert len(world.runner.executed) == len({one.key for one in asked}) == 4
     told = [(result.task, result.round) for result in world.bus.results]
     assert told == [(None, None), SUB, ("task-1", 3), ("task-2", 2)] * 2
+
+
+@pytest.mark.parametrize("half", [{"task": "task-1"}, {"round": 2}])
+async def test_a_request_that_names_half_of_a_sub_request_is_refused_and_a_result_is_the_agent_s_to_place(
+    half: dict[str, Any],
+) -> None:
+    subject, body, headers = message_of(a_request())
+    message = json.loads(body)
+    with pytest.raises(Unacceptable):
+        read_request(subject, json.dumps(message | {"payload": message["payload"] | half}).encode(), headers)
+    house = House()
+    assert (await house.relay(an_event(payload=RESULT | half))).status_code == 202
+    assert house.events()[0]["dedupe_key"] == keys.result(RUN, 1, 1)
 
 
 async def test_what_the_step_s_own_request_is_answered_says_nothing_of_sub_requests() -> None:

@@ -8,6 +8,7 @@ how many tasks are taken, is the agent's to say.
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -27,14 +28,15 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from schemas.events import ToolOutput
 from schemas.fields import JsonObject, Text, ToolName
+from schemas.flaws import listed
 from schemas.markdown_form import TASK_FIELDS, Form, Place, form_in, is_form
 from schemas.task_graph import flaws_of
 
 AGAIN = "again"
 """How asking the tool again that asked is named beside its tasks: none of them may have that id."""
 LONGEST_TEXT = 4096
-MOST_FLAWS = 12
-"""As many are told of one continuation, and how many there are."""
+MOST_TASKS = 1000
+"""More are not even looked at, whatever a run may be granted."""
 
 _ID = r"[a-z0-9][a-z0-9_-]{0,31}"
 _MARKDOWN_NAMES = {name: shown for shown, name in TASK_FIELDS.items()} | {
@@ -162,6 +164,8 @@ class MultiStep(_Wire):
     def _named_by_place(cls, tasks: object) -> object:
         if not tasks:
             raise ValueError("must have one task at least")
+        if isinstance(tasks, list) and len(tasks) > MOST_TASKS:
+            raise ValueError(f"must be {MOST_TASKS} at most")
         if not isinstance(tasks, list):
             return tasks
         return [
@@ -175,7 +179,7 @@ class MultiStep(_Wire):
             InitErrorDetails(
                 type=PydanticCustomError("tasks", "{flaw}", {"flaw": flaw}), loc=("tasks", place, name), input=None
             )
-            for place, name, flaw in flaws_of(self.tasks)
+            for place, name, flaw in islice(flaws_of(self.tasks), MOST_TASKS)
         ]
         if flaws:
             raise ValidationError.from_exception_data("tasks", flaws)
@@ -208,7 +212,7 @@ def of_object(value: object) -> Continuation:
         return CONTINUATION.validate_python(value)
     except ValidationError as error:
         found = [f"{'.'.join(map(str, place)) or 'continuation'} {rule}" for place, rule in _broken(error)]
-        raise ContinuationInvalid(_told(found)) from None
+        raise ContinuationInvalid(listed(found)) from None
 
 
 def of_form(form: Form) -> Continuation:
@@ -219,7 +223,7 @@ def of_form(form: Form) -> Continuation:
     except ValidationError as error:
         broken = sorted((_line_of(place, form.lines), place, rule) for place, rule in _broken(error))
         raise ContinuationInvalid(
-            _told([f"line {line}: {_shown(place)} {rule}" for line, place, rule in broken])
+            listed([f"line {line}: {_shown(place)} {rule}" for line, place, rule in broken])
         ) from None
 
 
@@ -236,11 +240,6 @@ def _in_markdown(text: str) -> Continuation:
 def _is_whole(told: Mapping[str, Any]) -> bool:
     """Whether the excerpt is all there is: the beginning of an artifact may be cut between two tasks."""
     return told.get("artifact_path") is None
-
-
-def _told(flaws: list[str]) -> str:
-    more = f"; and {len(flaws) - MOST_FLAWS} more" if len(flaws) > MOST_FLAWS else ""
-    return "; ".join(flaws[:MOST_FLAWS]) + more
 
 
 def _broken(error: ValidationError) -> Iterator[tuple[Place, str]]:

@@ -1,4 +1,6 @@
-"""What pydantic found wrong, as one text that repeats nothing of the value: its places and the words of the rules."""
+"""What was found wrong, as one text that repeats nothing of a value: places, and the words of the rules."""
+
+from collections.abc import Sequence
 
 from pydantic import ValidationError
 
@@ -10,6 +12,12 @@ def flaws_of(error: ValidationError, *, whole: str = "body", most: int | None = 
     """The first `most` flaws, each with its place; `whole` stands for the place of the value itself."""
     found = error.errors(include_url=False, include_input=False, include_context=False)[:most]
     return "; ".join(f"{_place(flaw['loc']) or whole}: {flaw['msg']}" for flaw in found)
+
+
+def listed(flaws: Sequence[str], *, most: int = 12) -> str:
+    """The first `most` of them, and how many more there are."""
+    more = f"; and {len(flaws) - most} more" if len(flaws) > most else ""
+    return "; ".join(flaws[:most]) + more
 
 
 def _place(path: tuple[int | str, ...]) -> str:

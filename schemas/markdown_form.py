@@ -24,6 +24,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from schemas.flaws import listed
+
 RESULT = "## Plugin Result"
 REQUEST = "## Continuation Request"
 STATUSES = ("success", "error", "continuation")
@@ -65,11 +67,11 @@ def is_form(text: str) -> bool:
 
 
 def form_in(text: str) -> Form:
-    """Raises ValueError, which names the line of every flaw: `line 7: …; line 9: …`."""
+    """Raises ValueError, which names the lines of the first flaws: `line 7: …; line 9: …`."""
     reading = _Reading(text)
     form = reading.form()
     if reading.flaws:
-        raise ValueError("; ".join(f"line {line}: {flaw}" for line, flaw in sorted(reading.flaws)))
+        raise ValueError(listed([f"line {line}: {flaw}" for line, flaw in sorted(reading.flaws)]))
     return form
 
 

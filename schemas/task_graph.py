@@ -1,5 +1,6 @@
 """Tasks that wait for each other: what makes it impossible to do them all. Pure."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Protocol
@@ -23,10 +24,10 @@ def flaws_of(tasks: Sequence[Waiting]) -> Iterator[tuple[int, str, str]]:
     for place, task in enumerate(tasks):
         if first[task.id] != place:
             yield place, "id", "is taken by an earlier task"
-        for number, wanted in enumerate(task.depends_on):
+        for wanted, times in Counter(task.depends_on).items():
             if wanted not in first:
                 yield place, "depends_on", f"names {wanted}, which is no task of this continuation"
-            elif wanted in task.depends_on[:number]:
+            elif times > 1:
                 yield place, "depends_on", f"names {wanted} twice"
     if cycle := _cycle(tasks):
         yield first[cycle[0]], "depends_on", f"makes a cycle: {_path(cycle)} (each waits for the next)"

@@ -77,6 +77,11 @@ def test_of_very_many_flaws_the_first_are_told_and_how_many_there_are() -> None:
     assert flaws_of(steps(*[3] * 50)).endswith("; and 38 more")
 
 
+def test_a_thousand_tasks_are_the_most_that_is_looked_at() -> None:
+    assert len(tasks_of(steps(*[retrieval()] * 1000))) == 1000
+    assert flaws_of(steps(*[retrieval()] * 1001)) == "tasks must be 1000 at most"
+
+
 def test_nothing_of_a_wrong_value_is_repeated() -> None:
     assert "secret" not in flaws_of(
         steps(retrieval(action="secret"), retrieval(profile="a secret", depends_on="secret"))

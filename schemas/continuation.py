@@ -39,10 +39,7 @@ MOST_TASKS = 1000
 """More are not even looked at, whatever a run may be granted."""
 
 _ID = r"[a-z0-9][a-z0-9_-]{0,31}"
-_MARKDOWN_NAMES = {name: shown for shown, name in TASK_FIELDS.items()} | {
-    "tasks": "'### Task 1'",
-    "id": "the task's number",
-}
+_MARKDOWN_NAMES = {name: shown for shown, name in TASK_FIELDS.items()} | {"id": "the task's number"}
 _RULES = {
     "missing": "is missing",
     "union_tag_not_found": "is missing",

@@ -73,7 +73,7 @@ OF_TWO_ROUNDS = [
     ("a.again", 3, "ok"),
     ("b", 1, "error"),
     ("c", 1, "error"),
-    ("again", 2, "continuation"),
+    ("again", 3, "continuation"),
     ("task-1", 3, "ok"),
     ("again", 4, "ok"),
 ]
@@ -188,7 +188,7 @@ def test_the_timeline_has_each_task_below_whoever_asked_for_it() -> None:
         "step:1:task:c:1": "step:1",
         "step:1:task:a.task-1:2": "step:1:task:a:1",
         "step:1:task:a.again:3": "step:1:task:a:1",
-        "step:1:task:again:2": "step:1",
+        "step:1:task:again:3": "step:1",
         "step:1:task:task-1:3": "step:1",
         "step:1:task:again:4": "step:1",
     }
@@ -231,7 +231,7 @@ def test_the_trail_has_a_line_for_each_request_and_for_what_failed_without_one()
         ("a", 1, 1, "continuation"),
         ("a.task-1", 2, 1, "ok"),
         ("a.again", 3, 1, "ok"),
-        ("again", 2, 1, "continuation"),
+        ("again", 3, 1, "continuation"),
         ("task-1", 3, 1, "ok"),
         ("again", 4, 1, "ok"),
     ]

@@ -108,8 +108,10 @@ class Moment:
     @property
     def asks_for_more(self) -> bool:
         """Whether the attempt was answered with a wish for more, and gets it."""
-        pending, event = self.answered, self.event
-        if pending is None or not isinstance(event, ToolReturned) or event.result.status != "continuation":
+        if not isinstance(self.event, ToolReturned) or self.event.result.status != "continuation":
+            return False
+        pending = self.answered
+        if pending is None:
             return False
         gathering = gathering_of(self.after.waiting, pending.step)
         asker = task_of(gathering, pending.task) if gathering else None

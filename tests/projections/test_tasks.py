@@ -10,6 +10,7 @@ from agent_service.core.waiting import Status
 from agent_service.moments import retell
 from agent_service.telling.asks import asks_view
 from agent_service.telling.heard import Heard
+from agent_service.telling.outputs import named_artifacts
 from agent_service.telling.pages.trail import trail
 from agent_service.telling.spans.trace import spans
 from agent_service.telling.steps import StepDetail, step_detail
@@ -22,7 +23,7 @@ from tests.core.script import NOON, Script
 from tests.core.task_cues import a_gathering_run, a_task, budget, comes, continues, fails, retrieve
 from tests.core.test_tasks_among_people import a_lost_write, a_write_after_strangers
 from tests.metrics.readings import measured
-from tests.projections.journals import entries_of
+from tests.projections.journals import PAGE, artifact, entries_of
 from tests.projections.people import answers
 from tests.projections.test_log_lines import lines as log_lines
 from tests.projections.test_spans import tree
@@ -266,6 +267,13 @@ def test_a_step_in_full_has_what_was_asked_in_each_task_and_what_came() -> None:
         ("again", ["ok"]),
     ]
     assert found.tasks[1].arguments["query"] == "deeper"
+
+
+def test_what_a_task_leaves_is_an_artifact_of_the_run() -> None:
+    page = artifact("artifacts/page.html", PAGE, "text/html")
+    run = a_gathering_run() >> comes("task-1", result={"artifact_path": page["path"], "artifacts": [page]})
+    assert [(one.path, one.step) for one in named_artifacts(retell(entries_of(run)))] == [("artifacts/page.html", 1)]
+    assert "artifacts/page.html" in trail(entries_of(run))["memory.md"]
 
 
 def test_the_log_names_the_task() -> None:

@@ -94,7 +94,10 @@ def on_time_over(state: RunState, gathering: Gathering, *, at: datetime) -> Tran
 
 
 def launch(state: RunState, *, at: datetime, news: str = "", sent: tuple[Pending, ...] = ()) -> Transition:
-    """Send all that may be sent now, beside what was `sent`. Where only approvals are left, ask for the first."""
+    """Send all that may be sent now, beside what was `sent`. Where only approvals are left, ask for the first.
+
+    At the deadline of the run nothing is begun any more: the timer, which is due, says what becomes of it.
+    """
     passed, barred = set[_Name](), list[tuple[_Ready, str]]()
     for stopped in (one for one in gatherings(state.waiting) if one.stopped and not _of_step(state, one)):
         state = _over(state, stopped, at)
@@ -102,7 +105,7 @@ def launch(state: RunState, *, at: datetime, news: str = "", sent: tuple[Pending
         passed.add(ready.known_as)
         if flaw := _flaw(state, ready):
             state = _failed(state, ready, *flaw, at=at)
-        elif state.status is Status.PAUSED or not _has_room(state, ready.action.tool):
+        elif not _may_begin(state, at) or not _has_room(state, ready.action.tool):
             continue
         elif why := approving.why_needed(state, ready.action):
             barred.append((ready, why))
@@ -229,6 +232,10 @@ def _flaw(state: RunState, ready: _Ready) -> tuple[str, str] | None:
     command = state.brief.command(ready.action)
     writes = command is None or command.tier == "write"
     return ("not_approved", UNHEARD) if writes and state.heard > state.shown else None
+
+
+def _may_begin(state: RunState, at: datetime) -> bool:
+    return state.status is not Status.PAUSED and at < state.brief.limits.deadline_at
 
 
 def _has_room(state: RunState, tool: str) -> bool:

@@ -273,7 +273,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
     ForReads: {
         **_BEGUN,
         **_NOT_ASKING,
-        ToolReturned: Rule(results.on_result, (ForReads, ForModel, ForEvidence, ForPerson, Ended)),
+        ToolReturned: Rule(results.on_result, (ForReads, ForModel, ForEvidence, ForApproval, ForPerson, Ended)),
         TimerFired: Rule(_when_due(results.on_due), (ForReads, ForModel, ForPerson, Ended)),
         SignalReceived: Rule(_once(hearing.hear), (ForReads,)),
     },
@@ -296,7 +296,9 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         **_NOT_ASKING,
         ToolReturned: _UNASKED,
         TimerFired: Rule(_when_expired(hearing.on_expiry), (ForModel, ForEvidence, ForApproval, ForPerson, Ended)),
-        SignalReceived: Rule(_once(hearing.hear_ruling), (*_WHILE_GATHERING, ForTool)),
+        SignalReceived: Rule(
+            _once(hearing.hear_ruling), (ForModel, ForTool, ForEvidence, ForApproval, ForPerson, Ended)
+        ),
     },
     ForAnswer: {
         **_BEGUN,
@@ -316,6 +318,8 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         **dict.fromkeys(get_args(Event), _never("the run has ended ({state.status})")),
         WakeAccepted: _never("accepted already"),
         ToolReturned: Rule(results.on_result, (Ended,)),
-        SignalReceived: Rule(_once(reopening.reopen), (Queued, ForModel, ForTool, ToolRetry, ForReads, ForApproval)),
+        SignalReceived: Rule(
+            _once(reopening.reopen), (Queued, ForModel, ForTool, ToolRetry, ForReads, ForEvidence, ForApproval)
+        ),
     },
 }

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal
 
+from agent_service.core.attempts import Pending
 from agent_service.core.brief import Limits
 from agent_service.core.events import (
     CancelRequested,
@@ -179,17 +180,19 @@ def returns(
     error: ToolError | None = None,
     place: str = "",
     malformed: bool = False,
+    of: Pending | None = None,
     **correlation: Any,
 ) -> Cue:
-    """The pending attempt returns; `correlation` (step, tool, attempt) makes it another one's result."""
+    """The pending attempt returns, or that of `of`; `correlation` (step, tool, attempt) makes it another's result."""
 
     def cue(script: Script) -> Event:
         state = script.state
         known: dict[str, Any] = {"step": max(state.step, 1), "tool": "fetch", "attempt": 1}
         if state.pendings:
             asked = correlation.get("step")
-            pending = next((p for p in state.pendings if p.step == asked), state.pendings[0])
+            pending = of or next((p for p in state.pendings if p.step == asked), state.pendings[0])
             known = {"step": pending.step, "tool": pending.action.tool, "attempt": pending.attempt}
+            known |= {"task": pending.task, "round": pending.round} if pending.task else {}
         elif state.completed:
             newest = state.completed[-1]
             known = {"step": newest.step, "tool": newest.tool, "attempt": newest.attempt}

@@ -6,8 +6,18 @@ from typing import Any
 
 from agent_service.core import reads
 from agent_service.core.events import Event
+from agent_service.core.flights import flights
 from agent_service.core.phases import Phase, Plan, Verification
-from agent_service.core.waiting import ForApproval, ForModel, ForPerson, ForReads, ForTool, Reserve, Status
+from agent_service.core.waiting import (
+    ForApproval,
+    ForEvidence,
+    ForModel,
+    ForPerson,
+    ForReads,
+    ForTool,
+    Reserve,
+    Status,
+)
 from tests.core.cues import due, framing, plan, reflection, replies, returns, signal, started, too_early
 from tests.core.model_cues import digests, reserves
 from tests.core.read_cues import several
@@ -46,7 +56,7 @@ def situation(script: Script) -> str:
             return str(asking.phase)
         case ForTool(pending=pending):
             return "tool again" if pending.attempt > 1 else "tool"
-        case ForPerson(held=ForTool() | ForReads()):
+        case ForPerson(held=ForTool() | ForReads() | ForEvidence()):
             return "tool, paused"
         case waiting:
             return waiting.kind
@@ -93,11 +103,10 @@ def approved(script: Script) -> Event:
     return made(signal("approve", arguments_hash=script.state.waiting.subject_hash), script)
 
 
-def some_read(script: Script) -> Event:
-    """One of the reads that are out returns, the last that was sent first; or the next is sent."""
-    assert isinstance(script.state.waiting, ForReads)
-    sent = [flight.pending.step for flight in script.state.waiting.flights if flight.retry_at is None]
-    return made(returns(step=sent[-1]), script) if sent else due(script)
+def some_request(script: Script) -> Event:
+    """One of the requests that are out returns, the last that was sent first; or the next is sent."""
+    sent = [flight.pending for flight in flights(script.state.waiting) if flight.retry_at is None]
+    return made(returns(of=sent[-1]), script) if sent else due(script)
 
 
 def timer(script: Script) -> Event:
@@ -138,7 +147,8 @@ GOES_ON: dict[str, Cue] = {
     "tool": result,
     "tool again": result,
     "tool_retry": timer,
-    "for_reads": some_read,
+    "for_reads": some_request,
+    "for_evidence": some_request,
     "for_time": timer,
     "for_approval": approved,
     "for_answer": signal("answer", message="the new one"),

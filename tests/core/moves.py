@@ -5,6 +5,7 @@ stands; the rest comes at any time. What ends a run is rare, so that many storie
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from agent_service.core.events import Event, ToolReturned
@@ -34,6 +35,7 @@ from tests.core.model_cues import digests, opens, refuses, too_long
 from tests.core.people_moves import ODD_WITH_PEOPLE
 from tests.core.read_cues import several
 from tests.core.script import Cue, Script
+from tests.core.task_cues import a_task, multi_step
 
 
 def done(script: Script) -> Event:
@@ -61,6 +63,22 @@ def future_step(script: Script) -> Event:
 def of_the_last(script: Script, *, cue: Callable[..., Cue]) -> Event:
     """What comes of the last of several reads."""
     return made(cue(step=script.state.step), script)
+
+
+def some_other(script: Script, *, cue: Cue) -> Event:
+    """What comes of the newest request that is out, and not of the oldest."""
+    event = made(cue, script)
+    pending = script.state.pendings[-1] if script.state.pendings else None
+    if pending is None or not isinstance(event, ToolReturned):
+        return event
+    named = {"step": pending.step, "tool": pending.action.tool, "attempt": pending.attempt}
+    named |= {"task": pending.task or None, "round": pending.round or None}
+    return replace(event, result=event.result.model_copy(update=named))
+
+
+def nameless(script: Script) -> Event:
+    """A result that says no more than its step and tool."""
+    return made(returns(task=None, round=None, attempt=None, place=f"message {len(script.story)}"), script)
 
 
 def other_call(script: Script, *, by: int) -> Event:
@@ -109,6 +127,30 @@ BADLY_FRAMED: tuple[Framing | Reflection | Digest, ...] = (
     reflection("done"),
     Digest(memory=("forged",)),
 )
+
+RETRIEVES = {"action": "retrieve", "query": "more"}
+GRAPH = multi_step(
+    a_task("a"),
+    a_task("b", "browse"),
+    a_task("w", "post", ("a",)),
+    a_task("s", "save", ("b",)),
+    a_task("z", after=("w",)),
+)
+WISHES: list[Cue] = [
+    returns("continuation", output={"continuation": wish})
+    for wish in (
+        RETRIEVES,
+        GRAPH,
+        multi_step(a_task("w", "post"), a_task("b", "browse")),
+        multi_step(a_task("l", "ledger")),
+    )
+]
+"""What a tool may ask for before it answers, with reads, writes and what strangers wrote among it."""
+BAD_WISHES: list[Cue] = [
+    returns("continuation", output={"query": "more"}),
+    returns("continuation", output={"continuation": multi_step(a_task("a", after=("b",)), a_task("b", after=("a",)))}),
+    returns("continuation", output={"continuation": multi_step(a_task("c", "curl"))}),
+]
 
 ODD: dict[str, list[Cue]] = {
     "queued": [
@@ -184,7 +226,8 @@ ODD: dict[str, list[Cue]] = {
         *[UPSTREAM] * 10,
         *[due] * 3,
         *[errs("not_found")] * 2,
-        returns("continuation", output={"query": "more"}),
+        *WISHES * 3,
+        *BAD_WISHES,
         returns(output={"artifact_path": "artifacts/page.html"}),
         errs("configuration"),
         errs("in_doubt"),
@@ -220,6 +263,7 @@ ODD: dict[str, list[Cue]] = {
     ],
     "for_reads": [
         *[UPSTREAM] * 8,
+        *WISHES,
         partial(of_the_last, cue=partial(errs, "upstream", retryable=True)),
         *[due] * 8,
         *[after(timer, hours=1)] * 2,
@@ -237,7 +281,34 @@ ODD: dict[str, list[Cue]] = {
         replies(plan()),
         unavailable("try_again"),
     ],
+    "for_evidence": [
+        *[UPSTREAM] * 3,
+        *WISHES,
+        *BAD_WISHES,
+        *[due] * 4,
+        *[after(timer, hours=1)] * 2,
+        *[partial(some_other, cue=cue) for cue in (returns(), UPSTREAM, *WISHES[:2])],
+        errs("not_found"),
+        errs("not_found"),
+        errs("in_doubt"),
+        errs("configuration"),
+        future_step,
+        *[older_attempt] * 2,
+        *[again] * 3,
+        returns(attempt=9),
+        returns(attempt=None, place="4"),
+        nameless,
+        returns(task="nobody", round=1),
+        garbled(),
+        returns(tool="someone"),
+        cancel(),
+        sets_aside,
+        replies(plan()),
+        unavailable("try_again"),
+        *[signal("message", message="stop writing")] * 2,
+    ],
     "tool, paused": [
+        *WISHES,
         *[UPSTREAM] * 4,
         *[signal("raise_budget", deadline_at=DEADLINE.replace(hour=23))] * 8,
         errs("in_doubt"),

@@ -5,6 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from agent_service.core.brief import Continuations
 from agent_service.core.waiting import Reserve
 from tests.core.cues import queued
 from tests.core.going_on import Move
@@ -30,6 +31,12 @@ WAKES: dict[str, list[Any]] = {
     "on_expiry": ["reject", "escalate"],
     "approval_s": [86_400.0, 600.0],
     "max_notes": [48_000, 1000, 100],
+    "continuations": [
+        Continuations(retrieval_tool="fetch"),
+        Continuations(retrieval_tool="fetch", max_plugin_total_time_ms=10**8),
+        Continuations(retrieval_tool="browse", max_plugin_total_time_ms=10**7, parallel=2, parallel_per_tool=1),
+        Continuations(retrieval_tool="fetch", max_plugin_continuations=1, max_tasks=3),
+    ],
     "steps": [0, 0, 0, 7],
     "reserve": [None, None, Reserve(tokens=200, cost_usd=0.02), Reserve(tokens=300, cost_usd=None)],
 }

@@ -6,7 +6,19 @@ they look into the state, it is to hold it against what was published.
 
 from collections.abc import Callable
 
-from tests.core.rules import deciding, endings, notes, order, people, reserves, spending, steps, verifying, waiting
+from tests.core.rules import (
+    deciding,
+    endings,
+    notes,
+    order,
+    people,
+    reserves,
+    spending,
+    steps,
+    tasks,
+    verifying,
+    waiting,
+)
 from tests.core.rules.reading import Story
 
 Rule = Callable[[Story], None]
@@ -36,6 +48,10 @@ RULES: tuple[Rule, ...] = (
     steps.only_offered_commands_are_requested,
     steps.an_agent_calls_itself_only_as_deep_as_granted,
     steps.the_correlation_keys_are_ours,
+    tasks.a_task_is_asked_only_where_a_tool_asked_for_it,
+    tasks.no_step_continues_more_often_than_granted,
+    tasks.no_more_is_under_way_than_one_run_may_have,
+    tasks.what_was_gathered_is_forgotten_with_its_step,
     spending.no_more_steps_and_attempts_are_taken_than_granted,
     spending.the_attempts_of_the_run_are_bounded,
     spending.no_more_reframes_are_made_than_granted,
@@ -63,6 +79,7 @@ RULES: tuple[Rule, ...] = (
     people.what_was_refused_is_not_asked_for_again_until_somebody_says_more,
     people.a_write_of_unknown_outcome_is_followed_by_none_of_its_tool_before_it_was_cleared,
     people.nothing_goes_past_what_a_person_said_meanwhile,
+    people.no_task_writes_past_what_a_person_said_meanwhile,
     people.no_more_questions_are_asked_than_granted,
     verifying.a_claim_that_is_not_shown_is_refused_and_only_once,
     verifying.done_is_looked_at_where_that_is_wanted,

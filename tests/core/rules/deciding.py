@@ -76,6 +76,9 @@ def a_refusal_hands_the_run_to_a_person(story: Story) -> None:
     for moment in entries(story):
         if isinstance(moment.event, ModelReplied) and isinstance(moment.event.decision, Refusal):
             claimed = moment.before is not None and moment.before.claim is not None
+            if asked_for(moment) is Phase.VERIFY and not claimed:  # of a framing, or void by what a person said
+                assert finals(moment) == []
+                continue
             assert finals(moment) == ["agent.completed" if claimed else "agent.escalated"]
             assert after(moment).ending_class == ("completed" if claimed else "model_refused")
 

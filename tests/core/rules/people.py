@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from agent_service.core.acting import name_of_call
-from agent_service.core.events import ModelReplied, SignalReceived
+from agent_service.core.events import ModelReplied, SignalReceived, ToolReturned
 from agent_service.core.phases import Action
 from agent_service.core.waiting import ForAnswer, ForApproval
 from tests.core.rules.reading import Sent, Story, after, entries, finals, is_entry, offered, reopened, requests_of, sent
@@ -38,12 +38,26 @@ def rulings(story: Story, kind: str) -> Iterator[tuple[int, str]]:
 def no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it(story: Story) -> None:
     allowed = list(rulings(story, "approve"))
     for request in begun(story):
-        before = story[request.place].before
-        met = before is not None and any(record.tool == "browse" for record in before.completed)
+        met = any(_brought_what_strangers_wrote(moment) for moment in entries(story[: request.place + 1]))
         if met and is_risky(story, request):
             fits = [(place, what) for place, what in allowed if place <= request.place and what == name(request)]
             assert fits
             allowed.remove(fits[0])
+
+
+def _brought_what_strangers_wrote(moment: Moment) -> bool:
+    live = moment.before is not None and not moment.before.final
+    return live and isinstance(moment.event, ToolReturned) and moment.event.result.tool == "browse"
+
+
+def no_task_writes_past_what_a_person_said_meanwhile(story: Story) -> None:
+    said = told = 0
+    for moment in entries(story):
+        if isinstance(moment.event, ModelReplied):
+            told = said if moment.event.heard is None else moment.event.heard
+        if said > told and not (isinstance(moment.event, SignalReceived) and moment.event.signal.kind == "approve"):
+            assert not [r for r in requests_of(moment) if r.task and r.attempt == 1 and is_risky(story, r)]
+        said += _said(moment)
 
 
 def what_was_refused_is_not_asked_for_again_until_somebody_says_more(story: Story) -> None:

@@ -12,12 +12,16 @@ from agent_service.core.effects import AskModel, Publish
 from agent_service.core.events import ModelReplied, ModelUsage, RunStarted, SignalReceived, TimerFired, ToolReturned
 from agent_service.core.events import WakeAccepted as Woken
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForApproval, ForReads, Status, ToolRetry, Waiting, pendings_of
+from agent_service.core.waiting import ForApproval, ForEvidence, ForReads, Status, ToolRetry, Waiting, pendings_of
 from schemas.catalog import ToolOffer
-from schemas.events import Constraints
+from schemas.events import Constraints, ToolResult
 from tests.core.script import Moment
 
 Story = list[Moment]
+
+
+Name = tuple[int, str, int]
+"""Which request of a run: step, task and round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +36,13 @@ class Sent:
     tool: str
     command: str
     payload: dict[str, Any]
+    task: str = ""
+    round: int = 0
+    """The sub-request of the step that it is; empty and 0 for its own."""
+
+    @property
+    def name(self) -> "Name":
+        return self.step, self.task, self.round
 
 
 def after(moment: Moment) -> RunState:
@@ -75,6 +86,8 @@ def _requests_of(moment: Moment, place: int) -> Iterator[Sent]:
                 tool=payload["tool"],
                 command=payload["tool_command"],
                 payload=payload["tool_payload"],
+                task=payload.get("task", ""),
+                round=payload.get("round", 0),
             )
 
 
@@ -110,36 +123,43 @@ def total(costs: list[float | None]) -> float | None:
     return reduce(lambda so_far, cost: None if so_far is None or cost is None else so_far + cost, costs, start)
 
 
-def given_up(moment: Moment) -> int | None:
-    """The step whose pending attempt was given up because no answer came."""
+def given_up(moment: Moment) -> Name | None:
+    """The request whose attempt was given up because no answer came."""
     if not isinstance(moment.event, TimerFired) or moment.before is None:
         return None
     before, at = moment.before, moment.event.at
-    instant, step = min(_instants(before), default=(at, None))
-    sent = step not in {retry for _, retry in _retries(before)}
-    return step if sent and instant <= at < before.brief.limits.deadline_at else None
+    instant, name = min(_instants(before), key=lambda one: one[0], default=(at, None))
+    sent = name not in {retry for _, retry in _retries(before)}
+    return name if sent and instant <= at < before.brief.limits.deadline_at else None
 
 
-def _instants(run: RunState) -> Iterator[tuple[datetime, int]]:
-    """When each attempt is due, with its step."""
-    retries = {step: at for at, step in _retries(run)}
+def _instants(run: RunState) -> Iterator[tuple[datetime, Name | None]]:
+    """When each attempt is due, with its name; without one when the time of a step is over in which it gathers."""
+    if isinstance(run.waiting, ForEvidence):
+        yield from ((one.until, None) for one in run.waiting.gatherings if not one.stopped)
+    retries = {name: at for at, name in _retries(run)}
     for pending in pendings_of(run.waiting):
-        yield retries.get(pending.step, pending.deadline_at), pending.step
+        yield retries.get(pending.name, pending.deadline_at), pending.name
 
 
-def _retries(run: RunState) -> Iterator[tuple[datetime, int]]:
+def _retries(run: RunState) -> Iterator[tuple[datetime, Name]]:
     match run.waiting:
         case ToolRetry(pending=pending, retry_at=at):
-            yield at, pending.step
-        case ForReads(flights=flights):
-            yield from ((flight.retry_at, flight.pending.step) for flight in flights if flight.retry_at)
+            yield at, pending.name
+        case ForReads(flights=flights) | ForEvidence(flights=flights):
+            yield from ((flight.retry_at, flight.pending.name) for flight in flights if flight.retry_at)
 
 
-def is_retryable(moment: Moment, step: int) -> bool:
-    """Whether a moment lets an attempt of `step` be tried again: a timeout, or an error that says so."""
+def name_of(result: ToolResult) -> Name:
+    """Which request a result says that it answers."""
+    return result.step, result.task or "", result.round or 0
+
+
+def is_retryable(moment: Moment, name: Name) -> bool:
+    """Whether a moment lets an attempt of that request be tried again: a timeout, or an error that says so."""
     if not isinstance(moment.event, ToolReturned):
-        return given_up(moment) == step
-    if moment.event.result.step != step or after(moment).ending_class == "protocol_violation":
+        return given_up(moment) == name
+    if name_of(moment.event.result) != name or after(moment).ending_class == "protocol_violation":
         return False
     if moment.before is None or moment.before.final:
         return False

@@ -1,15 +1,17 @@
 """Rules of steps, attempts and requests: one at a time, in order, ours, and judged by what was asked for."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from agent_service.core.attempts import Pending
 from agent_service.core.events import ToolReturned
+from agent_service.core.flights import gathering_of, gatherings
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForReads, ForTool
+from agent_service.core.waiting import ForEvidence, ForReads, ForTool
 from schemas.events import ToolResult
 from schemas.subjects import OUR_OWN_ROUTES
 from tests.core.rules.reading import (
+    Name,
     Sent,
     Story,
     after,
@@ -17,6 +19,7 @@ from tests.core.rules.reading import (
     given_up,
     is_entry,
     is_retryable,
+    name_of,
     offered,
     reopened,
     requests_of,
@@ -30,7 +33,7 @@ RESERVED = {"run_id", "step", "tool", "tool_command", "attempt", "wake_id"}
 
 def one_action_is_in_flight_or_several_that_only_read(story: Story) -> None:
     for place, moment in enumerate(story):
-        begun = [request for request in requests_of(moment, place) if request.attempt == 1]
+        begun = [request for request in requests_of(moment, place) if request.attempt == 1 and not request.task]
         if not begun or moment.before is None:
             continue
         finished = {record.step for record in moment.before.completed}
@@ -40,14 +43,14 @@ def one_action_is_in_flight_or_several_that_only_read(story: Story) -> None:
 
 
 def steps_count_from_one(story: Story) -> None:
-    steps = [request.step for request in sent(story) if request.attempt == 1]
+    steps = [request.step for request in sent(story) if request.attempt == 1 and not request.task]
     assert steps == list(range(1, len(steps) + 1))
 
 
 def an_attempt_follows_the_failure_of_the_one_before(story: Story) -> None:
-    newest: dict[int, Sent] = {}
+    newest: dict[Name, Sent] = {}
     for other in sent(story):
-        one, newest[other.step] = newest.get(other.step), other
+        one, newest[other.name] = newest.get(other.name), other
         if other.attempt == 1:
             continue
         assert one is not None
@@ -58,14 +61,14 @@ def an_attempt_follows_the_failure_of_the_one_before(story: Story) -> None:
             other.payload,
         )
         between = entries(story[one.place + 1 : other.place])
-        failures = [moment for moment in between if is_retryable(moment, other.step)]
+        failures = [moment for moment in between if is_retryable(moment, other.name)]
         assert len(failures) == 1
         assert failures[0].event.at < other.at
 
 
 def only_what_can_be_repeated_is_tried_again(story: Story) -> None:
     for request in sent(story):
-        command = offered(story)[request.tool].commands[0]
+        (command,) = (c for c in offered(story)[request.tool].commands if c.name == request.command)
         assert request.attempt == 1 or command.tier == "read" or command.idempotent
 
 
@@ -78,8 +81,8 @@ def a_finished_step_is_never_asked_for_again(story: Story) -> None:
 def what_is_sent_is_pending_in_the_same_entry(story: Story) -> None:
     for moment in story:
         for request in requests_of(moment):
-            sent_now = {(pending.step, pending.attempt, pending.action.tool) for pending in out(after(moment))}
-            assert (request.step, request.attempt, request.tool) in sent_now
+            sent_now = {(pending.name, pending.attempt, pending.action.tool) for pending in out(after(moment))}
+            assert (request.name, request.attempt, request.tool) in sent_now
 
 
 def out(run: RunState) -> tuple[Pending, ...]:
@@ -87,7 +90,7 @@ def out(run: RunState) -> tuple[Pending, ...]:
     match run.waiting:
         case ForTool(pending=pending):
             return (pending,)
-        case ForReads(flights=flights):
+        case ForReads(flights=flights) | ForEvidence(flights=flights):
             return tuple(flight.pending for flight in flights if flight.retry_at is None)
     return ()
 
@@ -111,6 +114,12 @@ class Return:
         return self.result.step in {record.step for record in completed}
 
     @property
+    def is_of_a_step_that_gathers(self) -> bool:
+        """Its own request is answered, with a continuation."""
+        run, result = self.moment.before, self.result
+        return run is not None and not result.task and gathering_of(run.waiting, result.step) is not None
+
+    @property
     def is_of_a_step_asked_for(self) -> bool:
         return self.newest is not None and (self.newest.step, self.newest.tool) == (self.result.step, self.result.tool)
 
@@ -130,32 +139,47 @@ class Return:
 
 def returns(story: Story) -> Iterator[Return]:
     """Every tool result that met a live run."""
-    newest: dict[int, Sent] = {}
-    answered: set[int] = set()
+    newest: dict[Name, Sent] = {}
+    answered: set[Name] = set()
     for moment in story:
+        name = given_up(moment)
         if isinstance(moment.event, ToolReturned):
-            step = moment.event.result.step
+            name = _meant(moment.event, newest, answered)
             returned = Return(
-                moment=moment, result=moment.event.result, newest=newest.get(step), answered=step in answered
+                moment=moment, result=moment.event.result, newest=newest.get(name), answered=name in answered
             )
             if returned.met_a_live_run:
                 yield returned
-        answered |= _answered(moment)
+        answered |= {name} if name and _is_taken(moment) else set()
+        answered |= {one for one in newest if _is_settled(moment, one)}
         for request in requests_of(moment):
-            newest[request.step] = request
-            answered.discard(request.step)
+            newest[request.name] = request
+            answered.discard(request.name)
 
 
-def _answered(moment: Moment) -> set[int]:
-    """The step whose attempt is over with the moment, if it is over with any; or several, when a run is reopened."""
-    if not is_entry(moment):
-        return set()
-    if moment.before and reopened(moment):
-        return {record.step for record in after(moment).completed} - {step.step for step in moment.before.completed}
-    if after(moment).ending_class == "protocol_violation" or (moment.before and moment.before.final):
-        return set()
-    step = moment.event.result.step if isinstance(moment.event, ToolReturned) else given_up(moment)
-    return set() if step is None else {step}
+def _meant(event: ToolReturned, newest: Mapping[Name, Sent], answered: set[Name]) -> Name:
+    """What a result answers: one that says no more than its step, which gathers, is of the only request of its tool."""
+    step, task, asked_in = name = name_of(event.result)
+    if task or not event.place or name not in answered:
+        return name
+    out_now = [n for n, sent in newest.items() if n[0] == step and n not in answered and sent.tool == event.result.tool]
+    return out_now[0] if len(out_now) == 1 else (step, task, asked_in)
+
+
+def _is_taken(moment: Moment) -> bool:
+    """Whether what came, or the silence, was the end of an attempt."""
+    live = is_entry(moment) and moment.before is not None and not moment.before.final
+    return live and after(moment).ending_class != "protocol_violation"
+
+
+def _is_settled(moment: Moment, name: Name) -> bool:
+    """Whether nothing is waited for of a request any more, because its step is over, its time is, or by an answer."""
+    run, (step, task, _) = after(moment), name
+    if run.final:
+        return False
+    stopped = any(one.step == step and one.stopped for one in gatherings(run.waiting))
+    over = run.has_finished(step) or (task and stopped) or reopened(moment)
+    return bool(over) and name not in {pending.name for pending in run.pendings}
 
 
 def a_result_of_the_past_changes_nothing(story: Story) -> None:
@@ -168,7 +192,8 @@ def a_result_of_the_past_changes_nothing(story: Story) -> None:
 
 def a_result_of_a_step_or_a_tool_that_was_not_asked_for_escalates(story: Story) -> None:
     for it in returns(story):
-        if not it.is_of_a_finished_step and not it.is_of_a_step_asked_for and not it.is_malformed:
+        past = it.is_of_a_finished_step or it.is_of_a_step_that_gathers
+        if not past and not it.is_of_a_step_asked_for and not it.is_malformed:
             assert it.escalated
 
 

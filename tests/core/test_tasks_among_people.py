@@ -6,11 +6,24 @@ import pytest
 
 from agent_service.core.events import Event, TimerFired
 from agent_service.core.waiting import Status
-from tests.core.cues import cancel, due, signal
+from tests.core.cues import cancel, due, frames, queued, signal, started
 from tests.core.going_on import made
 from tests.core.people_cues import answer, approves, rejects
+from tests.core.read_cues import plans_several
 from tests.core.script import NOTHING, Cue, Outcome, Script, asks, asks_people, cancels, escalates, ignores
-from tests.core.task_cues import a_gathering_run, a_task, asked, budget, comes, continues, fails, retrieve, told
+from tests.core.task_cues import (
+    SKILLS,
+    a_gathering_run,
+    a_task,
+    asked,
+    budget,
+    comes,
+    continues,
+    fails,
+    multi_step,
+    retrieve,
+    told,
+)
 
 REOPENS = Outcome("publish agent.reopened")
 
@@ -226,3 +239,42 @@ def test_a_run_that_is_reopened_twice_asks_for_no_task_twice() -> None:
     sent = [name for moment in run.story for name in moment.published("agentic.tool_request")]
     names = [(one.get("task"), one.get("round"), one["attempt"]) for one in sent]
     assert len(names) == len(set(names))
+
+
+def test_the_time_of_a_pause_costs_the_gathering_nothing() -> None:
+    two_hours = budget(max_plugin_total_time_ms=2 * 3_600_000)
+    run = a_gathering_run(on_budget="pause", **two_hours) >> too_late
+    run = run.wait(hours=5)
+    run = run >> later(run) >> comes("task-1")
+    assert asked(run) == ["fetch again:2"]
+    run >> comes("again") << asks("reflect")
+    assert run.state.completed[0].status == "ok"
+
+
+def test_the_time_between_the_end_and_the_answer_costs_the_gathering_nothing() -> None:
+    run = a_lost_write().wait(minutes=30) >> answer("it is there", outcome="ran")
+    run = run >> comes("a") >> comes("z") >> comes("again")
+    assert run.state.completed[0].status == "ok"
+
+
+def test_a_write_that_waits_for_its_turn_is_asked_for_after_the_reads_of_another_step_too() -> None:
+    run = queued(parallel_reads=2) >> started(SKILLS) >> frames()
+    run = run >> plans_several("browse", "fetch") >> comes(step=1, tool="browse")
+    run = run >> continues(multi_step(a_task("w", "post"), a_task("r")))
+    assert asked(run) == ["knowledge r:1"]
+    run >> comes("r") << asks_people("approval")
+
+
+def test_two_steps_that_gather_are_told_of_their_own_tasks_alone() -> None:
+    run = queued(parallel_reads=2) >> started(SKILLS) >> frames() >> plans_several("fetch", "look")
+    run = run >> continues(retrieve(), step=1, tool="fetch") >> continues(retrieve(), step=2, tool="look")
+    both = [p for p in run.state.pendings if p.task == "task-1"]
+    assert [p.step for p in both] == [1, 2]
+    run = run >> comes("task-1", step=2, tool="knowledge", result={"summary": "of two"})
+    assert asked(run) == ["look again:2"]
+    run = run >> comes("again", step=2, tool="look")
+    run = run >> comes("task-1", step=1, tool="knowledge")
+    assert asked(run) == ["fetch again:2"]
+    assert told(run) == [("task-1", 1, "ok")]
+    run >> comes("again", step=1, tool="fetch") << asks("reflect")
+    assert run.state.evidence == ()

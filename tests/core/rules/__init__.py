@@ -51,7 +51,7 @@ RULES: tuple[Rule, ...] = (
     tasks.a_task_is_asked_only_where_a_tool_asked_for_it,
     tasks.no_step_continues_more_often_than_granted,
     tasks.no_more_is_under_way_than_one_run_may_have,
-    tasks.what_was_gathered_is_forgotten_with_its_step,
+    tasks.what_was_gathered_is_forgotten_with_the_last_step_that_gathers,
     spending.no_more_steps_and_attempts_are_taken_than_granted,
     spending.the_attempts_of_the_run_are_bounded,
     spending.no_more_reframes_are_made_than_granted,

@@ -246,9 +246,9 @@ def _placed(result: ToolResult, dedupe_key: str, place: str) -> tuple[ToolResult
     """The result, with the sub-request that its key names where it names none itself; and the place of its message,
     where that is all by which one that comes again is known."""
     named = keys.answers(dedupe_key, result.run_id, result.step)
-    if named and named[0] and result.task is None:
+    if named and named[0] and result.round is None and result.task in (None, named[0]):
         result = result.model_copy(update={"task": named[0], "round": named[1]})
-    return result, "" if result.attempt and (result.task or named) else place
+    return result, "" if result.attempt and (result.round or named) else place
 
 
 def _sender(arrival: Arrival) -> str:

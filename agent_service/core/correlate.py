@@ -72,10 +72,12 @@ def judge(state: RunState, result: ToolResult, place: str = "") -> Judgement:
 def _judge_sub_request(state: RunState, gathering: Gathering, result: ToolResult, which: str, place: str) -> Judgement:
     if not result.task:
         return _judge_nameless(state, gathering, result, place)
+    if result.round is None and place in gathering.heard:
+        return Judgement(Relation.STALE, f"the same message answered an earlier request of step {gathering.step}")
     asked_in = result.round or next((f.pending.round for f in _of_step(state, gathering, result.task)), 0)
     flight = flight_of(state.waiting, gathering.step, result.task, asked_in)
     if flight:
-        return _judge_flight(flight, result, f"{which}, {result.task}", "")
+        return _judge_flight(flight, result, f"{which}, {result.task}", place)
     if not _was_sent(state, gathering, result.task, asked_in):
         return Judgement(Relation.VIOLATION, f"result of {which}: {result.task} of round {asked_in} was never sent")
     return Judgement(Relation.STALE, f"{result.task} of step {gathering.step} is answered already, or was given up")

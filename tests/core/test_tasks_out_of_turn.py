@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from agent_service.core.events import ToolReturned
+from schemas.events import ToolResult
 from tests.core.cues import cancel, due, frames, plans, queued, returns, signal, started
-from tests.core.script import NOTHING, Script, asks, cancels, escalates, ignores
+from tests.core.script import NOTHING, Cue, Script, asks, cancels, escalates, ignores
 from tests.core.task_cues import (
     SKILLS,
     a_gathering_run,
@@ -177,3 +179,30 @@ def test_a_message_of_a_person_disturbs_no_gathering() -> None:
     assert asked(run) == []
     run >> comes("task-1")
     assert asked(run) == ["fetch again:2"]
+
+
+def test_a_message_that_names_its_task_and_no_attempt_answers_one_attempt_only() -> None:
+    run = a_gathering_run(**budget(max_plugin_total_time_ms=10**8))
+    run = run >> fails("task-1", "upstream", retryable=True, attempt=None, place="9") >> due
+    assert asked(run) == ["knowledge task-1:1 attempt 2"]
+    again = fails("task-1", "upstream", retryable=True, attempt=None, place="9")
+    run >> again << ignores("answered an earlier attempt")
+    run = run >> comes("task-1", attempt=None, place="10")
+    assert asked(run) == ["fetch again:2"]
+
+
+def test_a_message_that_names_its_task_and_no_round_answers_one_round_only() -> None:
+    run = a_gathering_run()
+    old = {"run_id": run.state.run_id, "step": 1, "tool": "knowledge", "attempt": 1, "task": "task-1", "status": "ok"}
+    run = run >> nameless_round(old, place="9")
+    assert asked(run) == ["fetch again:2"]
+    run = run >> continues(retrieve(), "again")
+    run >> nameless_round(old, place="9") << ignores("answered an earlier request")
+    run = run >> nameless_round(old, place="10")
+    assert asked(run) == ["fetch again:3"]
+
+
+def nameless_round(payload: dict[str, Any], *, place: str) -> Cue:
+    return lambda script: ToolReturned(
+        at=script.now, result=ToolResult.model_validate({"completed_at": script.now, **payload}), place=place
+    )

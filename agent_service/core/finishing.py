@@ -57,13 +57,13 @@ def finish_step(
         outcome=acting.digest([result.status == "ok", _comparable(output)]),
         seconds=max(0.0, (at - pending.requested_at).total_seconds()),
     )
-    waiting = landed(state.waiting, record.step)
+    others_gather = any(one.step != record.step for one in gatherings(state.waiting))
     return replace(
         notes.with_step(state, pending, record, output),
         waits=0,
         strangers=strangers_of(state, record.step, record.tool, result),
-        waiting=waiting,
-        evidence=state.evidence if gatherings(waiting) else (),
+        waiting=landed(state.waiting, record.step),
+        evidence=state.evidence if others_gather else (),
         completed=(*state.completed, record),
         last_result=LastResult(step=record.step, status=record.status, output=output),
         doubts=doubting.after(state, record),

@@ -278,3 +278,10 @@ def test_two_steps_that_gather_are_told_of_their_own_tasks_alone() -> None:
     assert told(run) == [("task-1", 1, "ok")]
     run >> comes("again", step=1, tool="fetch") << asks("reflect")
     assert run.state.evidence == ()
+
+
+def test_what_was_gathered_is_forgotten_also_when_the_answer_comes_in_a_pause() -> None:
+    run = a_gathering_run(on_budget="pause", **PATIENT) >> comes("task-1") >> too_late
+    run >> comes("again") << NOTHING
+    assert run.state.evidence == ()
+    run >> later(run) << asks("reflect")

@@ -141,10 +141,13 @@ def returns(story: Story) -> Iterator[Return]:
     """Every tool result that met a live run."""
     newest: dict[Name, Sent] = {}
     answered: set[Name] = set()
+    heard: set[str] = set()
     for moment in story:
         name = given_up(moment)
         if isinstance(moment.event, ToolReturned):
-            name = _meant(moment.event, newest, answered)
+            again = moment.event.place in heard
+            name = name_of(moment.event.result) if again else _meant(moment.event, newest, answered)
+            heard |= {moment.event.place} if is_entry(moment) else set()
             returned = Return(
                 moment=moment, result=moment.event.result, newest=newest.get(name), answered=name in answered
             )
@@ -206,7 +209,8 @@ def a_result_that_cannot_be_read_changes_nothing_unless_it_is_waited_for(story: 
 def a_result_of_an_attempt_that_was_not_asked_for_escalates(story: Story) -> None:
     for it in returns(story):
         newer = it.is_of_a_step_asked_for and it.newest is not None and it.attempt > it.newest.attempt
-        if newer and not it.is_of_a_finished_step and not it.is_malformed:
+        past = it.is_of_a_finished_step or it.is_of_a_step_that_gathers
+        if newer and not past and not it.is_malformed:
             assert it.escalated
 
 

@@ -15,7 +15,7 @@ from agent_service.core.announcing import outstanding
 from agent_service.core.attempts import Flight
 from agent_service.core.brief import Continuations
 from agent_service.core.events import TimerFired
-from agent_service.core.flights import due_first, gatherings
+from agent_service.core.flights import due_first, flights, gatherings
 from agent_service.core.state import RunState
 from schemas import subjects
 from tests.core.cues import FETCH, POST, SAVE, due, frames, plans, queued, signal, started, tool
@@ -57,6 +57,7 @@ class Gathering:
         if not self.goes_on or any(one.stopped for one in gatherings(self.state.waiting)):
             self.executor.forget(owed)
         assert owed == {asked.key for asked in self.executor.open}
+        assert flights(self.state.waiting) or not self.goes_on, "it waits for nothing"
 
     def answer(self, asked: Asked) -> None:
         """The oldest result of a request, once more if it came already."""

@@ -222,7 +222,7 @@ class Turns:
         for effect in reporting.report(known) if known else ():
             await self._publisher.publish(wake.run_id, effect)
         now = await self.state(parent.run_id)
-        if now is None or not children.waits_for(now, wake.run_id):
+        if now is None or not children.wants(now, wake.run_id):
             await self._cancel_child(parent.run_id, wake.run_id, f"the run {parent.run_id} waits for it no more")
 
     async def _cancel_child(self, parent_run_id: str, run_id: str, reason: str) -> None:

@@ -120,6 +120,11 @@ class Brief:
     """Frozen when the run is framed."""
 
     @property
+    def may_have_children(self) -> bool:
+        """Whether it may start other runs as its steps."""
+        return self.depth < self.limits.max_depth
+
+    @property
     def as_step(self) -> Parent | None:
         """The step that the run is; None for one whose end is nobody's result."""
         return self.parent if self.parent and self.parent.step else None

@@ -7,6 +7,7 @@ too. Its id follows from its parent and step, so that starting it twice starts i
 """
 
 import hashlib
+import json
 import sys
 from collections.abc import Sequence
 
@@ -16,8 +17,9 @@ from ulid import ULID
 from agent_service.core.attempts import Gathering, Pending
 from agent_service.core.brief import Brief, Grant, Limits, Parent
 from agent_service.core.events import WakeAccepted
-from agent_service.core.flights import flights
+from agent_service.core.flights import flights, gatherings
 from agent_service.core.gathered import as_sent
+from agent_service.core.notes import clipped
 from agent_service.core.phases import Action
 from agent_service.core.replacing import replace
 from agent_service.core.state import Ruling, RunState
@@ -28,12 +30,10 @@ from schemas.flaws import flaws_of as flaws_of_fields
 
 DEPTH = "agentic_depth"
 """In the context of a start that an agent asked for: how many agents called each other so far."""
+MAX_EVIDENCE = 48_000
+"""Characters of all that other tasks brought which a child is told of."""
 WAKE_PREFIX = "child:"
 """How the wake ids of children begin: nobody else may use such."""
-
-
-def may_have_any(brief: Brief) -> bool:
-    return brief.depth < brief.limits.max_depth
 
 
 def skills_of(brief: Brief, offered: Sequence[ToolOffer]) -> tuple[ToolOffer, ...]:
@@ -41,7 +41,7 @@ def skills_of(brief: Brief, offered: Sequence[ToolOffer]) -> tuple[ToolOffer, ..
     return tuple(
         skill
         for skill in offered
-        if (brief.tools is None or skill.name in brief.tools) and (may_have_any(brief) or not is_agent(skill))
+        if (brief.tools is None or skill.name in brief.tools) and (brief.may_have_children or not is_agent(skill))
     )
 
 
@@ -103,8 +103,17 @@ def under_way(state: RunState) -> tuple[Pending, ...]:
     return tuple(f.pending for f in flights(state.waiting) if is_child(f.pending) and f.retry_at is None)
 
 
-def waits_for(state: RunState, child_run_id: str) -> bool:
-    return any(run_id_of(state.run_id, pending) == child_run_id for pending in under_way(state))
+def stopping(state: RunState) -> tuple[Pending, ...]:
+    """Those of them that are cancelled, because their step may gather no more: what they leave behind is waited for."""
+    stopped = {gathering.step for gathering in gatherings(state.waiting) if gathering.stopped}
+    return tuple(pending for pending in under_way(state) if pending.step in stopped) if stopped else ()
+
+
+def wants(state: RunState, child_run_id: str) -> bool:
+    """Whether a child is to go on."""
+    stop = {pending.name for pending in stopping(state)}
+    going_on = (pending for pending in under_way(state) if pending.name not in stop)
+    return any(run_id_of(state.run_id, pending) == child_run_id for pending in going_on)
 
 
 def run_id_of(parent_run_id: str, pending: Pending) -> str:
@@ -143,7 +152,14 @@ def wake(state: RunState, pending: Pending) -> WakeAccepted:
 
 def _context(call: AgentCall) -> dict[str, JsonValue]:
     given = {name: value for name, value in call.context.items() if name != DEPTH}
-    return given | ({"evidence": [*call.evidence]} if call.evidence else {})
+    share = MAX_EVIDENCE // max(1, len(call.evidence))
+    return given | ({"evidence": [_shortened(one, share) for one in call.evidence]} if call.evidence else {})
+
+
+def _shortened(one: dict[str, JsonValue], share: int) -> dict[str, JsonValue]:
+    """What a task brought that a child is told of, cut where it would fill the child's prompts."""
+    text = json.dumps(one, ensure_ascii=False)
+    return one if len(text) <= share else {"task": one.get("task"), "cut": clipped(text, share)}
 
 
 def _limits(of_parent: Limits, call: AgentCall, grant: Grant) -> Limits:

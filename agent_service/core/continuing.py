@@ -295,7 +295,7 @@ def _with_evidence(state: RunState, gathering: Gathering, task: Task, result: To
 def _stop(state: RunState, gathering: Gathering, why: str, *, at: datetime) -> Transition:
     """Begin nothing more in the step. What may have changed something is waited for; then the step is over."""
     mine = _of_step(state, gathering)
-    given_up = [one for one in mine if acting.is_repeatable(state, one.pending)]
+    given_up = [one for one in mine if acting.is_repeatable(state, one.pending) and not children.is_child(one.pending)]
     left = tuple(one for one in flights(state.waiting) if one not in given_up)
     stopped = gathers(state, replace(gathering, stopped=why), left)
     waits = "; what was begun is waited for" if len(given_up) < len(mine) else ""

@@ -18,6 +18,9 @@ FEW_CALLS = 3
 """So many, each like the average call of the run, are spared for decisions."""
 
 
+_NOTHING = Grant(steps=0, tokens=0, cost_usd=0.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitPolicy:
     """The operator's defaults and hard caps. `defaults.deadline_at` is replaced by acceptance + `wall_clock_s`."""
@@ -140,6 +143,8 @@ def beyond_with(state: RunState, reserve: Reserve) -> tuple[str, str] | None:
 
 def set_aside(state: RunState) -> Grant:
     """What children may still spend that run, or were given up and have not told what they spent."""
+    if not state.brief.may_have_children:
+        return _NOTHING
     grants = [pending.grant for pending in (*state.pendings, *state.given_up) if pending.grant is not None]
     return Grant(
         steps=sum(grant.steps for grant in grants),

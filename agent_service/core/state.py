@@ -282,9 +282,9 @@ class RunState:
     def over_at(self) -> datetime:
         """When its time is over. Not while a child is under way, unless the caller named the deadline: for the child it
         stands still while people are waited for, and its end, which always comes, tells until when."""
-        limits = self.brief.limits
-        waits = not limits.deadline_named and any(pending.grant for pending in self.pendings)
-        return _NEVER if waits else limits.deadline_at
+        brief = self.brief
+        rests = brief.may_have_children and not brief.limits.deadline_named
+        return _NEVER if rests and any(pending.grant for pending in self.pendings) else brief.limits.deadline_at
 
     @property
     def due_at(self) -> datetime | None:

@@ -2,7 +2,8 @@
 
 Rules, by what the run waits for before and after an event: a child that it waits for now is started; one that it waits
 for no more, and that has not answered, is cancelled, and what it spent stays set aside until it has told. So nothing
-that ends a run, or gives up a step of it, leaves a child behind. The end of a child is told to its parent.
+that ends a run leaves a child behind. Where only a step may gather no more, its children are cancelled and waited for:
+they may have changed something, and say so with their end. The end of a child is told to its parent.
 """
 
 from agent_service.core import children, grants, reporting
@@ -18,7 +19,7 @@ from schemas.events import ToolResult
 
 def concerns(state: RunState) -> bool:
     """Whether the run may have children, or is one."""
-    return children.may_have_any(state.brief) or state.brief.as_step is not None
+    return state.brief.may_have_children or state.brief.as_step is not None
 
 
 def followed(before: RunState, event: Event, then: Transition) -> Transition:
@@ -42,7 +43,7 @@ def followed(before: RunState, event: Event, then: Transition) -> Transition:
 def owed(state: RunState) -> tuple[StartChild | CancelChild, ...]:
     """What has to be seen to again where it may have been left undone: children that are waited for, or no more."""
     held = pendings_of(state.waiting.held) if isinstance(state.waiting, Ended) else ()
-    gone = (*(pending for pending in held if children.is_child(pending)), *state.given_up)
+    gone = (*filter(children.is_child, held), *state.given_up, *children.stopping(state))
     starts = (StartChild(wake=children.wake(state, pending)) for pending in children.under_way(state))
     return *starts, *(_cancel(state, pending) for pending in gone)
 
@@ -69,10 +70,10 @@ def _started(before: RunState, after: RunState) -> list[Pending]:
 
 
 def _gone(before: RunState, event: Event, after: RunState) -> list[Pending]:
-    """Those that are waited for no more, though they have not ended as far as is known."""
-    kept = children.under_way(after)
-    open_before = children.under_way(before)
-    return [p for p in open_before if not _is_among(p, kept) and not _answered(event, p)]
+    """Those that are to end, though they have not as far as is known: nobody waits for what they could still do."""
+    kept, stopping = children.under_way(after), children.stopping(before)
+    dropped = [p for p in children.under_way(before) if not _is_among(p, kept) and not _answered(event, p)]
+    return [*dropped, *(p for p in children.stopping(after) if not _is_among(p, stopping))]
 
 
 def _is_among(pending: Pending, others: tuple[Pending, ...]) -> bool:
@@ -84,7 +85,8 @@ def _noted(after: RunState, started: list[Pending], gone: list[Pending]) -> RunS
     held = pendings_of(after.waiting.held) if isinstance(after.waiting, Ended) else ()
     new = [_child(after, pending) for pending in started]
     listed = tuple(dict.fromkeys((*after.children, *new))) if new else after.children
-    given_up = tuple(pending for pending in gone if not _is_among(pending, held))
+    waited_for = (*held, *children.under_way(after))
+    given_up = tuple(pending for pending in gone if not _is_among(pending, waited_for))
     if not new and not given_up:
         return after
     return replace(after, children=listed, given_up=(*after.given_up, *given_up))

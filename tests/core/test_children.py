@@ -371,18 +371,26 @@ def test_a_task_that_asks_for_a_child_as_it_may_not_is_refused_before_anything_r
     assert "mail: tools m are not on offer" in run.state.completed[-1].summary
 
 
-def test_children_of_a_step_whose_time_is_over_are_cancelled_and_what_they_spent_is_counted() -> None:
+def test_children_of_a_step_whose_time_is_over_are_cancelled_and_waited_for() -> None:
     run = a_run_that_gathers_agents(ONE)
     child = child_of(run) >> plans()
     run.wait(minutes=1) >> due
     assert cancelled_by(run) == [child.state.run_id]
+    assert run.pending.name == (1, "one", 1)
+    start, stop = supervising.owed(run.state)
+    assert (start.wake.run_id, stop.run_id) == (child.state.run_id,) * 2  # type: ignore[union-attr]
+    run >> comes_home(child >> cancel()) << asks("reflect")
     assert run.state.completed[-1].status == "budget"
-    assert limits.set_aside(run.state) == Grant(steps=12, tokens=600, cost_usd=0.0)
-    assert [effect.run_id for effect in supervising.owed(run.state)] == [child.state.run_id]  # type: ignore[union-attr]
-    before = run.state.spent.tokens
-    run >> comes_home(child >> cancel())
-    assert (run.state.given_up, run.state.spent.tokens) == ((), before + child.state.spent.tokens)
+    assert run.state.spent.tokens == 200 + child.state.spent.tokens
     assert limits.set_aside(run.state) == Grant(steps=0, tokens=0, cost_usd=0.0)
+
+
+def test_a_write_that_such_a_child_had_begun_is_in_doubt() -> None:
+    run = a_run_that_gathers_agents(ONE)
+    child = child_of(run) >> plans("post")
+    run.wait(minutes=1) >> due
+    run >> comes_home(child >> cancel()) >> reflects("continue") >> plans("post")
+    assert "whether step 1 (post) was carried out is not known" in " ".join(run.told())
 
 
 # Strangers, doubts and rulings

@@ -82,6 +82,8 @@ def settled(state: RunState, pending: Pending, result: ToolResult, *, at: dateti
     assert task is not None, "what is under way is not answered yet"
     if not task.id:
         return finishing.finish_step(state, gathering.first, result, at=at)
+    if children.is_child(pending):  # it has budgets of its own, and may have waited for people
+        gathering = replace(gathering, until=gathering.until + (at - pending.requested_at))
     rest = gathers(grants.settled(state, pending, result), gathering, without_flight(state.waiting, pending))
     return _with_evidence(rest, gathering, task, result)
 

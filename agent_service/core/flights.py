@@ -54,7 +54,8 @@ def flight_of(waiting: Waiting, step: int, task: str = "", asked_in: int = 0) ->
 
 def due_first(waiting: Waiting) -> Flight | Gathering:
     """Of what is under way, that whose instant comes first: to be sent, or to be given up."""
-    every: list[Flight | Gathering] = [one for one in gatherings(waiting) if not one.stopped]
+    held = under_way(waiting)
+    every: list[Flight | Gathering] = [*held.ticking] if isinstance(held, ForEvidence) else []
     return min((*every, *flights(waiting)), key=_due_at)
 
 

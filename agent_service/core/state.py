@@ -299,8 +299,8 @@ class RunState:
                 return min(deadline, at)
             case ForReads(flights=flights):
                 return min(deadline, *(flight.retry_at or flight.pending.deadline_at for flight in flights))
-            case ForEvidence(flights=flights, gatherings=gatherings):
-                ends = (gathering.until for gathering in gatherings if not gathering.stopped)
+            case ForEvidence(flights=flights) as gathers:
+                ends = (gathering.until for gathering in gathers.ticking)
                 return min(deadline, *ends, *(flight.retry_at or flight.pending.deadline_at for flight in flights))
             case ForTool(pending=Pending(deadline_at=at)) | ToolRetry(retry_at=at) | ModelRetry(retry_at=at):
                 return min(deadline, at)

@@ -200,6 +200,12 @@ class ForEvidence:
     gatherings: tuple[Gathering, ...]
     status: ClassVar[Status] = Status.RUNNING
 
+    @property
+    def ticking(self) -> tuple[Gathering, ...]:
+        """Those whose time goes on: not while a child is a task of theirs, which has budgets of its own."""
+        children = {flight.pending.step for flight in self.flights if flight.pending.grant}
+        return tuple(one for one in self.gatherings if not one.stopped and one.step not in children)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForTime:

@@ -44,7 +44,7 @@ from tests.core.cues import (
 )
 from tests.core.people_cues import answer, asks_a_person
 from tests.core.script import NOTHING, Script, asks, cancels, cancels_child, ignores, requests, starts_child
-from tests.core.task_cues import SKILLS, a_task, continues, multi_step
+from tests.core.task_cues import SKILLS, a_task, budget, continues, multi_step, retrieve
 
 
 def test_a_child_is_asked_for_like_any_tool_and_started_once_that_is_said() -> None:
@@ -371,10 +371,27 @@ def test_a_task_that_asks_for_a_child_as_it_may_not_is_refused_before_anything_r
     assert "mail: tools m are not on offer" in run.state.completed[-1].summary
 
 
-def test_children_of_a_step_whose_time_is_over_are_cancelled_and_waited_for() -> None:
-    run = a_run_that_gathers_agents(ONE)
-    child = child_of(run) >> plans()
-    run.wait(minutes=1) >> due
+def test_the_time_in_which_a_step_may_gather_stands_still_while_a_child_works_or_waits_for_a_person() -> None:
+    run = a_run_that_gathers_agents(ONE, THEN, max_tokens=5000)
+    child = child_of(run) >> asks_a_person()
+    run.wait(hours=5) >> too_early << ignores("nothing is due")
+    child.wait(hours=5) >> answer("the second") >> reflects("continue")
+    run >> comes_home(ended(child))
+    assert [wake.goal for wake in wakes_of(run)] == ["compare"]
+    run >> comes_home(ended(child_of(run)))
+    run.wait(seconds=61) >> due
+    assert run.state.completed[-1].status == "budget"
+
+
+def a_run_that_may_gather_no_more() -> tuple[Script, Script]:
+    """And the child of it that is under way."""
+    run = a_run_that_gathers_agents(ONE, a_task("more", "look"), **budget(max_plugin_continuations=1))
+    child = child_of(run) >> plans("post")
+    return run >> continues(retrieve(), "more"), child
+
+
+def test_children_of_a_step_that_may_gather_no_more_are_cancelled_and_waited_for() -> None:
+    run, child = a_run_that_may_gather_no_more()
     assert cancelled_by(run) == [child.state.run_id]
     assert run.pending.name == (1, "one", 1)
     start, stop = supervising.owed(run.state)
@@ -386,9 +403,7 @@ def test_children_of_a_step_whose_time_is_over_are_cancelled_and_waited_for() ->
 
 
 def test_a_write_that_such_a_child_had_begun_is_in_doubt() -> None:
-    run = a_run_that_gathers_agents(ONE)
-    child = child_of(run) >> plans("post")
-    run.wait(minutes=1) >> due
+    run, child = a_run_that_may_gather_no_more()
     run >> comes_home(child >> cancel()) >> reflects("continue") >> plans("post")
     assert "whether step 1 (post) was carried out is not known" in " ".join(run.told())
 

@@ -103,12 +103,10 @@ def launch(state: RunState, *, at: datetime, news: str = "", sent: tuple[Pending
     passed, barred = set[_Name](), list[tuple[_Ready, str]]()
     for stopped in (one for one in gatherings(state.waiting) if one.stopped and not _of_step(state, one)):
         state = _over(state, stopped, at)
-    while ready := _next(state, passed):
+    while ready := _next(state, passed, begins=_may_begin(state, at)):
         passed.add(ready.known_as)
         if flaw := _flaw(state, ready):
             state = _failed(state, ready, *flaw, at=at)
-        elif not _may_begin(state, at) or not _has_room(state, ready.action.tool):
-            continue
         elif why := approving.why_needed(state, ready.action):
             barred.append((ready, why))
         else:
@@ -180,14 +178,19 @@ def _refused(result: ToolResult, why: str) -> ToolResult:
     return result.model_copy(update={"status": "error", "error": error, "result": None})
 
 
-def _next(state: RunState, passed: set[_Name]) -> _Ready | None:
-    """What may be asked next, in the order of steps and tasks, and was not looked at yet."""
+def _next(state: RunState, passed: set[_Name], *, begins: bool) -> _Ready | None:
+    """What may be asked next, or cannot be any more, in the order of steps and tasks, and was not looked at yet.
+
+    `begins`: whether anything may be asked now. What has no room is not looked at: with a hundred tasks it is most.
+    """
     sent = {flight.pending.name[:2] for flight in flights(state.waiting)}
     came = {one.name: one.status for one in state.evidence}
     for gathering in gatherings(state.waiting):
         for task in () if gathering.stopped else gathering.tasks:
             name = _name_of(gathering, task)
-            if name[:2] not in sent and name not in passed and _nothing_before(gathering, task, came):
+            if name[:2] in sent or name in passed or not _nothing_before(gathering, task, came):
+                continue
+            if _has_failed_before(gathering, task, came) or (begins and _has_room(state, task.action.tool)):
                 return _ready(state, gathering, task, name)
     return None
 
@@ -206,6 +209,11 @@ def _nothing_before(gathering: Gathering, task: Task, came: Mapping[_Name, str])
         return False
     needed = [came.get((gathering.step, need, task.round)) for need in task.needs]
     return all(needed) or "error" in needed
+
+
+def _has_failed_before(gathering: Gathering, task: Task, came: Mapping[_Name, str]) -> bool:
+    needed = (came.get((gathering.step, need, task.round)) for need in task.needs)
+    return not task.asks and "error" in needed
 
 
 def _ready(state: RunState, gathering: Gathering, task: Task, name: _Name) -> _Ready:

@@ -109,7 +109,8 @@ def _judge_nameless(state: RunState, gathering: Gathering, result: ToolResult, p
 
 
 def _of_step(state: RunState, gathering: Gathering, task: str = "") -> list[Flight]:
-    of_step = (flight for flight in flights(state.waiting) if flight.pending.step == gathering.step)
+    """What a result may mean that does not name it in full: no child, whose own end says all of it."""
+    of_step = (f for f in flights(state.waiting) if f.pending.step == gathering.step and f.pending.grant is None)
     return [flight for flight in of_step if task in ("", flight.pending.task)]
 
 

@@ -75,7 +75,8 @@ CALLBACK = "ductile-gateway.callback"
 NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
 """What a tool, command or route may be called."""
 
-OUR_OWN_ROUTES = frozenset({"agentic-loop", "agentic-wake", "ductile-gateway"})
+WAKE_ROUTE = "agentic-wake"
+OUR_OWN_ROUTES = frozenset({"agentic-loop", WAKE_ROUTE, "ductile-gateway"})
 """Routes that would make an agent call itself (RFC-103: no recursive agents)."""
 
 

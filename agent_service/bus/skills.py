@@ -45,7 +45,8 @@ class NatsSkills:
         fresh_s: float = FRESH_S,
         own: tuple[ToolOffer, ...] = (),
     ) -> None:
-        """`own`: what the agent itself offers. An offer of the same name by another is left out."""
+        """`own`: what the agent itself offers. An offer of the same name by another is left out; where it offers none,
+        runs start no runs, and nothing of anybody else is taken that would wake an agent."""
         self._link = link
         self._allow = allow
         self._schema_flaw = schema_flaw
@@ -157,7 +158,9 @@ class NatsSkills:
         self._unknown = unknown
 
     def _allows(self, tool: ToolOffer) -> bool:
-        return tool.route not in subjects.OUR_OWN_ROUTES and (self._allow is None or tool.name in self._allow)
+        calls_agents = tool.route in subjects.OUR_OWN_ROUTES
+        may = not calls_agents or (tool.route == subjects.WAKE_ROUTE and bool(self._own))
+        return may and (self._allow is None or tool.name in self._allow)
 
 
 def unknown_names(

@@ -10,8 +10,9 @@ from agent_service.bus.skills import NatsSkills
 from agent_service.oversight import Oversight
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
-from schemas import subjects
+from schemas import agent_tool, subjects
 from schemas.argument_schemas import schema_flaw
+from schemas.catalog import ToolOffer
 from tests.kit.waiting import until
 
 
@@ -141,6 +142,17 @@ async def test_what_the_agent_may_not_use_is_not_even_a_conflict(link: NatsLink)
     await Executor(catalog_of("b", "talk", tier="write")).begin(link)
     assert await names(skills) == ["walk"]
     assert skills.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("own", "offered"), [((), ["walk"]), ((agent_tool.offer(),), ["agent", "agentic-wake", "walk"])]
+)
+async def test_what_wakes_an_agent_is_on_offer_only_where_runs_may_start_runs(
+    link: NatsLink, own: tuple[ToolOffer, ...], offered: list[str]
+) -> None:
+    await Executor(catalog_of("hands", "walk", "agentic-wake", "agentic-loop", "ductile-gateway")).begin(link)
+    skills = NatsSkills(link, allow=None, schema_flaw=schema_flaw, own=own)
+    assert sorted(await names(skills)) == offered
 
 
 async def test_executors_that_are_micro_services_stand_beside_the_gateway(link: NatsLink, skills: NatsSkills) -> None:

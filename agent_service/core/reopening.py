@@ -2,7 +2,8 @@
 
 Rules: only what escalated, and not too long ago. The run goes on with its journal, its notes and what was pending. A
 budget that ended it has to be raised with the answer. Of a write in doubt the person says whether it was carried out,
-or lets the model look first. Nothing is sent again that is not known to have failed.
+or lets the model look first. Their word is of the one that they were asked about: others that were under way are waited
+for until their time is over, and are in doubt then. Nothing is sent again that is not known to have failed.
 """
 
 from datetime import datetime, timedelta
@@ -17,7 +18,7 @@ from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Deciding, Ended, ForEvidence, ForTool, Planned, Queued, Status, Waiting
 from schemas import keys, subjects
-from schemas.events import Reopened, ToolError, ToolOutput, ToolResult
+from schemas.events import Outcome, Reopened, ToolError, ToolOutput, ToolResult
 
 RAISED = {
     "budget_steps": "max_steps",
@@ -39,8 +40,8 @@ def reopen(state: RunState, event: SignalReceived) -> Transition | str:
     if flaw := _flaw(state, ended, event):
         return flaw
     held = _open(state, ended)
-    if event.signal.outcome is not None and not any(_in_question(state, f.pending, ended) for f in flights(held)):
-        return "no step of it is in doubt: answer without an outcome"
+    if event.signal.outcome is not None and (unclear := _unclear(state, held, ended)):
+        return f"{unclear}: answer without an outcome"
     running = _running(hearing.told(limits.stood_still(state, ended.at, event.at), event))
     if spent := _not_raised(state, running, ended, event.at):
         return f"{spent}: raise that with the answer ({RAISED_BY.get(ended.stop.ending_class, '--deadline')})"
@@ -125,8 +126,10 @@ def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) ->
         why = f"the run was handed to a person ({ended.stop.ending_class}), and goes on with what they answered"
         return asking.think_anew(state, at=event.at, feedback=(why,))
     state = _gathering_on(state, event.at - ended.at)
+    meant = _meant(state, state.waiting, ended)
     for flight in flights(state.waiting):
-        state = _with_the_step(state, flight.pending, ended, event)
+        told = doubting.outcome_of(event.signal) if meant == (flight.pending,) else "look"
+        state = _with_the_step(state, flight.pending, ended, event, told)
     if gatherings(state.waiting):
         return continuing.launch(state, at=event.at)
     return asking.reflect(state, at=event.at) if isinstance(state.waiting, Deciding) else Transition(state=state)
@@ -138,12 +141,14 @@ def _gathering_on(state: RunState, waited: timedelta) -> RunState:
     return replace(state, waiting=continuing.stood_still(held, waited)) if isinstance(held, ForEvidence) else state
 
 
-def _with_the_step(state: RunState, pending: Pending, ended: Ended, event: SignalReceived) -> RunState:
+def _with_the_step(
+    state: RunState, pending: Pending, ended: Ended, event: SignalReceived, outcome: Outcome
+) -> RunState:
     result = results.known(ended, pending)
-    if result is None and ended.held and _may_still_come(state, pending, ended, event):
+    if result is None and ended.held and _may_still_come(state, pending, ended, event.at, outcome):
         return state
     if result is None:
-        result = _by_word(pending, event)
+        result = _by_word(pending, event, outcome)
         unknown = result.error is not None and result.error.error_class == "in_doubt"
         doubted = unknown and not acting.is_repeatable(state, pending)
         state = replace(state, doubts=(*state.doubts, doubting.of(pending))) if doubted else state
@@ -152,15 +157,11 @@ def _with_the_step(state: RunState, pending: Pending, ended: Ended, event: Signa
     return finishing.finish_step(state, pending, result, at=event.at)
 
 
-def _may_still_come(state: RunState, pending: Pending, ended: Ended, event: SignalReceived) -> bool:
+def _may_still_come(state: RunState, pending: Pending, ended: Ended, at: datetime, outcome: Outcome) -> bool:
     """Whether a result of the step is waited for: it may be tried again, or nobody knows of it and its time runs."""
     if not _in_question(state, pending, ended):
         return True
-    return (
-        not results.came_of(ended, pending)
-        and event.at < pending.deadline_at
-        and doubting.outcome_of(event.signal) == "look"
-    )
+    return not results.came_of(ended, pending) and at < pending.deadline_at and outcome == "look"
 
 
 def _in_question(state: RunState, pending: Pending, ended: Ended) -> bool:
@@ -168,11 +169,26 @@ def _in_question(state: RunState, pending: Pending, ended: Ended) -> bool:
     return not acting.is_repeatable(state, pending) or bool(results.came_of(ended, pending))
 
 
-def _by_word(pending: Pending, event: SignalReceived) -> ToolResult:
-    """What a person says came of a write in doubt, as its result."""
+def _meant(state: RunState, held: Waiting, ended: Ended) -> tuple[Pending, ...]:
+    """What a person's word could be of: what they were asked about, or else all that is in question and not known."""
+    asked = [flight.pending for flight in flights(held)]
+    unknown = (one for one in asked if _in_question(state, one, ended) and results.known(ended, one) is None)
+    return tuple(one for one in asked if results.was_first_in_doubt(ended, one)) or tuple(unknown)
+
+
+def _unclear(state: RunState, held: Waiting, ended: Ended) -> str:
+    """Why nobody could tell of what an outcome is."""
+    if not any(_in_question(state, flight.pending, ended) for flight in flights(held)):
+        return "no step of it is in doubt"
+    several = ", ".join(f"step {one.step} {one.task}".rstrip() for one in _meant(state, held, ended))
+    return f"it could be of several writes ({several})" if "," in several else ""
+
+
+def _by_word(pending: Pending, event: SignalReceived, outcome: Outcome) -> ToolResult:
+    """What a person says came of a write in doubt, as its result. Of another nobody knows."""
     message = event.signal.message or ""
     output, error = None, None
-    match doubting.outcome_of(event.signal):
+    match outcome:
         case "ran":
             said = message or "a person says that it was carried out"
             output = ToolOutput.model_validate({"summary": said, "said_by": "a person"})

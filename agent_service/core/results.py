@@ -138,10 +138,19 @@ def came_of(ended: Ended, pending: Pending) -> tuple[ToolResult, ...]:
     return tuple(r for r in ended.came if (r.step, r.task or "", r.round or 0) == pending.name)
 
 
+def was_first_in_doubt(ended: Ended, pending: Pending) -> bool:
+    """Whether this is the attempt whose outcome is not known by its own result, and people were asked about it."""
+    first = ended.came[:1]
+    return came_of(ended, pending)[:1] == first != () and _is_in_doubt(first[0])
+
+
 def known(ended: Ended, pending: Pending) -> ToolResult | None:
     """What is known to have come of an attempt that was open at the end."""
-    told = (r for r in came_of(ended, pending) if not (r.error and r.error.error_class == "in_doubt"))
-    return next(told, None)
+    return next((r for r in came_of(ended, pending) if not _is_in_doubt(r)), None)
+
+
+def _is_in_doubt(result: ToolResult) -> bool:
+    return result.error is not None and result.error.error_class == "in_doubt"
 
 
 def _as_error(result: ToolResult) -> ToolResult:

@@ -285,3 +285,35 @@ def test_what_was_gathered_is_forgotten_also_when_the_answer_comes_in_a_pause() 
     run >> comes("again") << NOTHING
     assert run.state.evidence == ()
     run >> later(run) << asks("reflect")
+
+
+# Several writes under way, of which one is in doubt
+
+
+def three_writes(**limits: Any) -> Script:
+    return a_gathering_run(*(a_task(name, "post", page=name) for name in "abc"), **limits)
+
+
+def evidence(run: Script) -> list[tuple[str, str]]:
+    return [(one.task, str(one.output.get("class", "ok"))) for one in run.state.evidence]
+
+
+@pytest.mark.parametrize(("outcome", "known_as"), [("did_not_run", "did_not_run"), ("ran", "ok")])
+def test_a_word_about_the_write_in_doubt_is_not_of_those_that_are_under_way(outcome: Any, known_as: str) -> None:
+    run = three_writes() >> fails("a", "in_doubt") >> answer(outcome=outcome)
+    assert (evidence(run), run.state.doubts) == ([("a", known_as)], ())
+    assert [pending.task for pending in run.state.pendings] == ["b", "c"]
+    run = run >> comes("b") >> comes("c")
+    assert asked(run) == ["fetch again:2"]
+    assert told(run) == [("a", 1, known_as), ("b", 1, "ok"), ("c", 1, "ok")]
+
+
+def test_writes_whose_time_is_over_meanwhile_are_in_doubt_whatever_is_said_of_another() -> None:
+    run = (three_writes() >> fails("a", "in_doubt") >> comes("b", tool="post")).wait(hours=2) >> answer(outcome="ran")
+    assert evidence(run) == [("a", "ok"), ("b", "ok"), ("c", "in_doubt")]
+    assert len(run.state.doubts) == 1
+
+
+def test_an_outcome_that_could_be_of_several_writes_is_refused() -> None:
+    run = three_writes() >> too_late
+    run >> answer(outcome="ran") << ignores("it could be of several writes (step 1 a, step 1 b")

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from agent_service.core.brief import Grant, Limits
 from agent_service.core.state import RunState, Spent
-from agent_service.core.waiting import Reserve
+from agent_service.core.waiting import Ended, Reserve, pendings_of
 from schemas.events import Constraints
 
 N = TypeVar("N", int, float)
@@ -142,10 +142,11 @@ def beyond_with(state: RunState, reserve: Reserve) -> tuple[str, str] | None:
 
 
 def set_aside(state: RunState) -> Grant:
-    """What children may still spend that run, or were given up and have not told what they spent."""
+    """What children may still spend that run, or are waited for no more and have not told what they spent."""
     if not state.brief.may_have_children:
         return _NOTHING
-    grants = [pending.grant for pending in (*state.pendings, *state.given_up) if pending.grant is not None]
+    held = pendings_of(state.waiting.held) if isinstance(state.waiting, Ended) else ()
+    grants = [pending.grant for pending in (*state.pendings, *held, *state.given_up) if pending.grant is not None]
     return Grant(
         steps=sum(grant.steps for grant in grants),
         tokens=sum(grant.tokens or 0 for grant in grants),

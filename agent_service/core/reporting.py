@@ -11,6 +11,7 @@ from agent_service.core.attempts import Pending
 from agent_service.core.effects import Publish, publish
 from agent_service.core.events import Event, ToolReturned
 from agent_service.core.flights import flights
+from agent_service.core.limits import set_aside, steps_taken
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, Status
@@ -52,13 +53,11 @@ def result(state: RunState) -> ToolResult:
 
 
 def _output(state: RunState) -> dict[str, JsonValue]:
-    usage = ChildUsage.model_validate(state.spent, from_attributes=True)
-    counted = usage.model_copy(update={"steps": state.step + state.spent.child_steps})
     output: dict[str, JsonValue] = {
         "summary": state.outcome or state.reason,
         "run_id": state.run_id,
         "status": state.status.value,
-        "usage": counted.model_dump(),
+        "usage": _usage(state).model_dump(),
     }
     if not state.brief.limits.deadline_named:
         output["deadline_at"] = state.brief.limits.deadline_at.isoformat()
@@ -67,6 +66,21 @@ def _output(state: RunState) -> dict[str, JsonValue]:
     if state.doubts:
         output["doubts"] = [{"tool": doubt.tool, "call": doubt.call} for doubt in state.doubts]
     return output
+
+
+def _usage(state: RunState) -> ChildUsage:
+    """What the child spent. Of children of its own that have not told what they spent, nobody knows more than what they
+    were granted: as long as that is so, it is lost."""
+    aside, spent = set_aside(state), state.spent
+    known = ChildUsage.model_validate(spent, from_attributes=True)
+    lost_cost = None if spent.lost_cost_usd is None else spent.lost_cost_usd + (aside.cost_usd or 0.0)
+    return known.model_copy(
+        update={
+            "steps": steps_taken(state),
+            "lost_tokens": spent.lost_tokens + (aside.tokens or 0),
+            "lost_cost_usd": lost_cost,
+        }
+    )
 
 
 def _error(state: RunState) -> ToolError:

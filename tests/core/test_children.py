@@ -203,6 +203,18 @@ def test_a_child_is_never_silent_however_long_it_takes() -> None:
     run.wait(days=300) >> too_early << ignores("nothing is due")
 
 
+@pytest.mark.parametrize("ends", [cancel(), returns(step=7, tool="fetch")])
+def test_what_a_grandchild_may_have_spent_is_not_free_again_while_nobody_knows_it(ends: object) -> None:
+    run = a_waiting_parent(max_depth=2, max_steps=20, max_tokens=10_000, max_cost_usd=10.0)
+    child = child_of(run) >> asks_agents("deeper")
+    grant = child.pending.grant
+    assert grant is not None
+    run >> comes_home(child >> ends)  # type: ignore[operator] # either of these cues
+    assert (run.state.spent.tokens, run.state.spent.lost_tokens) == (200 + child.state.spent.tokens, grant.tokens)
+    assert run.state.spent.lost_cost_usd == grant.cost_usd
+    assert run.state.spent.child_steps == 1 + grant.steps
+
+
 # How it ends otherwise
 
 

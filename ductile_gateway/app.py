@@ -70,7 +70,7 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
             await questions.answer_callbacks(partial(flaw_of, rules=settings.outbound.callbacks.network))
             group.create_task(link.until_lost())
             group.create_task(told.serve(settings, take_over=take_over))
-            group.create_task(_listen(settings, told))
+            group.create_task(_listen(settings, offers, told))
             group.create_task(_tell_others(settings, told))
             group.create_task(_carry(settings, offers, questions, told))
 
@@ -123,7 +123,7 @@ async def _tell_others(settings: GatewaySettings, told: Seen) -> None:
     )
 
 
-async def _listen(settings: GatewaySettings, told: Seen) -> None:
+async def _listen(settings: GatewaySettings, offers: Offers, told: Seen) -> None:
     """Take events from outside: also while it is not known by which tools calls are carried out."""
     if not settings.ingress.listens():
         return
@@ -138,6 +138,7 @@ async def _listen(settings: GatewaySettings, told: Seen) -> None:
         deliveries=SqliteDeliveries(stands_on.store),
         bus=NatsBus(link),
         artifacts=_artifacts(link),
+        find_offer=offers.find,
         clock=SystemClock(),
         connected=lambda: link.connected,
         told=told.metrics.received,

@@ -155,6 +155,9 @@ def _asked(
     state: RunState, asker: Task, result: ToolResult, number: int, unfit: tuple[str, ...]
 ) -> tuple[str, tuple[Task, ...]] | str:
     """What a continuation asks for, in words and as tasks; or why that cannot be done."""
+    offer = state.brief.skill(asker.action.tool)
+    if offer is not None and not offer.continues:
+        return f"{offer.name} says of itself that it never asks for more (`continues: false`)"
     try:
         continuation = read(result.result)
     except ContinuationInvalid as error:

@@ -1,24 +1,33 @@
 """Results from outside that say what their tool needs first, or how it ended, in one of the forms of a plugin. Pure.
 
 A status `continuation` is the sender's own word. Beside ok, which is all that a Ductile knows, either form is read as
-one where no stranger may have written it; its plugin is the tool that was asked.
+one where it is a tool's of ours that may continue, and no stranger may have written it: a pipeline hands on pages, too.
+Its plugin is the tool that was asked.
 """
+
+from collections.abc import Callable
 
 from pydantic import JsonValue
 from pydantic_core import to_json
 
 from ductile_gateway.calls.call import ToolOutcome
-from ductile_gateway.calls.continuing import MAX_BYTES, asks_for, in_words, unreadable
+from ductile_gateway.calls.continuing import MAX_BYTES, asks_for, in_words, reads_form, unreadable
+from schemas.catalog import ToolOffer
 from schemas.continuation import Continuation, ContinuationInvalid, of_object, read
 from schemas.events import ToolError, ToolOutput, ToolResult
 
 _TEXTS = ("summary", "result")
 """Where a plugin's text is: by itself, and as Ductile fills it in behind a pipeline's step."""
 
+FindOffer = Callable[[str], ToolOffer | None]
+"""A tool on offer, by its name."""
 
-def as_said(result: ToolResult) -> ToolResult:
+
+def as_said(result: ToolResult, find_offer: FindOffer) -> ToolResult:
     """The result with its continuation in the JSON form; an error where that cannot be read."""
-    if result.status == "error" or (result.status == "ok" and result.untrusted):
+    if result.status == "error":
+        return result
+    if result.status == "ok" and (result.untrusted or not reads_form(find_offer(result.tool))):
         return result
     try:
         continuation = _continuation(result)

@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from ductile_gateway.ingress.continuations import FindOffer
 from ductile_gateway.ingress.door import Door
 from ductile_gateway.ingress.intake import Acceptance, Incoming, Intake
 from ductile_gateway.ingress.peers import Peers
@@ -39,16 +40,18 @@ def create_app(
     settings: IngressSettings,
     intake: Intake,
     *,
+    find_offer: FindOffer,
     clock: Clock,
     connected: Callable[[], bool],
     told: Told = untold,
 ) -> FastAPI:
-    """The ingress as an ASGI application. `connected` says whether the bus is there; `told` is told of each event."""
+    """The ingress as an ASGI application. `find_offer` knows the tools that results are of; `connected` says whether
+    the bus is there; `told` is told of each event."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_middleware(Door, allowed_hosts=settings.allowed_hosts, max_in_hand=settings.max_in_hand)
     routes = _Routes(
-        Peers(settings, intake, clock=clock),
-        Webhooks(settings, intake, clock=clock),
+        Peers(settings, intake, find_offer=find_offer, clock=clock),
+        Webhooks(settings, intake, find_offer=find_offer, clock=clock),
         connected=connected,
         told=told,
         max_body_bytes=settings.max_body_bytes,

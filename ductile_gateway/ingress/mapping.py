@@ -19,7 +19,7 @@ from ductile_gateway.calls.call import CALL_ID
 from ductile_gateway.calls.excerpts import cut
 from ductile_gateway.calls.results import MAX_MESSAGE_BYTES, Kept
 from ductile_gateway.ductile.relay_wire import ReceivedEvent
-from ductile_gateway.ingress.continuations import as_said
+from ductile_gateway.ingress.continuations import FindOffer, as_said
 from ductile_gateway.ingress.large_results import made_small
 from ductile_gateway.ingress.refusals import RequestRefused
 from ductile_gateway.ingress.settings import EventMapping, ToCancel, ToResult, ToSignal, ToStart
@@ -103,26 +103,26 @@ def fill(template: str, document: JsonValue) -> str:
     return _SLOT.sub(lambda slot: _text(find(document, slot[1])), template)
 
 
-def of_document(mapping: EventMapping, document: JsonValue, origin: Origin) -> Outgoing:
+def of_document(mapping: EventMapping, document: JsonValue, origin: Origin, find_offer: FindOffer) -> Outgoing:
     """What a mapping makes of a document. Raises RequestRefused."""
-    return _message(mapping.to, _payload(mapping, document, origin), origin)
+    return _message(mapping.to, _payload(mapping, document, origin), origin, find_offer)
 
 
-def of_relayed(event: ReceivedEvent, mapping: EventMapping | None, origin: Origin) -> Outgoing:
+def of_relayed(event: ReceivedEvent, mapping: EventMapping | None, origin: Origin, find_offer: FindOffer) -> Outgoing:
     """What becomes of a relayed event: by its type, by a mapping, or by its baggage, in this order. Raises
     RequestRefused.
 
     A mapping's places are in `{"type", "payload", "baggage"}`.
     """
     if event.type == subjects.START:
-        return _message(subjects.START, _start(event.payload), origin)
+        return _message(subjects.START, _start(event.payload), origin, find_offer)
     if event.type == subjects.TOOL_RESULT:
-        return _message(subjects.TOOL_RESULT, _result(event.payload, origin), origin)
+        return _message(subjects.TOOL_RESULT, _result(event.payload, origin), origin, find_offer)
     if mapping is not None:
         parts: dict[str, JsonValue] = {"payload": dict(event.payload), "baggage": dict(event.baggage)}
-        return of_document(mapping, {"type": event.type, **parts}, origin)
+        return of_document(mapping, {"type": event.type, **parts}, origin, find_offer)
     if {"run_id", "step", "tool"} <= event.baggage.keys():
-        return _message(subjects.TOOL_RESULT, _resume(event, origin), origin)
+        return _message(subjects.TOOL_RESULT, _resume(event, origin), origin, find_offer)
     raise RequestRefused(422, "event type is not mapped, and its baggage names no run, step and tool")
 
 
@@ -230,7 +230,7 @@ def _without_correlation(fields: Mapping[str, JsonValue]) -> dict[str, JsonValue
     return {name: value for name, value in fields.items() if name not in RESERVED_KEYS}
 
 
-def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin) -> Outgoing:
+def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin, find_offer: FindOffer) -> Outgoing:
     try:
         message = INBOUND[subject].model_validate({"type": subject, "payload": payload})
     except ValidationError as error:
@@ -238,7 +238,7 @@ def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin) -> 
     content, artifacts = message.payload, tuple[Kept, ...]()
     if isinstance(content, ToolResult):
         told = content.model_copy(update={"untrusted": origin.strange or content.untrusted})
-        content, artifacts = made_small(as_said(told))
+        content, artifacts = made_small(as_said(told, find_offer))
     else:
         content = content.model_copy(update={"by": origin.source})
     key, about, run_id = _names(content, origin)

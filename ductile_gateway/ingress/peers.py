@@ -6,6 +6,7 @@ from datetime import datetime
 from ductile_gateway import signatures
 from ductile_gateway.ductile import relay_wire
 from ductile_gateway.ductile.relay_wire import KEY_ID, PEER, SIGNATURE, TIMESTAMP
+from ductile_gateway.ingress.continuations import FindOffer
 from ductile_gateway.ingress.intake import Acceptance, Incoming, Intake, digest, read_json
 from ductile_gateway.ingress.mapping import Origin, of_relayed
 from ductile_gateway.ingress.refusals import RequestRefused
@@ -17,8 +18,9 @@ from schemas.headers import TRACEPARENT
 class Peers:
     """Checks and takes what configured peers relay."""
 
-    def __init__(self, settings: IngressSettings, intake: Intake, *, clock: Clock) -> None:
+    def __init__(self, settings: IngressSettings, intake: Intake, *, find_offer: FindOffer, clock: Clock) -> None:
         self._settings = settings
+        self._find_offer = find_offer
         self._intake = intake
         self._clock = clock
 
@@ -44,7 +46,7 @@ class Peers:
             keeps_names=True,
             traceparent=_traceparent(event, incoming),
         )
-        outgoing = of_relayed(event, peer.events.get(event.type), origin)
+        outgoing = of_relayed(event, peer.events.get(event.type), origin, self._find_offer)
         identity = f"{event.type}:{origin.event_id}"
         return name, await self._intake.take(event.type, outgoing, origin=origin, identity=identity)
 

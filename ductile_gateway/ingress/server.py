@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 
+from ductile_gateway.ingress.continuations import FindOffer
 from ductile_gateway.ingress.http import Told, create_app
 from ductile_gateway.ingress.intake import Deliveries, Intake
 from ductile_gateway.ingress.settings import IngressSettings
@@ -22,19 +23,21 @@ async def serve_ingress(
     deliveries: Deliveries,
     bus: Bus,
     artifacts: Artifacts,
+    find_offer: FindOffer,
     clock: Clock,
     connected: Callable[[], bool],
     told: Told,
 ) -> None:
     """Take events from outside until cancelled; at once done where there is nobody to listen to.
 
-    `connected` says whether the bus is there, `told` is told of each event. Raises Misconfigured or Broken.
+    `find_offer` knows the tools that results are of, `connected` says whether the bus is there, `told` is
+    told of each event. Raises Misconfigured or Broken.
     """
     if not settings.listens():
         return
     async with listening(settings.host, settings.port, who="gateway") as listener, asyncio.TaskGroup() as group:
         intake = Intake(bus, artifacts, deliveries=deliveries, within_s=settings.answer_within_s)
-        app = create_app(settings, intake, clock=clock, connected=connected, told=told)
+        app = create_app(settings, intake, find_offer=find_offer, clock=clock, connected=connected, told=told)
         group.create_task(serve_http(app, listener))
         age = timedelta(days=settings.remember_days)
         group.create_task(keep_tidy(deliveries, clock, age, what="deliveries"))

@@ -12,6 +12,7 @@ from datetime import datetime
 from pydantic import JsonValue
 
 from ductile_gateway import signatures
+from ductile_gateway.ingress.continuations import FindOffer
 from ductile_gateway.ingress.intake import Acceptance, Incoming, Intake, digest, read_json
 from ductile_gateway.ingress.mapping import Origin, find, of_document
 from ductile_gateway.ingress.refusals import RequestRefused
@@ -42,7 +43,8 @@ class _Claim:
 class Webhooks:
     """The webhooks, by name."""
 
-    def __init__(self, settings: IngressSettings, intake: Intake, *, clock: Clock) -> None:
+    def __init__(self, settings: IngressSettings, intake: Intake, *, find_offer: FindOffer, clock: Clock) -> None:
+        self._find_offer = find_offer
         self._skew_s = settings.allowed_skew_s
         self._intake = intake
         self._clock = clock
@@ -69,7 +71,7 @@ class Webhooks:
         delivery_id, identity = _ids(hook, claim, body=body, document=document)
         traceparent = incoming.headers.get(TRACEPARENT)
         origin = Origin(source=name, event_id=delivery_id, at=now, strange=True, traceparent=traceparent)
-        event = of_document(mapping, document, origin)
+        event = of_document(mapping, document, origin, self._find_offer)
         return await self._intake.take(event_type, event, origin=origin, identity=identity)
 
     def _claim(self, hook: WebhookSettings, headers: Mapping[str, str], now: datetime) -> _Claim:

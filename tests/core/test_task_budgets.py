@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.core.cues import due, goes_on
+from tests.core.cues import FETCH, due, frames, goes_on, plans, queued, started
 from tests.core.script import NOTHING, asks, escalates, ignores
 from tests.core.task_cues import (
+    SHELF,
     a_gathering_run,
     a_task,
     asked,
@@ -106,6 +107,14 @@ def test_more_tasks_than_a_continuation_may_have_are_refused_before_any_is_asked
     run = a_gathering_run(*(a_task(f"t{n}") for n in range(4)), **budget(max_tasks=3))
     run << asks("reflect")
     assert run.state.completed[0].status == "error"
+    assert run.state.last_result is not None
+    assert run.state.last_result.output["class"] == "bad_continuation"
+
+
+def test_a_tool_that_says_it_never_asks_for_more_is_not_believed_to_ask() -> None:
+    final = FETCH.model_copy(update={"continues": False})
+    run = queued() >> started((final, SHELF)) >> frames() >> plans("fetch")
+    run >> continues(retrieve()) << asks("reflect")
     assert run.state.last_result is not None
     assert run.state.last_result.output["class"] == "bad_continuation"
 

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ from ductile_gateway.ports import Artifacts, Bus, Clock
 from groundwork.http.listener import listening
 from groundwork.http.server import serve_http
 from groundwork.service.errors import TryAgain
+from schemas.catalog import ToolOffer
 from schemas.events import INBOUND
 from tests.gateway.parts import RUN, MemoryArtifacts, MemoryBus, StoppedClock
 
@@ -76,6 +77,7 @@ class House:
         artifacts: Artifacts | None = None,
         deliveries: Deliveries | None = None,
         clock: Clock | None = None,
+        offers: Sequence[ToolOffer] = (),
         **settings: Any,
     ) -> None:
         self.settings = IngressSettings.model_validate({"peers": PEERS} | settings)
@@ -89,7 +91,12 @@ class House:
         within_s = self.settings.answer_within_s
         intake = Intake(self.bus, self.artifacts, deliveries=self.deliveries, within_s=within_s)
         self.app: ASGIApp = create_app(
-            self.settings, intake, clock=self.clock, connected=lambda: self.connected, told=self._note
+            self.settings,
+            intake,
+            find_offer={offer.name: offer for offer in offers}.get,
+            clock=self.clock,
+            connected=lambda: self.connected,
+            told=self._note,
         )
 
     def _note(self, ingress: str, outcome: str) -> None:

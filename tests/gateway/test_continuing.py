@@ -150,10 +150,25 @@ BROUGHT = {"summary": "unsat", "continuation": ASKS}
     ],
 )
 async def test_a_relayed_result_says_it_in_either_form_too(told: Any, comes: Any) -> None:
-    house = House()
+    house = House(offers=[FETCH])
     assert (await house.relay(an_event(payload=RESULT | told))).status_code == 202
     (event,) = house.events()
     assert (event["payload"]["status"], event["payload"]["result"]) == comes
+
+
+@pytest.mark.parametrize(
+    "offers",
+    [(), [FETCH.model_copy(update={"output": "untrusted"})], [FETCH.model_copy(update={"continues": False})]],
+    ids=["unknown", "untrusted", "never"],
+)
+@pytest.mark.parametrize("page", [FORM, SUCCESS, ERROR, MALFORMED])
+async def test_a_page_that_a_pipeline_hands_on_asks_for_nothing_in_the_name_of_its_tool(offers: Any, page: str) -> None:
+    house = House(offers=offers)
+    brought = {"result": page.replace("jina-reader", "fetch"), "continuation": ASKS}
+    baggage = {"run_id": RUN, "step": 1, "tool": "fetch"}
+    await house.relay(an_event("report.done", brought, baggage=baggage))
+    (event,) = house.events()
+    assert (event["payload"]["status"], event["payload"]["result"]) == ("ok", brought)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +181,7 @@ async def test_a_relayed_result_says_it_in_either_form_too(told: Any, comes: Any
     ],
 )
 async def test_a_relayed_result_whose_request_cannot_be_read_answers_its_step_with_why(told: Any, why: str) -> None:
-    house = House()
+    house = House(offers=[FETCH])
     assert (await house.relay(an_event(payload=RESULT | told))).status_code == 202
     (event,) = house.events()
     assert (event["payload"]["status"], why in event["payload"]["error"]["message"]) == ("error", True)

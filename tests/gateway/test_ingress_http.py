@@ -15,6 +15,7 @@ from ductile_gateway.ingress.http import untold
 from ductile_gateway.ingress.server import serve_ingress
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.store.deliveries import SqliteDeliveries
+from ductile_gateway.tools.catalog import Offers
 from groundwork.service.errors import Misconfigured
 from tests.gateway.ingress_house import INGEST, PEERS, House, an_event, error_of, on_the_wire, signed
 from tests.gateway.parts import MemoryArtifacts, MemoryBus, StoppedClock
@@ -213,6 +214,7 @@ async def serve(settings: IngressSettings, store: Path) -> None:
             deliveries=record,
             bus=bus,
             artifacts=artifacts,
+            find_offer=Offers().find,
             clock=clock,
             connected=lambda: True,
             told=untold,

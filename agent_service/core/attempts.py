@@ -88,6 +88,8 @@ class Gathering:
     `until`: when its time is over. `round`: how many continuations there were. `tasks`: what is not answered yet, first
     of all the step's own question. `stopped`: why nothing is begun any more; what may have changed something already is
     waited for still. `heard`: places of the messages that answered it without saying which request they answer.
+    `words`: how many words of people it has gone on with, without the model: those that came with a ruling, or with the
+    answer that reopened the run.
     """
 
     step: int
@@ -98,6 +100,7 @@ class Gathering:
     tasks: tuple[Task, ...]
     stopped: str = ""
     heard: tuple[str, ...] = ()
+    words: int = 0
 
 
 def asker_of(task_id: str) -> str:

@@ -25,7 +25,7 @@ from agent_service.core.waiting import ForApproval, ForEvidence, Status
 from schemas.continuation import Continuation, ContinuationInvalid, MultiStep, read
 from schemas.events import ToolError, ToolResult
 
-BAD = "bad_continuation"
+BAD, OVERRULED = "bad_continuation", "overruled"
 MAX_WISH, MAX_REASON = 200, 4000
 UNHEARD = "it is not carried out, because a person said something that the model has not been told yet"
 
@@ -126,6 +126,26 @@ def allowed(state: RunState, waiting: ForApproval, *, at: datetime) -> Transitio
 def not_allowed(state: RunState, waiting: ForApproval, why: str, *, at: datetime) -> Transition:
     """Nobody has allowed it: the task fails with the reason, and the others go on."""
     return launch(_failed(state, _in_question(state, waiting), "not_approved", why, at=at), at=at)
+
+
+def overruled(state: RunState, waiting: ForApproval, *, at: datetime) -> Transition:
+    """A person said something else instead: the task fails, and the others go on."""
+    return launch(_failed(state, _in_question(state, waiting), OVERRULED, UNHEARD, at=at), at=at)
+
+
+def heeding(state: RunState, before: RunState) -> RunState:
+    """The state whose steps gather on with what a person said as they ruled or answered. A step for which they had said
+    something else `before`, of which the model has not been told, does not."""
+    held = state.waiting
+    if not isinstance(held, ForEvidence):
+        return state
+    heeds = (one if _is_unheard(before, one) else replace(one, words=state.heard) for one in held.gatherings)
+    return replace(state, waiting=replace(held, gatherings=tuple(heeds)))
+
+
+def _is_unheard(state: RunState, gathering: Gathering) -> bool:
+    """Whether people said something that neither the model was told, nor was said to let it go on."""
+    return state.heard > max(state.shown, gathering.words)
 
 
 def stood_still(held: ForEvidence, waited: timedelta) -> ForEvidence:
@@ -244,7 +264,7 @@ def _flaw(state: RunState, ready: _Ready) -> tuple[str, str] | None:
         return "not_approved", "; ".join(flaws)
     command = state.brief.command(ready.action)
     writes = command is None or command.tier == "write"
-    return ("not_approved", UNHEARD) if writes and state.heard > state.shown else None
+    return (OVERRULED, UNHEARD) if writes and _is_unheard(state, ready.gathering) else None
 
 
 def _may_begin(state: RunState, at: datetime) -> bool:

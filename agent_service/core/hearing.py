@@ -113,14 +113,15 @@ def hear_ruling(state: RunState, event: SignalReceived) -> Transition | str:
     heard = told(limits.stood_still(state, waiting.since, event.at), event)
     held = continuing.stood_still(waiting.held, event.at - waiting.since) if waiting.held else Deciding()
     running = replace(heard, waiting=held)
+    ruled = continuing.heeding(running, before=state)
     match signal.kind:
         case "approve":
-            return _approved(running, waiting, by=event.by, at=event.at)
+            return _approved(ruled, waiting, by=event.by, at=event.at)
         case "reject":
-            ruling = _ruling(running, waiting, "rejected", by=event.by, reason=_reason(signal))
-            return _refused(running, waiting, ruling, at=event.at)
+            ruling = _ruling(ruled, waiting, "rejected", by=event.by, reason=_reason(signal))
+            return _refused(ruled, waiting, ruling, at=event.at)
     if waiting.held:
-        return continuing.not_allowed(running, waiting, continuing.UNHEARD, at=event.at)
+        return continuing.overruled(running, waiting, at=event.at)
     return asking.think_anew(running, at=event.at, feedback=(VOID,))
 
 

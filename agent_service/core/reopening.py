@@ -45,7 +45,7 @@ def reopen(state: RunState, event: SignalReceived) -> Transition | str:
     running = _running(hearing.told(limits.stood_still(state, ended.at, event.at), event))
     if spent := _not_raised(state, running, ended, event.at):
         return f"{spent}: raise that with the answer ({RAISED_BY.get(ended.stop.ending_class, '--deadline')})"
-    then = _with_what_was_open(replace(running, waiting=held), ended, event)
+    then = _with_what_was_open(continuing.heeding(replace(running, waiting=held), before=state), ended, event)
     opened = publish(subjects.REOPENED, _reopened(state, ended, event), keys.reopened(state.run_id, state.version))
     return replace(then, effects=(opened, *then.effects))
 

@@ -11,8 +11,16 @@ TIMED_OUT = frozenset({"timeout", "expired"})
 TOOL_ERRORS = frozenset(
     {
         *("artifact_changed", "bad_continuation", "bad_output", "budget", "configuration", "dependency", "in_doubt"),
-        *("invalid_arguments", "invalid_result", "not_approved", "not_found", "rate_limit", "storage_full"),
-        *("tool_error", "transient", "unavailable"),
+        *(
+            "invalid_arguments",
+            "invalid_result",
+            "not_approved",
+            "not_found",
+            "overruled",
+            "rate_limit",
+            "storage_full",
+        ),
+        *("storage_full", "tool_error", "transient", "unavailable"),
     }
 ) | (DENIED | TIMED_OUT)
 

@@ -317,3 +317,44 @@ def test_writes_whose_time_is_over_meanwhile_are_in_doubt_whatever_is_said_of_an
 def test_an_outcome_that_could_be_of_several_writes_is_refused() -> None:
     run = three_writes() >> too_late
     run >> answer(outcome="ran") << ignores("it could be of several writes (step 1 a, step 1 b")
+
+
+# Words among the tasks
+
+
+def a_mail_and_what_follows() -> Script:
+    """Two mails, each of which a person has to allow."""
+    mails = (a_task("mail", "post", ("page",), to="them"), a_task("next", "post", ("page",), to="others"))
+    return a_gathering_run(a_task("page", "browse"), *mails) >> comes("page")
+
+
+def test_words_along_with_an_approval_stop_no_later_write() -> None:
+    run = a_mail_and_what_follows() >> approves(message="fine, but be careful")
+    assert asked(run) == ["post mail:1"]
+    (run >> comes("mail")) << asks_people("approval")
+    run = run >> approves()
+    assert asked(run) == ["post next:1"]
+
+
+def test_words_along_with_a_rejection_stop_no_other_write() -> None:
+    run = a_mail_and_what_follows() >> rejects(message="not to them")
+    assert evidence(run) == [("page", "ok"), ("mail", "not_approved")]
+    run << asks_people("approval")
+
+
+def test_words_along_with_an_answer_about_a_write_stop_no_later_write() -> None:
+    later = a_task("later", "save", ("a",), text="x")
+    run = a_gathering_run(a_task("a", "post"), later) >> fails("a", "in_doubt") >> answer("It ran")
+    assert asked(run) == ["save later:1"]
+
+
+def test_what_a_person_says_besides_stops_the_writes_that_have_not_begun() -> None:
+    run = a_mail_and_what_follows() >> signal("message", message="write to nobody")
+    assert evidence(run) == [("page", "ok"), ("mail", "overruled"), ("next", "overruled")]
+
+
+def test_an_answer_takes_back_nothing_that_was_said_besides() -> None:
+    later = a_task("later", "save", ("a",), text="x")
+    run = a_gathering_run(a_task("a", "post"), later) >> signal("message", message="write nothing more")
+    run = run >> fails("a", "in_doubt") >> answer("It ran")
+    assert evidence(run) == [("a", "ok"), ("later", "overruled")]

@@ -10,9 +10,10 @@ from typing import Protocol
 from agent_service.core.attempts import Evidence, Flight, Pending
 from agent_service.core.correlate import judge
 from agent_service.core.decide import decide
-from agent_service.core.events import CallReserved, Event, TimerFired, ToolReturned
+from agent_service.core.events import CallReserved, Event, SignalReceived, TimerFired, ToolReturned
 from agent_service.core.flights import due_first, flight_of, flights, gathering_of
 from agent_service.core.gathered import task_of
+from agent_service.core.reopening import settled_with
 from agent_service.core.state import RunState, StepRecord
 from agent_service.core.waiting import (
     Asking,
@@ -93,6 +94,17 @@ class Moment:
         return tuple(
             flight for flight in flights(self.after.waiting) if self.reopened and flight not in self._new_flights
         )
+
+    @property
+    def settled_by_answer(self) -> tuple[tuple[Pending, ToolResult], ...]:
+        """What was under way at the end of a run and is not since an answer has opened it again, with what it goes by:
+        what came after the end, or the person's word."""
+        ended, event = self.before.waiting if self.before else None, self.event
+        if self.before is None or not isinstance(ended, Ended) or not isinstance(event, SignalReceived):
+            return ()
+        still = {flight.pending.name for flight in flights(self.after.waiting)}
+        over = (flight.pending for flight in _under_way(self.before) if flight.pending.name not in still)
+        return tuple((pending, settled_with(self.before, ended, pending, event)) for pending in over)
 
     @property
     def finished(self) -> tuple[StepRecord, ...]:
@@ -177,8 +189,12 @@ def _answered_by(run: RunState, result: ToolResult, place: str) -> Flight | None
 
 def _under_way(run: RunState) -> tuple[Flight, ...]:
     """What is under way, or is once an answer opens the run again."""
-    waiting = run.waiting.held if isinstance(run.waiting, Ended) else run.waiting
-    return flights(waiting) if waiting else ()
+    return flights(opened(run))
+
+
+def opened(run: RunState) -> Waiting:
+    """What the run waits for, or did when it ended."""
+    return run.waiting.held or run.waiting if isinstance(run.waiting, Ended) else run.waiting
 
 
 def tell(before: RunState | None, entry: Entry) -> Moment:

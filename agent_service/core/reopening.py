@@ -128,8 +128,7 @@ def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) ->
     state = _gathering_on(state, event.at - ended.at)
     meant = _meant(state, state.waiting, ended)
     for flight in flights(state.waiting):
-        told = doubting.outcome_of(event.signal) if meant == (flight.pending,) else "look"
-        state = _with_the_step(state, flight.pending, ended, event, told)
+        state = _with_the_step(state, flight.pending, ended, event, _said_of(flight.pending, meant, event))
     if gatherings(state.waiting):
         return continuing.launch(state, at=event.at)
     return asking.reflect(state, at=event.at) if isinstance(state.waiting, Deciding) else Transition(state=state)
@@ -182,6 +181,16 @@ def _unclear(state: RunState, held: Waiting, ended: Ended) -> str:
         return "no step of it is in doubt"
     several = ", ".join(f"step {one.step} {one.task}".rstrip() for one in _meant(state, held, ended))
     return f"it could be of several writes ({several})" if "," in several else ""
+
+
+def settled_with(state: RunState, ended: Ended, pending: Pending, event: SignalReceived) -> ToolResult:
+    """What a request is settled with that was open at the end and is not waited for after the answer `event`."""
+    outcome = _said_of(pending, _meant(state, _open(state, ended), ended), event)
+    return results.known(ended, pending) or _by_word(pending, event, outcome)
+
+
+def _said_of(pending: Pending, meant: tuple[Pending, ...], event: SignalReceived) -> Outcome:
+    return doubting.outcome_of(event.signal) if meant == (pending,) else "look"
 
 
 def _by_word(pending: Pending, event: SignalReceived, outcome: Outcome) -> ToolResult:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Literal
 
 from agent_service.core.acting import is_repeatable
@@ -14,8 +15,7 @@ from agent_service.core.finishing import summary_of, summary_of_output
 from agent_service.core.flights import flight_of
 from agent_service.core.phases import Action
 from agent_service.core.state import RunState, StepRecord
-from agent_service.core.waiting import Ended
-from agent_service.moments import Moment
+from agent_service.moments import Moment, opened
 from agent_service.telling.executions import Execution, execution_of
 from agent_service.telling.plain import instant
 from schemas.continuation import ContinuationInvalid, read
@@ -87,7 +87,32 @@ def settled(moment: Moment) -> tuple[Act, ...]:
     own = answered.step if answered and answered.task in OWN else None
     over = (record for record in moment.finished if record.step != own)
     failed = (one for one in moment.gathered if answered is None or not _is_of(answered, one))
-    return *(_settled(before, after, record) for record in over), *(_by_itself(before, one) for one in failed)
+    of_tasks = (*starmap(by_answer, _forgotten(moment)), *(_by_itself(before, one) for one in failed))
+    return *(_settled(before, after, record) for record in over), *of_tasks
+
+
+def _forgotten(moment: Moment) -> Iterator[tuple[Pending, ToolResult]]:
+    """What an answer settled of steps that are over with it, of which nothing is kept."""
+    kept = {(one.step, one.task) for one in moment.gathered}
+    for pending, result in moment.settled_by_answer:
+        if pending.task and (pending.step, pending.task.removesuffix(f".{AGAIN}")) not in kept:
+            yield pending, result
+
+
+def by_answer(pending: Pending, result: ToolResult) -> Act:
+    """What came of a request that was under way when its run ended, once an answer has opened that again."""
+    return Act(
+        step=pending.step,
+        attempt=pending.attempt,
+        tool=pending.action.tool,
+        action=pending.action,
+        status="ok" if result.status == "ok" else "error",
+        summary=summary_of(result) if result.status == "ok" else None,
+        error=result.error,
+        execution=execution_of(result),
+        task=pending.task,
+        round=pending.round,
+    )
 
 
 def _is_of(answered: Pending, known: Evidence) -> bool:
@@ -215,8 +240,7 @@ def _action(state: RunState, name: Name) -> Action | None:
 
 def _flight(state: RunState, name: Name) -> Flight | None:
     """The request as it is under way, or was when the run ended."""
-    waiting = state.waiting.held or state.waiting if isinstance(state.waiting, Ended) else state.waiting
-    return flight_of(waiting, *name)
+    return flight_of(opened(state), *name)
 
 
 def _newest_steps(run: RunState) -> Iterator[tuple[int, Action]]:

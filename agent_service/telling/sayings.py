@@ -64,7 +64,7 @@ OUTCOMES = {
     "error": "failed",
     "continuation": "asks for more first",
     "budget": "may gather no more",
-    "late": "came after the run's end and changes nothing",
+    "late": "came after the run's end, which it does not change",
     "refused": "is not what the run waited for",
 }
 

@@ -17,8 +17,8 @@ from agent_service.core.finishing import summary_of_output
 from agent_service.core.flights import flights, gathering_of, gatherings
 from agent_service.core.gathered import task_of
 from agent_service.core.state import RunState
-from agent_service.moments import Moment
-from agent_service.telling.acts import Act, Name, act_of
+from agent_service.moments import Moment, opened
+from agent_service.telling.acts import Act, Name, act_of, settled
 from agent_service.telling.view import View
 from schemas.fields import Instant
 
@@ -137,8 +137,8 @@ def ended_by(moment: Moment, act: Act) -> tuple[Name, ...]:
 
 
 def _gathering(moment: Moment) -> set[int]:
-    """The steps that gather before or after the moment."""
-    before = gatherings(moment.before.waiting) if moment.before else ()
+    """The steps that gather before or after the moment; before a reopening, those that did at the end."""
+    before = gatherings(opened(moment.before) if moment.reopened else moment.before.waiting) if moment.before else ()
     return {gathering.step for gathering in (*before, *gatherings(moment.after.waiting))}
 
 
@@ -210,9 +210,9 @@ def _going_on(view: TaskView, waits: bool) -> TaskView:
 
 def _came(moment: Moment, step: int) -> dict[Key, dict[str, Any]]:
     """What came of sub-requests of the step with this moment."""
-    act = act_of(moment)
-    of_request = {(act.task, act.round): _of_act(act)} if act and act.step == step and act.task else {}
-    return of_request | {(one.task, one.round): _of_evidence(one) for one in moment.gathered if one.step == step}
+    acts = (act for act in (act_of(moment), *settled(moment)) if act and act.step == step and act.task)
+    of_requests = {(act.task, act.round): _of_act(act) for act in acts}
+    return of_requests | {(one.task, one.round): _of_evidence(one) for one in moment.gathered if one.step == step}
 
 
 def _of_act(act: Act) -> dict[str, Any]:

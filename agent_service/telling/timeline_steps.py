@@ -9,12 +9,14 @@ from typing import Any
 from agent_service.core.attempts import Pending, asker_of
 from agent_service.core.flights import flights, gathering_of
 from agent_service.core.gathered import task_of
+from agent_service.core.waiting import Ended
 from agent_service.moments import Moment
-from agent_service.telling.acts import Act, Name, act_of, item_of, settled
+from agent_service.telling.acts import Act, Name, act_of, by_answer, item_of, settled
 from agent_service.telling.plain import clipped, one_line
 from agent_service.telling.sayings import MAX_SAYING, OUTCOMES, acted, call_of, request_of, sent_off
 from agent_service.telling.tasks import depth_of, ended_by, going_on
 from agent_service.telling.timeline_items import ErrorView, Items, ItemStatus
+from schemas.events import ToolResult
 
 LONGEST_QUERY = 120
 _STATUSES: dict[str, ItemStatus] = {"ok": "ok", "continuation": "continuation"}
@@ -68,6 +70,8 @@ class Steps:
             self._items.go_on(f"attempt of {item_of(sent.name)}", f"{item_of(sent.name)}:attempt:{sent.attempt}")
         for act in settled(moment):
             self._settle(moment, act)
+        for pending, result in moment.settled_by_answer:
+            self._count(moment, pending, result)
         if not moment.ended:
             self._give_up(moment)
 
@@ -98,6 +102,15 @@ class Steps:
             self._begin_task(moment, act.name, f"{act.task}: {call}", "", _facts(act.name) | {"tool": act.tool})
         self._items.go_on(item, item)
         self._items.close(item, moment, _status(act), **_came(act))
+
+    def _count(self, moment: Moment, pending: Pending, result: ToolResult) -> None:
+        """An attempt that the end cut off ended with the result that came later, if one did."""
+        item = item_of(pending.name)
+        what, attempt = f"attempt of {item}", f"{item}:attempt:{pending.attempt}"
+        if moment.before and isinstance(moment.before.waiting, Ended) and result in moment.before.waiting.came:
+            act = by_answer(pending, result)
+            self._items.go_on(what, attempt)
+            self._items.close(what, moment, _status(act), **_came(act))
 
     def _give_up(self, moment: Moment) -> None:
         sent = {flight.pending.name for flight in flights(moment.after.waiting) if flight.retry_at is None}

@@ -61,6 +61,6 @@ async def test_a_person_who_looks_at_a_write_in_doubt_finds_what_came_of_it(fake
     assert (in_doubt["error"]["class"], late["status"]) == ("in_doubt", "ok")
     assert (in_doubt["error"]["job_id"], f"job {job_id}" in shown.out) == (job_id, True), shown
     assert f"(in_doubt, job {job_id})" in ended["reason"]
-    assert "probe came after the run's end and changes nothing" in " ".join(shown.out.split()), shown
+    assert "probe came after the run's end, which it does not change" in " ".join(shown.out.split()), shown
     calls = [execution.payload["agentic_call_id"] for execution in fake.executions]
     assert calls.count(f"{run_id}:1:probe:1") == 1, "it is not repeated"

@@ -17,11 +17,11 @@ from agent_service.telling.steps import StepDetail, step_detail
 from agent_service.telling.tasks import Tasks, TaskView
 from agent_service.telling.views import run_view
 from agent_service.telling.why import Seen, why_view
-from tests.core.cues import cancel, due
+from tests.core.cues import cancel, due, signal
 from tests.core.people_cues import approves
-from tests.core.script import NOON, Script
+from tests.core.script import NOON, Cue, Script
 from tests.core.task_cues import a_gathering_run, a_task, budget, comes, continues, fails, retrieve
-from tests.core.test_tasks_among_people import a_lost_write, a_write_after_strangers
+from tests.core.test_tasks_among_people import PATIENT, a_lost_write, a_write_after_strangers, too_late
 from tests.metrics.readings import measured
 from tests.projections.journals import PAGE, artifact, entries_of
 from tests.projections.people import answers
@@ -48,6 +48,11 @@ def detail(script: Script) -> StepDetail:
     found = step_detail(retell(entries_of(script)), 1)
     assert found is not None
     return found
+
+
+def goes_on_later(script: Script) -> Cue:
+    """An answer, with a later deadline."""
+    return signal("answer", message="go on", deadline_at=script.now + timedelta(hours=8))
 
 
 def one_after_the_other() -> Script:
@@ -146,6 +151,29 @@ def test_a_task_of_which_nobody_knows_is_settled_by_a_person_and_the_step_goes_o
     assert told(goes_on) == [("a", 1, "pending"), ("w", 1, "ok"), ("z", 1, "waiting")]
     assert [task.error for task in tasks_of(goes_on)] == [None, None, None]
     assert [item.status for item in items(goes_on, "step", "task")] == ["open", "open", "ok"]
+
+
+def test_what_came_after_the_end_is_told_as_what_the_run_went_by_once_an_answer_opens_it_again() -> None:
+    out = a_gathering_run(a_task("a"), a_task("z", after=("a",)), reopen_days=9, **PATIENT) >> too_late
+    goes_on = out >> comes("a", round=1, tool="knowledge") >> goes_on_later(out)
+    assert told(goes_on) == [("a", 1, "ok"), ("z", 1, "pending")]
+    of_a = [item.status for item in items(goes_on, "task", "attempt") if item.id.startswith("step:1:task:a:1")]
+    assert of_a == ["ok", "ok"]
+
+
+def test_a_tool_whose_answer_came_after_the_end_has_answered_once_an_answer_opens_the_run_again() -> None:
+    out = a_gathering_run(reopen_days=9, **PATIENT) >> comes("task-1") >> too_late
+    goes_on = out >> comes("again", round=2, tool="fetch") >> goes_on_later(out)
+    assert told(goes_on) == [("task-1", 1, "ok"), ("again", 2, "ok")]
+    assert [item.status for item in items(goes_on, "step", "task")] == ["ok", "ok", "ok"]
+    assert [line["result_status"] for line in lines(goes_on) if line.get("task") == "again"] == ["late", "ok"]
+
+
+@pytest.mark.parametrize(("outcome", "status"), [("ran", "ok"), ("did_not_run", "error")])
+def test_a_person_settles_a_task_also_where_its_step_is_over_with_that(outcome: Any, status: str) -> None:
+    stopped = a_gathering_run(a_task("w", "post"), a_task("a"), **budget(max_plugin_total_time_ms=3000))
+    lost = stopped.wait(seconds=3) >> due >> fails("w", "in_doubt")
+    assert told(lost >> answers("somebody looked", outcome)) == [("w", 1, status), ("a", 1, "unfinished")]
 
 
 def test_a_run_shows_the_tasks_beneath_their_step() -> None:

@@ -177,7 +177,7 @@ def test_a_result_that_came_too_late_changes_no_item_and_is_one_of_its_own() -> 
     *same, late = items(script >> returns())
     assert same == before
     assert (late.kind, late.status, late.parent) == ("attempt", "refused", "step:1")
-    assert late.text == "step 1: fetch came after the run's end and changes nothing: result of step 1"
+    assert late.text == "step 1: fetch came after the run's end, which it does not change: result of step 1"
 
 
 @pytest.mark.parametrize(

@@ -308,7 +308,7 @@ def test_a_cancel_is_told_with_its_reason_and_a_late_result_changes_nothing() ->
     script = a_waiting_run() >> cancel("wrong page")
     assert "the run ended: cancelled (cancelled): wrong page" in newest(script)
     late = script >> returns()
-    assert "came after the run's end and changes nothing" in newest(late)
+    assert "came after the run's end, which it does not change" in newest(late)
 
 
 def test_who_asked_is_told_where_the_journal_says_so() -> None:

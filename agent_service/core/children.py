@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pydantic import JsonValue, ValidationError
 from ulid import ULID
 
+from agent_service.core import grants
 from agent_service.core.attempts import Gathering, Pending
 from agent_service.core.brief import Brief, Grant, Limits, Parent
 from agent_service.core.events import WakeAccepted
@@ -61,11 +62,11 @@ def flaws_of(state: RunState, actions: Sequence[Action]) -> tuple[str, ...]:
     if not asked:
         return ()
     flaws = [flaw for action in asked for flaw in flaws_of_call(state.brief, action)]
-    limits, taken = state.brief.limits, state.step + len(actions) + state.spent.child_steps
-    if len(asked) > limits.max_children:
-        flaws.append(f"{len(asked)} agents are asked for, and at most {limits.max_children} may work at the same time")
-    if limits.max_steps - taken < len(asked):
-        flaws.append("too few steps are left for another agent to take any: do it yourself, or end")
+    most = state.brief.limits.max_children
+    if len(asked) > most:
+        flaws.append(f"{len(asked)} agents are asked for, and at most {most} may work at the same time")
+    if not flaws and (why := grants.lacking(replace(state, step=state.step + len(actions)), asked)):
+        flaws.append(f"{why}: do it yourself, or end")
     return tuple(flaws)
 
 

@@ -260,11 +260,20 @@ def _flaw(state: RunState, ready: _Ready) -> tuple[str, str] | None:
     failed = [one.task for one in asked_for if one.status == "error" and one.task in ready.task.needs]
     if failed and not ready.task.asks:
         return "dependency", f"it depends on {', '.join(failed)}, which failed"
+    if why := _lacking(state, ready):
+        return "budget", why
     if flaws := (*approving.flaws_of(state, ready.action), *doubting.flaws_of(state, ready.action)):
         return "not_approved", "; ".join(flaws)
     command = state.brief.command(ready.action)
     writes = command is None or command.tier == "write"
     return (OVERRULED, UNHEARD) if writes and _is_unheard(state, ready.gathering) else None
+
+
+def _lacking(state: RunState, ready: _Ready) -> str:
+    """Why it is no child that could do anything; empty where it is one, or none at all."""
+    if not children.is_asked_by(state.brief, ready.task.action):
+        return ""
+    return grants.lacking(state, (ready.task.action,), among=children.to_come(state, ready.gathering))
 
 
 def _may_begin(state: RunState, at: datetime) -> bool:

@@ -15,6 +15,7 @@ from pydantic import JsonValue, ValidationError
 from agent_service.core.attempts import Pending
 from agent_service.core.brief import Brief, Grant
 from agent_service.core.limits import cost_so_far, set_aside, steps_taken
+from agent_service.core.phases import Action
 from agent_service.core.replacing import replace
 from agent_service.core.state import Doubt, RunState, Spent
 from schemas import agent_tool, subjects
@@ -34,21 +35,39 @@ def granted(state: RunState, pendings: Sequence[Pending], *, among: int = 0) -> 
     children = [p for p in pendings if (p.action.tool, p.route) == (agent_tool.NAME, subjects.SERVICE_AGENT)]
     if not children:
         return tuple(pendings)
-    pool, shared = _pool(state), dict[tuple[int, str, int], Pending]()
-    for number, pending in enumerate(children):
-        grant = _share(pool, _asked(pending), Fraction(1, max(among, len(children)) - number))
-        pool = _minus(pool, grant)
-        shared[pending.name] = _as_child(state.brief, pending, grant)
+    shares = zip(children, _shares(state, [child.action for child in children], among), strict=True)
+    shared = {child.name: _as_child(state.brief, child, grant) for child, grant in shares}
     return tuple(shared.get(pending.name, pending) for pending in pendings)
 
 
+def lacking(state: RunState, asked: Sequence[Action], *, among: int = 0) -> str:
+    """Why not each of the children that are asked for could do anything with what it would get; empty where it could.
+
+    `among`: as for `granted`.
+    """
+    shares = _shares(state, asked, among)
+    if any(grant.steps == 0 for grant in shares):
+        return "too few steps are left for another agent to take any"
+    spent = any(grant.tokens == 0 or grant.cost_usd == 0.0 for grant in shares)
+    return "too little of its tokens or money is left for another agent to think with" if spent else ""
+
+
+def _shares(state: RunState, asked: Sequence[Action], among: int) -> list[Grant]:
+    pool, shares = _pool(state), list[Grant]()
+    for number, action in enumerate(asked):
+        grant = _share(pool, _constraints(action), Fraction(1, max(among, len(asked)) - number))
+        pool = _minus(pool, grant)
+        shares.append(grant)
+    return shares
+
+
 def _as_child(brief: Brief, pending: Pending, grant: Grant) -> Pending:
-    until = min(_asked(pending).deadline_at or brief.limits.deadline_at, brief.limits.deadline_at)
+    until = min(_constraints(pending.action).deadline_at or brief.limits.deadline_at, brief.limits.deadline_at)
     return replace(pending, grant=grant, until=until, deadline_at=pending.requested_at + NEVER_SILENT)
 
 
-def _asked(pending: Pending) -> AgentConstraints:
-    return AgentCall.model_validate(pending.action.arguments).constraints
+def _constraints(action: Action) -> AgentConstraints:
+    return AgentCall.model_validate(action.arguments).constraints
 
 
 def _pool(state: RunState) -> Grant:

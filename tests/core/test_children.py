@@ -170,6 +170,11 @@ def test_an_agent_is_not_asked_for_where_no_step_would_be_left_for_it() -> None:
     assert "too few steps are left" in " ".join(run.told())
 
 
+def test_as_many_agents_as_could_not_all_take_a_step_are_not_asked_for() -> None:
+    run = a_parent(max_steps=8, max_children=4) >> asks_agents("one", "two", "three", "four")
+    assert "too few steps are left" in " ".join(run.told())
+
+
 def test_its_deadline_is_never_later_than_its_parents() -> None:
     soon, late = DEADLINE - timedelta(minutes=30), DEADLINE + timedelta(hours=5)
     for asked, granted in ((None, DEADLINE), (soon, soon), (late, DEADLINE)):
@@ -351,6 +356,18 @@ def test_children_are_tasks_of_a_step_that_share_what_is_left() -> None:
     assert [wake.goal for wake in wakes_of(run)] == ["find one", "find two"]
     assert [pending.grant for pending in run.state.pendings] == [Grant(steps=4, tokens=200), Grant(steps=5, tokens=225)]
     assert [(child.task, child.round) for child in run.state.children] == [("one", 1), ("two", 1)]
+
+
+@pytest.mark.parametrize(("most", "started"), [({"max_steps": 3}, 2), ({"max_steps": 1}, 0), ({"max_tokens": 201}, 0)])
+def test_one_that_could_do_nothing_with_what_is_left_is_not_started_and_fails(
+    most: dict[str, int], started: int
+) -> None:
+    run = a_run_that_gathers_agents(
+        ONE, TWO, a_task("three", "agent", goal="x"), a_task("y", "agent", goal="y"), **most
+    )
+    assert len(wakes_of(run)) == started
+    failed = [(one.task, one.status, one.output["class"]) for one in run.state.evidence]
+    assert failed == [(name, "error", "budget") for name in ("one", "two", "three", "y")[started:]]
 
 
 def test_one_that_depends_on_another_is_told_what_that_brought_and_all_of_it_goes_to_the_tool() -> None:

@@ -14,7 +14,7 @@ from pydantic import JsonValue, ValidationError
 
 from agent_service.core.attempts import Pending
 from agent_service.core.brief import Brief, Grant
-from agent_service.core.limits import cost_so_far, set_aside, steps_taken
+from agent_service.core.limits import cost_so_far, set_aside, steps_taken, under_way
 from agent_service.core.phases import Action
 from agent_service.core.replacing import replace
 from agent_service.core.state import Doubt, RunState, Spent
@@ -71,14 +71,18 @@ def _constraints(action: Action) -> AgentConstraints:
 
 
 def _pool(state: RunState) -> Grant:
-    """What children that are started now may spend together."""
-    limits, spent, aside = state.brief.limits, state.spent, set_aside(state)
+    """What children that are started now may spend together, beside those that are under way."""
+    limits, spent, aside, others = state.brief.limits, state.spent, set_aside(state), under_way(state)
     tokens = None if limits.max_tokens is None else limits.max_tokens - spent.tokens - spent.lost_tokens
     cost = None if limits.max_cost_usd is None else limits.max_cost_usd - (cost_so_far(spent) or 0.0)
+    less = (others.tokens or 0, others.cost_usd or 0.0)
+    free = limits.max_steps - steps_taken(state) + others.steps
     return Grant(
-        steps=ceil(SHARE * max(0, limits.max_steps - steps_taken(state))),
-        tokens=None if tokens is None else int(SHARE * max(0, tokens - (aside.tokens or 0))),
-        cost_usd=None if cost is None else float(SHARE) * max(0.0, cost - (aside.cost_usd or 0.0)),
+        steps=max(0, ceil(SHARE * free) - others.steps),
+        tokens=None if tokens is None else max(0, int(SHARE * (tokens - (aside.tokens or 0) + less[0])) - less[0]),
+        cost_usd=None
+        if cost is None
+        else max(0.0, float(SHARE) * (cost - (aside.cost_usd or 0.0) + less[1]) - less[1]),
     )
 
 

@@ -1,12 +1,14 @@
 """What a run may spend: how limits are granted, how they are raised, and which one is reached."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
+from agent_service.core.attempts import Pending
 from agent_service.core.brief import Grant, Limits
 from agent_service.core.state import RunState, Spent
 from agent_service.core.waiting import Ended, Reserve, pendings_of
@@ -146,7 +148,16 @@ def set_aside(state: RunState) -> Grant:
     if not state.brief.may_have_children:
         return _NOTHING
     held = pendings_of(state.waiting.held) if isinstance(state.waiting, Ended) else ()
-    grants = [pending.grant for pending in (*state.pendings, *held, *state.given_up) if pending.grant is not None]
+    return _sum((*state.pendings, *held, *state.given_up))
+
+
+def under_way(state: RunState) -> Grant:
+    """What of that is for the children that the run waits for."""
+    return _sum(state.pendings) if state.brief.may_have_children else _NOTHING
+
+
+def _sum(pendings: Iterable[Pending]) -> Grant:
+    grants = [pending.grant for pending in pendings if pending.grant is not None]
     return Grant(
         steps=sum(grant.steps for grant in grants),
         tokens=sum(grant.tokens or 0 for grant in grants),

@@ -354,8 +354,16 @@ def ended(child: Script) -> Script:
 def test_children_are_tasks_of_a_step_that_share_what_is_left() -> None:
     run = a_run_that_gathers_agents(ONE, TWO, THEN)
     assert [wake.goal for wake in wakes_of(run)] == ["find one", "find two"]
-    assert [pending.grant for pending in run.state.pendings] == [Grant(steps=4, tokens=200), Grant(steps=5, tokens=225)]
+    assert [pending.grant for pending in run.state.pendings] == [Grant(steps=4, tokens=200)] * 2
     assert [(child.task, child.round) for child in run.state.children] == [("one", 1), ("two", 1)]
+
+
+def test_tasks_that_are_children_leave_a_quarter_to_the_run_however_many_there_are() -> None:
+    four = [a_task(f"t{number}", "agent", goal="g") for number in range(4)]
+    run = a_run_that_gathers_agents(*four, max_steps=41, max_tokens=8200, max_cost_usd=8.02)
+    aside = limits.set_aside(run.state)
+    assert (aside.steps, aside.tokens) == (30, 6000)
+    assert aside.cost_usd == pytest.approx(6.0)
 
 
 @pytest.mark.parametrize(("most", "started"), [({"max_steps": 3}, 2), ({"max_steps": 1}, 0), ({"max_tokens": 201}, 0)])

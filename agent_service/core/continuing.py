@@ -368,9 +368,19 @@ def _ask(state: RunState, ready: _Ready, why: str, *, at: datetime) -> Transitio
     """Rest until a person allows what a task asks, or asking the tool again."""
     held = state.waiting
     assert isinstance(held, ForEvidence), "what is paused asks nobody"
-    asks = f"step {ready.gathering.step} asks for it ({ready.known_as[1]})"
-    proposal = Plan(action=ready.action, rationale=f"{asks}: {ready.task.reason}" if ready.task.reason else asks)
-    return approving.ask_approval(state, proposal, why, at=at, held=held, of=ready.known_as)
+    asked = _who_asks(ready)
+    proposal = Plan(action=ready.action, rationale=asked)
+    return approving.ask_approval(state, proposal, f"{why}; {asked}", at=at, held=held, of=ready.known_as)
+
+
+def _who_asks(ready: _Ready) -> str:
+    """Which tool asks for it, and why in its own words."""
+    if ready.task.asks:
+        return f"{ready.task.action.tool} is to be asked again with what it asked for"
+    asker = gathered.task_of(ready.gathering, asker_of(ready.task.id))
+    assert asker is not None, "who asked waits for what it asked for"
+    why = " ".join(ready.task.reason.split())
+    return f"{asker.action.tool} asks for it" + (f", and says: {why}" if why else ", and does not say why")
 
 
 def _resting(state: RunState, sent: tuple[Pending, ...], news: str, *, at: datetime) -> Transition:

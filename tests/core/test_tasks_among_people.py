@@ -48,6 +48,30 @@ def test_a_write_that_needs_approval_waits_for_it_and_then_goes_on() -> None:
     run >> comes("again") << asks("reflect")
 
 
+def reason_of(run: Script) -> str:
+    (asked_of_people,) = run.story[-1].published("agent.waiting")
+    return str(asked_of_people["reason"])
+
+
+def test_whoever_allows_a_write_is_told_which_tool_asks_for_it_and_why() -> None:
+    said = a_task("page", "browse"), a_task("mail", "post", ("page",), to="them") | {"reason": "they\nwait for it"}
+    assert reason_of(a_gathering_run(*said) >> comes("page")).endswith(
+        "; fetch asks for it, and says: they wait for it"
+    )
+    assert reason_of(a_write_after_strangers()).endswith("; fetch asks for it, and does not say why")
+
+
+def test_whoever_allows_a_write_of_a_task_that_asks_for_more_is_told_of_the_tool_of_that() -> None:
+    run = a_gathering_run(a_task("page", "browse"), a_task("a", "look", ("page",))) >> comes("page")
+    run = run >> continues(multi_step(a_task("mail", "post", to="them")), "a")
+    assert reason_of(run).endswith("; look asks for it, and does not say why")
+
+
+def test_whoever_allows_that_a_writing_tool_is_asked_again_is_told_so() -> None:
+    run = a_gathering_run(a_task("page", "browse"), first="post") >> comes("page")
+    assert reason_of(run).endswith("; post is to be asked again with what it asked for")
+
+
 def test_a_write_that_is_refused_fails_its_dependents_and_the_tool_is_told() -> None:
     run = a_write_after_strangers(a_task("note", "look", ("mail",)), a_task("free"))
     assert asked(run) == []

@@ -262,6 +262,8 @@ def _flaw(state: RunState, ready: _Ready) -> tuple[str, str] | None:
         return "dependency", f"it depends on {', '.join(failed)}, which failed"
     if why := _lacking(state, ready):
         return "budget", why
+    if (size := gathered.size_of(ready.action.arguments)) > gathered.MAX_SENT:
+        return "too_large", f"its arguments have {size} bytes with what is handed on, and {gathered.MAX_SENT} are sent"
     if flaws := (*approving.flaws_of(state, ready.action), *doubting.flaws_of(state, ready.action)):
         return "not_approved", "; ".join(flaws)
     command = state.brief.command(ready.action)

@@ -16,12 +16,15 @@ from agent_service.core.notes import clipped
 from agent_service.core.phases import Action
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
+from schemas.events import MAX_MESSAGE_BYTES
 
 MAX_KEPT, MAX_HANDED, LEAST_HANDED = 32_000, 256_000, 200
 """Bytes of JSON: of one result that is kept, of all that are handed on together, and of one of these at least. Whatever
 tools bring, a request has to fit into a message, where a control character takes six bytes."""
 NAMED, MAX_NAMED = ("artifact_path", "content_type", "class"), 200
 """What is kept of a result that is too long, and its characters at most."""
+MAX_SENT = MAX_MESSAGE_BYTES - 16 * 1024
+"""Bytes of all arguments of a request: the rest of its message has room beside them."""
 MAX_TOLD = 600
 """Bytes that the model is told of one result of a step that may gather no more."""
 

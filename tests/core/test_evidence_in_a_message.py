@@ -12,8 +12,9 @@ from agent_service.core.brief import Continuations
 from agent_service.core.phases import Action
 from schemas.continuation import LONGEST_TEXT
 from schemas.events import MAX_MESSAGE_BYTES
+from tests.core.cues import frames, plans, queued, started
 from tests.core.script import asks
-from tests.core.task_cues import a_gathering_run, a_task
+from tests.core.task_cues import SKILLS, a_gathering_run, a_task, asked, comes, continues, multi_step
 
 LARGEST_INPUT = 256 * 1024
 ASKER = Task(id="", round=0, place=1, action=Action(tool="fetch", command="handle", arguments={}), kind="plugin")
@@ -58,3 +59,13 @@ def test_a_task_whose_input_is_too_large_is_refused_before_anything_is_asked() -
     run = a_gathering_run(a_task("a", "fetch", text="\x01" * 50_000))
     run << asks("reflect")
     assert "its input has 300012 bytes" in run.state.completed[0].summary
+
+
+def test_a_tool_whose_request_would_not_fit_into_a_message_is_not_asked_again_and_its_step_fails_at_once() -> None:
+    run = queued() >> started(SKILLS) >> frames() >> plans("fetch", text="x" * 1_000_000)
+    run = run >> continues(multi_step(a_task("a"), a_task("b"))) >> comes("a", result={"summary": "y" * 25_000})
+    run >> comes("b", result={"summary": "y" * 25_000}) << asks("reflect")
+    assert asked(run) == []
+    assert run.state.pendings == ()
+    assert run.state.last_result is not None
+    assert run.state.last_result.output["class"] == "too_large"

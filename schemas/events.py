@@ -17,6 +17,9 @@ MAX_MESSAGE_BYTES = 1024 * 1024
 """A message with its headers, whatever a server would take; larger content is an artifact."""
 RESERVED_KEYS = frozenset({"run_id", "step", "tool", "tool_command", "attempt", "wake_id"})
 """Correlation keys: no content of a payload, a result or a model's reply may override them (RFC-103)."""
+GIVEN_KEYS = frozenset({"evidence", "continuations", "continuations_left"})
+"""What the agent hands on with a sub-request beside its arguments: what others brought, and how often its asker has
+been asked. It is the agent's word alone: of a plan, and of what a tool asks for, these names are dropped."""
 
 ARTIFACT_PATH = re.compile(r"artifacts/[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """How an artifact of a run is named in events; to be matched in full."""

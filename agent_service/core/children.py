@@ -127,7 +127,7 @@ def run_id_of(parent_run_id: str, pending: Pending) -> str:
 def wake(state: RunState, pending: Pending) -> WakeAccepted:
     """The child of an attempt, as it is accepted."""
     brief, run_id = state.brief, run_id_of(state.run_id, pending)
-    call, grant = AgentCall.model_validate(as_sent(state, pending).arguments), pending.grant
+    call, grant = AgentCall.model_validate(as_sent(state, pending).payload), pending.grant
     assert grant is not None, "a child has a grant"
     return WakeAccepted(
         at=pending.requested_at,

@@ -240,9 +240,8 @@ def _has_failed_before(gathering: Gathering, task: Task, came: Mapping[_Name, st
 
 
 def _ready(state: RunState, gathering: Gathering, task: Task, name: _Name) -> _Ready:
-    arguments = gathered.given(state.evidence, gathering.step, task, name[1:], state.brief.limits.continuations)
-    action = replace(task.action, arguments=task.action.arguments | arguments)
-    return _Ready(gathering, task, name, action)
+    given = gathered.given(state.evidence, gathering.step, task, name[1:], state.brief.limits.continuations)
+    return _Ready(gathering, task, name, replace(task.action, given=given))
 
 
 def _in_question(state: RunState, waiting: ForApproval) -> _Ready:
@@ -262,7 +261,7 @@ def _flaw(state: RunState, ready: _Ready) -> tuple[str, str] | None:
         return "dependency", f"it depends on {', '.join(failed)}, which failed"
     if why := _lacking(state, ready):
         return "budget", why
-    if (size := gathered.size_of(ready.action.arguments)) > gathered.MAX_SENT:
+    if (size := gathered.size_of(ready.action.payload)) > gathered.MAX_SENT:
         return "too_large", f"its arguments have {size} bytes with what is handed on, and {gathered.MAX_SENT} are sent"
     if flaws := (*approving.flaws_of(state, ready.action), *doubting.flaws_of(state, ready.action)):
         return "not_approved", "; ".join(flaws)

@@ -36,8 +36,7 @@ def as_sent(state: RunState, pending: Pending) -> Action:
     if task is None:
         return pending.action
     request, granted = (pending.task, pending.round), state.brief.limits.continuations
-    arguments = given(state.evidence, pending.step, task, request, granted)
-    return replace(pending.action, arguments=pending.action.arguments | arguments)
+    return replace(pending.action, given=given(state.evidence, pending.step, task, request, granted))
 
 
 def task_of(gathering: Gathering, name: str) -> Task | None:

@@ -253,7 +253,7 @@ def _remembered(state: RunState, waiting: ForApproval, ruling: Ruling) -> RunSta
     """The state with a ruling, among the notes too: the model is to know it later as well."""
     match waiting.proposal:
         case Plan(action=action):
-            what = f"{action.tool}.{action.command} {json.dumps(action.arguments, ensure_ascii=False, sort_keys=True)}"
+            what = f"{action.tool}.{action.command} {json.dumps(action.payload, ensure_ascii=False, sort_keys=True)}"
         case Framing(goal_statement=goal):
             what = f"the framing: {goal}"
     return notes.with_ruling(approving.with_ruling(state, ruling), what, ruling)

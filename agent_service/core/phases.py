@@ -5,15 +5,17 @@ Shapes are checked here (`flaws`), meaning is checked where the decision is take
 not an exception: the journal keeps it and the model is asked again.
 """
 
-from dataclasses import dataclass
+import operator
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
-from schemas.events import RESERVED_KEYS
+from schemas.events import GIVEN_KEYS, RESERVED_KEYS
 
+_NO_ARGUMENTS = RESERVED_KEYS | GIVEN_KEYS
 MIN_DONE_ITEMS, MAX_DONE_ITEMS = 3, 7
 
 
@@ -80,16 +82,19 @@ class Framing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One tool call: the only binding part of a plan."""
+    """One tool call: the only binding part of a plan. `given`: what the agent hands on beside the arguments."""
 
     tool: str
     command: str
     arguments: dict[str, JsonValue]
+    given: Annotated[dict[str, JsonValue], Field(exclude_if=operator.not_)] = field(default_factory=dict)
 
     @property
     def payload(self) -> dict[str, JsonValue]:
-        """The arguments as they are sent, and shown to whoever allows them: none is a correlation key, in any case."""
-        return {name: value for name, value in self.arguments.items() if name.casefold() not in RESERVED_KEYS}
+        """What is sent, and shown to whoever allows it. No argument is a correlation key, nor what only the agent
+        says, in any case."""
+        said = {name: value for name, value in self.arguments.items() if name.casefold() not in _NO_ARGUMENTS}
+        return said | self.given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

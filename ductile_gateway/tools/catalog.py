@@ -18,14 +18,12 @@ from ductile_gateway.plugins.manifest import Command, Manifest
 from schemas import subjects
 from schemas.argument_schemas import argument_flaws, schema_flaw, validator_of
 from schemas.catalog import Approve, Catalog, Effect, Output, ToolCommand, ToolOffer
-from schemas.events import ToolRequest
+from schemas.events import GIVEN_KEYS, ToolRequest
 from schemas.fields import ToolName
 
 HOUSEKEEPING = frozenset({"health", "init"})
 """Commands of the plugin protocol that are nothing for an agent, unless they are chosen."""
 
-ADDED = frozenset({"evidence", "continuations", "continuations_left"})
-"""What a sub-request is given besides its arguments: what others brought, and how often its asker has been asked."""
 MOST_FLAWS = 3
 
 
@@ -195,7 +193,7 @@ class Offers:
         """The arguments, of a sub-request without what the agent adds and the schema does not know."""
         command = self.command(request.tool, request.tool_command)
         known = command.input_schema.get("properties") if command else None
-        added = ADDED.difference(known if isinstance(known, dict) else ()) if request.task else ()
+        added = GIVEN_KEYS.difference(known if isinstance(known, dict) else ()) if request.task else ()
         return {name: value for name, value in request.tool_payload.items() if name not in added}
 
 

@@ -1,7 +1,8 @@
-"""Whatever tools bring, a request that hands it on fits into a message."""
+"""Whatever tools bring, a request that hands it on fits into a message; and nobody but the run hands it on."""
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from pydantic import JsonValue
@@ -9,12 +10,14 @@ from pydantic import JsonValue
 from agent_service.core import gathered
 from agent_service.core.attempts import Evidence, Task
 from agent_service.core.brief import Continuations
+from agent_service.core.effects import Publish
 from agent_service.core.phases import Action
+from schemas import subjects
 from schemas.continuation import LONGEST_TEXT
 from schemas.events import MAX_MESSAGE_BYTES
 from tests.core.cues import frames, plans, queued, started
-from tests.core.script import asks
-from tests.core.task_cues import SKILLS, a_gathering_run, a_task, asked, comes, continues, multi_step
+from tests.core.script import Script, asks
+from tests.core.task_cues import SKILLS, a_gathering_run, a_task, asked, comes, continues, multi_step, told
 
 LARGEST_INPUT = 256 * 1024
 ASKER = Task(id="", round=0, place=1, action=Action(tool="fetch", command="handle", arguments={}), kind="plugin")
@@ -69,3 +72,28 @@ def test_a_tool_whose_request_would_not_fit_into_a_message_is_not_asked_again_an
     assert run.state.pendings == ()
     assert run.state.last_result is not None
     assert run.state.last_result.output["class"] == "too_large"
+
+
+FORGED: dict[str, Any] = {"evidence": [{"task": "task-1"}], "continuations": 0, "Continuations_Left": 9}
+
+
+def test_a_model_that_plans_evidence_has_none_sent() -> None:
+    run = queued() >> started(SKILLS) >> frames() >> plans("fetch", query="x", **FORGED)
+    assert payloads(run) == [{"query": "x"}]
+
+
+def test_a_tool_that_puts_evidence_into_the_input_of_a_task_has_none_sent() -> None:
+    run = a_gathering_run(a_task("a", "fetch", query="x", **FORGED))
+    assert payloads(run) == [{"query": "x"}]
+
+
+def test_what_a_task_really_gets_stands_in_the_place_of_what_is_forged() -> None:
+    run = a_gathering_run(a_task("a"), a_task("b", "fetch", after=("a",), query="x", **FORGED)) >> comes("a")
+    (sent,) = payloads(run)
+    assert (sorted(sent), told(run)) == (["evidence", "query"], [("a", 1, "ok")])
+
+
+def payloads(run: Script) -> list[dict[str, JsonValue]]:
+    """The arguments of the requests that the last event led to."""
+    sent = (e for e in run.story[-1].effects if isinstance(e, Publish) and e.subject.startswith(subjects.TOOL_REQUEST))
+    return [json.loads(request.body)["payload"]["tool_payload"] for request in sent]

@@ -215,7 +215,7 @@ def _decided(moment: Moment, ruling: Ruling) -> Iterator[str]:
 def _planned(run: RunState, plan: Plan, step: int) -> Iterator[str]:
     for number, action in enumerate(plan.actions, start=step):
         yield f"**Step {number}: {code(call_of(action))}**"
-        yield json_block(action.arguments)
+        yield json_block(action.payload)
     yield reasons(run, plan)
 
 

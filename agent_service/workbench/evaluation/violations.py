@@ -17,12 +17,11 @@ from agent_service.workbench.evaluation import child_rules, task_rules
 from agent_service.workbench.evaluation.observed import Moment, Observed, Request
 from schemas import agent_tool, subjects
 from schemas.catalog import ToolCommand
+from schemas.events import GIVEN_KEYS
 
 Rule = Callable[[Observed], Iterator[str]]
 
 FEWEST_ITEMS = 3
-GIVEN_ALONG = frozenset({"evidence", "continuations", "continuations_left"})
-"""Beside the arguments of a sub-request."""
 
 
 def broken_rules(seen: Observed) -> list[str]:
@@ -156,7 +155,7 @@ def _planned(seen: Observed, request: Request) -> Plan:
     """What was planned, without what is given along to tools that do not know of it."""
     asked, command = request.asked, _command(seen, request)
     known = command.input_schema.get("properties") if command else None
-    given = GIVEN_ALONG - set(known if isinstance(known, dict) else ()) if asked.task else frozenset()
+    given = GIVEN_KEYS - set(known if isinstance(known, dict) else ()) if asked.task else frozenset()
     arguments = {name: value for name, value in asked.tool_payload.items() if name not in given}
     return Plan(action=Action(tool=asked.tool, command=asked.tool_command, arguments=arguments))
 

@@ -51,13 +51,20 @@ def _brought_what_strangers_wrote(moment: Moment) -> bool:
 
 
 def no_task_writes_past_what_a_person_said_meanwhile(story: Story) -> None:
-    said = told = 0
+    said = besides = told = 0
     for moment in entries(story):
         if isinstance(moment.event, ModelReplied):
             told = said if moment.event.heard is None else moment.event.heard
-        if said > told and not (isinstance(moment.event, SignalReceived) and moment.event.signal.kind == "approve"):
+        if besides > told and not (isinstance(moment.event, SignalReceived) and moment.event.signal.kind == "approve"):
             assert not [r for r in requests_of(moment) if r.task and r.attempt == 1 and is_risky(story, r)]
         said += _said(moment)
+        besides = said if _said(moment) and not _decides(moment) else besides
+
+
+def _decides(moment: Moment) -> bool:
+    """Whether words came with a ruling, or with the answer that reopens a run."""
+    reopens = moment.before is not None and moment.before.final
+    return isinstance(moment.event, SignalReceived) and (reopens or moment.event.signal.kind in ("approve", "reject"))
 
 
 def what_was_refused_is_not_asked_for_again_until_somebody_says_more(story: Story) -> None:

@@ -84,6 +84,13 @@ def hash_of(proposal: Plan | Framing) -> str:
     return acting.digest([proposal.goal_statement, proposal.definition_of_done, proposal.constraints])
 
 
+def _subject_of(state: RunState, proposal: Plan | Framing, of: tuple[int, str, int]) -> str:
+    """What an approval of it names: a task of its own name, where the same was allowed for another of its step."""
+    call, (step, task, asked_in) = hash_of(proposal), of
+    allowed = any((r.subject_hash, r.verdict, r.step) == (call, "approved", step) for r in state.rulings)
+    return acting.digest([call, task, asked_in]) if task and allowed else call
+
+
 def ask_approval(
     state: RunState,
     proposal: Plan | Framing,
@@ -97,7 +104,7 @@ def ask_approval(
     step, task, asked_in = of
     waiting = ForApproval(
         proposal=proposal,
-        subject_hash=hash_of(proposal),
+        subject_hash=_subject_of(state, proposal, of),
         reason=why,
         since=at,
         expires_at=limits.expires_at(state.brief.limits, at, state.brief.limits.approval_s),

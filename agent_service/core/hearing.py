@@ -222,10 +222,8 @@ def _flaw_of_ruling(state: RunState, waiting: ForApproval, event: SignalReceived
 
 
 def _ruling(state: RunState, waiting: ForApproval, verdict: approving.Verdict, *, by: str, reason: str = "") -> Ruling:
-    step = _step_of(state, waiting)
-    return Ruling(
-        subject_hash=waiting.subject_hash, verdict=verdict, by=by, reason=reason, step=step, heard=state.heard
-    )
+    subject, step = approving.hash_of(waiting.proposal), _step_of(state, waiting)
+    return Ruling(subject_hash=subject, verdict=verdict, by=by, reason=reason, step=step, heard=state.heard)
 
 
 def _step_of(state: RunState, waiting: ForApproval) -> int:

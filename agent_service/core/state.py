@@ -83,7 +83,8 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
-    """What was decided about something that needed approval. `subject_hash` names it, as in ForApproval.
+    """What was decided about something that needed approval. `subject_hash`: of tool, command and arguments, or of the
+    framing.
 
     `by`: who decided, as in SignalReceived; empty where nobody did in time. `step`: the one that it allowed, or 0.
     `heard`: of how many words of people it was the last; what was refused stays so until they say more.

@@ -247,7 +247,8 @@ class ForApproval:
     """Paused: waits for a person to allow what was planned, or to refuse it.
 
     `proposal` is a plan whose action needs approval, or a framing that goes beyond the goal. `subject_hash` names it:
-    the hash of tool, command and arguments, or of the framing. `entry` is the number of the entry that asked. `held`:
+    the hash of tool, command and arguments (and of the task, where the same was allowed for another task of the step),
+    or of the framing. `entry` is the number of the entry that asked. `held`:
     what goes on once it is decided, where it is about a sub-request of a step, which `task` and `round` name.
 
     Came here: a plan or a reframe was accepted that needs a person's approval; or a task of a step does, and nothing

@@ -115,6 +115,15 @@ def test_what_is_approved_twice_is_sent_once() -> None:
     run >> signal("approve", arguments_hash="0" * 16) << ignores("nothing waits for an approval")
 
 
+def test_an_approval_that_comes_twice_does_not_allow_the_same_of_another_task() -> None:
+    run = a_write_after_strangers(a_task("copy", "post", ("page",), to="them"))
+    shown = run.sent("agent.waiting")["arguments_hash"]
+    run = run >> approves() >> comes("mail")
+    run >> signal("approve", arguments_hash=shown) << ignores("what waits for approval is")
+    run = run >> approves()
+    assert asked(run) == ["post copy:1"]
+
+
 def test_an_approval_that_nobody_gives_fails_the_task_and_the_others_count() -> None:
     run = a_write_after_strangers(a_task("free")) >> comes("free") >> due
     assert asked(run) == ["fetch again:2"]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from agent_service.core.acting import name_of_call
+from agent_service.core.approving import hash_of
 from agent_service.core.events import ModelReplied, SignalReceived, ToolReturned
 from agent_service.core.phases import Action
 from agent_service.core.waiting import ForAnswer, ForApproval
@@ -32,7 +33,7 @@ def rulings(story: Story, kind: str) -> Iterator[tuple[int, str]]:
         waiting = moment.before.waiting if moment.before else None
         ruled = is_entry(moment) and isinstance(moment.event, SignalReceived) and moment.event.signal.kind == kind
         if ruled and isinstance(waiting, ForApproval):
-            yield place, waiting.subject_hash
+            yield place, hash_of(waiting.proposal)
 
 
 def no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it(story: Story) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from schemas import keys
 from schemas.envelope import Misshapen, enveloped, expected, object_in
 from schemas.events import INBOUND, MAX_MESSAGE_BYTES, Correlation, Envelope
 from schemas.flaws import flaws_of
@@ -47,12 +48,27 @@ def read(arrival: Arrival) -> Envelope[Any]:
 
 
 def correlation(arrival: Arrival) -> Correlation | None:
-    """What a result relates to that cannot be read as a whole."""
+    """What a result relates to that cannot be read as a whole. Where it does not say of which sub-request it is, or
+    that cannot be read, its key does."""
     try:
         found = object_in(enveloped(arrival.subject, arrival.body, arrival.headers)) or {}
-        return Correlation.model_validate(found.get("payload"))
+        said = found.get("payload")
+        try:
+            about = Correlation.model_validate(said)
+        except ValidationError:
+            return _by_its_key(said, found.get("dedupe_key"))
+        return about if about.task or about.round else _by_its_key(said, found.get("dedupe_key")) or about
     except (Misshapen, ValidationError):
         return None
+
+
+def _by_its_key(said: object, key: object) -> Correlation | None:
+    """What a result relates to by its run and step, and the task and round in its key. Raises ValidationError."""
+    if not isinstance(said, dict) or not isinstance(key, str):
+        return None
+    about = Correlation.model_validate({name: told for name, told in said.items() if name not in ("task", "round")})
+    task, asked_in = keys.answers(key, about.run_id, about.step) or (None, None)
+    return Correlation.model_validate(about.model_dump() | {"task": task, "round": asked_in}) if task else None
 
 
 def _explained(subject: str, flaws: str) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from agent_service.arrival import Arrival, correlation
 from schemas import keys, subjects
 from schemas.events import Envelope, ToolRequest
 from tests.shell.test_crashes_while_gathering import STORIES, a_world, check
@@ -45,3 +46,21 @@ async def test_an_executor_that_knows_of_no_tasks_is_understood_also_when_it_is_
     world.gateway = Plain(world, keyed=keyed, times=times)  # type: ignore[assignment]
     await world.until_ended()
     await check(world, STORIES[name])
+
+
+@pytest.mark.parametrize("odd", [{"task": "A B", "round": "x"}, {"task": "a", "round": 0}, {"status": "so-so"}])
+def test_a_result_that_cannot_be_read_relates_to_the_task_that_its_key_names(odd: dict[str, Any]) -> None:
+    about = correlation(_brought(odd, keys.result("r", 1, 1, "a", 2)))
+    assert about is not None
+    assert (about.task, about.round) == ("a", 2)
+
+
+@pytest.mark.parametrize("key", [keys.result("r", 1, 1), keys.result("other", 1, 1, "a", 2), None])
+def test_a_task_that_cannot_be_read_is_none_that_a_key_of_something_else_names(key: str | None) -> None:
+    assert correlation(_brought({"task": "A B"}, key)) is None
+
+
+def _brought(odd: dict[str, Any], key: str | None) -> Arrival:
+    payload = {"run_id": "r", "step": 1, "tool": "look", "status": "ok", **odd}
+    body = json.dumps({"type": subjects.TOOL_RESULT, "payload": payload, "dedupe_key": key}).encode()
+    return Arrival(subject=subjects.TOOL_RESULT, body=body, place="7")

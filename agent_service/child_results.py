@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from agent_service.arrival import Unreadable
 from agent_service.core import children, reporting, supervising
 from agent_service.core.state import RunState
+from agent_service.errors import Damaged
 from agent_service.ports import KeptArtifacts, RunStore
 from schemas import agent_tool
 from schemas.events import ToolOutput, ToolResult
@@ -40,7 +41,10 @@ class ChildResults:
         if parent is None or pending is None:
             return result
         run_id = children.run_id_of(parent.run_id, pending)
-        child = await self._state(run_id)
+        try:
+            child = await self._state(run_id)
+        except Damaged as error:
+            return supervising.unreadable(parent, run_id, str(error), result.completed_at) or result
         if child is None or not child.final:
             raise Unreadable(f"step {result.step} of run {parent.run_id} is the run {run_id}, which has not ended")
         return await self._with_artifacts(parent.run_id, child)

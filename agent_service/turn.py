@@ -22,10 +22,10 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from agent_service import journal
-from agent_service.core import children, reporting
+from agent_service.core import children, reporting, supervising
 from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, CancelChild, Effect, Publish, StartChild, Transition
-from agent_service.core.events import CancelRequested, Event, TurnBroke, WakeAccepted
+from agent_service.core.events import CancelRequested, Event, ToolReturned, TurnBroke, WakeAccepted
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
 from agent_service.errors import Damaged, VersionMoved
@@ -208,8 +208,11 @@ class Turns:
                     await self._start_child(state, wake)
                 case CancelChild(run_id=run_id, reason=reason):
                     await self._cancel_child(state.run_id, run_id, reason)
-        except Damaged as error:  # it is left alone; its parent goes on when its own time is over
+        except Damaged as error:  # it is left alone, and its parent goes on without it
             log.warning("a child is left alone", extra={"run_id": state.run_id, "why": str(error)})
+            now = self._clock.now()
+            if told := supervising.unreadable(state, error.run_id, str(error), now):
+                await self.take(state.run_id, ToolReturned(at=now, result=told))
 
     async def _start_child(self, parent: RunState, wake: WakeAccepted) -> None:
         """Accept a child, once; one that has ended tells its end again. Its parent may have ended in the meantime."""

@@ -6,6 +6,8 @@ that ends a run leaves a child behind. Where only a step may gather no more, its
 they may have changed something, and say so with their end. The end of a child is told to its parent.
 """
 
+from datetime import datetime
+
 from agent_service.core import children, grants, reporting
 from agent_service.core.attempts import Pending
 from agent_service.core.effects import CancelChild, Effect, StartChild, Transition
@@ -14,7 +16,7 @@ from agent_service.core.flights import flights
 from agent_service.core.replacing import replace
 from agent_service.core.state import Child, RunState
 from agent_service.core.waiting import Ended, pendings_of
-from schemas.events import ToolResult
+from schemas.events import ToolError, ToolResult
 
 
 def concerns(state: RunState) -> bool:
@@ -50,9 +52,33 @@ def owed(state: RunState) -> tuple[StartChild | CancelChild, ...]:
 
 def awaited(state: RunState, result: ToolResult) -> Pending | None:
     """The child of which `result` is: waited for, held by a run that was handed to a person, or given up."""
+    return next((pending for pending in _not_told(state) if _answers(result, pending)), None)
+
+
+def unreadable(state: RunState, run_id: str, why: str, at: datetime) -> ToolResult | None:
+    """What a run is told of its child `run_id` that nobody can read any more: an error, for which its grant is spent.
+    None where it has told its end."""
+    pending = next((one for one in _not_told(state) if children.run_id_of(state.run_id, one) == run_id), None)
+    if pending is None:
+        return None
+    message = f"what became of the run {run_id}, and whether it wrote anything, cannot be read any more: {why}"
+    return ToolResult(
+        run_id=state.run_id,
+        step=pending.step,
+        tool=pending.action.tool,
+        status="error",
+        error=ToolError(error_class="child_lost", message=message, retryable=False),
+        completed_at=at,
+        attempt=pending.attempt,
+        task=pending.task or None,
+        round=pending.round or None,
+    )
+
+
+def _not_told(state: RunState) -> list[Pending]:
     held = pendings_of(state.waiting.held) if isinstance(state.waiting, Ended) else ()
     known = (*(flight.pending for flight in flights(state.waiting)), *held, *state.given_up)
-    return next((pending for pending in known if children.is_child(pending) and _answers(result, pending)), None)
+    return [pending for pending in known if children.is_child(pending)]
 
 
 def _answers(result: ToolResult, pending: Pending) -> bool:

@@ -9,6 +9,7 @@ from agent_service.core import limits, supervising
 from agent_service.core.announcing import outstanding
 from agent_service.core.brief import Grant, Parent
 from agent_service.core.children import run_id_of
+from agent_service.core.events import ToolReturned
 from agent_service.core.state import Doubt
 from agent_service.core.waiting import ForModel, ForTool, Status
 from schemas import subjects
@@ -261,6 +262,18 @@ def test_what_a_child_asks_of_people_keeps_its_parent_waiting() -> None:
     child = child_of(run) >> unavailable("pause")
     assert child.state.status is Status.PAUSED
     assert not child.story[-1].published(subjects.TOOL_RESULT)
+
+
+def test_a_child_that_cannot_be_read_any_more_is_an_error_of_its_step_and_has_spent_its_grant() -> None:
+    run = a_waiting_parent(max_steps=9, max_tokens=1000)
+    child, grant = child_of(run).state, run.pending.grant
+    told = supervising.unreadable(run.state, child.run_id, "its state", run.now)
+    assert told is not None
+    assert grant is not None
+    run >> (lambda script: ToolReturned(at=script.now, result=told)) << asks("reflect")
+    assert run.state.completed[-1].status == "error"
+    assert (run.state.spent.lost_tokens, run.state.spent.child_steps) == (grant.tokens, grant.steps)
+    assert supervising.unreadable(run.state, child.run_id, "its state", run.now) is None
 
 
 # Who goes with whom

@@ -31,8 +31,8 @@ from schemas.flaws import flaws_of as flaws_of_fields
 
 DEPTH = "agentic_depth"
 """In the context of a start that an agent asked for: how many agents called each other so far."""
-MAX_EVIDENCE = 48_000
-"""Characters of all that other tasks brought which a child is told of."""
+MAX_CONTEXT, LEAST_EVIDENCE = 8000, 50
+"""Characters of a context that a prompt shows, and of what one task brought: what is less is not worth its place."""
 WAKE_PREFIX = "child:"
 """How the wake ids of children begin: nobody else may use such."""
 
@@ -152,9 +152,20 @@ def wake(state: RunState, pending: Pending) -> WakeAccepted:
 
 
 def _context(call: AgentCall) -> dict[str, JsonValue]:
+    """What the child was given, and beside it as much of what other tasks brought as a prompt shows of both."""
     given = {name: value for name, value in call.context.items() if name != DEPTH}
-    share = MAX_EVIDENCE // max(1, len(call.evidence))
-    return given | ({"evidence": [_shortened(one, share) for one in call.evidence]} if call.evidence else {})
+    if not call.evidence:
+        return given
+    share = max(0, MAX_CONTEXT - _length(given)) // len(call.evidence)
+    while _length(whole := given | {"evidence": [_shortened(one, share) for one in call.evidence]}) > MAX_CONTEXT:
+        if share < LEAST_EVIDENCE:  # what it was given fills the prompt: nothing else may take its place
+            return given
+        share = share * 4 // 5
+    return whole
+
+
+def _length(value: JsonValue) -> int:
+    return len(json.dumps(value, ensure_ascii=False))
 
 
 def _shortened(one: dict[str, JsonValue], share: int) -> dict[str, JsonValue]:

@@ -1,5 +1,6 @@
 """Runs that are steps of runs: what a child is given and may spend, how its end comes home, who goes with whom."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -45,7 +46,7 @@ from tests.core.cues import (
 )
 from tests.core.people_cues import answer, asks_a_person
 from tests.core.script import NOTHING, Script, asks, cancels, cancels_child, ignores, requests, starts_child
-from tests.core.task_cues import SKILLS, a_task, budget, continues, multi_step, retrieve
+from tests.core.task_cues import SKILLS, a_task, budget, comes, continues, multi_step, retrieve
 
 
 def test_a_child_is_asked_for_like_any_tool_and_started_once_that_is_said() -> None:
@@ -402,6 +403,18 @@ def test_one_that_depends_on_another_is_told_what_that_brought_and_all_of_it_goe
     asked = run.sent(subjects.TOOL_REQUEST)
     assert (asked["task"], [one["task"] for one in asked["tool_payload"]["evidence"]]) == ("again", ["one", "then"])
     assert (run.state.spent.child_steps, run.state.spent.tokens) == (2, 800)
+
+
+@pytest.mark.parametrize("topic", ["CATS", "CATS" * 2500])
+def test_what_other_tasks_brought_takes_no_place_of_what_a_child_was_given(topic: str) -> None:
+    then = a_task("then", "agent", after=("a", "b"), goal="compare", context={"topic": topic})
+    run = a_run_that_gathers_agents(a_task("a"), a_task("b"), then)
+    run >> comes("a", result={"summary": "AAA" + '"' * 9000}) >> comes("b", result={"summary": "BBB" + "y" * 9000})
+    (wake,) = wakes_of(run)
+    shown = json.dumps(wake.context)[:8000]
+    assert "CATS" in shown
+    assert ("AAA" in shown and "BBB" in shown) == (topic == "CATS")
+    assert len(json.dumps(wake.context)) <= max(8000, len(json.dumps({"topic": topic})))
 
 
 def test_no_more_tasks_are_children_at_once_than_the_run_may_have() -> None:

@@ -12,7 +12,7 @@ from agent_service.core.continuing import wish_of
 from agent_service.core.correlate import Relation, judge
 from agent_service.core.events import TimerFired, ToolReturned
 from agent_service.core.finishing import summary_of, summary_of_output
-from agent_service.core.flights import flight_of
+from agent_service.core.flights import flight_of, gatherings
 from agent_service.core.phases import Action
 from agent_service.core.state import RunState, StepRecord
 from agent_service.moments import Moment, opened
@@ -81,7 +81,7 @@ def settled(moment: Moment) -> tuple[Act, ...]:
     A step or a task that a person's answer settles: by what came of it after the end, or by the person's word. A step
     that may gather no more. A task that failed before it was asked, as attempt 0.
     """
-    if moment.before is None or not (moment.finished or moment.after.evidence):
+    if moment.before is None or not (moment.finished or moment.after.evidence) or _is_plain(moment, moment.before):
         return ()
     answered, before, after = moment.answered, moment.before, moment.after
     own = answered.step if answered and answered.task in OWN else None
@@ -89,6 +89,13 @@ def settled(moment: Moment) -> tuple[Act, ...]:
     failed = (one for one in moment.gathered if answered is None or not _is_of(answered, one))
     of_tasks = (*starmap(by_answer, _forgotten(moment)), *(_by_itself(before, one) for one in failed))
     return *(_settled(before, after, record) for record in over), *of_tasks
+
+
+def _is_plain(moment: Moment, before: RunState) -> bool:
+    """Whether a step has its answer and nothing was gathered: that is most of what is told, and told often."""
+    if not isinstance(moment.event, ToolReturned) or moment.gathered or gatherings(before.waiting):
+        return False
+    return all(record.step == moment.event.result.step for record in moment.finished)
 
 
 def _forgotten(moment: Moment) -> Iterator[tuple[Pending, ToolResult]]:

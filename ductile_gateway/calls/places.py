@@ -69,8 +69,7 @@ class Places:
             self._forget(next_one)
             self.come_anyway(next_one.run_id, next_one.lane)
             next_one.let_in.set_result(None)
-        if run_id not in self._of_run and run_id not in self._waiting_of:
-            del self._ended[run_id]
+        self._forget_run(run_id)
 
     def close(self) -> None:
         """No place is given any more: also not to those that wait."""
@@ -127,6 +126,12 @@ class Places:
         if not queue:
             del self._queues[one.lane, one.run_id]
         _take_one(self._waiting_of, one.run_id)
+        self._forget_run(one.run_id)
+
+    def _forget_run(self, run_id: str) -> None:
+        """Nothing is kept of a run that has no call here any more."""
+        if run_id not in self._of_run and run_id not in self._waiting_of:
+            self._ended.pop(run_id, None)
 
 
 def _take_one(counter: Counter[Key], key: Key) -> None:

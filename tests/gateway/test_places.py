@@ -116,6 +116,20 @@ async def test_who_gives_up_waiting_or_is_let_in_while_it_does_leaves_no_place_t
         await places.come("c")
 
 
+async def test_nothing_is_kept_of_a_run_whose_last_call_gives_up_waiting() -> None:
+    places = Places(2, {"slow": 1})
+    await places.come("other", "slow")
+    await places.come("run", "quick")
+    waiting = asyncio.create_task(places.come("run", "slow"))
+    await settled()
+    places.go("run", "quick")
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    places.go("other", "slow")
+    kept = {name: value for name, value in vars(places).items() if isinstance(value, dict) and value}
+    assert kept == {"_widths": {"slow": 1}}
+
+
 async def test_calls_that_run_already_take_places_that_are_not_there() -> None:
     places = Places(1)
     for _ in range(2):

@@ -78,9 +78,16 @@ def _judge_sub_request(state: RunState, gathering: Gathering, result: ToolResult
     flight = flight_of(state.waiting, gathering.step, result.task, asked_in)
     if flight:
         return _judge_flight(flight, result, f"{which}, {result.task}", place)
-    if not _was_sent(state, gathering, result.task, asked_in):
+    if not _was_ever_sent(state, gathering, result.task, asked_in):
         return Judgement(Relation.VIOLATION, f"result of {which}: {result.task} of round {asked_in} was never sent")
     return Judgement(Relation.STALE, f"{result.task} of step {gathering.step} is answered already, or was given up")
+
+
+def _was_ever_sent(state: RunState, gathering: Gathering, name: str, asked_in: int) -> bool:
+    """As `_was_sent`; where no round is named (`asked_in` 0), in any round, or as a child that is under way."""
+    rounds = (asked_in,) if asked_in else range(1, gathering.round + 2)
+    under_way = any(f.pending.task == name for f in flights(state.waiting) if f.pending.step == gathering.step)
+    return (not asked_in and under_way) or any(_was_sent(state, gathering, name, one) for one in rounds)
 
 
 def _was_sent(state: RunState, gathering: Gathering, name: str, asked_in: int) -> bool:

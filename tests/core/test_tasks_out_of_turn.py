@@ -202,6 +202,14 @@ def test_a_message_that_names_its_task_and_no_round_answers_one_round_only() -> 
     assert asked(run) == ["fetch again:3"]
 
 
+def test_a_result_without_its_round_that_is_said_once_more_changes_nothing() -> None:
+    run = a_gathering_run(a_task("a"), a_task("b"))
+    said = {"run_id": run.state.run_id, "step": 1, "tool": "knowledge", "attempt": 1, "task": "a", "status": "ok"}
+    run = run >> nameless_round(said, place="9")
+    run >> nameless_round(said, place="10") << ignores("a of step 1 is answered already")
+    run >> nameless_round(said | {"task": "z"}, place="11") << escalates("protocol_violation")
+
+
 def nameless_round(payload: dict[str, Any], *, place: str) -> Cue:
     return lambda script: ToolReturned(
         at=script.now, result=ToolResult.model_validate({"completed_at": script.now, **payload}), place=place

@@ -82,7 +82,7 @@ def _not_told(state: RunState) -> list[Pending]:
 
 
 def _answers(result: ToolResult, pending: Pending) -> bool:
-    which = (result.step, result.task or "", result.round or 0)
+    which = (result.step, result.task or "", (result.round or 0) if result.task else 0)  # a step's own has no rounds
     return which == pending.name and result.attempt in (None, pending.attempt)
 
 

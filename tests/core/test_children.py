@@ -277,6 +277,12 @@ def test_a_child_that_cannot_be_read_any_more_is_an_error_of_its_step_and_has_sp
     assert supervising.unreadable(run.state, child.run_id, "its state", run.now) is None
 
 
+def test_a_result_with_a_round_and_no_task_is_of_the_child_that_is_the_step_and_believed_no_more_for_it() -> None:
+    run = a_waiting_parent()
+    forged = told_by(child_of(run) >> cancel()).model_copy(update={"round": 7})
+    assert supervising.awaited(run.state, forged) is run.pending
+
+
 # Who goes with whom
 
 

@@ -8,38 +8,35 @@ offer, approvals, doubts and words of people hold as they do for a plan. Nothing
 step whose budget is spent waits only for what may have changed something, and ends `budget` with what it gathered.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from pydantic import JsonValue
 
-from agent_service.core import acting, approving, children, doubting, endings, finishing, gathered, grants, tasks
+from agent_service.core import acting, approving, children, endings, finishing, gathered, grants, tasks
 from agent_service.core.attempts import Evidence, Flight, Gathering, Pending, Task, asker_of
+from agent_service.core.coming_next import (
+    OVERRULED,
+    UNHEARD,
+    Name,
+    Ready,
+    flaw_of,
+    is_unheard,
+    may_begin,
+    next_of,
+    ready_for,
+)
 from agent_service.core.effects import Publish, Transition
 from agent_service.core.flights import flights, gathering_of, gatherings, gathers, without_flight
-from agent_service.core.phases import Action, Plan
+from agent_service.core.phases import Plan
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForApproval, ForEvidence, Status
+from agent_service.core.waiting import ForApproval, ForEvidence
 from schemas.continuation import Continuation, ContinuationInvalid, MultiStep, read
 from schemas.events import ToolError, ToolResult
 
-BAD, OVERRULED = "bad_continuation", "overruled"
+BAD = "bad_continuation"
 MAX_WISH, MAX_REASON = 200, 4000
-UNHEARD = "it is not carried out, because a person said something that the model has not been told yet"
-
-_Name = tuple[int, str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Ready:
-    """A request that nothing has to come before. `known_as`: step, name and round; `action`: as it is sent."""
-
-    gathering: Gathering
-    task: Task
-    known_as: _Name
-    action: Action
 
 
 def take_continuation(
@@ -100,12 +97,12 @@ def launch(state: RunState, *, at: datetime, news: str = "", sent: tuple[Pending
 
     At the deadline of the run nothing is begun any more: the timer, which is due, says what becomes of it.
     """
-    passed, barred = set[_Name](), list[tuple[_Ready, str]]()
+    passed, barred = set[Name](), list[tuple[Ready, str]]()
     for stopped in (one for one in gatherings(state.waiting) if one.stopped and not _of_step(state, one)):
         state = _over(state, stopped, at)
-    while ready := _next(state, passed, begins=_may_begin(state, at)):
+    while ready := next_of(state, passed, begins=may_begin(state, at)):
         passed.add(ready.known_as)
-        if flaw := _flaw(state, ready):
+        if flaw := flaw_of(state, ready):
             state = _failed(state, ready, *flaw, at=at)
         elif why := approving.why_needed(state, ready.action):
             barred.append((ready, why))
@@ -139,13 +136,8 @@ def heeding(state: RunState, before: RunState) -> RunState:
     held = state.waiting
     if not isinstance(held, ForEvidence):
         return state
-    heeds = (one if _is_unheard(before, one) else replace(one, words=state.heard) for one in held.gatherings)
+    heeds = (one if is_unheard(before, one) else replace(one, words=state.heard) for one in held.gatherings)
     return replace(state, waiting=replace(held, gatherings=tuple(heeds)))
-
-
-def _is_unheard(state: RunState, gathering: Gathering) -> bool:
-    """Whether people said something that neither the model was told, nor was said to let it go on."""
-    return state.heard > max(state.shown, gathering.words)
 
 
 def stood_still(held: ForEvidence, waited: timedelta) -> ForEvidence:
@@ -201,94 +193,16 @@ def _refused(result: ToolResult, why: str) -> ToolResult:
     return result.model_copy(update={"status": "error", "error": error, "result": None})
 
 
-def _next(state: RunState, passed: set[_Name], *, begins: bool) -> _Ready | None:
-    """What may be asked next, or cannot be any more, in the order of steps and tasks, and was not looked at yet.
-
-    `begins`: whether anything may be asked now. What has no room is not looked at: with a hundred tasks it is most.
-    """
-    sent = {flight.pending.name[:2] for flight in flights(state.waiting)}
-    came = {one.name: one.status for one in state.evidence}
-    for gathering in gatherings(state.waiting):
-        for task in () if gathering.stopped else gathering.tasks:
-            name = _name_of(gathering, task)
-            if name[:2] in sent or name in passed or not _nothing_before(gathering, task, came):
-                continue
-            if _has_failed_before(gathering, task, came) or (begins and _has_room(state, task.action.tool)):
-                return _ready(state, gathering, task, name)
-    return None
-
-
-def _name_of(gathering: Gathering, task: Task) -> _Name:
-    """Of the request that comes next for the task: the first, or the one that asks it again, after all continuations
-    that there were."""
-    asked_in = gathering.round + 1 if task.asks else task.round
-    return gathering.step, task.again if task.asks else task.id, asked_in
-
-
-def _nothing_before(gathering: Gathering, task: Task, came: Mapping[_Name, str]) -> bool:
-    if task.asks:
-        return not any(other.id and asker_of(other.id) == task.id for other in gathering.tasks)
-    if not task.id:  # the step's own request, which was sent before there was anything to gather
-        return False
-    needed = [came.get((gathering.step, need, task.round)) for need in task.needs]
-    return all(needed) or "error" in needed
-
-
-def _has_failed_before(gathering: Gathering, task: Task, came: Mapping[_Name, str]) -> bool:
-    needed = (came.get((gathering.step, need, task.round)) for need in task.needs)
-    return not task.asks and "error" in needed
-
-
-def _ready(state: RunState, gathering: Gathering, task: Task, name: _Name) -> _Ready:
-    given = gathered.given(state.evidence, gathering.step, task, name[1:], state.brief.limits.continuations)
-    return _Ready(gathering, task, name, replace(task.action, given=given))
-
-
-def _in_question(state: RunState, waiting: ForApproval) -> _Ready:
+def _in_question(state: RunState, waiting: ForApproval) -> Ready:
     """What waited for an approval."""
     gathering = gathering_of(state.waiting, waiting.step)
     task = gathered.task_of(gathering, waiting.task) if gathering else None
     assert gathering is not None, "its step gathers still"
     assert task is not None, "what is asked for is not answered yet"
-    return _ready(state, gathering, task, (waiting.step, waiting.task, waiting.round))
+    return ready_for(state, gathering, task, (waiting.step, waiting.task, waiting.round))
 
 
-def _flaw(state: RunState, ready: _Ready) -> tuple[str, str] | None:
-    """The class of the error, and why it is not asked; None where it may be, as far as nobody has to allow it."""
-    asked_for = (one for one in state.evidence if one.step == ready.gathering.step and one.round == ready.task.round)
-    failed = [one.task for one in asked_for if one.status == "error" and one.task in ready.task.needs]
-    if failed and not ready.task.asks:
-        return "dependency", f"it depends on {', '.join(failed)}, which failed"
-    if why := _lacking(state, ready):
-        return "budget", why
-    if (size := gathered.size_of(ready.action.payload)) > gathered.MAX_SENT:
-        return "too_large", f"its arguments have {size} bytes with what is handed on, and {gathered.MAX_SENT} are sent"
-    if flaws := (*approving.flaws_of(state, ready.action), *doubting.flaws_of(state, ready.action)):
-        return "not_approved", "; ".join(flaws)
-    command = state.brief.command(ready.action)
-    writes = command is None or command.tier == "write"
-    return (OVERRULED, UNHEARD) if writes and _is_unheard(state, ready.gathering) else None
-
-
-def _lacking(state: RunState, ready: _Ready) -> str:
-    """Why it is no child that could do anything; empty where it is one, or none at all."""
-    if not children.is_asked_by(state.brief, ready.task.action):
-        return ""
-    return grants.lacking(state, (ready.task.action,), among=children.to_come(state, ready.gathering))
-
-
-def _may_begin(state: RunState, at: datetime) -> bool:
-    return state.status is not Status.PAUSED and at < state.brief.limits.deadline_at
-
-
-def _has_room(state: RunState, tool: str) -> bool:
-    """Whether one more request may be under way beside the others."""
-    granted, busy = state.brief.limits.continuations, [one.pending.action.tool for one in flights(state.waiting)]
-    most = min(granted.parallel_per_tool, children.most_at_once(state.brief, tool))
-    return len(busy) < granted.parallel and busy.count(tool) < most
-
-
-def _sent(state: RunState, ready: _Ready, at: datetime) -> tuple[RunState, Pending]:
+def _sent(state: RunState, ready: Ready, at: datetime) -> tuple[RunState, Pending]:
     step, name, asked_in = ready.known_as
     first = acting.first_attempt(state.brief, step, ready.task.action, at=at, task=name, asked_in=asked_in)
     (pending,) = grants.granted(state, (first,), among=children.to_come(state, ready.gathering))
@@ -296,7 +210,7 @@ def _sent(state: RunState, ready: _Ready, at: datetime) -> tuple[RunState, Pendi
     return gathers(state, ready.gathering, tuple(sorted(under_way, key=lambda one: one.pending.step))), pending
 
 
-def _failed(state: RunState, ready: _Ready, error_class: str, why: str, *, at: datetime) -> RunState:
+def _failed(state: RunState, ready: Ready, error_class: str, why: str, *, at: datetime) -> RunState:
     """The state once it is settled that this is not asked: the task failed; or the step, where its tool is meant."""
     result = ToolResult(
         run_id=state.run_id,
@@ -365,7 +279,7 @@ def _over(state: RunState, gathering: Gathering, at: datetime) -> RunState:
     return finishing.finish_step(state, gathering.first, result, at=at, told=told, over_budget=True)
 
 
-def _ask(state: RunState, ready: _Ready, why: str, *, at: datetime) -> Transition:
+def _ask(state: RunState, ready: Ready, why: str, *, at: datetime) -> Transition:
     """Rest until a person allows what a task asks, or asking the tool again."""
     held = state.waiting
     assert isinstance(held, ForEvidence), "what is paused asks nobody"
@@ -374,7 +288,7 @@ def _ask(state: RunState, ready: _Ready, why: str, *, at: datetime) -> Transitio
     return approving.ask_approval(state, proposal, f"{why}; {asked}", at=at, held=held, of=ready.known_as)
 
 
-def _who_asks(ready: _Ready) -> str:
+def _who_asks(ready: Ready) -> str:
     """Which tool asks for it, and why in its own words."""
     if ready.task.asks:
         return f"{ready.task.action.tool} is to be asked again with what it asked for"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.core import continuing, correlate, gathered
+from agent_service.core import coming_next, continuing, correlate, gathered
 from agent_service.core.attempts import Gathering as Gathered
 from agent_service.core.attempts import Task
 from tests.core.bugs import Bug, always, before, behind
@@ -29,10 +29,10 @@ def forgetful(handed: Any) -> Any:
 
 
 BUGS = (
-    Bug("a task does not wait for what it depends on", continuing, "_nothing_before", before(without_needs)),
-    Bug("any number of requests is under way", continuing, "_has_room", always(True)),
-    Bug("nothing is ever asked", continuing, "_has_room", always(False)),
-    Bug("a failed task fails nothing", continuing, "_flaw", always(None)),
+    Bug("a task does not wait for what it depends on", coming_next, "_nothing_before", before(without_needs)),
+    Bug("any number of requests is under way", coming_next, "_has_room", always(True)),
+    Bug("nothing is ever asked", coming_next, "_has_room", always(False)),
+    Bug("a failed task fails nothing", continuing, "flaw_of", always(None)),
     Bug("what was answered is taken for what was never asked", correlate, "_was_sent", always(False)),
     Bug("a part of the evidence is left out", gathered, "_handed", behind(forgetful)),
     Bug("evidence comes in the order of arrival", gathered, "_in_order", lambda _: list),

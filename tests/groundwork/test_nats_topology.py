@@ -128,10 +128,11 @@ async def test_the_commands_that_are_told_of_what_differs_mend_it(
     await create_missing(link, replace(WHOLE, streams=(_with(WORK, set_otherwise), EVENTS, DEAD)))
     findings = await check_topology(link, wished)
     assert len(findings) == 11
-    for finding in findings:
+    for_the_setup = [finding for finding in findings if "run the setup" in finding.remedy]
+    for finding in (one for one in findings if one not in for_the_setup):
         command = shlex.split(finding.remedy.partition(", or: ")[2])
         await nats_cli.said(*command, "--force", environ=nats_cli.environment(tmp_path, nats_server.url))
-    assert await check_topology(link, wished) == []
+    assert await check_topology(link, wished) == for_the_setup
 
 
 async def test_a_consumer_that_differs_is_told_and_left_as_it_is(link: NatsLink) -> None:

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from agent_service.core.acting import name_of_call
+from agent_service.core.acting import digest
 from agent_service.core.approving import hash_of
 from agent_service.core.events import ModelReplied, SignalReceived, ToolReturned
-from agent_service.core.phases import Action
 from agent_service.core.waiting import ForAnswer, ForApproval
 from tests.core.rules.reading import Sent, Story, after, entries, finals, is_entry, offered, reopened, requests_of, sent
 from tests.core.script import Moment
@@ -24,7 +23,7 @@ def is_risky(story: Story, request: Sent) -> bool:
 
 
 def name(request: Sent) -> str:
-    return name_of_call(Action(tool=request.tool, command=request.command, arguments=request.payload))
+    return digest([request.tool, request.command, request.payload])
 
 
 def rulings(story: Story, kind: str) -> Iterator[tuple[int, str]]:

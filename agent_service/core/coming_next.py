@@ -61,13 +61,17 @@ def _nothing_before(gathering: Gathering, task: Task, came: Mapping[Name, str]) 
         return not any(other.id and asker_of(other.id) == task.id for other in gathering.tasks)
     if not task.id:  # the step's own request, which was sent before there was anything to gather
         return False
-    needed = [came.get((gathering.step, need, task.round)) for need in task.needs]
+    needed = _needed(gathering, task, came)
     return all(needed) or "error" in needed
 
 
 def _has_failed_before(gathering: Gathering, task: Task, came: Mapping[Name, str]) -> bool:
-    needed = (came.get((gathering.step, need, task.round)) for need in task.needs)
-    return not task.asks and "error" in needed
+    return not task.asks and "error" in _needed(gathering, task, came)
+
+
+def _needed(gathering: Gathering, task: Task, came: Mapping[Name, str]) -> list[str | None]:
+    """What came of each task that it depends on; None where nothing has yet."""
+    return [came.get((gathering.step, need, task.round)) for need in task.needs]
 
 
 def ready_for(state: RunState, gathering: Gathering, task: Task, name: Name) -> Ready:

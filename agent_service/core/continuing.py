@@ -210,16 +210,15 @@ def _sent(state: RunState, ready: Ready, at: datetime) -> tuple[RunState, Pendin
     return gathers(state, ready.gathering, tuple(sorted(under_way, key=lambda one: one.pending.step))), pending
 
 
+def _error(state: RunState, step: int, tool: str, error_class: str, message: str, *, at: datetime) -> ToolResult:
+    """What came of a request that is not made."""
+    error = ToolError(error_class=error_class, message=message)
+    return ToolResult(run_id=state.run_id, step=step, tool=tool, status="error", error=error, completed_at=at)
+
+
 def _failed(state: RunState, ready: Ready, error_class: str, why: str, *, at: datetime) -> RunState:
     """The state once it is settled that this is not asked: the task failed; or the step, where its tool is meant."""
-    result = ToolResult(
-        run_id=state.run_id,
-        step=ready.gathering.step,
-        tool=ready.task.action.tool,
-        status="error",
-        error=ToolError(error_class=error_class, message=why),
-        completed_at=at,
-    )
+    result = _error(state, ready.gathering.step, ready.task.action.tool, error_class, why, at=at)
     if not ready.task.id:
         return finishing.finish_step(state, ready.gathering.first, result, at=at)
     return _with_evidence(state, ready.gathering, ready.task, result)
@@ -268,14 +267,7 @@ def _over(state: RunState, gathering: Gathering, at: datetime) -> RunState:
     message = f"{gathering.stopped}. It has not answered; what was gathered so far is here"
     known = gathered.told(state, gathering.step)
     told: dict[str, JsonValue] = {"class": "budget", "message": message, "gathered": known}
-    result = ToolResult(
-        run_id=state.run_id,
-        step=gathering.step,
-        tool=gathering.first.action.tool,
-        status="error",
-        error=ToolError(error_class="budget", message=message),
-        completed_at=at,
-    )
+    result = _error(state, gathering.step, gathering.first.action.tool, "budget", message, at=at)
     return finishing.finish_step(state, gathering.first, result, at=at, told=told, over_budget=True)
 
 

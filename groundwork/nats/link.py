@@ -215,8 +215,14 @@ class NatsLink:
         return answer.data
 
     async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
-        """Core NATS, without an acknowledgement. The callback has to return soon: it holds up those behind it."""
-        return await self._client.subscribe(subject, cb=callback)
+        """Core NATS, without an acknowledgement. The callback has to return soon: it holds up those behind it.
+
+        When it returns the server knows of it, or will on the next connection.
+        """
+        made = await self._client.subscribe(subject, cb=callback)
+        with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+            await asyncio.wait_for(self._client.flush(), TRY_SECONDS)
+        return made
 
     def new_inbox(self) -> str:
         return self._client.new_inbox()

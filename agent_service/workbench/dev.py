@@ -5,6 +5,7 @@ the services: it is for the first five minutes, for demos and for tests.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -73,9 +74,10 @@ class Service:
         return self._process.pid if self._process and self._process.returncode is None else None
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would be."""
+        """SIGKILL, as a crash would be. One that has just ended by itself stays ended."""
         if self.pid is not None:
-            os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     async def run(self) -> None:
         """Keep it running until cancelled."""

@@ -1,6 +1,7 @@
 """A reader of the stream of all runs that is cut off again and again, while the agent is killed and started again."""
 
 import asyncio
+import contextlib
 import random
 from pathlib import Path
 
@@ -16,9 +17,17 @@ RUNS, CUTS, KILLS = 12, 20, 2
 async def work(made: Bench) -> None:
     """Wakes runs and answers their requests, over every start of the agent."""
     for number in range(RUNS):
-        await until(made.is_ready, within_s=20)
-        await made.wake(f"w-{number}")
+        await woken(made, f"w-{number}")
         await made.answer(await made.request(number + 1))
+
+
+async def woken(made: Bench, wake_id: str) -> None:
+    """Wakes once, however often it must be said: who was answered by a kill says the same wake again."""
+    while True:
+        await until(made.is_ready, within_s=20)
+        with contextlib.suppress(httpx2.TransportError):
+            await made.wake(wake_id)
+            return
 
 
 async def some(made: Bench, most: int, after: int) -> list[Event]:
@@ -46,6 +55,7 @@ async def test_twenty_cuts_and_a_killed_agent_lose_and_repeat_nothing(tmp_path: 
         for cut in range(CUTS):
             told += await some(made, chance.randint(1, 8), told[-1].id if told else 0)
             if cut in (CUTS // 3, 2 * CUTS // 3):
+                await until(made.is_ready, within_s=20)
                 made.agent.kill()
         await working
         await until(made.is_ready, within_s=20)

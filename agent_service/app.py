@@ -173,7 +173,7 @@ def build(
     thinker = Thinker(model, ArgumentSchemas(), evidence, clock, slots=settings.turns, pace=pace)
     turns = Turns(store, publisher, thinker, clock, committed)
     oversight, own = settings.oversight(), settings.own_tools()
-    skills = NatsSkills(link, allow=settings.tools, schema_flaw=schema_flaw, oversight=oversight, own=own)
+    skills = NatsSkills(link, allow=settings.tool_rules.only, schema_flaw=schema_flaw, oversight=oversight, own=own)
     policy, incoming = settings.policy(), metrics.incoming
     metrics.outgoing.listen_to(link)
     trace_url = settings.trace_url

@@ -184,6 +184,16 @@ class ContinuationSettings(_Section):
         return Continuations(**self.model_dump())
 
 
+class ToolsSettings(_Section):
+    """Which tools runs may use, and whose results are taken."""
+
+    only: tuple[str, ...] | None = None
+    """Without it all that any executor offers."""
+    require_capability: bool = False
+    """Whether nothing is asked of an executor that does not bring back, in each result, what its request was proved
+    with."""
+
+
 class LogSettings(_Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["json", "text"] = "json"
@@ -198,6 +208,9 @@ class AgentSettings(_Section):
     lease_s: Annotated[float, Field(ge=1)] = 10.0
     """How long the bus belongs to an agent that does not renew its lease, in seconds: a fifth of it is between two
     renewals."""
+    keys_file: Path | None = None
+    """The keys by which the agent knows its own words again; made where there is none. By default beside the folder of
+    the store, never in it: `<store>.keys`."""
     workspaces: Path = Path(".agentic/workspaces")
     """Where the paper trail of each run is written."""
     http: HttpSettings = HttpSettings()
@@ -208,8 +221,8 @@ class AgentSettings(_Section):
     """The name that RFC-95 gives to `model.model`."""
     limits: LimitSettings = LimitSettings()
     continuations: ContinuationSettings = ContinuationSettings()
-    tools: tuple[str, ...] | None = None
-    """The tools that runs may use; without it all that any executor offers."""
+    tools: ToolsSettings | tuple[str, ...] | None = None
+    """As a list: `tools.only`."""
     approve: dict[CommandName, Approve] = Field(default_factory=dict)
     """When a person must allow a tool, or one command of it (`mail` or `mail.send`), whatever its executor declares:
     `never`, `always`, or `untrusted`: once content of strangers is in the run."""
@@ -226,6 +239,14 @@ class AgentSettings(_Section):
     """Address of a trace in a viewer, with `{trace_id}` in it."""
     telemetry: TelemetrySettings = TelemetrySettings()
     log: LogSettings = LogSettings()
+
+    @property
+    def tool_rules(self) -> ToolsSettings:
+        """`tools`, in whichever form they are given."""
+        return self.tools if isinstance(self.tools, ToolsSettings) else ToolsSettings(only=self.tools)
+
+    def keys_path(self) -> Path:
+        return self.keys_file or self.store.with_name(f"{self.store.name}.keys")
 
     def policy(self) -> LimitPolicy:
         """What a run is granted, as the core takes it."""

@@ -59,7 +59,7 @@ async def _tools(link: NatsLink, settings: AgentSettings, *, silent: str) -> Asy
         return
     own = {tool.name for tool in settings.own_tools()}
     offered = [tool for tool in catalog.tools if settings.tools is None or tool.name in {*settings.tools, *own}]
-    unknown = unknown_names(catalog.tools, settings.tools, settings.oversight())
+    unknown = unknown_names(catalog.tools, settings.tool_rules.only, settings.oversight())
     yield _listed(offered, skills.problems, unknown)
     if offered:
         yield retrieval(settings.continuations, offered)

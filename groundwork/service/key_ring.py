@@ -1,0 +1,135 @@
+"""The keys with which a service knows its own words again: a file of them, newest first, outside of any store.
+
+The first makes, all of them check, so that a key is followed by a newer one without a gap. The file is looked at again
+whenever it changed, so that nothing has to be started anew for that. Lines: `<id> <made at> <64 hex digits>`.
+"""
+
+import base64
+import hmac
+import os
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+from groundwork.service.errors import Misconfigured
+
+KEY_BYTES = 32
+MAC_BYTES = 20
+LOOK_EVERY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Key:
+    """`id` and `made_at` may be shown; `secret` never."""
+
+    id: str
+    made_at: str
+    secret: bytes = field(repr=False)
+
+    @classmethod
+    def fresh(cls) -> "Key":
+        made_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return cls(f"k{secrets.token_hex(4)}", made_at, secrets.token_bytes(KEY_BYTES))
+
+    @cached_property
+    def _derived(self) -> dict[str, bytes]:
+        return {}
+
+    def derived(self, purpose: str) -> bytes:
+        """32 bytes for one purpose alone: what is known of one says nothing of another."""
+        if (known := self._derived.get(purpose)) is None:
+            known = self._derived[purpose] = hmac.digest(self.secret, purpose.encode(), "sha256")
+        return known
+
+    def mac(self, purpose: str, parts: Sequence[str | bytes]) -> str:
+        """`<id>.<base64url>` of an HMAC-SHA256 over the parts, each with its length before it."""
+        whole = bytearray()
+        for part in parts:
+            content = part.encode() if isinstance(part, str) else part
+            whole += len(content).to_bytes(4, "big") + content
+        digest = hmac.digest(self.derived(purpose), whole, "sha256")[:MAC_BYTES]
+        return f"{self.id}.{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
+
+
+class KeyRing:
+    """The keys of one file. Raises Misconfigured wherever the file cannot be read or says something else."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._clock = clock
+        self._looked_at = float("-inf")
+        self._seen: tuple[int, int] | None = None
+        self._keys: tuple[Key, ...] = ()
+
+    @classmethod
+    def open(cls, path: Path, clock: Callable[[], float] = time.monotonic) -> "KeyRing":
+        """The ring of that file, which is made with a fresh key where there is none. Raises Misconfigured."""
+        if not path.exists():
+            write(path, (Key.fresh(),))
+        ring = cls(path, clock)
+        _ = ring.keys
+        return ring
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """Newest first; at least one."""
+        now = self._clock()
+        if now - self._looked_at >= LOOK_EVERY_S:
+            self._look()
+            self._looked_at = now
+        return self._keys
+
+    def mac(self, purpose: str, *parts: str | bytes) -> str:
+        """The proof that whoever holds the newest key said these parts, for that purpose."""
+        return self.keys[0].mac(purpose, parts)
+
+    def checks(self, mac: str, purpose: str, *parts: str | bytes) -> bool:
+        """Whether `mac` was made of these parts with any key of the ring. Takes as long whatever is wrong with it."""
+        made_with = mac.partition(".")[0]
+        key = next((key for key in self.keys if key.id == made_with), self._keys[0])
+        return hmac.compare_digest(key.mac(purpose, parts).encode(), mac.encode(errors="surrogatepass"))
+
+    def _look(self) -> None:
+        try:
+            stat = self._path.stat()
+            seen = stat.st_mtime_ns, stat.st_ino
+            if seen != self._seen:
+                self._keys, self._seen = read(self._path), seen
+        except OSError as error:
+            if not self._keys:  # else it is being replaced, or was lost: what is known holds until the next start
+                raise Misconfigured(f"the keys in {self._path} cannot be read: {error.strerror}") from error
+
+
+def read(path: Path) -> tuple[Key, ...]:
+    """The keys in a file. Raises Misconfigured, quoting nothing of it, and OSError."""
+    keys = []
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        try:
+            name, made_at, digits = line.split()
+            keys.append(Key(name, made_at, bytes.fromhex(digits)))
+        except ValueError:
+            raise Misconfigured(f"{path}, line {number}: a key is `<id> <made at> <64 hex digits>`") from None
+        if len(keys[-1].secret) != KEY_BYTES:
+            raise Misconfigured(f"{path}, line {number}: a key has {2 * KEY_BYTES} hex digits")
+    if not keys:
+        raise Misconfigured(f"{path} holds no key: restore it from your backup, or delete it to begin with a new one")
+    return tuple(keys)
+
+
+def write(path: Path, keys: Sequence[Key]) -> None:
+    """Put these keys in the file, whole and for its owner alone. Raises Misconfigured."""
+    text = "".join(f"{key.id} {key.made_at} {key.secret.hex()}\n" for key in keys)
+    beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        raise Misconfigured(f"the keys cannot be written to {path}: {error.strerror}") from error

@@ -1,0 +1,72 @@
+"""Keys that make and check proofs: made once, followed by newer ones, never shown."""
+
+import stat
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from groundwork.service.errors import Misconfigured
+from groundwork.service.key_ring import Key, KeyRing, read, write
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "made" / "agent.keys"
+
+
+def test_a_ring_is_made_once_for_its_owner_alone(file: Path) -> None:
+    ring = KeyRing.open(file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert KeyRing.open(file).mac("p", "a") == ring.mac("p", "a")
+
+
+def test_a_proof_is_of_its_purpose_and_its_parts_alone(file: Path) -> None:
+    ring = KeyRing.open(file)
+    proof = ring.mac("capability", "run", "1", b"tool")
+    assert ring.checks(proof, "capability", "run", "1", "tool")
+    assert not ring.checks(proof, "seal", "run", "1", "tool")
+    assert not ring.checks(proof, "capability", "run", "1t", "ool")
+    assert not ring.checks(proof, "capability", "run", "1", "tool", "")
+
+
+@pytest.mark.parametrize("wrong", ["", ".", "x", "k00000000.AAAA", "é.ü", "\ud800"])
+def test_rubbish_proves_nothing(file: Path, wrong: str) -> None:
+    assert not KeyRing.open(file).checks(wrong, "p", "a")
+
+
+def test_a_newer_key_makes_and_the_older_ones_still_check_without_a_start(file: Path) -> None:
+    seconds = count()
+    ring = KeyRing.open(file, clock=lambda: float(next(seconds)))
+    before = ring.mac("p", "a")
+    newer = Key.fresh()
+    write(file, (newer, *read(file)))
+    assert ring.mac("p", "a").startswith(newer.id)
+    assert ring.checks(before, "p", "a")
+    write(file, (newer,))
+    assert not ring.checks(before, "p", "a")
+
+
+def test_a_file_that_is_lost_meanwhile_takes_no_key_from_who_has_read_it(file: Path) -> None:
+    seconds = count()
+    ring = KeyRing.open(file, clock=lambda: float(next(seconds)))
+    before = ring.mac("p", "a")
+    file.unlink()
+    assert ring.checks(before, "p", "a")
+
+
+@pytest.mark.parametrize("content", ["", "k1 now\n", "k1 now zz\n", f"k1 now {'ab' * 31}\n", "\x00\xff\n"])
+def test_a_file_of_something_else_is_refused_without_a_word_of_it(file: Path, content: str) -> None:
+    file.parent.mkdir()
+    file.write_text(content)
+    with pytest.raises(Misconfigured) as refusal:
+        KeyRing.open(file)
+    assert str(file) in str(refusal.value)
+    assert "abab" not in str(refusal.value)
+
+
+def test_nothing_of_a_key_is_shown(file: Path) -> None:
+    ring = KeyRing.open(file)
+    (key,) = ring.keys
+    assert key.secret.hex() not in repr(key)
+    assert [one.name for one in file.parent.iterdir()] == [file.name]

@@ -7,6 +7,8 @@ RUN_ID = "Agentic-Run-Id"
 TRACEPARENT = "traceparent"
 RETRIED_BY = "Agentic-Retried-By"
 """Who sent again what had become a dead letter."""
+SIGNATURE = "Agentic-Signature"
+"""That the agent itself says an event (`schemas.signing`)."""
 
 
 def of_event(

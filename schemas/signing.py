@@ -1,0 +1,67 @@
+"""How the agent signs what it says of its runs, and tells with which keys. Pure: nothing is computed here.
+
+Every `agent.*` event has the header `Agentic-Signature`: `<key id>.<signature>`, by Ed25519 over the subject, a line
+feed and the body. The public keys are told by the micro endpoint `agentic-loop.keys`, newest first. A key that follows
+another is endorsed by that one, so that whoever knows the earlier one need not believe anybody else.
+"""
+
+import re
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from schemas import subjects
+from schemas.fields import Instant
+
+_SIGNED = re.compile(r"([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_-]{86})")
+
+KeyId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+PublicKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]
+"""An Ed25519 public key in base64url without padding."""
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+
+class Endorsement(_Wire):
+    """The signature of `endorsed`, by the key of that id."""
+
+    id: KeyId
+    signature: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]
+
+
+class AgentKey(_Wire):
+    """A key that events are, or were, signed with. `endorsed_by`: the key before it; null where there was none."""
+
+    id: KeyId
+    public: PublicKey
+    made_at: Instant | None = None
+    endorsed_by: Endorsement | None = None
+
+
+class AgentKeys(_Wire):
+    """What the agent tells of its keys, newest first."""
+
+    keys: Annotated[tuple[AgentKey, ...], Field(max_length=64)]
+
+
+def signed(subject: str, body: bytes) -> bytes:
+    """What the signature of a message is of."""
+    return b"%b\n%b" % (subject.encode(), body)
+
+
+def endorsed(key_id: str, public: str) -> bytes:
+    """What the signature of an endorsement is of."""
+    return f"{subjects.AGENT_KEYS}\n{key_id}\n{public}".encode()
+
+
+def header(key_id: str, signature: str) -> str:
+    """The value of the header."""
+    return f"{key_id}.{signature}"
+
+
+def read_header(value: str | None) -> tuple[str, str] | None:
+    """The id of the key and the signature; None where there is no such header, or it is not of this form."""
+    found = _SIGNED.fullmatch(value) if value else None
+    return (found[1], found[2]) if found else None

@@ -6,6 +6,7 @@ relayed event that was known before is answered with 202 too, because Ductile ta
 
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -128,8 +129,8 @@ class _Routes:
 
 def _headers_of(request: Request) -> Mapping[str, str]:
     """Headers by lower-case name. One that was sent more than once means nothing, and is left out."""
-    names = [name for name, _ in request.headers.items()]
-    return {name: value for name, value in request.headers.items() if names.count(name) == 1}
+    times = Counter(name for name, _ in request.headers.items())
+    return {name: value for name, value in request.headers.items() if times[name] == 1}
 
 
 async def _read(request: Request, limit: int) -> bytes:

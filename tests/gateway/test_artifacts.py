@@ -77,6 +77,8 @@ def test_a_schema_without_properties_has_no_artifacts(schema: dict[str, object])
         ("text/html", "é".encode(), "é"),
         ("text/plain; charset=latin-1", "é".encode("latin-1"), "é"),
         ("text/plain; charset=unheard-of", "é".encode(), "é"),
+        ("text/plain; charset=punycode", b"a-b", "a-b"),
+        ("text/plain; charset=UTF-7", b"+AGE-", "+AGE-"),
         ("application/ld+json", b"{}", "{}"),
         ("text/plain", b"\xff\0a", "\ufffd\ufffda"),
         ("image/png", b"abc", None),

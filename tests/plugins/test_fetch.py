@@ -22,6 +22,7 @@ PAGES: dict[str, tuple[int, dict[str, str], bytes]] = {
     "/latin": (200, {"Content-Type": "text/html"}, '<meta charset="iso-8859-1"><p>Grüße'.encode("latin-1")),
     "/declared": (200, {"Content-Type": "text/plain; charset=utf-16"}, "Grüße".encode("utf-16")),
     "/nonsense": (200, {"Content-Type": "text/plain; charset=no-such-thing"}, "Grüße".encode()),
+    "/slow-charset": (200, {"Content-Type": "text/plain; charset=punycode"}, b"a-b"),
     "/empty": (200, {"Content-Type": HTML}, b"<div id=app></div><script src=app.js></script>"),
     "/no-character": (
         200,
@@ -109,6 +110,10 @@ def test_a_page_becomes_a_text_and_stays_as_it_came_with_its_facts_in_the_output
 @pytest.mark.parametrize("path", ["/latin", "/declared", "/nonsense"])
 def test_text_is_decoded_whatever_its_charset(site: str, path: str) -> None:
     assert fetch(site + path)["artifacts"][-1]["text"].endswith("Grüße")
+
+
+def test_a_charset_that_no_page_has_is_not_looked_at(site: str) -> None:
+    assert fetch(f"{site}/slow-charset")["artifacts"][0]["text"] == "a-b"
 
 
 def test_a_page_without_words_is_kept_as_it_came_and_the_result_says_so(site: str) -> None:

@@ -1,6 +1,7 @@
 """The text-report plugin: it measures, and every judgement rests on a measurement."""
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -179,3 +180,27 @@ def test_broken_html_is_read_as_far_as_it_goes() -> None:
 def test_a_large_page_is_measured_in_seconds() -> None:
     response = report("<p>A sentence of some eight words it is. </p>" * 40000, content_type="text/html")
     assert response["output"]["facts"]["sentences"] == 40000
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["<a" * 200_000, "<!--" * 100_000, "<a href='" * 40_000, "a" + "#" * 400_000 + "b", "![a](" * 80_000],
+)
+def test_a_hostile_page_takes_no_longer_than_an_honest_one_of_its_size(page: str) -> None:
+    began = time.monotonic()
+    report(f"<p>Two words.</p>{page}", content_type="text/html")
+    report(f"Two words.\n\n{page}")
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("<p>one <!-- a <p>comment</p> with tags --> two</p>", 2),
+        ("<p>one two <!-- a comment that does not end <p>three</p>", 2),
+        ("<p title='a > b'>one two</p>", 2),
+        ("<p>1 < 2 and 3 > 2</p>", 5),
+    ],
+)
+def test_comments_and_odd_tags_are_read_as_browsers_read_them(page: str, words: int) -> None:
+    assert report(page, content_type="text/html")["output"]["facts"]["words"] == words

@@ -22,9 +22,13 @@ COMMON = {
 ENGLISH_SHARE = 0.15
 NO_CHARACTER = re.compile(r"&#[0-9]{8,};?")
 """A reference to a number beyond all characters; one of thousands of digits could not even be read as a number."""
+COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+NO_TAG = re.compile(r"""<(?![a-z/!?](?>[^<>"']+|"[^"<]*"|'[^'<]*'|["'])*+>)""", re.IGNORECASE)
+"""A `<` that begins no whole tag. The parser looks for the end of each to the end of the page: of 58 kB of them, for
+8 seconds."""
 WORD = re.compile("[^\\W_]+(?:['\u2019-][^\\W_]+)*")
 SENTENCE_END = re.compile("(?<=[.!?…])[\"'\u201d\u2019)\\]]*\\s+|(?<=[\u3002\uff01\uff1f])")
-IMAGE, LINK = r"!\[([^\]\n]{0,500})\]\([^)\n]{0,2000}\)", r"\[([^\]\n]{1,500})\]\([^)\n]{0,2000}\)"
+IMAGE, LINK = r"!\[([^\[\]\n]{0,500})\]\([^)\[\n]{0,2000}\)", r"\[([^\[\]\n]{1,500})\]\([^)\[\n]{0,2000}\)"
 
 
 @dataclass
@@ -63,8 +67,7 @@ def read(text: str, content_type: str = "") -> Reading:
     if "html" not in content_type and not begins:
         return _read_markdown(text)
     page = _Page()
-    # What the parser cannot bear: references to what is no character, and sections that HTML does not have.
-    page.feed(NO_CHARACTER.sub("\ufffd", text).replace("<![", "<! ["))
+    page.feed(_bearable(text))
     page.close()
     page.flush()
     return page.reading
@@ -95,6 +98,14 @@ def measure(reading: Reading) -> Facts:
 def words_of(text: str) -> list[str]:
     """The words, with inner apostrophes and hyphens."""
     return WORD.findall(text)
+
+
+def _bearable(page: str) -> str:
+    """The page without what the parser cannot bear, or takes long for: references to what is no character, sections
+    that HTML does not have, and tags and comments that do not end."""
+    ends = page.rfind("-->") + len("-->")
+    page = COMMENT.sub(" ", page[:ends]) + page[ends:].partition("<!--")[0] if "<!--" in page else page
+    return NO_TAG.sub("&lt;", NO_CHARACTER.sub("\ufffd", page).replace("<![", "<! ["))
 
 
 def _flesch(sentences: list[str]) -> int:
@@ -168,6 +179,6 @@ def _read_markdown(text: str) -> Reading:
     text = re.sub(r"^(#{1,6} .*)$", r"\n\1\n", re.sub(LINK, r"\1", text), flags=re.MULTILINE)
     for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*+] |\d+[.)] ))", text):
         bare = re.sub(r"[*_`]{1,3}(\S[^*_`\n]{0,500})[*_`]{1,3}", r"\1", block.strip())
-        if line := _line([re.sub(r"^(?:#{1,6}|[-*+>]|\d+[.)]) +|#+$", "", bare)]):
+        if line := _line([re.sub(r"^(?:#{1,6}|[-*+>]|\d+[.)]) +", "", bare).rstrip("#")]):
             (reading.headings if re.match("#{1,6} ", bare) else reading.blocks).append(line)
     return reading

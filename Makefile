@@ -11,7 +11,7 @@ READY := $(VENV)/ready
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo demo-z3 chaos chaos-figures test test-browser test-ductile check bench bench-ductile bench-prompts bench-entries eval setup clean
+.PHONY: demo demo-z3 chaos chaos-figures test attack test-browser test-ductile check bench bench-ductile bench-prompts bench-entries eval setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -30,6 +30,10 @@ chaos-figures: $(READY)
 test: $(READY)
 	$(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not alone"
 	$(RUN) -m pytest -m alone
+
+# Every attack, with what came of it: on the program, and on an unprotected twin where there is one.
+attack: $(READY)
+	$(RUN) -m pytest -q -p tests.attacks.telling -m "attack and not alone" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # The tests of the page, in a real Chromium: Debian's is installed where this user may.
 test-browser: $(READY)

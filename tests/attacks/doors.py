@@ -1,0 +1,69 @@
+"""The doors at which callers knock, ours and an unprotected twin's: one client for both."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+
+from tests.attacks.stand import TOKENS
+
+JSON = {"Content-Type": "application/json"}
+WITHIN_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpDoor:
+    """An address, and the token of whoever knocks, if he has one."""
+
+    url: str
+    protected: bool
+    token: str | None = None
+    sent: Mapping[str, str] = field(default_factory=dict)
+    """Headers of every request."""
+
+    def as_(self, name: str | None) -> "HttpDoor":
+        """The same door for whoever has the token of that name, or none."""
+        return HttpDoor(url=self.url, protected=self.protected, token=TOKENS[name] if name else None, sent=self.sent)
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or 0
+
+    async def ask(
+        self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **more: Any
+    ) -> httpx2.Response:
+        """One request. A header that is named here replaces the door's."""
+        bearer = {"Authorization": f"Bearer {self.token}"} if self.token is not None else {}
+        all_of_them = {**bearer, **self.sent, **(headers or {})}
+        raw = {name.encode(): value.encode("latin-1") for name, value in all_of_them.items()}
+        async with httpx2.AsyncClient(base_url=self.url, trust_env=False, timeout=WITHIN_S) as client:
+            return await client.request(method, path, headers=raw, **more)
+
+    async def get(self, path: str, **more: Any) -> httpx2.Response:
+        return await self.ask("GET", path, **more)
+
+    async def wakes(self, body: bytes, headers: Mapping[str, str] = JSON) -> bool:
+        """Whether a run begins of this body."""
+        answer = await self.ask("POST", "/v1/wake", content=body, headers=headers)
+        return answer.status_code == httpx2.codes.ACCEPTED
+
+    async def begin(self, goal: str, **more: Any) -> str:
+        """A run that anybody may ask for who has the token; its id."""
+        answer = await self.ask("POST", "/v1/wake", json={"goal": goal, **more})
+        assert answer.status_code == httpx2.codes.ACCEPTED, answer.text
+        return str(answer.json()["run_id"])
+
+    async def raw(self, request: bytes, *, silence_s: float = 0.5) -> bytes:
+        """All that comes back for these bytes, until the server closes or falls silent."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        received = b""
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            writer.write(request)
+            while part := await asyncio.wait_for(reader.read(65_536), silence_s if received else WITHIN_S):
+                received += part
+        writer.close()
+        return received

@@ -1,0 +1,146 @@
+"""The program as it stands when it is attacked: a bus, an agent and a gateway, each a process of its own.
+
+Everybody who may speak to it has a name and a secret, which an attack has only where it says so: `TOKENS` of the API,
+`KEYS` of those who deliver events. Runs follow `script.yaml`; tools are the shipped plugins and those of `plugins/`.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from agent_service.bus.topology import set_up, topology
+from agent_service.workbench.dev import PLUGINS, free_port
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import connect
+from groundwork.nats.settings import NatsSettings
+from groundwork.service.tied_child import tied_to_us
+from tests.kit.waiting import wait_until
+
+HERE = Path(__file__).parent
+TOKENS = {name: f"the-token-of-the-{name}-of-this-stand" for name in ("operator", "reader", "waker")}
+SCOPES = {"operator": ["wake", "read", "control"], "reader": ["read"], "waker": ["wake"]}
+KEYS = {name: f"the-key-of-{name}-at-this-stand" for name in ("peer", "ductile", "github")}
+STANDARD_KEY = "whsec_dGhlIGtleSBvZiBzdGFuZGFyZCB3ZWJob29rcyBoZXJl"
+GOAL = {"to": "agentic.start", "goal": "echo {/what}"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stand:
+    """Where everything is."""
+
+    folder: Path
+    api: str
+    """Address of the agent's API."""
+    ingress: str
+    """Address at which the gateway takes events from outside."""
+    probes: str
+    """Address of the gateway's probes."""
+    bus: str
+    agent: "subprocess.Popen[bytes]"
+    gateway: "subprocess.Popen[bytes]"
+
+    def log(self, name: str) -> str:
+        """What `agent` or `gateway` has said so far."""
+        return (self.folder / f"{name}.log").read_text()
+
+    def living(self) -> bool:
+        """Whether both services run, and say that they are ready."""
+        dead = self.agent.poll() is not None or self.gateway.poll() is not None
+        return not dead and all(_ready(url) for url in (self.api, self.probes))
+
+
+@contextmanager
+def standing(
+    folder: Path, *, agent: dict[str, Any] | None = None, gateway: dict[str, Any] | None = None
+) -> Iterator[Stand]:
+    """A stand of one's own, with further settings of either service."""
+    ports = {name: free_port() for name in ("api", "ingress", "probes")}
+    with ExitStack() as held:
+        bus = held.enter_context(_bus(folder))
+        config = folder / "agentic.yaml"
+        config.write_text(json.dumps(_settings(folder, bus, ports, agent or {}, gateway or {})))
+        stand = Stand(
+            folder=folder,
+            **{name: f"http://127.0.0.1:{port}" for name, port in ports.items()},
+            bus=bus,
+            gateway=held.enter_context(_service("ductile_gateway", config, folder / "gateway.log")),
+            agent=held.enter_context(_service("agent_service", config, folder / "agent.log")),
+        )
+        wait_until(stand.living, lambda: stand.log("agent")[-2000:] + stand.log("gateway")[-2000:])
+        yield stand
+
+
+@contextmanager
+def _bus(folder: Path) -> Iterator[str]:
+    async def prepare() -> None:
+        link = await connect(NatsSettings(urls=(server.url,)))
+        await set_up(link, topology(max_gib=0.5))
+        await link.close()
+
+    server = EmbeddedNats(folder / "nats", sync_interval="1s")
+    with asyncio.Runner() as runner:
+        runner.run(server.start())
+        try:
+            runner.run(prepare())
+            yield server.url
+        finally:
+            runner.run(server.stop())
+
+
+@contextmanager
+def _service(package: str, config: Path, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    command = tied_to_us([sys.executable, "-m", package, "serve", "--config", str(config)])
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=config.parent)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _settings(
+    folder: Path, bus: str, ports: dict[str, int], agent: dict[str, Any], gateway: dict[str, Any]
+) -> dict[str, Any]:
+    tokens = [{"name": name, "token": token, "scopes": SCOPES[name]} for name, token in TOKENS.items()]
+    peer = {"keys": [{"id": "v1", "secret": KEYS["peer"]}], "accept": ["agentic.start", "agentic.tool_result"]}
+    return {
+        "nats": {"urls": [bus]},
+        "agent": {
+            "store": str(folder / "agent"),
+            "workspaces": str(folder / "workspaces"),
+            "http": {"port": ports["api"], "tokens": tokens},
+            "model": {"provider": "scripted", "script": str(HERE / "script.yaml")},
+            **agent,
+        },
+        "gateway": {
+            "store": str(folder / "gateway"),
+            "http": {"port": ports["probes"]},
+            "plugins": {"folders": [str(PLUGINS), str(HERE / "plugins")]},
+            "ingress": {"port": ports["ingress"], "peers": {"ductile-here": peer}, "webhooks": _webhooks()},
+            **gateway,
+        },
+    }
+
+
+def _webhooks() -> dict[str, Any]:
+    return {
+        "ductile": {"scheme": "ductile", "keys": [{"secret": KEYS["ductile"]}], "events": {"*": GOAL}},
+        "github": {"scheme": "github", "keys": [{"secret": KEYS["github"]}], "events": {"*": GOAL}},
+        "standard": {"scheme": "standard", "keys": [{"secret": STANDARD_KEY}], "events": {"*": GOAL}},
+    }
+
+
+def _ready(url: str) -> bool:
+    try:
+        return httpx2.get(f"{url}/readyz", trust_env=False).status_code == httpx2.codes.OK
+    except httpx2.TransportError:
+        return False

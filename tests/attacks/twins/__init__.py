@@ -1,0 +1,1 @@
+"""Unprotected twins: the same doors as somebody builds them who thinks of no attacker."""

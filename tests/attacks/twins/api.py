@@ -1,0 +1,94 @@
+"""The agent's API without protection: it takes what can be read, and answers whoever asks for anything."""
+
+import gzip
+import itertools
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+
+class Api(BaseHTTPRequestHandler):
+    """One request after the other, each answered as it is asked."""
+
+    protocol_version = "HTTP/1.1"
+    runs: dict[str, dict[str, Any]]
+    numbers: "itertools.count[int]"
+    files: Path
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        match unquote(url.path).split("/", 4):
+            case ["", "v1", "runs", run_id]:
+                self._answer(200, self.runs.get(run_id, {}))
+            case ["", "v1", "runs", run_id, rest] if rest.startswith("workspace/"):
+                self._file(self.files / run_id / rest.removeprefix("workspace/"))
+            case ["", "v1", "runs"]:
+                self._answer(200, {"runs": list(self.runs.values())[: self._limit(url.query)]})
+            case _:
+                self._answer(200, {"environment": dict(os.environ), "path": self.path})
+
+    def do_POST(self) -> None:
+        body = self._body()
+        if self.path != "/v1/wake":
+            self._answer(202, {"accepted": True})
+            return
+        asked = json.loads(body or b"{}")
+        wake_id = asked.get("wake_id") if isinstance(asked, dict) else None
+        run_id = f"run_{next(self.numbers)}"
+        self.runs[run_id] = {"run_id": run_id, "wake_id": wake_id, "asked": asked, "body": body.decode("latin-1")}
+        self._answer(202, {"accepted": True, "run_id": run_id})
+
+    do_PUT = do_DELETE = do_PATCH = do_POST  # noqa: N815 # names of the standard library
+    do_HEAD = do_OPTIONS = do_TRACE = do_GET  # noqa: N815
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            return b"".join(self._chunks())
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        return gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
+
+    def _chunks(self) -> Iterator[bytes]:
+        while size := int(self.rfile.readline(), 16):
+            yield self.rfile.read(size)
+            self.rfile.readline()
+
+    def _limit(self, query: str) -> int:
+        return int(parse_qs(query).get("limit", ["50"])[0])
+
+    def _file(self, path: Path) -> None:
+        self._answer(200, {"content": path.read_text("latin-1")})
+
+    def _answer(self, status: int, body: dict[str, Any]) -> None:
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Access-Control-Allow-Origin", self.headers.get("Origin", "*"))
+        self.send_header("Access-Control-Allow-Credentials", "true")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *args: object) -> None:
+        """Nothing is told of anybody."""
+
+
+@contextmanager
+def api(files: Path) -> Iterator[str]:
+    """Its address. `files` holds a folder for each run."""
+    kept = {"runs": {}, "numbers": itertools.count(1), "files": files}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("TwinOfApi", (Api,), kept))
+    server.daemon_threads = True
+    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -13,21 +13,22 @@ from pydantic import BaseModel
 
 from agent_service.api import requests
 from agent_service.api.refusals import Refusal
-from agent_service.api.requests import MAX_BODY_BYTES
-from groundwork.http.incoming import READ_WITHIN_S, BodyRefused, read_body
+from groundwork.http.bodies import Bodies, BodyRefused
+from groundwork.http.incoming import network_of
 
 JSON = "application/json"
 
 M = TypeVar("M", bound=BaseModel)
 
 
-def body_of(model: type[M], *, within_s: float = READ_WITHIN_S) -> Callable[[Request], Coroutine[Any, Any, M]]:
+def body_of(model: type[M]) -> Callable[[Request], Coroutine[Any, Any, M]]:
     """A dependency that gives the body as `model`. Refuses with 400, 408, 413, 415 and 422."""
 
     async def body(request: Request) -> M:
         _check_headers(request)
+        bodies: Bodies = request.app.state.bodies
         try:
-            sent = await read_body(request, MAX_BODY_BYTES, within_s=within_s)
+            sent = await bodies.read(request, whose=request.state.token or network_of(request.scope["client"]))
         except BodyRefused as error:
             raise Refusal(error.status, error.code, str(error)) from error
         return requests.read(model, sent)

@@ -23,6 +23,7 @@ from agent_service.api.event_streams import EventStream, EventStreams
 from agent_service.api.operations import Operations
 from agent_service.api.page import ROOT, Page
 from agent_service.api.requests import (
+    MAX_BODY_BYTES,
     AnswerRequest,
     ApprovalRequest,
     CancelRequest,
@@ -34,6 +35,7 @@ from agent_service.api.run_calls import RunCalls
 from agent_service.api.whoami import Whoami
 from agent_service.settings import AgentSettings, Scope
 from agent_service.telling.folder.run_files import RunFiles
+from groundwork.http.bodies import Bodies
 from groundwork.service.store_id import known_id
 from groundwork.telemetry.metrics import CONTENT_TYPE
 
@@ -149,6 +151,7 @@ def create_app(
         generate_unique_id_function=lambda route: route.name,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # told by our own, or not at all
     )
+    app.state.bodies = Bodies(MAX_BODY_BYTES)
     http_errors.install(app)
     app.add_middleware(Door, allowed_hosts=settings.http.allowed_hosts)
     access = Access(settings.http)

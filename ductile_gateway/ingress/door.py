@@ -1,4 +1,4 @@
-"""What is checked of every request to the ingress before any route: path, Host, and that there is room for it.
+"""What is checked of every request to the ingress before any route: path and Host.
 
 A browser that was tricked into another name for this address is turned away. Probes may come by any name, at any time.
 """
@@ -14,11 +14,9 @@ from groundwork.http.incoming import PROBES, has_a_path, host
 class Door:
     """ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, allowed_hosts: Collection[str], *, max_in_hand: int) -> None:
+    def __init__(self, app: ASGIApp, allowed_hosts: Collection[str]) -> None:
         self._app = app
         self._allowed = frozenset(host.lower() for host in allowed_hosts)
-        self._max_in_hand = max_in_hand
-        self._in_hand = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in PROBES:
@@ -29,19 +27,9 @@ class Door:
             await _refuse(421, "this service does not answer to this Host: add it to `allowed_hosts`")(
                 scope, receive, send
             )
-        elif self._in_hand >= self._max_in_hand:
-            busy = _refuse(503, "too many deliveries at a time: send it again", {"Retry-After": "1"})
-            await busy(scope, receive, send)
         else:
-            await self._with_room(scope, receive, send)
-
-    async def _with_room(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._in_hand += 1
-        try:
             await self._app(scope, receive, send)
-        finally:
-            self._in_hand -= 1
 
 
-def _refuse(status: int, text: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": text}, status, headers=headers)
+def _refuse(status: int, text: str) -> JSONResponse:
+    return JSONResponse({"error": text}, status)

@@ -23,7 +23,8 @@ from ductile_gateway.ingress.refusals import RequestRefused
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.ingress.webhooks import Webhooks
 from ductile_gateway.ports import Clock
-from groundwork.http.incoming import BodyRefused, read_body
+from groundwork.http.bodies import Bodies, BodyRefused
+from groundwork.http.incoming import network_of
 from groundwork.service.errors import Broken, Failure, Misconfigured, TryAgain
 
 log = logging.getLogger(__name__)
@@ -49,13 +50,13 @@ def create_app(
     """The ingress as an ASGI application. `find_offer` knows the tools that results are of; `connected` says whether
     the bus is there; `told` is told of each event."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    app.add_middleware(Door, allowed_hosts=settings.allowed_hosts, max_in_hand=settings.max_in_hand)
+    app.add_middleware(Door, allowed_hosts=settings.allowed_hosts)
     routes = _Routes(
         Peers(settings, intake, find_offer=find_offer, clock=clock),
         Webhooks(settings, intake, find_offer=find_offer, clock=clock),
         connected=connected,
         told=told,
-        max_body_bytes=settings.max_body_bytes,
+        bodies=Bodies(settings.max_body_bytes),
     )
     app.add_api_route("/healthz", routes.healthz)
     app.add_api_route("/readyz", routes.readyz)
@@ -74,13 +75,13 @@ def create_app(
 
 class _Routes:
     def __init__(
-        self, peers: Peers, webhooks: Webhooks, *, connected: Callable[[], bool], told: Told, max_body_bytes: int
+        self, peers: Peers, webhooks: Webhooks, *, connected: Callable[[], bool], told: Told, bodies: Bodies
     ) -> None:
         self._told = told
         self._peers = peers
         self._webhooks = webhooks
         self._connected = connected
-        self._max_body_bytes = max_body_bytes
+        self._bodies = bodies
 
     async def healthz(self) -> JSONResponse:
         return JSONResponse({"alive": True})
@@ -123,7 +124,7 @@ class _Routes:
             method=request.method,
             path=request.scope["path"],
             headers=_headers_of(request),
-            read=partial(_read, request, self._max_body_bytes),
+            read=partial(_read, self._bodies, request),
         )
 
 
@@ -133,9 +134,9 @@ def _headers_of(request: Request) -> Mapping[str, str]:
     return {name: value for name, value in request.headers.items() if times[name] == 1}
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def _read(bodies: Bodies, request: Request) -> bytes:
     try:
-        return await read_body(request, limit)
+        return await bodies.read(request, whose=network_of(request.scope["client"]))
     except BodyRefused as error:
         raise RequestRefused(error.status, str(error)) from error
 

@@ -68,21 +68,30 @@ class Deliveries(Protocol):
 class Intake:
     """Puts events on the bus, each once."""
 
-    def __init__(self, bus: Bus, artifacts: Artifacts, *, deliveries: Deliveries, within_s: float) -> None:
+    def __init__(
+        self, bus: Bus, artifacts: Artifacts, *, deliveries: Deliveries, within_s: float, max_in_hand: int
+    ) -> None:
         self._bus = bus
         self._artifacts = artifacts
         self._deliveries = deliveries
         self._within_s = within_s
+        self._max_in_hand = max_in_hand
+        self._taking = 0
         self._in_hand: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def take(self, event_type: str, event: Outgoing, *, origin: Origin, identity: str) -> Acceptance:
         """Durable on return, or known before. `identity` tells deliveries of one source apart. Raises TryAgain
         or RequestRefused."""
+        if self._taking >= self._max_in_hand:
+            raise TryAgain(f"{self._taking} deliveries wait for the bus already")
+        self._taking += 1
         try:
             async with asyncio.timeout(self._within_s):
                 known = await self._once(event, origin, token(identity))
         except TimeoutError as error:
             raise TryAgain(f"the bus did not take the event within {self._within_s:g} s") from error
+        finally:
+            self._taking -= 1
         key, duplicate = known or event.key, known is not None
         facts = {"source": origin.source, "event": event.subject, "key": key, "duplicate": duplicate}
         log.info("event from outside", extra=facts)

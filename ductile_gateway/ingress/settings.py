@@ -180,7 +180,7 @@ class IngressSettings(_Section):
     max_body_bytes: Annotated[int, Field(ge=1024, le=4 * 1024 * 1024)] = 256 * 1024
     """The largest body that is read, in bytes."""
     max_in_hand: Annotated[int, Field(ge=1)] = 256
-    """Deliveries in hand at the same time; further ones are told to come again."""
+    """Deliveries that wait for the bus at the same time; further ones are told to come again."""
     answer_within_s: Annotated[float, Field(gt=0)] = 8.0
     """How long a delivery may wait for the bus, in seconds: less than its sender waits for the answer."""
     remember_days: Annotated[float, Field(ge=3)] = 30.0

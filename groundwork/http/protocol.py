@@ -1,15 +1,19 @@
 """HTTP/1.1 on the wire, with bounds that uvicorn does not set: on heads of requests, connections and pipelines.
 
 Without them a stranger could fill the memory with headers or requests, or hold connections open for nothing until no
-probe gets through. Readers that do not read are let go. Bodies are for the application to bound. Given to uvicorn as
-`http`.
+probe gets through. Readers that do not read are let go. Where all connections are taken, whoever has most of those that
+wait for their other end (for a head, a body, or a reader) loses the oldest: so slow and many ones cost their own caller
+alone. Bodies are for the application to bound. Given to uvicorn as `http`.
 """
 
 import asyncio
 import logging
+from collections import Counter
 from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from groundwork.http.incoming import network_of
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +38,13 @@ class BoundedProtocol(HttpToolsProtocol):
     """Whether the newest data began or ended a head, or brought a piece of body."""
     _unheard: int = 0
     """Bytes since such data: of a head, or of what follows a body."""
-    _silent_since: float = 0.0
+    _theirs_since: float = 0.0
+    """Since when it has waited for its other end, where it does."""
+    _network: str = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
+        self._network = network_of(self.client)
         self._await_head()
         if len(self.connections) > self.max_connections:
             self._make_room()
@@ -49,6 +56,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        self._theirs_since = self.loop.time()
         self._taking = self.loop.call_later(self.take_within_s, self._let_go)
 
     def resume_writing(self) -> None:
@@ -80,6 +88,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Raises ValueError, which the parser hands on as bad HTTP."""
         self._meant_something = True
         self._stop_waiting()
+        self._theirs_since = self.loop.time()
         if self._read_of_head() > self.max_head_bytes:
             raise ValueError("the head of the request is too large")
         if len(self.pipeline) >= self.max_pipelined:
@@ -91,7 +100,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_response_complete(self) -> None:
-        self._silent_since = self.loop.time()
+        self._theirs_since = self.loop.time()
         super().on_response_complete()
 
     def _read_of_head(self) -> int:
@@ -99,7 +108,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _await_head(self) -> None:
         self._stop_waiting()
-        self._silent_since = self.loop.time()
+        self._theirs_since = self.loop.time()
         self._patience = self.loop.call_later(self.head_within_s, self._give_up)
 
     def _stop_waiting(self) -> None:
@@ -130,11 +139,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def _is_answered(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
+    def _waits_for_other_end(self) -> bool:
+        return self._is_answered() or self.cycle.more_body or self._taking is not None
+
     def _make_room(self) -> None:
-        """Hang up on who has been silent longest: on the newest, where all others wait for an answer."""
-        silent = [
+        """Hang up on one that waits for its other end: on the newest, where all others wait for us."""
+        theirs = [
             one
             for one in self.connections
-            if isinstance(one, BoundedProtocol) and one._is_answered() and not one.transport.is_closing()
+            if isinstance(one, BoundedProtocol) and one._waits_for_other_end() and not one.transport.is_closing()
         ]
-        min(silent, key=lambda one: one._silent_since).transport.abort()
+        held = Counter(one._network for one in theirs)
+        max(theirs, key=lambda one: (held[one._network], -one._theirs_since)).transport.abort()

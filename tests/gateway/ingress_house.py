@@ -88,8 +88,8 @@ class House:
         self.connected = True
         self.outcomes: Counter[tuple[str, str]] = Counter()
         """What came of the events, by how they came."""
-        within_s = self.settings.answer_within_s
-        intake = Intake(self.bus, self.artifacts, deliveries=self.deliveries, within_s=within_s)
+        within_s, most = self.settings.answer_within_s, self.settings.max_in_hand
+        intake = Intake(self.bus, self.artifacts, deliveries=self.deliveries, within_s=within_s, max_in_hand=most)
         self.app: ASGIApp = create_app(
             self.settings,
             intake,

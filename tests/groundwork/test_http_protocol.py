@@ -11,11 +11,14 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
+from groundwork.http.incoming import network_of
 from groundwork.http.protocol import BoundedProtocol
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 CHUNKED = b"POST /whole HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n"
 LAST = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+LONG = 16 * 1024 * 1024
+"""More than the kernel keeps for a reader."""
 OK = b"HTTP/1.1 200"
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -29,12 +32,14 @@ class Impatient(BoundedProtocol):
 
 
 async def greet(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers at once, whatever the body; but `/slow` never, and `/whole` when it has the body."""
+    """Answers at once, whatever the body; but `/slow` never, `/whole` when it has the body, and `/long` at length."""
     request = Request(scope, receive)
     if scope["path"] == "/slow":
         await asyncio.Event().wait()
     if scope["path"] == "/whole":
         await request.body()
+    if scope["path"] == "/long":
+        await PlainTextResponse("x" * LONG)(scope, receive, send)
     await PlainTextResponse("late" if "x-late" in request.headers else "hello")(scope, receive, send)
 
 
@@ -165,6 +170,38 @@ async def test_who_waits_for_an_answer_makes_room_for_nobody(port: int) -> None:
     assert not any(reader.at_eof() for reader, _ in waiting)
     for _, writer in waiting:
         writer.close()
+
+
+async def test_bodies_that_do_not_come_make_room_like_the_silent(port: int) -> None:
+    begun = b"POST /whole HTTP/1.1\r\nContent-Length: 1000\r\n\r\nx"
+    slow = [await connect(port, begun) for _ in range(2 * Impatient.max_connections)]
+    assert await served(port)
+    assert await all_of(slow[0]) == b"", "whose body has been awaited longest has to go"
+    for _, writer in slow:
+        writer.close()
+
+
+async def test_a_reader_that_does_not_read_makes_room(port: int) -> None:
+    unread = [await connect(port, GET.replace(b"/ ", b"/long ")) for _ in range(Impatient.max_connections)]
+    for reader, _ in unread:
+        await reader.readexactly(len(OK))  # it is being sent
+    assert await served(port)
+    for _, writer in unread:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::1", "2001:db8:1:2::/64"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("fe80::1%eth0", "fe80::/64"),
+    ],
+)
+def test_a_caller_is_told_by_an_address_or_in_ipv6_by_its_network(address: str, network: str) -> None:
+    assert network_of((address, 40000)) == network
 
 
 async def test_few_requests_in_a_row_are_answered_and_very_many_are_refused() -> None:

@@ -9,11 +9,13 @@ from typing import Any
 import httpx2
 import pytest
 from fastapi import Request
+from starlette.applications import Starlette
 from starlette.types import Message
 
 from agent_service.api.body import body_of
 from agent_service.api.refusals import Refusal
 from agent_service.api.requests import MAX_BODY_BYTES, WakeRequest
+from groundwork.http.bodies import Bodies
 from tests.http.house import House
 
 GOOD = {"goal": "Find the answer."}
@@ -218,8 +220,11 @@ async def test_a_body_that_does_not_arrive_is_not_waited_for() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
+    app = Starlette()
+    app.state.bodies = Bodies(MAX_BODY_BYTES, within_s=0.01)
     headers = [(b"content-type", b"application/json"), (b"content-length", b"10")]
-    request = Request({"type": "http", "method": "POST", "headers": headers}, never)
+    request = Request({"type": "http", "method": "POST", "headers": headers, "app": app, "client": None}, never)
+    request.state.token = None
     with pytest.raises(Refusal) as refusal:
-        await body_of(WakeRequest, within_s=0.01)(request)
+        await body_of(WakeRequest)(request)
     assert refusal.value.status == 408

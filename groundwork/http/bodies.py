@@ -1,0 +1,90 @@
+"""Bodies of requests while they are read: within bounds of size, time and number, and fairly.
+
+Bodies that come slowly take no place from others: where all places are taken, whoever has most of them loses the oldest
+(408). So what comes in one go is always read.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.requests import ClientDisconnect, Request
+
+READ_WITHIN_S = 15.0
+ROOM = 64 * 1024 * 1024
+"""Bytes for all bodies that one server reads at the same time."""
+LONGEST_LENGTH = 12
+"""Digits of a Content-Length that is worth reading as a number."""
+
+
+class BodyRefused(Exception):
+    """A body that is not taken: the status and a short code that say so. The text repeats nothing of it."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+class Bodies:
+    """Reads the bodies of one server, each of `limit` bytes at most; `room` is for all of them."""
+
+    def __init__(self, limit: int, *, room: int = ROOM, within_s: float = READ_WITHIN_S) -> None:
+        self._limit = limit
+        self._most = max(1, room // limit)
+        self._within_s = within_s
+        self._reading: defaultdict[str, dict[asyncio.Timeout, None]] = defaultdict(dict)
+
+    async def read(self, request: Request, *, whose: str) -> bytes:
+        """The body, of somebody who is told from others as `whose`. Raises BodyRefused: 413 beyond the limit, 408 when
+        it comes too slowly, 400 when it is cut off."""
+        length = request.headers.get("content-length", "")
+        if length.isdecimal() and (len(length) > LONGEST_LENGTH or int(length) > self._limit):
+            raise _too_large(self._limit)
+        try:
+            async with self._place(whose):
+                return await _read(request, self._limit)
+        except TimeoutError as error:
+            message = f"the body did not arrive within {self._within_s:g} s, or while there was room to wait for it"
+            raise BodyRefused(408, "too_slow", message) from error
+        except ClientDisconnect as error:
+            raise BodyRefused(400, "cut_off", "the connection ended within the body") from error
+
+    @asynccontextmanager
+    async def _place(self, whose: str) -> AsyncIterator[None]:
+        """One place, for as long as it may take. Raises TimeoutError inside where it has to be left."""
+        if sum(map(len, self._reading.values())) >= self._most:
+            self._make_room()
+        async with asyncio.timeout(self._within_s) as mine:
+            self._reading[whose][mine] = None
+            try:
+                yield
+            finally:
+                self._leave(whose, mine)
+
+    def _make_room(self) -> None:
+        whose = max(self._reading, key=lambda one: len(self._reading[one]))
+        oldest = next(iter(self._reading[whose]))
+        self._leave(whose, oldest)
+        oldest.reschedule(asyncio.get_running_loop().time())
+
+    def _leave(self, whose: str, place: asyncio.Timeout) -> None:
+        self._reading[whose].pop(place, None)
+        if not self._reading[whose]:
+            del self._reading[whose]
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _too_large(limit: int) -> BodyRefused:
+    return BodyRefused(413, "too_large", f"the body has more than {limit} bytes")

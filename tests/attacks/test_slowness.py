@@ -1,0 +1,67 @@
+"""Many connections that say next to nothing: they cost whoever holds them, and nobody else."""
+
+import asyncio
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx2
+import pytest
+
+from tests.attacks.stand import KEYS, TOKENS, Stand
+
+MANY = 850
+"""More than either service has room for."""
+SOON_S = 3.0
+WAKER = f"Authorization: Bearer {TOKENS['waker']}\r\n"
+OF_A_WAKE = f"POST /v1/wake HTTP/1.1\r\nHost: 127.0.0.1\r\n{WAKER}Content-Type: application/json\r\n"
+OF_A_DELIVERY = f"POST /webhooks/github HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Hub-Signature-256: sha256={'0' * 64}\r\n"
+OF_A_DELIVERY += "X-GitHub-Delivery: slow\r\nX-GitHub-Event: ping\r\n"
+
+
+@asynccontextmanager
+async def holding(url: str, begun: str, many: int = MANY) -> AsyncIterator[None]:
+    """So many connections that have begun to say something."""
+    port = int(url.rpartition(":")[2])
+    writers = [(await asyncio.open_connection("127.0.0.1", port))[1] for _ in range(many)]
+    try:
+        for writer in writers:
+            writer.write(begun.encode())
+        yield
+    finally:
+        for writer in writers:
+            writer.close()
+
+
+async def soon(method: str, url: str, *, body: bytes = b"", headers: dict[str, str] | None = None) -> int:
+    """The status of the answer to somebody else's request, that has to come soon."""
+    began = time.monotonic()
+    async with httpx2.AsyncClient(trust_env=False, timeout=10) as client:
+        answer = await client.request(method, url, content=body, headers=headers or {})
+    assert time.monotonic() - began < SOON_S
+    return answer.status_code
+
+
+@pytest.mark.attack(19)
+@pytest.mark.parametrize(
+    "begun", ["", "GET /", f"{OF_A_WAKE}Content-Length: 1000\r\n\r\n{{"], ids=["silence", "heads", "bodies"]
+)
+async def test_slow_callers_of_the_api_keep_out_neither_probes_nor_others(stand: Stand, begun: str) -> None:
+    operator = {"Authorization": f"Bearer {TOKENS['operator']}", "Content-Type": "application/json"}
+    async with holding(stand.api, begun):
+        assert await soon("GET", f"{stand.api}/healthz") == 200
+        assert await soon("GET", f"{stand.api}/readyz") == 200
+        assert await soon("POST", f"{stand.api}/v1/wake", body=b'{"goal": "echo x"}', headers=operator) == 202
+
+
+@pytest.mark.attack(19, 36)
+async def test_slow_deliveries_that_nobody_signed_keep_out_neither_probes_nor_signed_ones(stand: Stand) -> None:
+    body = json.dumps({"zen": "Keep it simple.", "hook_id": 1, "hook": {}, "what": "who is not slow"}).encode()
+    signature = hmac.new(KEYS["github"].encode(), body, hashlib.sha256).hexdigest()
+    signed = {"X-Hub-Signature-256": f"sha256={signature}", "X-GitHub-Delivery": "soon", "X-GitHub-Event": "ping"}
+    async with holding(stand.ingress, f"{OF_A_DELIVERY}Content-Length: 1000\r\n\r\n{{"):
+        assert await soon("GET", f"{stand.ingress}/healthz") == 200
+        assert await soon("POST", f"{stand.ingress}/webhooks/github", body=body, headers=signed) == 202

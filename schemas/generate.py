@@ -1,4 +1,5 @@
-"""Writes the contract for readers in any language: a JSON Schema per event, and one AsyncAPI document of them all.
+"""Writes the contract for readers in any language: a JSON Schema per event, one AsyncAPI document of them all, and the
+accounts of a NATS server, which say who may publish and hear what.
 
 `python -m schemas.generate` writes schemas/generated/; `--check` writes nothing and exits 1 where that folder is not
 what the models say. What the agent receives is described as it is validated, what it sends as it is serialised.
@@ -14,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from schemas import asyncapi, subjects
+from schemas import asyncapi, nats_accounts, subjects
 from schemas.catalog import Catalog
 from schemas.continuation import CONTINUATION
 from schemas.events import INBOUND, OUTBOUND
@@ -25,6 +26,7 @@ Json = dict[str, Any]
 VERSION = "v1"
 GENERATED = Path(__file__).with_name("generated")
 SAMPLES = Path(__file__).with_name("samples")
+ACCOUNTS = "nats-accounts.conf"
 MODELS: dict[str, type[BaseModel]] = {
     **INBOUND,
     **OUTBOUND,
@@ -46,20 +48,20 @@ def main(argv: Sequence[str] | None = None, folder: Path = GENERATED) -> None:
 
 
 def write(folder: Path) -> None:
-    """Make the folder's JSON files exactly documents()."""
+    """Make the folder's files exactly documents()."""
     wanted = documents()
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in wanted.items():
         (folder / name).write_bytes(content)
-    for path in folder.glob("*.json"):
+    for path in folder.iterdir():
         if path.name not in wanted:
             path.unlink()
 
 
 def differences(folder: Path) -> list[str]:
-    """One line per JSON file of the folder that is missing, extra, or not what documents() says; none when fresh."""
+    """One line per file of the folder that is missing, extra, or not what documents() says; none when fresh."""
     wanted = documents()
-    found = {path.name: path.read_bytes() for path in folder.glob("*.json")}
+    found = {path.name: path.read_bytes() for path in folder.glob("*")}
     missing = [f"missing: {name}" for name in wanted.keys() - found.keys()]
     extra = [f"extra: {name}" for name in found.keys() - wanted.keys()]
     differs = [f"differs: {name}" for name in wanted.keys() & found.keys() if wanted[name] != found[name]]
@@ -71,7 +73,8 @@ def documents() -> dict[str, bytes]:
     files = {f"{name}.{VERSION}.json": _json_schema(name) for name in MODELS}
     bodies = {name: _body(name, asyncapi.REFS) for name in MODELS}
     files["asyncapi.json"] = asyncapi.document(bodies, {name: _samples(name) for name in MODELS})
-    return {name: _text(document) for name, document in files.items()}
+    texts = {name: _text(document) for name, document in files.items()}
+    return {**texts, ACCOUNTS: nats_accounts.accounts(nats_accounts.SHIPPED).encode()}
 
 
 def _text(document: Json) -> bytes:

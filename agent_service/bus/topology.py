@@ -9,6 +9,8 @@ soon as it is back.
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
 
 from nats.js.api import RePublish
 
@@ -76,7 +78,23 @@ def lacking_work(findings: Iterable[Deviation]) -> Deviation | None:
     return next((f for f in findings if f.kind == "lacks" and f.what == work), None)
 
 
-def topology(*, replicas: int = 1, max_gib: float = MAX_GIB) -> Topology:
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """One whose login may make no consumer: `name` is that of its consumer, which takes what is said on `subjects`."""
+
+    name: str
+    subjects: tuple[str, ...]
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Of `NAME=ROUTE[,ROUTE]`. Raises ValueError for what is no name."""
+        name, _, routes = text.partition("=")
+        if not subjects.NAME.fullmatch(name):
+            raise ValueError(f"an executor is named by {subjects.NAME.pattern}, as NAME=ROUTE")
+        return cls(name, tuple(map(subjects.tool_request, routes.split(","))))
+
+
+def topology(*, replicas: int = 1, max_gib: float = MAX_GIB, executors: Iterable[Executor] = ()) -> Topology:
     """What should exist. `replicas` is 1 or 3; `max_gib` bounds the stream of work on disk, and so the artifacts.
 
     The server sets all of it aside at once: see `reserved_gib`.
@@ -122,6 +140,7 @@ def topology(*, replicas: int = 1, max_gib: float = MAX_GIB) -> Topology:
                 "The gateway tells progress to whoever asked for it.",
                 [subjects.PROGRESS],
             ),
+            *map(_executors, executors),
         ),
         buckets=(
             BucketSpec(
@@ -273,6 +292,11 @@ def _consumer(stream: str, name: str, description: str, filters: list[str], max_
             "deliver_policy": "all",
         },
     )
+
+
+def _executors(executor: Executor) -> ConsumerSpec:
+    about = "An executor takes its requests."
+    return _consumer(subjects.STREAM_REQUESTS, executor.name, about, list(executor.subjects), 64)
 
 
 def _notices(stream: str, name: str, description: str, filters: list[str]) -> ConsumerSpec:

@@ -113,7 +113,11 @@ def serve(config: Config = None, take_over: TakeOver = False) -> None:
 
 @commands.command(
     rich_help_panel=PANEL_SERVICES,
-    epilog=examples("agentic setup --config agentic.yaml", "agentic setup --max-gib 0.5"),
+    epilog=examples(
+        "agentic setup --config agentic.yaml",
+        "agentic setup --max-gib 0.5",
+        "agentic setup --executor weekday-executor=weekday",
+    ),
 )
 def setup(
     config: Config = None,
@@ -121,16 +125,29 @@ def setup(
         float, typer.Option(min=0.01, help="Most GiB of work that the server keeps, and as much of artifacts.")
     ] = 10.0,
     replicas: Annotated[int, typer.Option(min=1, max=5, help="On how many servers of a cluster it is kept.")] = 1,
+    executor: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also the consumer of an executor whose login may make none; may be given several times.",
+            metavar="NAME=ROUTE[,ROUTE]",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create the streams, consumers and buckets on the NATS server. What exists is checked, never changed.
 
     The server sets room for all of it aside at once: with 10 GiB some 22, with 0.5 some 1.3.
     """
+    from agent_service.bus.topology import Executor
     from agent_service.cli.setup import set_up
 
+    try:
+        executors = [Executor.read(text) for text in executor or ()]
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
     _log_only_what_is_not_said()
-    raise typer.Exit(_awaited(set_up(config, max_gib=max_gib, replicas=replicas, as_json=as_json)))
+    made = set_up(config, max_gib=max_gib, replicas=replicas, executors=executors, as_json=as_json)
+    raise typer.Exit(_awaited(made))
 
 
 @commands.command(rich_help_panel=PANEL_TRY, epilog=examples("agentic dev", "agentic dev --dir /tmp/try --http-port 0"))

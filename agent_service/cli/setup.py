@@ -1,11 +1,12 @@
 """`agentic setup`: creates what is missing on the NATS server, moves what earlier versions kept elsewhere, adds what
 they did not set, and tells what differs, which it leaves as it is."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from agent_service import settings
-from agent_service.bus.topology import reserved_gib, topology
+from agent_service.bus.topology import Executor, reserved_gib, topology
 from agent_service.bus.topology import set_up as create_all
 from agent_service.cli import configuration, output
 from agent_service.cli.exits import Exit
@@ -17,12 +18,14 @@ from groundwork.service.errors import Misconfigured, NoRoom
 CONNECT_WITHIN_S = 5.0
 
 
-async def set_up(config: Path | None, *, max_gib: float, replicas: int, as_json: bool) -> Exit:
+async def set_up(
+    config: Path | None, *, max_gib: float, replicas: int, executors: Sequence[Executor] = (), as_json: bool
+) -> Exit:
     """FAILED when something exists that differs. Raises Misconfigured, and what the bus raises."""
     loaded = settings.load(configuration.own(config))
     link = await nats_link.connect(loaded.nats, name="agentic-setup", timeout_s=CONNECT_WITHIN_S)
     try:
-        findings = await create_all(link, topology(max_gib=max_gib, replicas=replicas))
+        findings = await create_all(link, topology(max_gib=max_gib, replicas=replicas, executors=executors))
     except NoRoom as error:
         needed = f"with --max-gib {max_gib:g} it sets {reserved_gib(max_gib):.1f} GiB aside"
         remedy = "name less, or raise max_file_store of the server or the limits of the account"

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""An executor of its own: offers the tool `weekday` beside the gateway's. Needs nats-py alone; NATS_URL says where.
+"""An executor of its own: offers the tool `weekday` beside the gateway's. Needs nats-py alone; NATS_URL says where,
+NATS_NKEY, NATS_CA and NATS_INBOX_PREFIX how it gets in where the server asks for a key.
 
 Keep it running as any service: an error that it does not expect ends it. Requests wait on the bus while it is away.
 After a crash one may come twice: a tool that writes must remember its keys.
@@ -11,6 +12,7 @@ import itertools
 import json
 import os
 import re
+import ssl
 
 import nats
 from nats.errors import TimeoutError as NothingYet
@@ -34,9 +36,16 @@ def carry_out(arguments):
 async def publish(stream, body, key):
     for number in itertools.count(1):  # under the key; where somebody else's message has it, under the next id
         ack = await stream.publish(RESULT, body, headers={"Nats-Msg-Id": key if number == 1 else f"{key}#{number}"})
-        stored = await stream.get_msg(ack.stream, ack.seq) if ack.duplicate else None
-        if stored is None or (stored.subject, stored.data) == (RESULT, body):
+        if not ack.duplicate or await is_there(stream, ack, body):
             return
+
+
+async def is_there(stream, ack, body):
+    try:
+        stored = await stream.get_msg(ack.stream, ack.seq)
+    except NothingYet:  # a login that may not look; said twice it counts once
+        return False
+    return (stored.subject, stored.data) == (RESULT, body)
 
 
 async def answer(stream, message):
@@ -55,8 +64,16 @@ async def tell(asked):
     await asked.respond(json.dumps(CATALOG).encode())
 
 
+def login():
+    names = {"nkeys_seed": "NATS_NKEY", "inbox_prefix": "NATS_INBOX_PREFIX"}
+    given = {option: os.environ[name] for option, name in names.items() if name in os.environ}
+    trusted = {"tls": ssl.create_default_context(cafile=os.environ["NATS_CA"])} if "NATS_CA" in os.environ else {}
+    return given | trusted
+
+
 async def main():
-    bus = await nats.connect(os.environ.get("NATS_URL", "nats://127.0.0.1:4222"), max_reconnect_attempts=-1)
+    url = os.environ.get("NATS_URL", "nats://127.0.0.1:4222")
+    bus = await nats.connect(url, max_reconnect_attempts=-1, **login())
     stream = bus.jetstream()
     config = ConsumerConfig(ack_wait=30, max_deliver=10)
     requests = await stream.pull_subscribe("agentic.tool_request.weekday", durable=NAME, config=config)

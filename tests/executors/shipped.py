@@ -36,9 +36,9 @@ class Shipped:
     summary: str
 
     @contextlib.contextmanager
-    def at_work(self, folder: Path, url: str) -> Iterator[None]:
-        """While it runs. At the end it is killed, with what it started."""
-        environ = nats_cli.environment(folder, url, LOG=str(folder / f"{self.tool}.log"))
+    def at_work(self, folder: Path, url: str, **more: str) -> Iterator[None]:
+        """While it runs, with `more` in its environment. At the end it is killed, with what it started."""
+        environ = nats_cli.environment(folder, url, LOG=str(folder / f"{self.tool}.log"), **more)
         with (folder / f"{self.tool}.out").open("ab") as out:
             process = subprocess.Popen(self.command, env=environ, stdout=out, stderr=out, start_new_session=True)
             try:

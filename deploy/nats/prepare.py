@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Prepares a folder for a NATS server: its configuration, a key for each login, certificates, and settings to copy.
+
+    python deploy/nats/prepare.py /etc/agentic-nats --host bus.example.org --executor weekday-executor
+
+Run it with the Python that the program is installed for; it needs `openssl`. Run it again to add a login: what is there
+is kept, keys and certificates too. Keys are for whoever owns the folder alone; the server needs none of `logins/`.
+"""
+
+import argparse
+import ipaddress
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import nkeys
+
+from schemas.nats_accounts import SHIPPED, SYSTEM, Login, accounts, key_variable
+from schemas.permissions import inbox_of
+
+HERE = Path(__file__).resolve().parent
+CA_DAYS, SERVER_DAYS = 3650, 825
+EXTENSIONS = "basicConstraints=critical,CA:FALSE\nextendedKeyUsage=serverAuth\nsubjectAltName={names}\n"
+
+
+def main() -> None:
+    asked = _arguments()
+    folder = asked.folder.absolute()
+    for part in (folder, folder / "logins", folder / "tls"):
+        part.mkdir(mode=0o700, parents=True, exist_ok=True)
+    logins = [*SHIPPED, *(Login(name, "executor") for name in asked.executor)]
+    logins += [Login(name, "publisher") for name in asked.publisher]
+    keys = {name: _key(folder / "logins" / f"{name}.nk") for name in [*(login.name for login in logins), SYSTEM]}
+    _certificates(folder / "tls", asked.host)
+    if not (folder / "nats-server.conf").exists():
+        shutil.copy(HERE / "nats-server.conf", folder)
+    (folder / "accounts.conf").write_text(accounts(logins))
+    (folder / "keys.conf").write_text("".join(f"{key_variable(name)} = {key}\n" for name, key in keys.items()))
+    (folder / "here.conf").write_text(_places(folder, asked.listen))
+    for login in logins:
+        _settings(folder, login, f"{asked.host[0]}:{asked.listen.rpartition(':')[2]}")
+    print(f"nats-server --config {folder / 'nats-server.conf'}")  # noqa: T201 # what to do next
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Prepare a folder for a NATS server.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--host", action="append", help="a name or address that the server is reached by", default=[])
+    parser.add_argument("--listen", default="0.0.0.0:4222", metavar="ADDRESS:PORT")
+    parser.add_argument("--executor", action="append", metavar="NAME", help="a login for an executor", default=[])
+    parser.add_argument("--publisher", action="append", metavar="NAME", help="one more login to wake by", default=[])
+    asked = parser.parse_args()
+    asked.host = asked.host or ["127.0.0.1", "localhost"]
+    return asked
+
+
+def _key(file: Path) -> str:
+    """The public half of the key in the file, which is made where it is missing."""
+    if not file.exists():
+        _write_secret(file, nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
+    return nkeys.from_seed(bytearray(file.read_bytes().strip())).public_key.decode()
+
+
+def _write_secret(file: Path, content: bytes) -> None:
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
+        written.write(content)
+
+
+def _certificates(folder: Path, hosts: list[str]) -> None:
+    """An authority of its own, and the server's certificate for these names. Yours, put there before, are kept."""
+    os.umask(0o077)
+    names = ("ca.pem", "ca-key.pem", "server.pem", "server-key.pem")
+    ca, ca_key, server, server_key = (folder / name for name in names)
+    if server.exists():
+        return
+    new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc"]
+    if not ca.exists():
+        ca_is = ["-subj", "/CN=Agentic Loop bus", "-addext", "keyUsage=critical,keyCertSign,cRLSign"]
+        _openssl("req", "-x509", *new_key, "-keyout", ca_key, "-out", ca, "-days", str(CA_DAYS), *ca_is)
+    request, extensions = folder / "server.csr", folder / "server.ext"
+    extensions.write_text(EXTENSIONS.format(names=",".join(map(_alternative_name, hosts))))
+    _openssl("req", "-new", *new_key, "-keyout", server_key, "-out", request, "-subj", f"/CN={hosts[0][:64]}")
+    signed = ["-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-extfile", extensions, "-days", str(SERVER_DAYS)]
+    _openssl("x509", "-req", "-in", request, "-out", server, *signed)
+    request.unlink()
+    extensions.unlink()
+
+
+def _alternative_name(host: str) -> str:
+    try:
+        return f"IP:{ipaddress.ip_address(host)}"
+    except ValueError:
+        return f"DNS:{host}"
+
+
+def _openssl(*arguments: str | Path) -> None:
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)  # noqa: S603, S607
+
+
+def _places(folder: Path, listen: str) -> str:
+    places = {
+        "LISTEN": listen,
+        "STORE": folder / "data",
+        "TLS_CERTIFICATE": folder / "tls" / "server.pem",
+        "TLS_KEY": folder / "tls" / "server-key.pem",
+    }
+    return "".join(f"{name} = {json.dumps(str(path))}\n" for name, path in places.items())
+
+
+def _settings(folder: Path, login: Login, address: str) -> None:
+    """The section `nats:` for that login, as JSON, which is YAML too."""
+    logging_in = {
+        "urls": [f"tls://{address}"],
+        "tls_ca": str(folder / "tls" / "ca.pem"),
+        "nkey_seed_file": str(folder / "logins" / f"{login.name}.nk"),
+        "inbox_prefix": inbox_of(login.name),
+    }
+    (folder / "logins" / f"{login.name}.yaml").write_text(json.dumps({"nats": logging_in}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

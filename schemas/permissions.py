@@ -1,0 +1,236 @@
+"""Who may say and hear what on the bus, by role: the least with which each can do its work.
+
+A login is a role and a name, and hears answers under an inbox of its own, `_INBOX.<name>`: under a common one it could
+read what others are answered. Nobody but the setup may make, change or remove a stream.
+
+Whoever makes consumers, or reads messages directly (`$JS.API.DIRECT`), names the subject that they are sent to, and so
+speaks there without leave: that is for the agent, the operator and the setup alone. An executor therefore finds its
+consumer made (`agentic setup --executor NAME=ROUTE`).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+from schemas import subjects
+
+RoleName = Literal["setup", "agent", "gateway", "executor", "publisher", "approver", "operator", "observer"]
+
+INBOX = "_INBOX"
+ANSWERS = (f"{INBOX}.>", "_R_.>")
+"""Where whoever asks hears the answer: in the account, and from another account."""
+STREAMS = (subjects.STREAM, subjects.STREAM_REQUESTS, subjects.STREAM_PROGRESS, subjects.STREAM_DEAD_LETTERS)
+BUCKETS = (f"OBJ_{subjects.ARTIFACT_BUCKET}", f"KV_{subjects.LEASE_BUCKET}")
+"""The streams behind them."""
+AGENT_CONSUMERS = ((subjects.STREAM, subjects.DURABLE_LOOP), (subjects.STREAM, subjects.DURABLE_CONTROL))
+GATEWAY_CONSUMERS = (
+    (subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS),
+    (subjects.STREAM, subjects.DURABLE_LIFECYCLE),
+    (subjects.STREAM_PROGRESS, subjects.DURABLE_PROGRESS),
+)
+ORDERS = (subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL)
+"""What the agent acts upon."""
+TOLD = (
+    subjects.WAKE_ACCEPTED,
+    subjects.PROGRESS,
+    subjects.COMPLETED,
+    subjects.ESCALATED,
+    subjects.FAILED,
+    subjects.CANCELLED,
+    subjects.WAITING,
+    subjects.REOPENED,
+)
+"""What the agent says of its runs."""
+ADVISED_ON = ("$JS.API.INFO", "$JS.API.STREAM.NAMES", "$SYS.REQ.USER.INFO")
+"""What a login asks of itself, and which stream takes a subject."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permissions:
+    """Subjects and patterns. `answers`: it may answer, once each, whoever asks it."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+    answers: bool = False
+
+
+def inbox_of(login: str) -> str:
+    """What `nats.inbox_prefix` of that login is."""
+    return f"{INBOX}.{login}"
+
+
+def permissions_of(role: RoleName, login: str) -> Permissions:
+    """Of that login. An executor's consumer has the name of its login."""
+    return _ROLES[role](login)
+
+
+def _setup(login: str) -> Permissions:
+    streams = (*STREAMS, *BUCKETS)
+    return Permissions(
+        publish=(
+            *ADVISED_ON,
+            *_api(("STREAM.CREATE", "STREAM.UPDATE", "STREAM.INFO"), streams),
+            *_api(("CONSUMER.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE"), [f"{stream}.>" for stream in STREAMS]),
+        ),
+        subscribe=(_inbox(login),),
+    )
+
+
+def _agent(login: str) -> Permissions:
+    reads = (subjects.STREAM, subjects.STREAM_REQUESTS, subjects.STREAM_DEAD_LETTERS)
+    consumers = (*AGENT_CONSUMERS, *GATEWAY_CONSUMERS)
+    return Permissions(
+        publish=(
+            *ORDERS,
+            subjects.ALL_TOOL_REQUESTS,
+            *TOLD,
+            subjects.REJECTED,
+            subjects.DEAD_LETTERS_LOOP,
+            subjects.DEAD_LETTERS_CONTROL,
+            f"{subjects.SETTLED}.*",
+            subjects.CATALOG,
+            subjects.STATUS,
+            subjects.CALLBACK,
+            *ANSWERS,
+            *(f"$KV.{subjects.LEASE_BUCKET}.{key}" for key in (subjects.LEASE_AGENT, "halt", "anchor.>")),
+            *_artifacts(),
+            *ADVISED_ON,
+            *_api(("STREAM.INFO", "STREAM.MSG.GET"), (*STREAMS, *BUCKETS)),
+            *_api(("CONSUMER.INFO",), _pairs(consumers)),
+            *_reading(reads),
+            *_consuming(AGENT_CONSUMERS),
+            f"$JS.API.STREAM.MSG.DELETE.{subjects.STREAM_DEAD_LETTERS}",
+        ),
+        subscribe=(
+            _inbox(login),
+            subjects.TOOL_RESULT,
+            f"{subjects.SERVICE_AGENT}.*",
+            *_listed(subjects.SERVICE_AGENT),
+        ),
+    )
+
+
+def _gateway(login: str) -> Permissions:
+    return Permissions(
+        publish=(
+            subjects.START,
+            subjects.TOOL_RESULT,
+            subjects.REJECTED,
+            subjects.DEAD_LETTERS_TOOLS,
+            subjects.DEAD_LETTERS_OUTBOUND,
+            subjects.RUN_STATUS,
+            subjects.RUN_CALLBACK,
+            subjects.AGENT_KEYS,
+            *ANSWERS,
+            f"$KV.{subjects.LEASE_BUCKET}.{subjects.LEASE_GATEWAY}",
+            *_artifacts(),
+            *ADVISED_ON,
+            *_api(("STREAM.INFO", "STREAM.MSG.GET"), (*STREAMS, *BUCKETS)),
+            *_api(("CONSUMER.INFO",), _pairs(GATEWAY_CONSUMERS)),
+            *_consuming(GATEWAY_CONSUMERS),
+        ),
+        subscribe=(_inbox(login), f"{subjects.SERVICE_GATEWAY}.*", *_listed(subjects.SERVICE_GATEWAY)),
+    )
+
+
+def _executor(login: str) -> Permissions:
+    """It takes what whoever made its consumer gives it: when it asks, or as it comes, on `<name>.requests`."""
+    own = ((subjects.STREAM_REQUESTS, login),)
+    return Permissions(
+        publish=(
+            subjects.TOOL_RESULT,
+            "$JS.API.STREAM.NAMES",
+            *_api(("CONSUMER.INFO",), _pairs(own)),
+            *_consuming(own),
+        ),
+        subscribe=(_inbox(login), f"{login}.requests", subjects.CATALOG),
+        answers=True,
+    )
+
+
+def _publisher(login: str) -> Permissions:
+    asks = (subjects.START, f"{subjects.SERVICE_AGENT}.wake", subjects.RUN_STATUS)
+    return Permissions(publish=asks, subscribe=(_inbox(login),))
+
+
+def _approver(login: str) -> Permissions:
+    asks = (f"{subjects.SERVICE_AGENT}.{asked}" for asked in ("approve", "answer", "status"))
+    return Permissions(publish=tuple(asks), subscribe=(_inbox(login), subjects.WAITING, subjects.REOPENED))
+
+
+def _operator(login: str) -> Permissions:
+    """What `agentic dlq`, `nats micro` and looking into streams take, and to send anything again that was refused."""
+    reads = (*STREAMS, *BUCKETS)
+    return Permissions(
+        publish=(
+            *ORDERS,
+            subjects.ALL_TOOL_REQUESTS,
+            f"{subjects.SETTLED}.*",
+            f"{subjects.SERVICE_AGENT}.*",
+            f"{subjects.SERVICE_GATEWAY}.*",
+            "$SRV.>",
+            *ADVISED_ON,
+            "$JS.API.STREAM.LIST",
+            *_api(("STREAM.INFO", "STREAM.MSG.GET", "CONSUMER.LIST", "CONSUMER.NAMES"), reads),
+            *_api(("CONSUMER.INFO",), [f"{stream}.>" for stream in reads]),
+            *_reading(reads),
+            f"$JS.API.STREAM.MSG.DELETE.{subjects.STREAM_DEAD_LETTERS}",
+        ),
+        subscribe=(_inbox(login), "agentic.>", "agent.>", f"{subjects.LOG}.>"),
+    )
+
+
+def _observer(login: str) -> Permissions:
+    """No work: goals, results and what tools are asked are not everybody's to read."""
+    return Permissions(publish=(subjects.RUN_STATUS,), subscribe=(_inbox(login), "agent.>", f"{subjects.LOG}.agent.>"))
+
+
+_ROLES: Mapping[RoleName, Callable[[str], Permissions]] = {
+    "setup": _setup,
+    "agent": _agent,
+    "gateway": _gateway,
+    "executor": _executor,
+    "publisher": _publisher,
+    "approver": _approver,
+    "operator": _operator,
+    "observer": _observer,
+}
+
+
+def _inbox(login: str) -> str:
+    return f"{inbox_of(login)}.>"
+
+
+def _api(calls: Iterable[str], what: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"$JS.API.{call}.{name}" for call, name in product(calls, tuple(what)))
+
+
+def _pairs(consumers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    return tuple(f"{stream}.{name}" for stream, name in consumers)
+
+
+def _consuming(consumers: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """To be given messages, and to acknowledge them."""
+    return (*_api(("CONSUMER.MSG.NEXT",), _pairs(consumers)), *(f"$JS.ACK.{pair}.>" for pair in _pairs(consumers)))
+
+
+def _reading(streams: Iterable[str]) -> tuple[str, ...]:
+    """By consumers that last as long as somebody reads."""
+    kept = tuple(streams)
+    passing = _api(("CONSUMER.CREATE", "CONSUMER.DELETE", "CONSUMER.MSG.NEXT"), [f"{stream}.>" for stream in kept])
+    unnamed = _api(("CONSUMER.CREATE",), kept)
+    looking = _api(("CONSUMER.INFO",), [f"{stream}.>" for stream in kept])
+    lists = _api(("CONSUMER.LIST",), kept)
+    return (*passing, *unnamed, *looking, *lists, *(f"$JS.FC.{stream}.>" for stream in kept))
+
+
+def _artifacts() -> tuple[str, ...]:
+    """To store and to read them. What is replaced is purged from their bucket."""
+    bucket = f"OBJ_{subjects.ARTIFACT_BUCKET}"
+    return (f"$O.{subjects.ARTIFACT_BUCKET}.>", f"$JS.API.STREAM.PURGE.{bucket}", *_reading((bucket,)))
+
+
+def _listed(service: str) -> tuple[str, ...]:
+    """What a micro service hears, so that `nats micro` lists it."""
+    return ("$SRV.*", f"$SRV.*.{service}", f"$SRV.*.{service}.*")

@@ -1,0 +1,76 @@
+"""A NATS server as deploy/nats/ prepares it, with TLS, keys and permissions, and the program on it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent_service.workbench.dev import free_port
+from groundwork.nats import link as nats_link
+from groundwork.nats.link import NatsLink
+from groundwork.nats.settings import NatsSettings
+from tests.cli.calling import Called, agentic, clean
+from tests.kit.bus import start_process
+from tests.kit.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+EXECUTOR = "weekday-executor"
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """The prepared folder, and the server's log."""
+
+    folder: Path
+    log: Path
+
+    def section(self, login: str) -> dict[str, Any]:
+        """What of the configuration is that login's."""
+        return dict(json.loads((self.folder / "logins" / f"{login}.yaml").read_text())["nats"])
+
+    def config(self, login: str) -> Path:
+        """Of `agentic setup`, and of other commands."""
+        return self.folder / "logins" / f"{login}.yaml"
+
+    @asynccontextmanager
+    async def login(self, name: str) -> AsyncIterator[NatsLink]:
+        link = await nats_link.connect(NatsSettings(**self.section(name)), name=name)
+        try:
+            yield link
+        finally:
+            await link.close()
+
+    def violations(self) -> list[str]:
+        """What the server denied so far."""
+        return [line for line in self.log.read_text().splitlines() if "Violation" in line]
+
+    def set_up(self) -> Called:
+        executor = f"{EXECUTOR}=weekday"
+        return agentic("setup", "--config", self.config("setup"), "--max-gib", "1", "--executor", executor)
+
+
+@contextmanager
+def served(folder: Path, *more: str) -> Iterator[House]:
+    """Prepared as the README says, and served."""
+    prepare(folder, free_port(), *more)
+    log = folder / "server.log"
+    config = folder / "nats-server.conf"
+    # Monitoring has one port for all servers of a machine, and there may be others.
+    config.write_text(config.read_text().replace('http: "127.0.0.1:8222"', ""))
+    process = start_process(Path(sys.executable).parent / "nats-server", "--config", config, "--log", log)
+    try:
+        wait_until(lambda: log.is_file() and "Server is ready" in log.read_text())
+        yield House(folder, log)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def prepare(folder: Path, port: int, *more: str) -> None:
+    script, listen = ROOT / "deploy" / "nats" / "prepare.py", f"127.0.0.1:{port}"
+    command = [sys.executable, str(script), str(folder), "--listen", listen, "--executor", EXECUTOR, *more]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT, env=clean({}))

@@ -1,0 +1,186 @@
+"""What the accounts of deploy/nats/ deny: of each role, what others may do, is not for it, and it is told so."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import nkeys  # type: ignore[import-untyped]  # it has no annotations
+import pytest
+from nats.aio.msg import Msg
+
+from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.settings import NatsSettings
+from groundwork.service.errors import Misconfigured
+from schemas import subjects
+from tests.accounts.house import EXECUTOR, House, served
+from tests.kit.waiting import until
+
+REQUEST = subjects.tool_request("mail")
+API = "$JS.API"
+
+SAYS = {
+    "publisher": (
+        subjects.TOOL_RESULT,
+        subjects.CANCEL,
+        subjects.SIGNAL,
+        REQUEST,
+        subjects.COMPLETED,
+        subjects.ESCALATED,
+        subjects.REJECTED,
+        "agentic-loop.cancel",
+        "agentic-loop.approve",
+        "agentic-loop.answer",
+        "agentic-loop.callback",
+        subjects.CATALOG,
+        subjects.CALLBACK,
+        f"$KV.{subjects.LEASE_BUCKET}.{subjects.LEASE_AGENT}",
+        f"$O.{subjects.ARTIFACT_BUCKET}.C.x",
+        f"{API}.STREAM.DELETE.{subjects.STREAM}",
+        f"{API}.STREAM.PURGE.{subjects.STREAM}",
+        f"{API}.STREAM.MSG.GET.{subjects.STREAM}",
+        f"{API}.DIRECT.GET.{subjects.STREAM}",
+        f"{API}.CONSUMER.CREATE.{subjects.STREAM}.mine",
+        "_INBOX.agent.x",
+    ),
+    EXECUTOR: (
+        subjects.START,
+        subjects.CANCEL,
+        subjects.SIGNAL,
+        REQUEST,
+        subjects.COMPLETED,
+        subjects.REJECTED,
+        subjects.DEAD_LETTERS_TOOLS,
+        "agentic-loop.wake",
+        f"{API}.CONSUMER.CREATE.{subjects.STREAM_REQUESTS}.mine.{REQUEST}",
+        f"{API}.CONSUMER.MSG.NEXT.{subjects.STREAM_REQUESTS}.{subjects.DURABLE_TOOLS}",
+        f"{API}.CONSUMER.DELETE.{subjects.STREAM_REQUESTS}.{EXECUTOR}",
+        f"{API}.STREAM.MSG.GET.{subjects.STREAM_REQUESTS}",
+        f"{API}.DIRECT.GET.{subjects.STREAM_REQUESTS}",
+        f"$JS.ACK.{subjects.STREAM_REQUESTS}.{subjects.DURABLE_TOOLS}.1.1.1.1.1",
+        f"$KV.{subjects.LEASE_BUCKET}.{subjects.LEASE_GATEWAY}",
+    ),
+    "gateway": (
+        subjects.CANCEL,
+        subjects.SIGNAL,
+        REQUEST,
+        subjects.COMPLETED,
+        subjects.WAITING,
+        "agentic-loop.approve",
+        f"$KV.{subjects.LEASE_BUCKET}.{subjects.LEASE_AGENT}",
+        f"{API}.STREAM.DELETE.{subjects.STREAM}",
+        f"{API}.CONSUMER.CREATE.{subjects.STREAM}.mine",
+    ),
+    "agent": (
+        f"$KV.{subjects.LEASE_BUCKET}.{subjects.LEASE_GATEWAY}",
+        subjects.DEAD_LETTERS_TOOLS,
+        f"{API}.STREAM.DELETE.{subjects.STREAM}",
+        f"{API}.STREAM.PURGE.{subjects.STREAM}",
+        f"{API}.STREAM.UPDATE.{subjects.STREAM}",
+        "$SYS.REQ.SERVER.PING",
+    ),
+    "approver": (subjects.START, subjects.SIGNAL, subjects.TOOL_RESULT, "agentic-loop.wake", "agentic-loop.cancel"),
+    "operator": (
+        subjects.COMPLETED,
+        f"$KV.{subjects.LEASE_BUCKET}.{subjects.LEASE_AGENT}",
+        f"{API}.STREAM.CREATE.MINE",
+        f"{API}.STREAM.DELETE.{subjects.STREAM}",
+        f"{API}.STREAM.PURGE.{subjects.STREAM_DEAD_LETTERS}",
+        f"{API}.STREAM.UPDATE.{subjects.STREAM}",
+    ),
+    "observer": (
+        subjects.START,
+        subjects.CANCEL,
+        subjects.TOOL_RESULT,
+        f"{API}.CONSUMER.CREATE.{subjects.STREAM}.mine",
+    ),
+    "setup": (
+        subjects.START,
+        subjects.CANCEL,
+        f"{API}.STREAM.DELETE.{subjects.STREAM}",
+        f"{API}.STREAM.PURGE.{subjects.STREAM}",
+        f"{API}.STREAM.MSG.DELETE.{subjects.STREAM}",
+        f"{API}.STREAM.CREATE.MINE",
+    ),
+}
+HEARS = {
+    "publisher": ("agent.>", subjects.START, subjects.ALL_TOOL_REQUESTS, "log.>", "_INBOX.>", "_INBOX.agent.>", ">"),
+    EXECUTOR: (subjects.ALL_TOOL_REQUESTS, subjects.TOOL_RESULT, subjects.START, "agent.>", "log.>", "_INBOX.>"),
+    "gateway": (subjects.ALL_TOOL_REQUESTS, "agentic-loop.wake", "_INBOX.agent.>", "log.>"),
+    "agent": (subjects.CATALOG, "_INBOX.gateway.>", "$SYS.>"),
+    "approver": (subjects.COMPLETED, "agentic.>", "log.>"),
+    "observer": (subjects.START, subjects.ALL_TOOL_REQUESTS, subjects.TOOL_RESULT, "_INBOX.>", "log.>"),
+    "operator": ("_INBOX.>", "agentic-loop.wake", "$SYS.>"),
+    "setup": ("agent.>", "agentic.>"),
+}
+
+
+@pytest.fixture(scope="module")
+def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with ExitStack() as ours:
+        made = ours.enter_context(served(tmp_path_factory.mktemp("denied") / "nats"))
+        assert made.set_up().code == 0
+        yield made
+
+
+@pytest.mark.attack(97)
+@pytest.mark.parametrize(("login", "subject"), [(login, subject) for login in SAYS for subject in SAYS[login]])
+async def test_nobody_says_what_is_not_his_to_say(login: str, subject: str, bus: House) -> None:
+    async with bus.login(login) as link:
+        await link.send(subject, b"{}")
+        await until(lambda: denied(link, subject))
+
+
+@pytest.mark.attack(97)
+@pytest.mark.parametrize(("login", "subject"), [(login, subject) for login in HEARS for subject in HEARS[login]])
+async def test_nobody_hears_what_is_not_his_to_hear(login: str, subject: str, bus: House) -> None:
+    async with bus.login(login) as link:
+        await link.subscribe(subject, _hear)
+        await until(lambda: denied(link, subject))
+
+
+def denied(link: NatsLink, subject: str) -> bool:
+    return f'"{subject.lower()}"' in link.violation
+
+
+async def _hear(_: object) -> None:
+    await asyncio.sleep(0)
+
+
+async def test_on_a_bus_without_accounts_nothing_of_that_is_denied(link: NatsLink) -> None:
+    for subject in (subject for said in SAYS.values() for subject in said if not subject.startswith("$SYS")):
+        await link.send(subject, b"{}")
+    await link.client.flush()
+    assert not link.violation
+
+
+@pytest.mark.attack(96)
+async def test_nobody_gets_in_without_a_key(bus: House) -> None:
+    section = bus.section("observer") | {"nkey_seed_file": None}
+    with pytest.raises(Misconfigured, match="login is refused"):
+        await connect(NatsSettings(**section))
+
+
+@pytest.mark.attack(96)
+async def test_nobody_gets_in_with_a_key_of_his_own(bus: House, tmp_path: Path) -> None:
+    seed = tmp_path / "own.nk"
+    seed.write_bytes(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
+    with pytest.raises(Misconfigured, match="login is refused"):
+        await connect(NatsSettings(**(bus.section("observer") | {"nkey_seed_file": seed})))
+
+
+async def test_whoever_looks_after_the_server_sees_nothing_of_the_account(bus: House) -> None:
+    seed = bus.folder / "logins" / "system.nk"
+    link = await connect(NatsSettings(**(bus.section("observer") | {"nkey_seed_file": seed})))
+    heard: list[bytes] = []
+
+    async def hear(message: Msg) -> None:
+        heard.append(message.data)
+
+    await link.subscribe(">", hear)
+    async with bus.login("publisher") as publisher:
+        await publisher.publish(subjects.START, b'{"goal": "secret"}', msg_id="one", headers={})
+    await link.client.flush()
+    assert not any(b"secret" in body for body in heard)
+    await link.close()

@@ -11,10 +11,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
-
-import httpx2
+from urllib.parse import urlsplit
 
 from agent_service.bus.topology import set_up, topology
 from agent_service.workbench.dev import PLUGINS, free_port
@@ -140,7 +141,11 @@ def _webhooks() -> dict[str, Any]:
 
 
 def _ready(url: str) -> bool:
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=5)
     try:
-        return httpx2.get(f"{url}/readyz", trust_env=False).status_code == httpx2.codes.OK
-    except httpx2.TransportError:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == HTTPStatus.OK
+    except OSError:
         return False
+    finally:
+        connection.close()

@@ -59,7 +59,7 @@ class Api(BaseHTTPRequestHandler):
             self.rfile.readline()
 
     def _limit(self, query: str) -> int:
-        return int(parse_qs(query).get("limit", ["50"])[0])
+        return int(float(parse_qs(query).get("limit", ["50"])[0]))
 
     def _file(self, path: Path) -> None:
         self._answer(200, {"content": path.read_text("latin-1")})

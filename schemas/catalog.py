@@ -47,6 +47,7 @@ class ToolOffer(_Wire):
 
     `executor` is set by the agent: the name of whoever offered it. `output`: `untrusted` where its results hold what
     strangers wrote. `continues`: false where it never asks for more, so that no text of its is read as if it did.
+    `echoes_capability`: each result brings back the `capability` of its request; one without it then counts for nothing.
     """
 
     name: ToolName
@@ -57,6 +58,7 @@ class ToolOffer(_Wire):
     output: Output = "trusted"
     continues: Annotated[bool, Field(exclude_if=lambda continues: continues)] = True
     executor: ToolName | None = None
+    echoes_capability: Annotated[bool, Field(exclude_if=lambda echoes: not echoes)] = False
 
 
 class Catalog(_Wire):

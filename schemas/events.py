@@ -15,7 +15,7 @@ from schemas.fields import By, Count, Goal, Id, Instant, Json, JsonObject, TaskI
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 """A message with its headers, whatever a server would take; larger content is an artifact."""
-RESERVED_KEYS = frozenset({"run_id", "step", "tool", "tool_command", "attempt", "wake_id"})
+RESERVED_KEYS = frozenset({"run_id", "step", "tool", "tool_command", "attempt", "wake_id", "capability"})
 """Correlation keys: no content of a payload, a result or a model's reply may override them (RFC-103)."""
 GIVEN_KEYS = frozenset({"evidence", "continuations", "continuations_left"})
 """What the agent hands on with a sub-request beside its arguments: what others brought, and how often its asker has
@@ -35,6 +35,10 @@ class _FromUs(BaseModel):
 
 Task = Annotated[TaskId | None, Field(exclude_if=lambda task: task is None)]
 Round = Annotated[Count | None, Field(exclude_if=lambda number: number is None)]
+Capability = Annotated[
+    str | None, Field(pattern=r"^[A-Za-z0-9._~-]{1,200}$", exclude_if=lambda capability: capability is None)
+]
+"""What shows that a result answers a request: opaque to whoever carries it out, who brings it back as it came."""
 
 
 class Constraints(_FromOutside):
@@ -71,6 +75,7 @@ class ToolRequest(_FromUs):
 
     `executor` is who offered the tool, if it said its name: any other leaves the request alone.
     `task` and `round` are of a sub-request: what the step's tool, or one of its tasks, asked for before it can answer.
+    `capability` is to be brought back with the result, here or in the header `Agentic-Capability`.
     """
 
     run_id: Id
@@ -84,6 +89,7 @@ class ToolRequest(_FromUs):
     executor: ToolName | None = None
     task: Task = None
     round: Round = None
+    capability: Capability = None
 
 
 class ToolError(_FromOutside):
@@ -124,6 +130,7 @@ class Correlation(_FromOutside):
     attempt: Count | None = None
     task: Task = None
     round: Round = None
+    capability: Capability = None
 
 
 class ToolResult(_FromOutside):
@@ -143,6 +150,8 @@ class ToolResult(_FromOutside):
     """What came holds what strangers wrote, whatever the tool declares: a webhook answered."""
     task: Task = None
     round: Round = None
+    capability: Capability = None
+    """Of the request that it answers. An executor whose offer says that it echoes them has to bring it."""
 
 
 class Cancel(_FromOutside):

@@ -5,6 +5,10 @@ import hashlib
 
 RUN_ID = "Agentic-Run-Id"
 TRACEPARENT = "traceparent"
+CAPABILITY = "Agentic-Capability"
+"""Of the request that a result answers, where its payload does not hold it."""
+SIGNATURE = "Agentic-Signature"
+"""Who says this: `<key id>.<base64url>` of an Ed25519 signature over subject, newline and body."""
 RETRIED_BY = "Agentic-Retried-By"
 """Who sent again what had become a dead letter."""
 SIGNATURE = "Agentic-Signature"

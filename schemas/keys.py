@@ -52,6 +52,13 @@ def call(run_id: str, step: int, tool: str, attempt: int, task: str | None = Non
     return f"{run_id}:{step}{which}:{tool}:{attempt}"
 
 
+def proven(
+    run_id: str, step: int, attempt: int, tool: str, task: str | None = None, asked_in: int | None = None
+) -> tuple[str, ...]:
+    """What the capability of a request proves: which one it is."""
+    return run_id, str(step), str(attempt), tool, task or "", str(asked_in or 0)
+
+
 def called(call_key: str, run_id: str, step: int, tool: str) -> tuple[str | None, int | None] | None:
     """The task and round of which the call of that step and tool is, each None for the step's own; None for another."""
     of_step = f"{run_id}:{step}:"

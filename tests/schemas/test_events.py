@@ -42,7 +42,7 @@ def test_a_reader_of_what_we_send_can_ask_for_tolerance(event: str) -> None:
 
 
 def test_the_reserved_correlation_keys_are_these() -> None:
-    assert {"run_id", "step", "tool", "tool_command", "attempt", "wake_id"} == RESERVED_KEYS
+    assert {"run_id", "step", "tool", "tool_command", "attempt", "wake_id", "capability"} == RESERVED_KEYS
 
 
 def test_what_a_tool_brings_back_cannot_override_the_correlation() -> None:

@@ -58,8 +58,9 @@ async def _tools(link: NatsLink, settings: AgentSettings, *, silent: str) -> Asy
         yield wrong("tools", str(nothing), remedy=CORRECT if skills.problems else silent)
         return
     own = {tool.name for tool in settings.own_tools()}
-    offered = [tool for tool in catalog.tools if settings.tools is None or tool.name in {*settings.tools, *own}]
-    unknown = unknown_names(catalog.tools, settings.tool_rules.only, settings.oversight())
+    allowed = settings.tool_rules.only
+    offered = [tool for tool in catalog.tools if allowed is None or tool.name in {*allowed, *own}]
+    unknown = unknown_names(catalog.tools, allowed, settings.oversight())
     yield _listed(offered, skills.problems, unknown)
     if offered:
         yield retrieval(settings.continuations, offered)

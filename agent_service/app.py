@@ -24,6 +24,7 @@ from agent_service.bus.messages import NatsBus, NatsIntake
 from agent_service.bus.missed import MARK, Missed
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
+from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
 from agent_service.core.waiting import Status
 from agent_service.evidence import Evidence
@@ -39,6 +40,7 @@ from agent_service.publisher import Publisher
 from agent_service.readiness import readiness, wrong_with
 from agent_service.recovery import FORGETTABLE, Recovery, Starter
 from agent_service.settings import AgentSettings
+from agent_service.signing import Signing
 from agent_service.store.sql.database import FILE
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling import log_lines
@@ -52,6 +54,7 @@ from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.service.foundations import Claim, Ground, laid
 from groundwork.service.hand_over import HAND_OVER_S
+from groundwork.service.key_ring import KeyRing
 from groundwork.service.signals import ended_by_signals
 from groundwork.telemetry.metrics import Instruments, exposition, push
 from groundwork.telemetry.sampling import sampler
@@ -87,6 +90,7 @@ class Agent:
     """Made when callers are let in: what it shows takes time to load."""
     feed: Feed
     skills: NatsSkills
+    signing: Signing
     thinker: Thinker
     workspace: Workspace
     files: RunFiles
@@ -112,10 +116,11 @@ async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
             metrics = AgentMetrics(settings.model.provider)
             opened = SqliteStore.open(settings.store, ground.lease.held, metrics.store.committed)
             store = await ours.enter_async_context(opened)
+            keys = KeyRing.open(settings.keys_path())
             http, within_s = settings.http, HAND_OVER_S if take_over else 0.0
             listener = await ours.enter_async_context(listening(http.host, http.port, who="agent", within_s=within_s))
             model = await ours.enter_async_context(open_model(settings.model))
-            await _run(partial(build, settings, ground, store, model, metrics), listener)
+            await _run(partial(build, settings, ground, store, keys, model, metrics), listener)
 
 
 def _claim(settings: AgentSettings, *, take_over: bool) -> Claim:
@@ -148,14 +153,16 @@ def build(
     settings: AgentSettings,
     ground: Ground,
     store: SqliteStore,
+    keys: KeyRing,
     model: Provider,
     metrics: AgentMetrics,
     background: Background,
 ) -> Agent:
     """Put the agent together. Nothing runs yet."""
-    link, clock, feed = ground.link, SystemClock(), Feed(store)
-    publisher = Publisher(NatsBus(link), clock, sampler())
-    workspace, artifacts = Workspace(settings.workspaces), NatsArtifacts(link)
+    link, clock, feed, artifacts = ground.link, SystemClock(), Feed(store), NatsArtifacts(ground.link)
+    capabilities, signing = Capabilities(keys), Signing(keys, settings.store)
+    publisher = Publisher(NatsBus(link), clock, sampler(), capabilities=capabilities, signing=signing)
+    workspace = Workspace(settings.workspaces)
     trails = TrailProcess(settings.store, settings.workspaces, _telling(settings))
     on_span = trails.leaf if trails.sends else None
     projector = Projector(trails, workspace, artifacts, on_damage=store.quarantine)
@@ -174,13 +181,13 @@ def build(
     turns = Turns(store, publisher, thinker, clock, committed)
     oversight, own = settings.oversight(), settings.own_tools()
     skills = NatsSkills(link, allow=settings.tool_rules.only, schema_flaw=schema_flaw, oversight=oversight, own=own)
-    policy, incoming = settings.policy(), metrics.incoming
+    policy, incoming, trace_url = settings.policy(), metrics.incoming, settings.trace_url
     metrics.outgoing.listen_to(link)
-    trace_url = settings.trace_url
     intake = Intake(
         turns,
         skills,
         ChildResults(store, artifacts),
+        capabilities,
         clock,
         policy=policy,
         fused=settings.phases == "fused",
@@ -213,6 +220,7 @@ def build(
         desk=desk,
         feed=feed,
         skills=skills,
+        signing=signing,
         thinker=thinker,
         workspace=workspace,
         files=RunFiles(workspace, store, artifacts),
@@ -297,7 +305,7 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
     from agent_service.api.micro_service import serve_on_bus
 
     desk = agent.desk()
-    await serve_on_bus(agent.ground.link, desk)
+    await serve_on_bus(agent.ground.link, desk, agent.signing)
     from agent_service.api.calls import create_app
     from agent_service.api.event_streams import EventStreams
     from agent_service.operations import operations

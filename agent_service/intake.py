@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent_service import audit
 from agent_service.arrival import Arrival, Unreadable, correlation, read
+from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
 from agent_service.core.brief import Limits, Parent
 from agent_service.core.children import WAKE_PREFIX
@@ -36,7 +37,7 @@ from groundwork.telemetry.span import context_of
 from schemas import keys, subjects
 from schemas.events import AgenticStart, Cancel, Signal, ToolError, ToolResult
 from schemas.fields import Id
-from schemas.headers import RETRIED_BY, TRACEPARENT
+from schemas.headers import CAPABILITY, RETRIED_BY, TRACEPARENT
 
 BUS = "bus"
 """Who sent a message, where NATS does not tell."""
@@ -63,6 +64,7 @@ class Intake:
         turns: Turns,
         skills: Skills,
         children: ChildResults,
+        capabilities: Capabilities,
         clock: Clock,
         *,
         policy: LimitPolicy,
@@ -75,6 +77,7 @@ class Intake:
         self._incoming = incoming
         self._skills = skills
         self._children = children
+        self._capabilities = capabilities
         self._clock = clock
         self._policy = policy
         self._fused = fused
@@ -98,7 +101,7 @@ class Intake:
             raise
         match envelope.payload:
             case ToolResult() as result:
-                await self._on_result(*_placed(result, envelope.dedupe_key or "", arrival.place))
+                await self._on_result(result, arrival, envelope.dedupe_key or "")
             case AgenticStart() as start:
                 return await self._on_start(arrival, start, _wake_id(start, envelope.dedupe_key, arrival.place))
             case Cancel() as cancel:
@@ -144,13 +147,23 @@ class Intake:
         skills = (await self._skills.catalog()).tools
         return await self._turns.take(run_id, RunStarted(at=self._clock.now(), skills=skills))
 
-    async def _on_result(self, result: ToolResult, place: str, *, malformed: bool = False) -> None:
+    async def _on_result(self, said: ToolResult, arrival: Arrival, key: str = "", *, malformed: bool = False) -> None:
+        """Raises Unreadable for one that counts for nothing, because whoever sent it cannot prove a right to."""
+        state = await self._turns.state(said.run_id)
+        given = said.capability or arrival.headers.get(CAPABILITY)
+        result, proof = self._capabilities.of_result(_of_its_task(said, key), given, state)
         came = await self._children.of(result)
-        malformed = malformed and came is result
-        state = await self._turns.state(result.run_id) if came.status == "continuation" else None
-        flaws = unfit(state, came) if state else ()
-        event = ToolReturned(at=self._clock.now(), result=came, malformed=malformed, place=place, unfit=flaws)
+        event = ToolReturned(
+            at=self._clock.now(),
+            result=came,
+            malformed=malformed and came is result,
+            place="" if result.attempt and (malformed or _is_named(result, key)) else arrival.place,
+            unfit=unfit(state, came) if state and came.status == "continuation" else (),
+            proof="named" if came is not result else proof,
+        )
         heard = _known(result.run_id, await self._turns.take(result.run_id, event))
+        if heard.refused:
+            raise Unreadable(str(heard.ignored))
         if heard.ignored:
             self._incoming.stale_result(duplicate=bool(heard.state and heard.state.has_finished(result.step)))
         elif heard.state and heard.state.final and not heard.effects:
@@ -163,8 +176,8 @@ class Intake:
             return
         error = ToolError(error_class="invalid_result", message=why, retryable=True)
         result = ToolResult(**about.model_dump(), status="error", error=error, completed_at=self._clock.now())
-        with suppress(UnknownRun):
-            await self._on_result(result, "" if about.attempt else arrival.place, malformed=True)
+        with suppress(Unreadable):
+            await self._on_result(result, arrival, malformed=True)
 
     async def _on_signal(self, signal: Signal, *, by: str, said_at: datetime | None) -> None:
         try:
@@ -242,13 +255,17 @@ def not_heard(signal: Signal, heard: Transition) -> str:
     return f"the run took no notice: {heard.ignored}" + (f"; {now}" if now else "")
 
 
-def _placed(result: ToolResult, dedupe_key: str, place: str) -> tuple[ToolResult, str]:
-    """The result, with the sub-request that its key names where it names none itself; and the place of its message,
-    where that is all by which one that comes again is known."""
+def _of_its_task(result: ToolResult, dedupe_key: str) -> ToolResult:
+    """The result, with the sub-request that its key names where it names none itself."""
     named = keys.answers(dedupe_key, result.run_id, result.step)
     if named and named[0] and result.round is None and result.task in (None, named[0]):
-        result = result.model_copy(update={"task": named[0], "round": named[1]})
-    return result, "" if result.attempt and (result.round or named) else place
+        return result.model_copy(update={"task": named[0], "round": named[1]})
+    return result
+
+
+def _is_named(result: ToolResult, dedupe_key: str) -> bool:
+    """Whether a result says which request of its step it answers: else one that comes again is known by its place."""
+    return result.round is not None or keys.answers(dedupe_key, result.run_id, result.step) is not None
 
 
 def _sender(arrival: Arrival) -> str:

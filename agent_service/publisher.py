@@ -6,21 +6,37 @@ that and its newest entry follows from its journal and its state.
 
 from collections.abc import Callable, Iterable
 
+from agent_service.capabilities import Capabilities
 from agent_service.core.effects import Publish
 from agent_service.identity import root_span_id, trace_id
 from agent_service.ports import Bus, Clock
+from agent_service.signing import Signing
 from groundwork.telemetry.sampling import Keeps
 from schemas import headers
+from schemas.envelope import with_capability
 
 SOURCE = "/agentic-loop/agent"
 
 
 class Publisher:
-    """Publishes effects under their keys; doing it twice is harmless. `keeps` says which traces are recorded."""
+    """Publishes effects under their keys; doing it twice is harmless. `keeps` says which traces are recorded.
 
-    def __init__(self, bus: Bus, clock: Clock, keeps: Keeps = lambda _: True) -> None:
+    Requests are given their capability, and what is told of runs is signed, where there is anything to do it with.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        clock: Clock,
+        keeps: Keeps = lambda _: True,
+        *,
+        capabilities: Capabilities | None = None,
+        signing: Signing | None = None,
+    ) -> None:
         self._bus = bus
         self._clock = clock
+        self._capabilities = capabilities
+        self._signing = signing
         self._keeps = keeps
 
     async def publish(self, run_id: str, effect: Publish) -> None:
@@ -40,8 +56,13 @@ class Publisher:
             span_id=root_span_id(run_id) if effect.rebuildable else "",
             sampled=self._keeps(trace),
         )
+        body = effect.body
+        if effect.proves and self._capabilities:
+            body = with_capability(body, self._capabilities.of_request(effect.proves))
+        if self._signing and self._signing.signs(effect):
+            described[headers.SIGNATURE] = self._signing.sign(effect.subject, body)
         put = self._bus.tell if effect.rebuildable else self._bus.publish
-        await put(effect.subject, effect.body, key=effect.key, headers=described)
+        await put(effect.subject, body, key=effect.key, headers=described)
 
 
 class Undone:

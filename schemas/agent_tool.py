@@ -66,6 +66,7 @@ def offer() -> ToolOffer:
         input_schema=_arguments(),
     )
     return ToolOffer(
+        echoes_capability=True,  # what answers for a run is made of that run's own state, and of nothing on the bus
         name=NAME,
         route=subjects.SERVICE_AGENT,
         description=(

@@ -47,7 +47,7 @@ class ToolOffer(_Wire):
 
     `executor` is set by the agent: the name of whoever offered it. `output`: `untrusted` where its results hold what
     strangers wrote. `continues`: false where it never asks for more, so that no text of its is read as if it did.
-    `echoes_capability`: each result brings back the `capability` of its request; one without it then counts for nothing.
+    `echoes_capability`: each result brings back the `capability` of its request; one without it counts for nothing.
     """
 
     name: ToolName

@@ -49,6 +49,12 @@ def enveloped(subject: str, body: bytes, headers: Mapping[str, str]) -> bytes:
     return body if "type" in message else _envelope(subject, message, message.get("dedupe_key"))
 
 
+def with_capability(body: bytes, capability: str) -> bytes:
+    """A message of ours whose payload holds `capability`, which is of letters, digits and ._- alone, first of all."""
+    before, opens, after = body.partition(b'"payload":{')
+    return b"".join((before, opens, b'"capability":"', capability.encode(), b'",', after))
+
+
 def expected(subject: str) -> str:
     """What a message on `subject` should look like, in a few words."""
     return f'expected {{"type": "{subject}", "payload": {_SHAPES[subject]}}}, that payload alone, or a CloudEvent of it'

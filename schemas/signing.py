@@ -46,6 +46,12 @@ class AgentKeys(_Wire):
     keys: Annotated[tuple[AgentKey, ...], Field(max_length=64)]
 
 
+class KeysWanted(_Wire):
+    """The question. `progress`: whoever asks sends progress on, which is signed from then on, too."""
+
+    progress: bool = False
+
+
 def signed(subject: str, body: bytes) -> bytes:
     """What the signature of a message is of."""
     return b"%b\n%b" % (subject.encode(), body)

@@ -21,6 +21,8 @@ WAITING = "agent.waiting"
 REOPENED = "agent.reopened"
 REJECTED = "agent.rejected"
 
+EVENTS = "agent."
+"""What every subject begins with on which the agent tells of runs."""
 LOG = "log"
 """The first token of what a stream says once more when it has stored it: `log.agentic.start`."""
 

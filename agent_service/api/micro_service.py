@@ -28,6 +28,7 @@ from agent_service.api.requests import (
     WakeAnswer,
     WakeRequest,
 )
+from agent_service.signing import Signing
 from agent_service.telling.views import RunView
 from groundwork.nats.asker import asker
 from groundwork.nats.link import NatsLink
@@ -35,6 +36,7 @@ from groundwork.nats.micro_service import micro_service
 from schemas import subjects
 from schemas.fields import Id
 from schemas.headers import TRACEPARENT
+from schemas.signing import AgentKeys, KeysWanted
 
 log = logging.getLogger(__name__)
 
@@ -77,11 +79,11 @@ class _Endpoint:
     handler: Handler
 
 
-async def serve_on_bus(link: NatsLink, desk: Desk) -> Service:
+async def serve_on_bus(link: NatsLink, desk: Desk, signing: Signing) -> Service:
     """Answer on the bus until the returned service is stopped, or the link closed."""
     about = "A durable agent loop: accepts goals, and tells where runs stand."
     service = await micro_service(link, name=subjects.SERVICE_AGENT, description=about)
-    for endpoint in _endpoints(desk):
+    for endpoint in (*_endpoints(desk), _keys(signing)):
         await service.add_endpoint(
             name=endpoint.name,
             subject=f"{subjects.SERVICE_AGENT}.{endpoint.name}",
@@ -126,6 +128,15 @@ def _endpoints(desk: Desk) -> tuple[_Endpoint, ...]:
         _Endpoint(name="approve", asked=ApproveCall, answered=SignalAnswer, handler=_answering(approve)),
         _Endpoint(name="answer", asked=AnswerCall, answered=SignalAnswer, handler=_answering(answer)),
     )
+
+
+def _keys(signing: Signing) -> _Endpoint:
+    async def keys(request: Request) -> BaseModel:
+        if requests.read(KeysWanted, request.data or b"{}").progress:
+            signing.want_progress()
+        return signing.public_keys()
+
+    return _Endpoint(name="keys", asked=KeysWanted, answered=AgentKeys, handler=_answering(keys))
 
 
 def _answering(ask: Callable[[Request], Awaitable[BaseModel]]) -> Handler:

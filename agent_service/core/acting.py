@@ -117,7 +117,8 @@ def request(state: RunState, pending: Pending) -> Publish:
         round=asked_in,
     )
     key = keys.request(state.run_id, pending.step, pending.attempt, task, asked_in)
-    return publish(subjects.tool_request(pending.route), payload, key)
+    proves = keys.proven(state.run_id, pending.step, pending.attempt, action.tool, task, asked_in)
+    return publish(subjects.tool_request(pending.route), payload, key, proves=proves)
 
 
 def _executor(brief: Brief, action: Action) -> str | None:

@@ -31,7 +31,7 @@ from agent_service.core import (
 )
 from agent_service.core.announcing import announcement
 from agent_service.core.brief import Brief
-from agent_service.core.effects import Effect, Transition, tell
+from agent_service.core.effects import Effect, Refusal, Transition, tell
 from agent_service.core.events import (
     CallReserved,
     CancelRequested,
@@ -91,7 +91,7 @@ def _counted(state: RunState) -> RunState:
 
 
 def _ignored(state: RunState | None, why: str) -> Transition:
-    return Transition(state=state, ignored=why)
+    return Transition(state=state, ignored=str(why), refused=isinstance(why, Refusal))
 
 
 # Who decides

@@ -26,6 +26,8 @@ class Publish:
     rebuildable: bool = False
     about: str = field(default="", repr=False)
     """The run that it is about, where that is another."""
+    proves: tuple[str, ...] = field(default=(), repr=False)
+    """Of which request it is to carry the capability (`keys.proven`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +65,27 @@ Effect = Publish | AskModel | AbandonCall | StartChild | CancelChild
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """What one event led to. With `ignored` set nothing changed: it says why, for the log and the counters."""
+    """What one event led to. With `ignored` set nothing changed: it says why, for the log and the counters.
+
+    `refused`: and whoever sent it had no right to.
+    """
 
     state: RunState | None
     effects: tuple[Effect, ...] = ()
     ignored: str | None = None
+    refused: bool = False
 
 
-def publish(subject: str, payload: BaseModel, key: str, *, about: str = "") -> Publish:
-    """The effect that publishes `payload`; the message's type is its subject. `about`: as in Publish."""
+class Refusal(str):
+    """Why an event is ignored that its sender had no right to send."""
+
+    __slots__ = ()
+
+
+def publish(subject: str, payload: BaseModel, key: str, *, about: str = "", proves: tuple[str, ...] = ()) -> Publish:
+    """The effect that publishes `payload`; the message's type is its subject. `about`, `proves`: as in Publish."""
     envelope: Envelope[Any] = Envelope(type=subject, payload=payload, dedupe_key=key)
-    return Publish(subject=subject, key=key, body=envelope.body(), about=about)
+    return Publish(subject=subject, key=key, body=envelope.body(), about=about, proves=proves)
 
 
 def tell(subject: str, payload: dict[str, Any], key: str) -> Publish:

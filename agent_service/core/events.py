@@ -59,13 +59,18 @@ class RunStarted:
     skills: tuple[ToolOffer, ...]
 
 
+Proof = Literal["named", "another", "none"]
+"""Whose capability a result brings: of the request that it names, of another one that is under way, or of none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReturned:
     """A result came. `malformed`: only what it relates to could be read, and `result` is the error that says so.
 
     `place` names the message of a result that does not name its attempt, so that the same message delivered again is
     not taken for the answer to the attempt after it. `unfit`: what is wrong with the arguments of what a continuation
-    asks for, by the schemas of their commands.
+    asks for, by the schemas of their commands. `proof`: what its capability proves; null where nobody looked, which
+    earlier versions did not.
     """
 
     at: datetime
@@ -73,6 +78,7 @@ class ToolReturned:
     malformed: bool = False
     place: str = ""
     unfit: tuple[str, ...] = ()
+    proof: Proof | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

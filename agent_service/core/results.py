@@ -10,8 +10,9 @@ from datetime import datetime
 
 from agent_service.core import acting, continuing, endings
 from agent_service.core.attempts import AGAIN, Gathering, Pending
+from agent_service.core.believing import unbelieved
 from agent_service.core.correlate import Relation, judge
-from agent_service.core.effects import Transition
+from agent_service.core.effects import Refusal, Transition
 from agent_service.core.events import TimerFired, ToolReturned
 from agent_service.core.flights import due_first, flight_of, flights, gathering_of, gathers, with_flight
 from agent_service.core.replacing import replace
@@ -28,6 +29,8 @@ HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed", "sto
 def on_result(state: RunState, event: ToolReturned) -> Transition | str:
     """Take up a result, or say why it is ignored."""
     judgement = judge(state, event.result, event.place)
+    if why := unbelieved(state, event.result, event.proof, judgement.relation):
+        return Refusal(why)
     if event.malformed and judgement.relation is not Relation.MATCH:
         return judgement.reason
     match judgement.relation:

@@ -6,6 +6,11 @@ one 60 µs. The library is loaded by the first of them, not with this module: a 
 
 import base64
 import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nacl.signing import SigningKey
 
 PUBLIC = re.compile(r"[A-Za-z0-9_-]{43}")
 SIGNATURE = re.compile(r"[A-Za-z0-9_-]{86}")
@@ -13,16 +18,12 @@ SIGNATURE = re.compile(r"[A-Za-z0-9_-]{86}")
 
 def public_of(seed: bytes) -> str:
     """The public key to a seed of 32 bytes."""
-    from nacl.signing import SigningKey
-
-    return _text(SigningKey(seed).verify_key.encode())
+    return _text(_signing_key(seed).verify_key.encode())
 
 
 def signature(seed: bytes, message: bytes) -> str:
     """By the key of that seed of 32 bytes. The same message always has the same one."""
-    from nacl.signing import SigningKey
-
-    return _text(SigningKey(seed).sign(message).signature)
+    return _text(_signing_key(seed).sign(message).signature)
 
 
 def verifies(public: str, signature: str, message: bytes) -> bool:
@@ -37,6 +38,14 @@ def verifies(public: str, signature: str, message: bytes) -> bool:
     except CryptoError:
         return False
     return True
+
+
+@lru_cache(maxsize=8)
+def _signing_key(seed: bytes) -> "SigningKey":
+    """Made once: that takes as long as a signature."""
+    from nacl.signing import SigningKey
+
+    return SigningKey(seed)
 
 
 def _text(content: bytes) -> str:

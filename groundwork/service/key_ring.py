@@ -56,32 +56,30 @@ class Key:
 
 
 class KeyRing:
-    """The keys of one file. Raises Misconfigured wherever the file cannot be read or says something else."""
+    """Makes and checks proofs with the keys that `held` tells, newest first and at least one."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._path = path
-        self._clock = clock
-        self._looked_at = float("-inf")
-        self._seen: tuple[int, int] | None = None
-        self._keys: tuple[Key, ...] = ()
+    def __init__(self, held: Callable[[], tuple[Key, ...]]) -> None:
+        self._held = held
 
     @classmethod
     def open(cls, path: Path, clock: Callable[[], float] = time.monotonic) -> "KeyRing":
-        """The ring of that file, which is made with a fresh key where there is none. Raises Misconfigured."""
+        """The ring of that file, which is made with a fresh key where there is none. Raises Misconfigured, also later
+        where the file says something else by then."""
         if not path.exists():
             write(path, (Key.fresh(),))
-        ring = cls(path, clock)
-        _ = ring.keys
-        return ring
+        file = _KeyFile(path, clock)
+        file.keys()
+        return cls(file.keys)
+
+    @classmethod
+    def fresh(cls) -> "KeyRing":
+        """Of one key, which ends with it."""
+        key = Key.fresh()
+        return cls(lambda: (key,))
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """Newest first; at least one."""
-        now = self._clock()
-        if now - self._looked_at >= LOOK_EVERY_S:
-            self._look()
-            self._looked_at = now
-        return self._keys
+        return self._held()
 
     def mac(self, purpose: str, *parts: str | bytes) -> str:
         """The proof that whoever holds the newest key said these parts, for that purpose."""
@@ -90,8 +88,27 @@ class KeyRing:
     def checks(self, mac: str, purpose: str, *parts: str | bytes) -> bool:
         """Whether `mac` was made of these parts with any key of the ring. Takes as long whatever is wrong with it."""
         made_with = mac.partition(".")[0]
-        key = next((key for key in self.keys if key.id == made_with), self._keys[0])
+        keys = self.keys
+        key = next((key for key in keys if key.id == made_with), keys[0])
         return hmac.compare_digest(key.mac(purpose, parts).encode(), mac.encode(errors="surrogatepass"))
+
+
+class _KeyFile:
+    """The keys in a file, read again when it changed."""
+
+    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+        self._path = path
+        self._clock = clock
+        self._looked_at = float("-inf")
+        self._seen: tuple[int, int] | None = None
+        self._keys: tuple[Key, ...] = ()
+
+    def keys(self) -> tuple[Key, ...]:
+        now = self._clock()
+        if now - self._looked_at >= LOOK_EVERY_S:
+            self._look()
+            self._looked_at = now
+        return self._keys
 
     def _look(self) -> None:
         try:

@@ -59,7 +59,9 @@ async def an_agent(link: NatsLink, *, cap_steps: int = 20) -> AsyncIterator[Worl
     world = World()
     policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_steps=cap_steps)
     incoming, brought = IncomingMetrics(Instruments()), ChildResults(world.store, world.artifacts)
-    intake = Intake(world.turns, Offer(), brought, world.clock, policy=policy, fused=True, incoming=incoming)
+    intake = Intake(
+        world.turns, Offer(), brought, world.capabilities, world.clock, policy=policy, fused=True, incoming=incoming
+    )
     async with asyncio.TaskGroup() as group:
         running = group.create_task(NatsIntake(link, intake, Background(group), incoming, slots=4).run())
         try:

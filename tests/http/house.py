@@ -23,6 +23,7 @@ from agent_service.api.event_streams import EventStreams
 from agent_service.api.feed import Feed
 from agent_service.api.operations import Operations
 from agent_service.api.requests import MAX_BODY_BYTES
+from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
 from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
@@ -38,6 +39,7 @@ from agent_service.moments import Moment, tell
 from agent_service.ports import Archive, ModelCall, Place, Question
 from agent_service.publisher import Publisher
 from agent_service.settings import AgentSettings, HttpSettings, Scope, TokenSettings
+from agent_service.signing import Signing
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling import log_lines
 from agent_service.telling.folder.run_files import RunFiles
@@ -46,6 +48,7 @@ from agent_service.thinker import Thinker
 from agent_service.turn import Background, Turns
 from groundwork.http.protocol import BoundedProtocol
 from groundwork.service.errors import TryAgain
+from groundwork.service.key_ring import KeyRing
 from groundwork.telemetry.metrics import Instruments, exposition
 from schemas.catalog import Catalog
 from tests.http.operators import operators
@@ -171,6 +174,7 @@ class House:
     operations: Operations
     letters: Letterbox
     streams: EventStreams
+    signing: Signing
     wrong: dict[str, str] = field(default_factory=dict)
 
     def client(self, who: str | None = "admin", **more: Any) -> httpx2.AsyncClient:
@@ -244,9 +248,22 @@ async def open_house(
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         instruments, trace_url = Instruments(), "http://traces/{trace_id}"
         incoming = IncomingMetrics(instruments)
-        brought = ChildResults(store, MemoryArtifacts())
+        ring = KeyRing.fresh()
+        brought, capabilities, signing = (
+            ChildResults(store, MemoryArtifacts()),
+            Capabilities(ring),
+            Signing(ring, folder / "store"),
+        )
         intake = Intake(
-            turns, _NoSkills(), brought, clock, policy=policy, fused=True, incoming=incoming, trace_url=trace_url
+            turns,
+            _NoSkills(),
+            brought,
+            capabilities,
+            clock,
+            policy=policy,
+            fused=True,
+            incoming=incoming,
+            trace_url=trace_url,
         )
         picky = Picky()
         desk = Desk(
@@ -276,7 +293,7 @@ async def open_house(
         exposed = partial(exposition, instruments, "agentic-loop")
         streams = EventStreams(feed, store, archive)
         app = create_app(desk, files, readiness, settings, operations=operations, streams=streams, metrics=exposed)
-        inside = clock, workspace, shelf, files, picky, operations, letters, streams
+        inside = clock, workspace, shelf, files, picky, operations, letters, streams, signing
         yield House(app, desk, store, archive, feed, bus, *inside, wrong)
 
 

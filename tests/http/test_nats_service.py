@@ -23,14 +23,14 @@ from tests.http.house import House
 from tests.http.waiting_runs import with_a_letter, with_a_question
 from tests.kit.runs import run_id, whole_run
 
-ENDPOINTS = ("wake", "status", "callback", "cancel", "approve", "answer")
-WAKE, STATUS, CALLBACK, CANCEL, APPROVE, ANSWER = (f"{subjects.SERVICE_AGENT}.{name}" for name in ENDPOINTS)
+ENDPOINTS = ("wake", "status", "callback", "cancel", "approve", "answer", "keys")
+WAKE, STATUS, CALLBACK, CANCEL, APPROVE, ANSWER, _ = (f"{subjects.SERVICE_AGENT}.{name}" for name in ENDPOINTS)
 
 
 @pytest.fixture
 async def caller(nats_server: EmbeddedNats, link: NatsLink, house: House) -> AsyncIterator[Client]:
     """Somebody on the bus, while the service answers there."""
-    service = await serve_on_bus(link, house.desk)
+    service = await serve_on_bus(link, house.desk, house.signing)
     caller = await nats.connect(nats_server.url)
     yield caller
     await caller.close()

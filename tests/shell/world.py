@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_service.arrival import Arrival
+from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
 from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
@@ -29,6 +30,7 @@ from agent_service.store.sqlite import SqliteStore
 from agent_service.thinker import Thinker
 from agent_service.turn import Background, Turns
 from groundwork.service.errors import TryAgain
+from groundwork.service.key_ring import KeyRing
 from groundwork.telemetry.metrics import Instruments
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
@@ -182,6 +184,7 @@ class World:
         self.artifacts = MemoryArtifacts()
         self.offer = Offer(tools)
         self.bus = FakeBus(self.faults)
+        self.capabilities = Capabilities(KeyRing.fresh())
         self.gateway = FakeGateway(self.bus)
         self.person: Person = lambda _: None
         self.mind = mind(self.faults, self.store, reserve=reserve)
@@ -311,7 +314,7 @@ class World:
 
     def _build(self) -> None:
         self.faulty = FaultyStore(self.store, self.faults)
-        self._publisher = Publisher(self.bus, self.clock)
+        self._publisher = Publisher(self.bus, self.clock, capabilities=self.capabilities)
         pace = Pace(now=lambda: self.clock.now().timestamp())
         thinker = Thinker(
             self._model,
@@ -326,6 +329,7 @@ class World:
             self.turns,
             self.offer,
             ChildResults(self.faulty, self.artifacts),
+            self.capabilities,
             self.clock,
             policy=self._policy,
             fused=self._fused,

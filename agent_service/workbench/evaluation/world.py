@@ -13,6 +13,7 @@ from pathlib import Path
 
 from agent_service.arrival import Arrival
 from agent_service.bus.argument_schemas import ArgumentSchemas
+from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
 from agent_service.core.events import ModelUsage, TimerFired
 from agent_service.core.phases import Refusal, Unusable
@@ -34,6 +35,7 @@ from agent_service.workbench.evaluation.played import PlayedBus, PlayedClock, Sa
 from agent_service.workbench.evaluation.played_gateway import PlayedGateway
 from agent_service.workbench.evaluation.played_person import PlayedPerson
 from agent_service.workbench.evaluation.scenario import ModelFault, Scenario
+from groundwork.service.key_ring import KeyRing
 from groundwork.telemetry.metrics import Instruments
 from schemas import subjects
 from schemas.events import AgenticStart
@@ -156,6 +158,7 @@ class World:
             self._turns,
             self.gateway,
             ChildResults(store, self.gateway.artifacts),
+            Capabilities(KeyRing.fresh()),
             self._clock,
             policy=policy,
             fused=fused,

@@ -151,7 +151,7 @@ def _told(acceptance: Acceptance) -> dict[str, object]:
 
 
 async def _refused(request: Request, error: RequestRefused) -> JSONResponse:
-    log.info("refused", extra={"path": request.scope["path"][:80], "status": error.status, "why": str(error)})
+    log.info("refused", extra={"path": request.scope["path"][:80], "status": error.status, "why": error.why})
     # The rest of a body that was not read is not worth reading.
     headers = {"Connection": "close"} if error.status in (408, 413) else None
     return JSONResponse({"error": str(error)}, error.status, headers=headers)

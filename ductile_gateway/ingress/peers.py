@@ -1,10 +1,16 @@
-"""Events that a Ductile relays: signed, checked in the order of Ductile's own ingress, and answered as it answers."""
+"""Events that a Ductile relays: signed, checked as Ductile's own ingress does, and answered in its words.
+
+But for one thing: who asks for a peer or a key that is none of ours is answered as one who signs wrongly, in the same
+time, so that names cannot be found by asking. The log says which it was.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime
+from secrets import token_bytes
 
 from ductile_gateway import signatures
 from ductile_gateway.ductile import relay_wire
+from ductile_gateway.ductile.answers import FORBIDDEN
 from ductile_gateway.ductile.relay_wire import KEY_ID, PEER, SIGNATURE, TIMESTAMP
 from ductile_gateway.ingress.continuations import FindOffer
 from ductile_gateway.ingress.intake import Acceptance, Incoming, Intake, digest, read_json
@@ -23,17 +29,19 @@ class Peers:
         self._find_offer = find_offer
         self._intake = intake
         self._clock = clock
+        self._nobodys = token_bytes(32)
 
     async def relay(self, incoming: Incoming) -> tuple[str, Acceptance]:
         """The peer's name, and what came of its event. Raises RequestRefused, TryAgain or Broken."""
         now = self._clock.now()
         sent = {name: incoming.headers.get(name.lower(), "").strip() for name in (PEER, KEY_ID, TIMESTAMP, SIGNATURE)}
+        self._check_headers(sent, now)
+        body = await incoming.read()
+        message = relay_wire.signed_part(incoming.method, incoming.path, sent[TIMESTAMP], body)
         name, peer = sent[PEER], self._settings.peers.get(sent[PEER])
-        if peer is None:
-            raise RequestRefused(403, "unknown relay peer")
-        self._check_time(sent[TIMESTAMP], now)
-        secrets = self._secrets(peer, sent[KEY_ID])
-        body = await _signed_body(incoming, sent, secrets)
+        found, (secrets, flaw) = signatures.hex_digest(sent[SIGNATURE]), self._secrets(peer, sent[KEY_ID], now)
+        if not signatures.signed_by_any(secrets, message, [found] if found else []) or peer is None:
+            raise RequestRefused(403, FORBIDDEN, why=flaw or "the signature is not that of this body and time")
         event = _read(body)
         if event.instance not in ("", name):
             raise RequestRefused(403, "origin instance mismatch")
@@ -50,33 +58,26 @@ class Peers:
         identity = f"{event.type}:{origin.event_id}"
         return name, await self._intake.take(event.type, outgoing, origin=origin, identity=identity)
 
-    def _check_time(self, timestamp: str, now: datetime) -> None:
-        if not timestamp:
+    def _check_headers(self, sent: Mapping[str, str], now: datetime) -> None:
+        """What is the same for all peers, and so tells nobody who they are."""
+        if not sent[TIMESTAMP]:
             raise RequestRefused(403, "missing relay timestamp")
-        instant = relay_wire.read_instant(timestamp)
+        instant = relay_wire.read_instant(sent[TIMESTAMP])
         if instant is None:
             raise RequestRefused(403, "invalid relay timestamp")
         if not signatures.within(instant, now, self._settings.allowed_skew_s):
             raise RequestRefused(403, "relay timestamp outside allowed clock skew")
-
-    def _secrets(self, peer: PeerSettings, key_id: str) -> list[bytes]:
-        if not key_id and self._settings.require_key_id:
+        if not sent[KEY_ID] and self._settings.require_key_id:
             raise RequestRefused(403, "missing relay key id")
-        chosen = [key for key in peer.keys if not key_id or key.id == key_id]
-        if not chosen:
-            raise RequestRefused(403, "relay key id mismatch")
-        return [key.secret.get_secret_value().encode() for key in chosen]
+        if not sent[SIGNATURE]:
+            raise RequestRefused(403, "missing relay signature")
 
-
-async def _signed_body(incoming: Incoming, sent: Mapping[str, str], secrets: list[bytes]) -> bytes:
-    if not sent[SIGNATURE]:
-        raise RequestRefused(403, "missing relay signature")
-    body = await incoming.read()
-    message = relay_wire.signed_part(incoming.method, incoming.path, sent[TIMESTAMP], body)
-    found = signatures.hex_digest(sent[SIGNATURE])
-    if found is None or not signatures.signed_by_any(secrets, message, [found]):
-        raise RequestRefused(403, "forbidden")
-    return body
+    def _secrets(self, peer: PeerSettings | None, key_id: str, now: datetime) -> tuple[list[bytes], str]:
+        """What the peer may sign with; where that is nothing, a secret that nobody has, and why."""
+        named = [key for key in peer.keys if not key_id or key.id == key_id] if peer else []
+        holding = [key.secret.get_secret_value().encode() for key in named if key.holds(now)]
+        flaw = "unknown relay peer" if peer is None else "the key is past its `until`" if named else "unknown key id"
+        return (holding, "") if holding else ([self._nobodys], flaw)
 
 
 def _traceparent(event: relay_wire.ReceivedEvent, incoming: Incoming) -> str | None:

@@ -2,8 +2,9 @@
 
 
 class RequestRefused(Exception):
-    """The request can never be taken as it is."""
+    """The request can never be taken as it is. `why` is for our log, where it says more than its sender is told."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *, why: str = "") -> None:
         super().__init__(message)
         self.status = status
+        self.why = why or message

@@ -1,5 +1,6 @@
 """Settings of the ingress: who may send events here, how they sign, and what becomes of what they send."""
 
+from datetime import datetime
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
@@ -7,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from ductile_gateway.signatures import standard_key
 from groundwork.service.secret import SigningSecret
 from schemas import subjects
+from schemas.fields import Instant
 
 PeerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$", max_length=48)]
 WebhookName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
@@ -113,6 +115,13 @@ class KeySettings(_Section):
     """What the sender calls it (`key_id` of Ductile); a webhook needs none."""
     secret: SigningSecret
     """At least 16 characters; for a Standard Webhook `whsec_` and base64."""
+    until: Instant | None = None
+    """From when on nothing that it signs is taken any more, such as 2026-12-24T18:00:00Z: of an old one, while a sender
+    changes over."""
+
+    def holds(self, now: datetime) -> bool:
+        """Whether what it signs is taken."""
+        return self.until is None or now < self.until
 
 
 class PeerSettings(_Section):
@@ -147,17 +156,22 @@ class WebhookSettings(_Section):
     """The place of the delivery's own id in the body, for the scheme `ductile`; without it, the digest of the body."""
     events: Annotated[dict[str, EventMapping], Field(min_length=1)]
     """What becomes of an event, by its type (of GitHub also with its action, such as `issues.opened`); `*` is any other
-    type. The type of GitHub is in an unsigned header: let the mapping name places that only this type has."""
+    type. GitHub names the type in a header that it does not sign: a body of another type is refused, as far as types
+    are known here."""
 
     @model_validator(mode="after")
     def _usable(self) -> Self:
-        self.secrets()
+        for key in self.keys:
+            self._key(key)
         return self
 
-    def secrets(self) -> tuple[bytes, ...]:
-        """The keys of the HMAC. Raises ValueError."""
-        texts = [key.secret.get_secret_value() for key in self.keys]
-        return tuple(map(standard_key, texts) if self.scheme == "standard" else (text.encode() for text in texts))
+    def secrets(self, now: datetime) -> tuple[bytes, ...]:
+        """The keys of the HMAC that hold. Raises ValueError."""
+        return tuple(self._key(key) for key in self.keys if key.holds(now))
+
+    def _key(self, key: KeySettings) -> bytes:
+        text = key.secret.get_secret_value()
+        return standard_key(text) if self.scheme == "standard" else text.encode()
 
 
 class IngressSettings(_Section):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from schemas import keys
-from tests.gateway.ingress_house import INGEST, NEXT_SECRET, NOW, RESULT, House, an_event, error_of, signed
+from tests.gateway.ingress_house import INGEST, NEXT_SECRET, NOW, RESULT, SECRET, House, an_event, error_of, signed
 from tests.gateway.parts import NOON, RUN
 
 
@@ -47,14 +47,14 @@ async def test_the_path_is_signed_without_its_query() -> None:
 @pytest.mark.parametrize(
     ("changed", "error"),
     [
-        ({"without": "peer"}, "unknown relay peer"),
-        ({"peer": "another"}, "unknown relay peer"),
+        ({"without": "peer"}, "forbidden"),
+        ({"peer": "another"}, "forbidden"),
         ({"without": "timestamp"}, "missing relay timestamp"),
         ({"timestamp": "noon"}, "invalid relay timestamp"),
         ({"timestamp": "2026-11-21T11:54:59Z"}, "relay timestamp outside allowed clock skew"),
         ({"timestamp": "2026-11-21T12:05:01Z"}, "relay timestamp outside allowed clock skew"),
         ({"without": "key-id"}, "missing relay key id"),
-        ({"key_id": "v3"}, "relay key id mismatch"),
+        ({"key_id": "v3"}, "forbidden"),
         ({"without": "signature"}, "missing relay signature"),
         ({"signature": ""}, "missing relay signature"),
         ({"signature": "sha256="}, "forbidden"),
@@ -63,10 +63,11 @@ async def test_the_path_is_signed_without_its_query() -> None:
         ({"secret": NEXT_SECRET}, "forbidden"),
         ({"path": "/ingest/peer"}, "forbidden"),
         ({"timestamp": "noon", "key_id": "v3", "signature": ""}, "invalid relay timestamp"),
-        ({"key_id": "v3", "signature": ""}, "relay key id mismatch"),
+        ({"key_id": "v3", "signature": ""}, "missing relay signature"),
     ],
 )
-async def test_who_does_not_sign_as_agreed_is_refused_with_the_first_flaw_in_ductiles_order(
+@pytest.mark.attack(20, 22)
+async def test_who_does_not_sign_as_agreed_is_refused_and_learns_no_name_of_a_peer_or_key(
     changed: dict[str, Any], error: str
 ) -> None:
     house = House()
@@ -85,8 +86,35 @@ async def test_while_a_secret_is_changed_both_are_taken_and_later_only_the_new_o
     assert (await House().relay(an_event(), **new)).status_code == 202
     only_new = {"keys": [{"id": "v2", "secret": NEXT_SECRET}], "accept": ["agentic.tool_result"]}
     house = House(peers={"ductile-test": only_new})
-    assert error_of(await house.relay(an_event())) == "relay key id mismatch"
+    assert error_of(await house.relay(an_event())) == "forbidden"
     assert (await house.relay(an_event(), **new)).status_code == 202
+
+
+@pytest.mark.attack(35)
+async def test_an_old_secret_of_a_peer_is_taken_until_its_time_is_over() -> None:
+    old = {"id": "v1", "secret": SECRET, "until": "2026-11-21T12:00:01Z"}
+    agreed = {"keys": [old, {"id": "v2", "secret": NEXT_SECRET}], "accept": ["agentic.tool_result"]}
+    house = House(peers={"ductile-test": agreed})
+    assert (await house.relay(an_event())).status_code == 202
+    house.clock.pass_by(1)
+    assert (await house.relay(an_event())).status_code == 403
+    assert (await house.relay(an_event(), secret=NEXT_SECRET, key_id="v2")).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"peer": "another"}, "unknown relay peer"),
+        ({"key_id": "v3"}, "unknown key id"),
+        ({"secret": NEXT_SECRET}, "the signature is not that of this body and time"),
+    ],
+)
+async def test_the_log_says_what_the_sender_is_not_told(
+    changed: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        await House().relay(an_event(), **changed)
+    assert [vars(record)["why"] for record in caplog.records if record.msg == "refused"] == [why]
 
 
 async def test_without_the_need_of_a_key_id_any_secret_of_the_peer_will_do() -> None:

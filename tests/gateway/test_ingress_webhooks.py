@@ -136,10 +136,57 @@ async def test_what_has_no_mapping_is_ignored_with_200() -> None:
     assert house.bus.messages == []
 
 
-async def test_an_event_renamed_on_the_way_lacks_what_its_mapping_takes() -> None:
-    answer = await github(a_house(), {"action": "opened", "pull_request": {"title": "x"}})
-    assert answer.status_code == 422
-    assert error_of(answer).startswith("the event has nothing at /issue")
+ISSUE, PULL, BY = {"number": 7, "title": "x"}, {"title": "x"}, {"sender": {"login": "ann"}, "repository": {}}
+PUSH: dict[str, Any] = {
+    "ref": "refs/heads/main",
+    "before": "0",
+    "after": "1",
+    "commits": [],
+    "head_commit": None,
+    "pusher": {},
+}
+
+
+@pytest.mark.attack(28)
+@pytest.mark.parametrize(
+    ("says", "body"),
+    [
+        ("issues", {"action": "opened", "pull_request": PULL}),
+        ("issues", {"action": "created", "issue": ISSUE, "comment": {}}),
+        ("issue_comment", {"action": "opened", "issue": ISSUE}),
+        ("push", {"ref": "v1", "ref_type": "tag", "master_branch": "main"}),
+        ("create", {"ref": "v1", "ref_type": "tag"}),
+        ("deployment", PUSH),
+        ("release", {"action": "started"}),
+        ("our-own", {"action": "opened", "issue": ISSUE}),
+        ("", {"action": "opened", "issue": ISSUE}),
+        ("issues", []),
+    ],
+)
+async def test_an_event_of_github_that_was_renamed_on_the_way_is_refused(says: str, body: Any) -> None:
+    start = {"to": "agentic.start", "goal": "Do what is done on such an event."}
+    house = House(webhooks={"github": HOOKS["github"] | {"events": {"*": start}}})
+    answer = await github(house, body | BY if body else body, **{"X-GitHub-Event": says})
+    assert (answer.status_code, house.bus.messages) == (422, [])
+    assert error_of(answer) == "the header X-GitHub-Event does not say what the body is"
+
+
+@pytest.mark.parametrize(
+    ("says", "body"),
+    [
+        ("issues", {"action": "labeled", "issue": ISSUE, "label": {}, "assignee": None, "new_of_github": 1}),
+        ("issue_comment", {"action": "created", "issue": ISSUE, "comment": {}}),
+        ("push", PUSH),
+        ("create", {"ref": "v1", "ref_type": "tag", "master_branch": "main"}),
+        ("delete", {"ref": "v1", "ref_type": "tag"}),
+        ("workflow_run", {"action": "completed", "workflow_run": {}, "workflow": {}}),
+        ("new_event_of_github", {"action": "created", "news": {}}),
+    ],
+)
+async def test_an_event_of_github_under_its_own_name_is_taken(says: str, body: Any) -> None:
+    start = {"to": "agentic.start", "goal": "Do what is done on such an event."}
+    house = House(webhooks={"github": HOOKS["github"] | {"events": {"*": start}}})
+    assert (await github(house, body | BY, **{"X-GitHub-Event": says})).status_code == 202
 
 
 @pytest.mark.parametrize("secret", [OLD, NEW])
@@ -180,12 +227,25 @@ async def test_a_delivery_of_github_has_a_name(delivery: str) -> None:
     assert (await github(a_house(), delivery=delivery)).status_code == 400
 
 
-async def test_an_unknown_name_is_answered_like_a_wrong_path() -> None:
-    house = a_house()
-    unknown = await house.post("/webhooks/nobody", b"{}", {})
-    wrong = await house.post("/somewhere/else", b"{}", {})
-    assert (unknown.status_code, unknown.content) == (wrong.status_code, wrong.content)
-    assert unknown.status_code == 404
+@pytest.mark.attack(20)
+@pytest.mark.parametrize("header", ["X-Hub-Signature-256", "X-Signature", "X-Ductile-Signature-256", "X-Other"])
+@pytest.mark.parametrize("body", [b"{}", b"x" * 5000], ids=["short", "too long"])
+async def test_names_of_webhooks_cannot_be_found_by_asking(header: str, body: bytes) -> None:
+    house = House(webhooks=HOOKS, max_body_bytes=1024)
+    signature = {header: "sha256=" + hex_of(body, "a secret of nobody")}
+    nobodys, *known = [await house.post(f"/webhooks/{name}", body, signature) for name in ("nobody", *HOOKS)]
+    assert nobodys.status_code in (401, 413)
+    assert {(answer.status_code, answer.content) for answer in known} == {(nobodys.status_code, nobodys.content)}
+
+
+@pytest.mark.attack(35)
+async def test_an_old_secret_is_taken_until_its_time_is_over() -> None:
+    keys_of_both = [{"secret": OLD, "until": "2026-11-21T12:00:01Z"}, {"secret": NEW}]
+    house = House(webhooks={"github": HOOKS["github"] | {"keys": keys_of_both}})
+    assert (await github(house)).status_code == 202
+    house.clock.pass_by(1)
+    assert (await github(house)).status_code == 401
+    assert (await github(house, secret=NEW)).status_code == 200, "it is known, and would not be without a signature"
 
 
 @pytest.mark.parametrize("prefix", ["", "sha256="])

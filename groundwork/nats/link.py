@@ -20,6 +20,7 @@ from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 
+from groundwork.nats.client import BusClient
 from groundwork.nats.errors import NoSuchStream, Refused
 from groundwork.nats.pending_answers import PendingAnswers
 from groundwork.nats.publishing import (
@@ -55,7 +56,7 @@ async def connect(settings: NatsSettings, *, name: str = "agentic-loop", timeout
     `name` is how the connection appears on the server. Raises Unreachable when none answers in time, Misconfigured when
     the login is refused or a file cannot be used.
     """
-    answers, client = PendingAnswers(), Client()
+    answers, client = PendingAnswers(), BusClient(encrypted=settings.encrypted)
     watch = ConnectionWatch(answers)
     options = client_options(settings, name)
     try:

@@ -36,10 +36,9 @@ class NatsSettings(BaseModel):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_first: bool = False
-    """Start TLS before a word is said: without it a server that does not ask for TLS is talked to in the clear,
-    whatever `tls_ca` says."""
-    inbox_prefix: str = "_INBOX"
-    """The subject under which answers may be received."""
+    """Start TLS before the server says a word, for servers that are set to it (`handshake_first`)."""
+    inbox_prefix: Annotated[str, Field(pattern=r"^_INBOX[A-Za-z0-9_.-]*$")] = "_INBOX"
+    """The subject under which answers may be received. It begins with `_INBOX`: nothing is answered elsewhere."""
 
     def __repr__(self) -> str:
         return f"NatsSettings({self.servers})"
@@ -48,6 +47,12 @@ class NatsSettings(BaseModel):
     def servers(self) -> str:
         """The addresses for people: without user, password and token."""
         return ", ".join(without_login(url if "://" in url else f"nats://{url}") for url in self.urls)
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether TLS is asked for: then no server is told anything without it."""
+        asked = self.tls_ca or self.tls_cert or self.tls_first
+        return bool(asked) or any(url.startswith("tls://") for url in self.urls)
 
     def secrets(self) -> tuple[str, ...]:
         """Values that no log may show."""
@@ -73,7 +78,7 @@ def client_options(settings: NatsSettings, name: str) -> dict[str, Any]:
         # No buffer while disconnected: what could not be sent is known not to be sent.
         "pending_size": 0,
     }
-    if settings.tls_ca or settings.tls_cert or settings.tls_first:
+    if settings.encrypted:
         options |= {"tls": _tls_context(settings), "tls_handshake_first": settings.tls_first}
     return options
 

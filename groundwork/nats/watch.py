@@ -12,6 +12,7 @@ from typing import Any
 
 import nats.errors
 
+from groundwork.nats.client import NotEncrypted
 from groundwork.nats.pending_answers import PendingAnswers
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable
 from groundwork.service.outage import Outage
@@ -57,6 +58,8 @@ class ConnectionWatch:
         # Raised from here it ends the client's first attempt to connect, which would go on for ever.
         if "authorization violation" in self.last_error.lower() and not self._logged_in:
             raise Misconfigured("the login is refused. Check user, password, token, nkey or credentials")
+        if isinstance(error, NotEncrypted) and not self._logged_in:
+            raise Misconfigured(self.last_error)
         if self._logged_in and not self.up.is_set():
             self._note_outage()
         elif isinstance(error, _OF_A_LOST_CONNECTION):

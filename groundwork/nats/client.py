@@ -1,0 +1,78 @@
+"""The client of nats-py, and three things that it does not do.
+
+- Where TLS was asked for nothing is told to a server without it: neither the login, nor anything else. nats-py sends it
+  in the clear wherever the server does not ask for TLS, and takes the addresses of further servers from a server's
+  first line, which anybody on the way can write.
+- An answer goes to whoever asked, so a reply subject has to be one where clients listen for answers. With any other
+  the asker would have us say things where it may not: cancel a run, or purge a stream.
+- A flush that was given up breaks nothing: nats-py ends its reading when the server's answer comes after all.
+
+It overrides what nats-py keeps for itself, and tests on real servers notice when that is called otherwise.
+"""
+
+import asyncio
+from typing import Any
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+ANSWERS = (b"_INBOX", b"_R_.")
+"""How subjects begin where answers are heard: in the account, and from another one."""
+OF_JETSTREAM = (b"$JS.ACK.", b"$JS.FC.")
+"""Where what was delivered to our own inbox is acknowledged."""
+
+
+class NotEncrypted(nats.errors.Error):
+    """The server does not speak TLS."""
+
+    def __str__(self) -> str:
+        return (
+            "it does not speak TLS, which `tls://` or the TLS files of the settings ask for, so it was told nothing, no"
+            " login either. Give the server a section tls, or, on this machine alone, take the settings out"
+        )
+
+
+class BusClient(Client):
+    """`encrypted`: whether TLS was asked for."""
+
+    def __init__(self, *, encrypted: bool) -> None:
+        super().__init__()
+        self._encrypted = encrypted
+
+    def _connect_command(self) -> bytes:
+        """The first thing that a server is told."""
+        if self._encrypted and not self._speaks_tls():
+            if self._transport:
+                # nats-py leaves it open when it tries the next one, and its annotation out.
+                self._transport.close()  # type: ignore[no-untyped-call]
+            raise NotEncrypted
+        command: bytes = super()._connect_command()
+        return command
+
+    def _speaks_tls(self) -> bool:
+        writer = getattr(self._transport, "_io_writer", None)
+        return writer is not None and writer.get_extra_info("ssl_object") is not None
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if self._encrypted and not self._speaks_tls():
+            info = {name: told for name, told in info.items() if name != "connect_urls"}
+        await super()._process_info(info, initial_connection)
+
+    def _build_message(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+    ) -> Msg:
+        if reply and not reply.startswith(ANSWERS) and not self._is_delivery(sid, reply):
+            reply = b""
+        message: Msg = super()._build_message(sid, subject, reply, data, headers)
+        return message
+
+    def _is_delivery(self, sid: int, reply: bytes) -> bool:
+        subscription = self._subs.get(sid)
+        heard_on = subscription.subject.encode() if subscription else b""
+        return reply.startswith(OF_JETSTREAM) and heard_on.startswith(bytes(self._inbox_prefix))
+
+    async def _process_pong(self) -> None:
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()

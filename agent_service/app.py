@@ -34,6 +34,7 @@ from agent_service.metrics.agent import AgentMetrics
 from agent_service.metrics.levels import observe_disk, observe_inbox, observe_readiness, observe_runs
 from agent_service.models.opening import open_model
 from agent_service.moments import Moment
+from agent_service.opening import open_store
 from agent_service.pace import Pace
 from agent_service.ports import Provider
 from agent_service.publisher import Publisher
@@ -114,9 +115,8 @@ async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
                 log.info("another agent had the bus", extra={"who": str(ground.predecessor.owner)})
                 (settings.store / MARK).touch()
             metrics = AgentMetrics(settings.model.provider)
-            opened = SqliteStore.open(settings.store, ground.lease.held, metrics.store.committed)
-            store = await ours.enter_async_context(opened)
             keys = KeyRing.open(settings.keys_path())
+            store = await ours.enter_async_context(open_store(settings, ground, keys, metrics.store.committed))
             http, within_s = settings.http, HAND_OVER_S if take_over else 0.0
             listener = await ours.enter_async_context(listening(http.host, http.port, who="agent", within_s=within_s))
             model = await ours.enter_async_context(open_model(settings.model))

@@ -3,6 +3,7 @@
 VersionMoved      another turn was faster: load again, decide again
 WakeConflict      the wake id names another request: choose another id
 Damaged           one run's stored rows cannot be read: leave that run alone, the others go on
+Changed           they can, and are not what the agent wrote: the same
 ModelError        no answer from the model; `remedy` says what becomes of the run
 and those of both services, in groundwork/service/errors.py.
 """
@@ -34,6 +35,13 @@ class Damaged(ValueError):
         )
         self.run_id = run_id
         self.what = what
+
+
+class Changed(Damaged):
+    """What is stored of run `run_id` is not what the agent wrote."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}. What was changed says `agentic verify {self.run_id}`"
 
 
 class ModelError(Exception):

@@ -60,6 +60,8 @@ LEASE_BUCKET = "agentic-leases"
 """Keys and values: who is the agent of this bus, and who its gateway."""
 LEASE_AGENT = "agent"
 LEASE_GATEWAY = "gateway"
+LEASE_ANCHOR = "anchor"
+"""With the id of a store behind it: how far that had come."""
 
 SERVICE_AGENT = "agentic-loop"
 RUN_STATUS = f"{SERVICE_AGENT}.status"

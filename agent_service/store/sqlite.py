@@ -6,26 +6,29 @@ looks before it writes: one that refuses after it wrote would have its whole gro
 
 import asyncio
 import contextlib
-import logging
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
-from agent_service.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
+from agent_service.journal import Commit, Entry, Run
 from agent_service.lines import EVERY_RUN, RunLine, Wanted
 from agent_service.ports import Place, Untold, Wake
 from agent_service.store.inbox import SqliteInbox
 from agent_service.store.listing import read_list
+from agent_service.store.quarantine import Quarantine
+from agent_service.store.rows import Loaded, Rows, entry_of, rows_of
+from agent_service.store.seals import Apart, Seals
 from agent_service.store.sql.database import open_database
 from agent_service.store.sql.queries import load_queries
+from agent_service.store.standing import SqliteStanding
 from groundwork.service.errors import Failure, TryAgain
-from groundwork.sqlite.file import SqliteFile, instant, microseconds
+from groundwork.sqlite.file import SqliteFile, microseconds
 from groundwork.sqlite.group_commit import OnCommit, nobody
 
 Held = Callable[[], Awaitable[None]]
@@ -33,52 +36,6 @@ Held = Callable[[], Awaitable[None]]
 NO_LIMIT = -1
 TOLD_WITHIN_S = 1.0
 """How much later it is written how far a run has been told, unless a commit of the run takes it along."""
-
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """A commit as the parameters of its statements; None for what it does not store."""
-
-    run: tuple[Any, ...]
-    brief: tuple[str, str, str] | None
-    entry: tuple[Any, ...]
-    dropped: tuple[tuple[str, str, int], ...]
-    added: tuple[tuple[str, str, str], ...]
-
-
-class Quarantine:
-    """Runs whose stored rows cannot be read, as those who read them found: left alone, while the others go on.
-
-    In memory only: after a repair and a restart all is tried.
-    """
-
-    def __init__(self) -> None:
-        self._why: dict[str, Damaged] = {}
-
-    def __len__(self) -> int:
-        return len(self._why)
-
-    def add(self, found: Damaged) -> None:
-        """Leave the run of `found` alone from now on; told once."""
-        if found.run_id not in self._why:
-            self._why[found.run_id] = found
-            log.error("run left alone", extra={"run_id": found.run_id, "why": str(found)})
-
-    def check(self, run_id: str) -> None:
-        """Raises Damaged for a run that is left alone."""
-        if found := self._why.get(run_id):
-            raise Damaged(found.run_id, found.what)
-
-    def why(self, run_id: str) -> str:
-        """What of the run cannot be read; empty where nothing is known of it."""
-        found = self._why.get(run_id)
-        return found.what if found else ""
-
-    def without(self, run_ids: Iterable[str]) -> list[str]:
-        """The runs that may be worked on."""
-        return [run_id for run_id in run_ids if run_id not in self._why]
 
 
 async def _ours() -> None:
@@ -91,12 +48,13 @@ class SqliteStore:
     `held` says whether its agent has the bus: it raises TryAgain while nobody can say, another Failure once another
     agent has it. New work is taken only while that is sure. What is decided for a run that is here already is written
     also while the bus is away, for nothing of it leaves before the lease is held again; nothing at all is written once
-    another agent has the bus.
+    another agent has the bus. `seals` makes and checks them; who only looks at runs may do without.
     """
 
-    def __init__(self, database: SqliteFile, held: Held = _ours) -> None:
+    def __init__(self, database: SqliteFile, held: Held = _ours, seals: Seals | None = None) -> None:
         self._database = database
         self._held = held
+        self._seals = seals
         self._sql = load_queries()
         self.inbox = SqliteInbox(database)
         self._quarantine = Quarantine()
@@ -107,13 +65,15 @@ class SqliteStore:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls, folder: Path, held: Held = _ours, on_commit: OnCommit = nobody) -> AsyncIterator[Self]:
+    async def open(
+        cls, folder: Path, held: Held = _ours, on_commit: OnCommit = nobody, seals: Seals | None = None
+    ) -> AsyncIterator[Self]:
         """The store in `folder`, made if absent; closed on leaving. Raises Misconfigured and TryAgain.
 
         The caller sees to it that no other process has it open.
         """
         async with open_database(folder, on_commit) as database:
-            store = cls(database, held)
+            store = cls(database, held, seals)
             try:
                 yield store
             finally:
@@ -125,19 +85,39 @@ class SqliteStore:
             await self._held()
         except Failure as error:
             raise TryAgain(f"nothing new is taken: {error}") from error
-        return await self._database.write(partial(self._accept, wake, commit, rows_of(commit)))
+        rows = rows_of(commit)
+        seal, apart = self._seal(rows, Apart())
+        run_id = await self._database.write(partial(self._accept, wake, commit, rows, seal))
+        if run_id == commit.entry.run_id:
+            self._remember(commit, apart)
+        return run_id
 
     async def load(self, run_id: str) -> Run | None:
         self._quarantine.check(run_id)
+        loaded = await self.stored(run_id)
+        if loaded is None:
+            return None
         try:
-            rows = await self._database.read(self._sql["load"], (run_id,))
-            return _run(sorted(rows)) if rows else None
+            self._checked(loaded)
+            return loaded.run()
+        except Damaged as error:
+            self.quarantine(error)
+            raise
         except ValueError as error:
             self.quarantine(Damaged(run_id, "its state or brief"))
             raise Damaged(run_id, "its state or brief") from error
 
+    async def stored(self, run_id: str) -> Loaded | None:
+        """The run as its rows are, whatever they say."""
+        rows = await self._database.read(self._sql["load"], (run_id,))
+        return Loaded.of(run_id, rows) if rows else None
+
     def quarantine(self, found: Damaged) -> None:
         self._quarantine.add(found)
+
+    def standing(self, seals: Seals) -> SqliteStanding:
+        """How far it has come."""
+        return SqliteStanding(self._database, seals)
 
     async def commit(self, commit: Commit) -> None:
         self._quarantine.check(commit.entry.run_id)
@@ -146,8 +126,11 @@ class SqliteStore:
                 await self._held()
         except Failure as error:
             raise TryAgain(str(error)) from error
-        told = self._told.pop(commit.entry.run_id, 0)
-        await self._database.write(partial(self._commit, commit.entry, rows_of(commit, told)))
+        entry, rows = commit.entry, rows_of(commit, self._told.pop(commit.entry.run_id, 0))
+        before = await self._apart(entry.run_id, entry.seq - 1)
+        seal, apart = self._seal(rows, before)
+        await self._database.write(partial(self._commit, entry, rows, seal))
+        self._remember(commit, apart)
 
     def told(self, run_id: str, seq: int) -> None:
         self._told[run_id] = seq
@@ -164,7 +147,7 @@ class SqliteStore:
 
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         rows = await self._database.read(self._sql["entries"], (run_id, after, NO_LIMIT if limit is None else limit))
-        return [_entry(run_id, row) for row in rows]
+        return [entry_of(run_id, row) for row in rows]
 
     def version(self, run_id: str) -> int:
         return sum(version for (version,) in self._database.look_up(self._sql["version"], (run_id,)))
@@ -196,19 +179,44 @@ class SqliteStore:
         """As the port says; a status that no run has counts 0."""
         return {Status(status): runs for status, runs in await self._database.read(self._sql["counts"])}
 
-    def _accept(self, wake: Wake, commit: Commit, rows: Rows, connection: sqlite3.Connection) -> str:
+    def _checked(self, loaded: Loaded) -> None:
+        """Raises Changed where the rows are not as they were sealed."""
+        if self._seals:
+            apart = loaded.apart()
+            self._seals.check(loaded.seal, loaded.row, apart)
+            self._seals.remember(loaded.row.run_id, loaded.row.seq, apart)
+
+    async def _apart(self, run_id: str, seq: int) -> Apart:
+        """What is stored beside the row of entry `seq`: as it is known, or else as it is read and found unchanged."""
+        known = self._seals.take(run_id, seq) if self._seals else Apart()
+        if known is None:
+            await self.load(run_id)
+            known = self._seals.take(run_id, seq) if self._seals else None
+        return known or Apart()
+
+    def _seal(self, rows: Rows, before: Apart) -> tuple[str | None, Apart]:
+        if not self._seals:
+            return None, before
+        apart = rows.apart(before)
+        return self._seals.seal(rows.sealed(), apart), apart
+
+    def _remember(self, commit: Commit, apart: Apart) -> None:
+        if self._seals and not commit.state.final:
+            self._seals.remember(commit.entry.run_id, commit.entry.seq, apart)
+
+    def _accept(self, wake: Wake, commit: Commit, rows: Rows, seal: str | None, connection: sqlite3.Connection) -> str:
         for run_id, digest in connection.execute(self._sql["wake"], (wake.wake_id,)).fetchall():
             if digest != wake.digest:
                 raise WakeConflict(wake.wake_id, run_id)
             return str(run_id)
         asked = (wake.wake_id, wake.digest, microseconds(commit.state.accepted_at))
-        if connection.execute(self._sql["add_run"], rows.run + asked).rowcount == 0:
+        if connection.execute(self._sql["add_run"], (*rows.run, seal, *asked)).rowcount == 0:
             raise _moved(commit.entry)
         self._append(rows, connection)
         return commit.entry.run_id
 
-    def _commit(self, entry: Entry, rows: Rows, connection: sqlite3.Connection) -> None:
-        if connection.execute(self._sql["advance_run"], rows.run).rowcount == 0:
+    def _commit(self, entry: Entry, rows: Rows, seal: str | None, connection: sqlite3.Connection) -> None:
+        if connection.execute(self._sql["advance_run"], (*rows.run, seal)).rowcount == 0:
             raise _moved(entry)
         self._append(rows, connection)
 
@@ -229,40 +237,6 @@ class SqliteStore:
 
     def _tell(self, told: Iterable[tuple[str, int]], connection: sqlite3.Connection) -> None:
         connection.executemany(self._sql["tell"], told)
-
-
-def rows_of(commit: Commit, told: int = 0) -> Rows:
-    entry, state, brief = commit.entry, commit.state, commit.brief
-    head, at = bytes.fromhex(entry.hash), microseconds(entry.at)
-    due_at = microseconds(state.due_at) if state.due_at else None
-    effects_digest, previous = bytes.fromhex(entry.effects_digest), bytes.fromhex(entry.previous)
-    return Rows(
-        run=(state.status.value, entry.seq, head, state.summary, at, due_at, encode_state(state), entry.run_id, told),
-        brief=(entry.run_id, brief.goal, encode_brief(brief)) if brief else None,
-        entry=(entry.run_id, entry.seq, at, entry.kind, entry.event, effects_digest, previous, head),
-        dropped=tuple((entry.run_id, growth.field, growth.dropped) for growth in commit.growth if growth.dropped),
-        added=tuple((entry.run_id, growth.field, item) for growth in commit.growth for item in growth.added),
-    )
-
-
-def _run(rows: Sequence[tuple[Any, ...]]) -> Run:
-    (_, state, brief, head), *grown = rows
-    items = ((field.decode(), item.decode()) for _, item, field, _ in grown)
-    return Run(state=decode_state(state.decode(), brief.decode(), items), head=head.hex())
-
-
-def _entry(run_id: str, row: tuple[Any, ...]) -> Entry:
-    seq, at, kind, event, effects_digest, previous, own_hash = row
-    return Entry(
-        run_id=run_id,
-        seq=seq,
-        at=instant(at),
-        kind=kind,
-        event=event,
-        effects_digest=effects_digest.hex(),
-        previous=previous.hex(),
-        hash=own_hash.hex(),
-    )
 
 
 def _moved(entry: Entry) -> VersionMoved:

@@ -15,7 +15,8 @@ from typing import Any
 from agent_service import journal
 from agent_service.core.events import ToolReturned
 from agent_service.journal import Commit, Run
-from agent_service.store.sqlite import SqliteStore, rows_of
+from agent_service.store.rows import rows_of
+from agent_service.store.sqlite import SqliteStore
 from tests.core.model_cues import a_run_of
 from tests.core.script import Script
 from tests.kit.runs import wake_of

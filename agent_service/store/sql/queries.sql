@@ -4,17 +4,17 @@
 SELECT run_id, wake_digest FROM runs WHERE wake_id = ?;
 
 -- name: add_run
--- The first nine parameters are those of advance_run.
+-- The first ten parameters are those of advance_run.
 INSERT INTO runs
-    (status, version, head, summary, touched_at, due_at, state, run_id, told, wake_id, wake_digest, accepted_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    (status, version, head, summary, touched_at, due_at, state, run_id, told, seal, wake_id, wake_digest, accepted_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_id) DO NOTHING;
 
 -- name: advance_run
 -- Compare and swap: no row is changed when the run is not at the version before.
 UPDATE runs
 SET status = ?1, version = ?2, head = ?3, summary = ?4, touched_at = max(touched_at, ?5), due_at = ?6, state = ?7,
-    told = max(told, ?9)
+    told = max(told, ?9), seal = ?10
 WHERE run_id = ?8 AND version = ?2 - 1;
 
 -- name: put_brief
@@ -37,9 +37,32 @@ UPDATE runs SET told = ?2 WHERE run_id = ?1 AND told < ?2 AND ?2 <= version;
 -- name: load
 -- The run and the items of its growing fields, as of one instant: the run first, its items by number. As bytes, so that
 -- what is no text is the fault of this run alone.
-SELECT 0 AS number, CAST(state AS BLOB), CAST(brief AS BLOB), head FROM runs JOIN briefs USING (run_id) WHERE run_id = ?1
+SELECT 0 AS number, CAST(state AS BLOB), CAST(brief AS BLOB), head, version, status, summary, due_at, seal
+FROM runs JOIN briefs USING (run_id) WHERE run_id = ?1
 UNION ALL
-SELECT rowid, CAST(item AS BLOB), CAST(field AS BLOB), NULL FROM items WHERE run_id = ?1;
+SELECT rowid, CAST(item AS BLOB), CAST(field AS BLOB), NULL, NULL, NULL, NULL, NULL, NULL FROM items WHERE run_id = ?1;
+
+-- name: unsealed
+SELECT run_id FROM runs INDEXED BY runs_unsealed WHERE seal IS NULL ORDER BY run_id;
+
+-- name: seal
+UPDATE runs SET seal = ?2 WHERE run_id = ?1;
+
+-- name: number_of_runs
+SELECT sum(runs) FROM tallies;
+
+-- name: count_runs
+-- And their entries, which takes reading all rows: once, at the start.
+SELECT count(*), coalesce(sum(version), 0) FROM runs;
+
+-- name: newest_entry
+SELECT position, hash FROM journal WHERE position = (SELECT max(position) FROM journal);
+
+-- name: head_at
+SELECT hash FROM journal WHERE position = ?;
+
+-- name: newest_seal
+SELECT seal FROM runs WHERE run_id = (SELECT max(run_id) FROM runs);
 
 -- name: untold
 SELECT run_id, told, version FROM runs WHERE told < version ORDER BY run_id LIMIT ?;

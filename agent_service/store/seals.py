@@ -1,0 +1,139 @@
+"""Seals: by a key that lies outside the store, each run's row says that the agent wrote it, and all that is beside it.
+
+A seal is an HMAC-SHA256 over the row (run, entry, status, timer, summary, head of the journal, state) and digests of
+what is stored apart from it: the brief, and the items of the growing fields. Whoever changes, swaps or sets back any of
+that without the key is found when the run is loaded next. Of the journal the head is sealed, to which its hashes lead.
+"""
+
+import hashlib
+import hmac
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from agent_service.errors import Changed
+from groundwork.service.key_ring import KeyRing
+
+PURPOSE = "seal"
+REMEMBERED_RUNS = 4096
+LONGEST_KEY_ID = 40
+
+UNSEALED = "its row has no seal, and this agent seals all"
+NOT_ITS_SEAL = "its row, its brief or what it remembers was changed by other hands: the seal does not fit"
+STRANGE_KEY = "its row is sealed with the key {key}, which the keys file does not hold"
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Digests of the items of one field, in their order, and one of all of them."""
+
+    items: tuple[bytes, ...] = ()
+    whole: bytes = bytes(32)
+
+    def grown(self, dropped: int, added: Iterable[bytes]) -> "Chain":
+        """Without its `dropped` oldest items, and with the digests `added`."""
+        chain = Chain() if dropped else self
+        new = (*(self.items[dropped:] if dropped else ()), *added)
+        whole = chain.whole
+        for digest in new:
+            whole = hashlib.sha256(whole + digest).digest()
+        return Chain((*chain.items, *new), whole)
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Digests of what is stored beside a run's row."""
+
+    brief: bytes = b""
+    fields: Mapping[str, Chain] = field(default_factory=dict)
+
+    def with_brief(self, brief: str) -> "Apart":
+        return replace(self, brief=digest_of(brief.encode()))
+
+    def with_items(self, name: str, dropped: int, added: Iterable[bytes]) -> "Apart":
+        """`added`: the items as they are stored."""
+        chain = self.fields.get(name, Chain()).grown(dropped, map(digest_of, added))
+        return replace(self, fields={**self.fields, name: chain})
+
+    def whole(self) -> bytes:
+        """The digests of all that there is."""
+        fields = ((name, chain) for name, chain in sorted(self.fields.items()) if chain.items)
+        return self.brief + b"".join(name.encode() + b"\n" + chain.whole for name, chain in fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What of a run's row is sealed, as it is stored."""
+
+    run_id: str
+    seq: int
+    status: str
+    due_at: int | None
+    summary: str
+    head: bytes
+    state: bytes
+
+    def text(self, apart: Apart) -> bytes:
+        """One form for each row, and no two rows have the same."""
+        summary, beside = self.summary.encode(errors="replace"), apart.whole()
+        sizes = f"{self.run_id}\n{self.seq}\n{self.status}\n{self.due_at}\n{len(summary)}\n{len(beside)}\n"
+        return b"".join((sizes.encode(errors="replace"), self.head, summary, beside, self.state))
+
+
+class Seals:
+    """Makes and checks them, and remembers of live runs what is stored beside their rows."""
+
+    def __init__(self, ring: KeyRing) -> None:
+        self._ring = ring
+        self._known: OrderedDict[str, tuple[int, Apart]] = OrderedDict()
+
+    def seal(self, row: Row, apart: Apart) -> str:
+        """`<id of the key>.<hex>`."""
+        key = self._ring.keys[0]
+        return f"{key.id}.{hmac.digest(key.derived(PURPOSE), row.text(apart), 'sha256').hex()}"
+
+    def strange(self, seal: str) -> str:
+        """The id of the key of a seal, if the ring has it not; else empty."""
+        name = seal.partition(".")[0][:LONGEST_KEY_ID]
+        return "" if name in {key.id for key in self._ring.keys} else name
+
+    def check(self, seal: str | None, row: Row, apart: Apart) -> None:
+        """Raises Changed for a row that is not as the agent left it."""
+        if not seal:
+            raise Changed(row.run_id, UNSEALED)
+        if strange := self.strange(seal):
+            raise Changed(row.run_id, STRANGE_KEY.format(key=strange))
+        name, _, found = seal.partition(".")
+        key = next(key for key in self._ring.keys if key.id == name)
+        made = hmac.digest(key.derived(PURPOSE), row.text(apart), "sha256").hex()
+        if not hmac.compare_digest(made.encode(), found.encode(errors="surrogatepass")):
+            raise Changed(row.run_id, NOT_ITS_SEAL)
+
+    def remember(self, run_id: str, seq: int, apart: Apart) -> None:
+        """What is beside the row of entry `seq`; older news of it is none."""
+        if run_id in self._known and self._known[run_id][0] > seq:
+            return
+        self._known[run_id] = seq, apart
+        if len(self._known) > REMEMBERED_RUNS:
+            self._known.popitem(last=False)
+
+    def take(self, run_id: str, seq: int) -> Apart | None:
+        """What is beside the row of entry `seq`, where that is known. It is forgotten: what follows is remembered."""
+        known, apart = self._known.pop(run_id, (0, None))
+        return apart if known == seq else None
+
+
+def digest_of(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
+def apart_of(brief: bytes, items: Iterable[tuple[Any, ...]]) -> Apart:
+    """Of what was read: the brief, and `(field, item)` in their order."""
+    fields: dict[str, list[bytes]] = {}
+    for name, item in items:
+        fields.setdefault(name, []).append(item)
+    apart = Apart(brief=digest_of(brief))
+    for name, grown in fields.items():
+        apart = apart.with_items(name, 0, grown)
+    return apart

@@ -1,0 +1,60 @@
+"""How far the agent's database has come, and which of its rows are sealed. Fills the port Standings."""
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from agent_service.anchors import Standing
+from agent_service.store.rows import Loaded
+from agent_service.store.seals import Seals
+from agent_service.store.sql.queries import load_queries
+from groundwork.sqlite.file import SqliteFile
+
+SEALED_AT_ONCE = 200
+
+
+class SqliteStanding:
+    """Of an open database. A full or locked disk raises TryAgain, a broken one Broken."""
+
+    def __init__(self, database: SqliteFile, seals: Seals) -> None:
+        self._database = database
+        self._seals = seals
+        self._sql = load_queries()
+
+    def now(self) -> Standing:
+        """As the store counts while it goes on."""
+        ((runs,),) = self._database.look_up(self._sql["number_of_runs"])
+        for position, head in self._database.look_up(self._sql["newest_entry"]):
+            return Standing(position=position, head=head.hex(), runs=runs)
+        return Standing(runs=runs)
+
+    async def counted(self) -> Standing:
+        """As its rows are. While runs go on it is not exact."""
+        ((runs, entries),) = await self._database.read(self._sql["count_runs"])
+        now = self.now()
+        return replace(now, runs=runs, missing=now.position - entries)
+
+    def head_at(self, position: int) -> str:
+        """The hash of the entry at a position, in hex; empty where there is none."""
+        return "".join(head.hex() for (head,) in self._database.look_up(self._sql["head_at"], (position,)))
+
+    async def unsealed(self) -> Sequence[str]:
+        """Runs without a seal."""
+        return [run_id for (run_id,) in await self._database.read(self._sql["unsealed"])]
+
+    async def strange_key(self) -> str:
+        """The id of the key by which the newest run is sealed, if the ring has it not; else empty."""
+        for (seal,) in await self._database.read(self._sql["newest_seal"]):
+            return self._seals.strange(seal or "")
+        return ""
+
+    async def seal(self, run_ids: Sequence[str]) -> None:
+        """Seal these runs as they are."""
+        for some in (run_ids[i : i + SEALED_AT_ONCE] for i in range(0, len(run_ids), SEALED_AT_ONCE)):
+            await self._database.write(partial(self._seal, some))
+
+    def _seal(self, run_ids: Sequence[str], connection: sqlite3.Connection) -> None:
+        for run_id in run_ids:
+            loaded = Loaded.of(run_id, connection.execute(self._sql["load"], (run_id,)).fetchall())
+            connection.execute(self._sql["seal"], (run_id, self._seals.seal(loaded.row, loaded.apart())))

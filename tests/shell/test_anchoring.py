@@ -1,0 +1,237 @@
+# ruff: noqa: S608 # the statements of an attacker with a hand on the file
+"""A store that was set back, cut, thinned out or exchanged is known by its anchors, and no agent begins with it."""
+
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent_service.anchoring import Anchoring, Witnesses
+from agent_service.anchors import Anchor
+from agent_service.store.anchor_file import AnchorFile
+from agent_service.store.seals import Seals
+from agent_service.store.sql.database import FILE
+from agent_service.store.sqlite import SqliteStore
+from groundwork.service import key_ring
+from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.key_ring import Key, KeyRing
+from tests.kit.fakes import FakeClock
+from tests.kit.runs import run_id, wake_of, whole_run
+
+STORE = "store_1"
+Hand = Callable[[Path], object]
+
+
+class Board:
+    """Anchors on a bus. Fills the port AnchorBoard."""
+
+    def __init__(self) -> None:
+        self.anchors: dict[str, Anchor] = {}
+        self.away = False
+
+    async def get(self, store: str) -> Anchor | None:
+        return self.anchors.get(store)
+
+    async def put(self, anchor: Anchor) -> None:
+        if self.away:
+            raise TryAgain("the bus is away")
+        self.anchors[anchor.store] = anchor
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    return tmp_path / "agent.keys"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "agent"
+
+
+@pytest.fixture
+def board() -> Board:
+    return Board()
+
+
+@asynccontextmanager
+async def working(folder: Path, keys: Path, board: Board, store_id: str = STORE) -> AsyncIterator[SqliteStore]:
+    """The store as an agent opens it, and anchors it at its end."""
+    ring = KeyRing.open(keys)
+    witnesses = Witnesses(store=store_id, ring=ring, beside=AnchorFile(keys), bus=board)
+    async with SqliteStore.open(folder, seals=Seals(ring)) as store:
+        anchoring = Anchoring(store.standing(Seals(ring)), witnesses, FakeClock())
+        left = await anchoring.check()
+        assert left == []
+        yield store
+        await anchoring.say()
+
+
+async def store_run(store: SqliteStore, number: int, *, but: int = 0) -> None:
+    first, *others = whole_run(number)
+    await store.accept(replace(wake_of(first), wake_id=run_id(number)), first)
+    for commit in others[: len(others) - but]:
+        await store.commit(commit)
+
+
+async def an_earlier_copy(folder: Path, keys: Path, board: Board) -> Path:
+    """Two runs, one of which has not ended; a copy of the store; then the end of the one, and a third run."""
+    async with working(folder, keys, board) as store:
+        await store_run(store, 1, but=1)
+        await store_run(store, 2)
+    copy = shutil.copytree(folder, folder.with_name("copy"))
+    async with working(folder, keys, board) as store:
+        await store.commit(whole_run(1)[-1])
+        await store_run(store, 3)
+    return copy
+
+
+def changed(folder: Path, *statements: str) -> None:
+    with contextlib.closing(sqlite3.connect(folder / FILE)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def set_back(folder: Path) -> None:
+    shutil.rmtree(folder)
+    shutil.copytree(folder.with_name("copy"), folder)
+
+
+def one_run_set_back(folder: Path) -> None:
+    """The first run as it was, its end taken out of the journal, while others have gone on since."""
+    ended = f"run_id = '{run_id(1)}'"
+    columns = "status, version, head, summary, touched_at, due_at, state, told, seal"
+    changed(
+        folder,
+        f"ATTACH '{folder.with_name('copy') / FILE}' AS earlier",
+        f"UPDATE runs SET ({columns}) = (SELECT {columns} FROM earlier.runs WHERE {ended}) WHERE {ended}",
+        f"DELETE FROM journal WHERE {ended} AND seq = (SELECT max(seq) FROM journal WHERE {ended})",
+        f"DELETE FROM items WHERE {ended}",
+        f"INSERT INTO items SELECT * FROM earlier.items WHERE {ended}",
+    )
+
+
+def without_a_run(folder: Path) -> None:
+    one = f"run_id = '{run_id(2)}'"
+    changed(folder, *(f"DELETE FROM {table} WHERE {one}" for table in ("items", "briefs", "journal", "runs")))
+
+
+def with_the_end_cut(folder: Path) -> None:
+    last = f"run_id = '{run_id(3)}'"
+    changed(folder, *(f"DELETE FROM {table} WHERE {last}" for table in ("items", "briefs", "journal", "runs")))
+
+
+def written_anew(folder: Path) -> None:
+    changed(folder, "UPDATE journal SET hash = zeroblob(32) WHERE position = (SELECT max(position) FROM journal)")
+
+
+HANDS: dict[str, tuple[Hand, str]] = {
+    "set back": (set_back, r"had \d+ entries at .* and has \d+: it was set back"),
+    "one run set back": (one_run_set_back, "its runs lack 1 of its entries: some were set back"),
+    "a run removed": (without_a_run, "had 3 runs at .* and has 2: some were removed"),
+    "cut": (with_the_end_cut, "it was set back, or cut"),
+    "written anew": (written_anew, "is not the one of"),
+}
+
+
+async def test_a_store_goes_on_as_it_was_left_however_its_agent_ended(folder: Path, keys: Path, board: Board) -> None:
+    await an_earlier_copy(folder, keys, board)
+    ring = KeyRing.open(keys)
+    async with SqliteStore.open(folder, seals=Seals(ring)) as killed_before_it_said_so:
+        await store_run(killed_before_it_said_so, 4)
+    async with working(folder, keys, board) as store:
+        await store_run(store, 5)
+    async with working(folder, keys, board):
+        assert board.anchors[STORE].runs == 5
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("witness", ["the bus", "the file beside the keys"])
+@pytest.mark.parametrize("hand", HANDS)
+async def test_no_agent_begins_with_a_store_that_was(
+    folder: Path, keys: Path, board: Board, hand: str, witness: str
+) -> None:
+    await an_earlier_copy(folder, keys, board)
+    act, says = HANDS[hand]
+    act(folder)
+    if witness == "the bus":
+        keys.with_name("agent.keys.anchors").unlink()
+    else:
+        board.anchors.clear()
+    with pytest.raises(Misconfigured, match=says) as refused:
+        async with working(folder, keys, board):
+            pass
+    assert "agentic seal" in str(refused.value)
+
+
+@pytest.mark.attack
+async def test_a_set_back_store_under_another_name_is_none_that_the_keys_have_sealed(
+    folder: Path, keys: Path, board: Board
+) -> None:
+    await an_earlier_copy(folder, keys, board)
+    set_back(folder)
+    with pytest.raises(Misconfigured, match="not one of those that the keys have sealed"):
+        async with working(folder, keys, board, "store_2"):
+            pass
+
+
+@pytest.mark.attack
+async def test_an_anchor_that_the_agent_did_not_make_counts_for_nothing(folder: Path, keys: Path, board: Board) -> None:
+    await an_earlier_copy(folder, keys, board)
+    set_back(folder)
+    board.anchors[STORE] = replace(board.anchors[STORE], position=1)
+    with pytest.raises(Misconfigured, match="set back"):
+        async with working(folder, keys, board):
+            pass
+
+
+async def test_a_new_store_begins_also_where_the_keys_have_sealed_another(
+    folder: Path, keys: Path, board: Board
+) -> None:
+    await an_earlier_copy(folder, keys, board)
+    shutil.rmtree(folder)
+    async with working(folder, keys, board, "store_2") as store:
+        await store_run(store, 1)
+    async with working(folder, keys, board, "store_2") as store:
+        assert await store.load(run_id(1)) is not None
+
+
+async def test_what_an_earlier_version_wrote_is_sealed_once_as_it_is(
+    folder: Path, keys: Path, board: Board, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with SqliteStore.open(folder) as unsealed:
+        await store_run(unsealed, 1)
+        await store_run(unsealed, 2, but=1)
+    async with working(folder, keys, board) as store:
+        assert await store.load(run_id(1)) is not None
+        await store.commit(whole_run(2)[-1])
+    assert [record.message for record in caplog.records] == ["runs of an earlier version were sealed as they are"]
+    changed(folder, f"UPDATE runs SET seal = NULL WHERE run_id = '{run_id(1)}'")
+    ring = KeyRing.open(keys)
+    witnesses = Witnesses(store=STORE, ring=ring, beside=AnchorFile(keys), bus=board)
+    async with SqliteStore.open(folder, seals=Seals(ring)) as store:
+        assert await Anchoring(store.standing(Seals(ring)), witnesses, FakeClock()).check() == [run_id(1)]
+
+
+async def test_lost_keys_are_named_and_not_taken_for_an_attack(folder: Path, keys: Path, board: Board) -> None:
+    await an_earlier_copy(folder, keys, board)
+    lost = KeyRing.open(keys).keys[0].id
+    key_ring.write(keys, (Key.fresh(),))
+    with pytest.raises(Misconfigured, match=f"sealed with the key {lost}, which the keys file does not hold: restore"):
+        async with working(folder, keys, board):
+            pass
+
+
+async def test_a_bus_that_is_away_holds_up_nothing(folder: Path, keys: Path, board: Board) -> None:
+    board.away = True
+    async with working(folder, keys, board) as store:
+        await store_run(store, 1)
+    assert board.anchors == {}
+    board.away = False
+    async with working(folder, keys, board):
+        pass
+    assert board.anchors[STORE].runs == 1

@@ -101,7 +101,7 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
         async with asyncio.TaskGroup() as group:
             group.create_task(keep_tidy(ledger, SystemClock(), timedelta(days=settings.ledger_days), what="answers"))
             group.create_task(relay.recover())
-            group.create_task(keep_informed(link, (subjects.STREAM,), relay.say_again))
+            group.create_task(keep_informed(link, (subjects.STREAM_RESULTS,), relay.say_again))
             group.create_task(requests.run())
             told.carrying(requests, ledger, relay.waiting)
             if isinstance(runner, DuctileRunner):

@@ -57,11 +57,12 @@ _OF_A_RUN = ("traceparent", "Agentic-Run-Id")
 _ENDINGS = (subjects.COMPLETED, subjects.ESCALATED, subjects.FAILED, subjects.CANCELLED)
 _TO_PEOPLE = (subjects.WAITING, subjects.REOPENED)
 
-_WORK = (subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL)
+_TO_RUNS = (subjects.CANCEL, subjects.SIGNAL)
 
 CONSUMERS: dict[str, tuple[str, ...]] = {
-    subjects.DURABLE_LOOP: (subjects.START, subjects.TOOL_RESULT),
-    subjects.DURABLE_CONTROL: (subjects.CANCEL, subjects.SIGNAL),
+    subjects.DURABLE_STARTS: (subjects.START,),
+    subjects.DURABLE_LOOP: (subjects.TOOL_RESULT,),
+    subjects.DURABLE_CONTROL: _TO_RUNS,
     subjects.DURABLE_TOOLS: (subjects.ALL_TOOL_REQUESTS,),
     subjects.DURABLE_LIFECYCLE: (*_ENDINGS, *_TO_PEOPLE),
     subjects.DURABLE_PROGRESS: (subjects.PROGRESS,),
@@ -69,7 +70,9 @@ CONSUMERS: dict[str, tuple[str, ...]] = {
 """What each durable consumer reads, by its name: all of it from one stream."""
 
 STREAMS: dict[str, tuple[str, ...]] = {
-    subjects.STREAM: (*_WORK, *_ENDINGS, *_TO_PEOPLE),
+    subjects.STREAM: (*_TO_RUNS, *_ENDINGS, *_TO_PEOPLE),
+    subjects.STREAM_STARTS: (subjects.START,),
+    subjects.STREAM_RESULTS: (subjects.TOOL_RESULT,),
     subjects.STREAM_REQUESTS: (subjects.ALL_TOOL_REQUESTS,),
     subjects.STREAM_PROGRESS: (subjects.WAKE_ACCEPTED, subjects.PROGRESS),
     subjects.STREAM_DEAD_LETTERS: (subjects.ALL_DEAD_LETTERS, subjects.REJECTED),
@@ -139,7 +142,8 @@ def _channel_facts(event: str) -> Json:
 
 def _stream(name: str) -> Json:
     # Ages and sizes are the operator's to set: no part of the contract.
-    return {"subjects": list(STREAMS[name]), "storage": "file", "retention": "limits"}
+    retention = "workqueue" if name == subjects.STREAM_STARTS else "limits"
+    return {"subjects": list(STREAMS[name]), "storage": "file", "retention": retention}
 
 
 def _consumer(name: str) -> Json:

@@ -20,10 +20,21 @@ RoleName = Literal["setup", "agent", "gateway", "executor", "publisher", "approv
 INBOX = "_INBOX"
 ANSWERS = (f"{INBOX}.>", "_R_.>")
 """Where whoever asks hears the answer: in the account, and from another account."""
-STREAMS = (subjects.STREAM, subjects.STREAM_REQUESTS, subjects.STREAM_PROGRESS, subjects.STREAM_DEAD_LETTERS)
+STREAMS = (
+    subjects.STREAM,
+    subjects.STREAM_STARTS,
+    subjects.STREAM_RESULTS,
+    subjects.STREAM_REQUESTS,
+    subjects.STREAM_PROGRESS,
+    subjects.STREAM_DEAD_LETTERS,
+)
 BUCKETS = (f"OBJ_{subjects.ARTIFACT_BUCKET}", f"KV_{subjects.LEASE_BUCKET}")
 """The streams behind them."""
-AGENT_CONSUMERS = ((subjects.STREAM, subjects.DURABLE_LOOP), (subjects.STREAM, subjects.DURABLE_CONTROL))
+AGENT_CONSUMERS = (
+    (subjects.STREAM_STARTS, subjects.DURABLE_STARTS),
+    (subjects.STREAM_RESULTS, subjects.DURABLE_LOOP),
+    (subjects.STREAM, subjects.DURABLE_CONTROL),
+)
 GATEWAY_CONSUMERS = (
     (subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS),
     (subjects.STREAM, subjects.DURABLE_LIFECYCLE),
@@ -78,7 +89,7 @@ def _setup(login: str) -> Permissions:
 
 
 def _agent(login: str) -> Permissions:
-    reads = (subjects.STREAM, subjects.STREAM_REQUESTS, subjects.STREAM_DEAD_LETTERS)
+    reads = (subjects.STREAM, subjects.STREAM_RESULTS, subjects.STREAM_REQUESTS, subjects.STREAM_DEAD_LETTERS)
     consumers = (*AGENT_CONSUMERS, *GATEWAY_CONSUMERS)
     return Permissions(
         publish=(

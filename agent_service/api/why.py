@@ -106,7 +106,7 @@ class WhyCalls:
         asked = subjects.tool_request(pending.route)
         request, result = await asyncio.gather(
             self._finder.of(subjects.STREAM_REQUESTS, asked, keys.request(*of), since),
-            self._finder.of(subjects.STREAM, subjects.TOOL_RESULT, keys.result(*of), since),
+            self._finder.of(subjects.STREAM_RESULTS, subjects.TOOL_RESULT, keys.result(*of), since),
         )
         return request, result
 

@@ -1,6 +1,7 @@
 """The agent on the bus: what it publishes, and the messages it consumes.
 
-Cancels and signals have a consumer of their own, so that turns that hold all slots of the loop delay none of them.
+Starts, results, and what people say have a consumer each, so that neither goals that come by the thousand nor turns
+that hold all slots of the loop delay a cancel.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from typing import NamedTuple
 
 from agent_service.arrival import Arrival, Unreadable
 from agent_service.bus.overheard import Overheard
@@ -34,6 +36,8 @@ from schemas.rejection import rejection
 IN_PROGRESS_S = 10.0
 """A third of the consumers' ack_wait."""
 CONTROL_SLOTS = 16
+STARTS_SLOTS = 16
+"""A start is accepted, not carried out: what it leads to begins by itself."""
 HEARD_WITHIN_S = 30.0
 """How long timers wait at a start for what people have said: all slots may be held by slow turns."""
 LOOK_EVERY_S = 0.05
@@ -43,6 +47,19 @@ FORGOTTEN_AFTER_S = 60.0
 MAX_DELIVERIES = 5
 
 log = logging.getLogger(__name__)
+
+
+class Source(NamedTuple):
+    """A consumer of the agent's, and where what it cannot take ends."""
+
+    stream: str
+    durable: str
+    dead_letters: str
+
+
+STARTS = Source(subjects.STREAM_STARTS, subjects.DURABLE_STARTS, subjects.DEAD_LETTERS_LOOP)
+RESULTS = Source(subjects.STREAM_RESULTS, subjects.DURABLE_LOOP, subjects.DEAD_LETTERS_LOOP)
+CONTROL = Source(subjects.STREAM, subjects.DURABLE_CONTROL, subjects.DEAD_LETTERS_CONTROL)
 
 
 class NatsBus:
@@ -63,7 +80,7 @@ class NatsBus:
 
 
 class NatsIntake:
-    """Feeds the intake from the agent's two consumers."""
+    """Feeds the intake from the agent's three consumers."""
 
     def __init__(
         self,
@@ -83,8 +100,12 @@ class NatsIntake:
         self._patience = _Patience()
         self._incoming = incoming
         self._on_span = on_span
-        self._control = self._loop(link, subjects.DURABLE_CONTROL, subjects.DEAD_LETTERS_CONTROL, slots=CONTROL_SLOTS)
-        self._loops = (self._loop(link, subjects.DURABLE_LOOP, subjects.DEAD_LETTERS_LOOP, slots=slots), self._control)
+        self._control = self._loop(link, CONTROL, slots=CONTROL_SLOTS)
+        self._loops = (
+            self._loop(link, RESULTS, slots=slots),
+            self._loop(link, STARTS, slots=STARTS_SLOTS),
+            self._control,
+        )
 
     @property
     def trouble(self) -> str:
@@ -117,19 +138,21 @@ class NatsIntake:
         # What a predecessor had in hand is pending too, and comes again: more than is in hand here until then.
         return bool(info.get("num_pending") == 0 and info["num_ack_pending"] <= self._control.in_hand)
 
-    def _loop(self, link: NatsLink, durable: str, dead_letters: str, *, slots: int) -> PullLoop:
-        buried = DeadLetters(dead_letters, max_deliveries=MAX_DELIVERIES, notify=self._reject)
-        settling = Settling(link, subjects.STREAM, durable, partial(self._handle, durable), buried)
+    def _loop(self, link: NatsLink, source: Source, *, slots: int) -> PullLoop:
+        buried = DeadLetters(source.dead_letters, max_deliveries=MAX_DELIVERIES, notify=self._reject)
+        settling = Settling(link, source.stream, source.durable, partial(self._handle, source), buried)
         return PullLoop(settling, slots=slots, in_progress_s=IN_PROGRESS_S)
 
-    async def _handle(self, durable: str, delivery: Delivery) -> None:
+    async def _handle(self, source: Source, delivery: Delivery) -> None:
         began = datetime.now(UTC)
         if delivery.subject == subjects.TOOL_RESULT:
             self._overheard.delivered(delivery)
         with self._incoming.message(delivery.subject):
             run_id = await self._receive(delivery)
         if self._on_span:
-            self._on_span(processed(delivery, run_id, consumer=durable, began=began, ended=datetime.now(UTC)))
+            ended = datetime.now(UTC)
+            about = processed(delivery, run_id, stream=source.stream, consumer=source.durable, began=began, ended=ended)
+            self._on_span(about)
 
     async def _receive(self, delivery: Delivery) -> str:
         """The run that it was about. Raises TryAgain, GiveUp."""

@@ -24,7 +24,8 @@ from schemas import subjects
 
 MARK = "missed"
 """The file: made when another agent is found to have had the bus, removed when all is heard."""
-ABOUT_RUNS = [subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL]
+ABOUT_RUNS = {subjects.STREAM_RESULTS: [subjects.TOOL_RESULT], subjects.STREAM: [subjects.CANCEL, subjects.SIGNAL]}
+"""What the streams of work hold that a run of ours may wait for."""
 AT_ONCE = 256
 QUIET_S = 1.0
 
@@ -58,10 +59,11 @@ class Missed:
     async def _hear(self, since: datetime) -> int:
         heard = 0
         async with asyncio.TaskGroup() as group:
-            async for arrival in _arrivals(self._link, since):
-                await self._slots.acquire()
-                group.create_task(self._take(arrival)).add_done_callback(lambda _: self._slots.release())
-                heard += 1
+            for stream in ABOUT_RUNS:
+                async for arrival in _arrivals(self._link, stream, since):
+                    await self._slots.acquire()
+                    group.create_task(self._take(arrival)).add_done_callback(lambda _: self._slots.release())
+                    heard += 1
         return heard
 
     async def _take(self, arrival: Arrival) -> None:
@@ -75,15 +77,15 @@ class Missed:
                     return
 
 
-async def _arrivals(link: NatsLink, since: datetime) -> AsyncIterator[Arrival]:
+async def _arrivals(link: NatsLink, stream: str, since: datetime) -> AsyncIterator[Arrival]:
     config = ConsumerConfig(
-        filter_subjects=ABOUT_RUNS,
+        filter_subjects=ABOUT_RUNS[stream],
         deliver_policy=DeliverPolicy.BY_START_TIME,
         opt_start_time=since,
         ack_policy=AckPolicy.NONE,
         inactive_threshold=30.0,
     )
-    pulled = await link.jetstream.pull_subscribe("", stream=subjects.STREAM, config=config)
+    pulled = await link.jetstream.pull_subscribe("", stream=stream, config=config)
     try:
         left = (await pulled.consumer_info()).num_pending or 0
         while left > 0:

@@ -10,12 +10,11 @@ from agent_service.identity import root_span_id, trace_id
 from groundwork.nats.delivery import Delivery
 from groundwork.telemetry import names
 from groundwork.telemetry.span import Span, Value, context_of, span_id
-from schemas import subjects
 from schemas.headers import TRACEPARENT
 
 
-def processed(delivery: Delivery, run_id: str, *, consumer: str, began: datetime, ended: datetime) -> Span:
-    """The span of a message about `run_id` that `consumer` brought."""
+def processed(delivery: Delivery, run_id: str, *, stream: str, consumer: str, began: datetime, ended: datetime) -> Span:
+    """The span of a message about `run_id` that `consumer` of `stream` brought."""
     sender = context_of(delivery.headers.get(TRACEPARENT))
     attributes: dict[str, Value] = {
         names.RUN_ID: run_id,
@@ -25,13 +24,13 @@ def processed(delivery: Delivery, run_id: str, *, consumer: str, began: datetime
         names.DESTINATION: delivery.subject,
         names.MESSAGE_CONVERSATION_ID: run_id,
         names.CONSUMER_GROUP: consumer,
-        names.STREAM: subjects.STREAM,
+        names.STREAM: stream,
         names.STREAM_SEQUENCE: delivery.stream_seq,
         names.DELIVERY_COUNT: delivery.delivered,
     }
     return Span(
         trace_id=trace_id(run_id),
-        span_id=span_id(f"{subjects.STREAM}:{delivery.stream_seq}:{consumer}:{delivery.delivered}:{delivery.at}"),
+        span_id=span_id(f"{stream}:{delivery.stream_seq}:{consumer}:{delivery.delivered}:{delivery.at}"),
         parent_id=root_span_id(run_id),
         name=f"process {delivery.subject}",
         kind="consumer",

@@ -1,58 +1,22 @@
-"""The streams, consumers and buckets that the program needs on a NATS server.
-
-`AGENTIC` keeps what comes from others, and endings: limits retention (every consumer and viewer sees everything),
-discard new (the bus pushes back instead of losing work), no deletes (deleting the newest message would lose the dedupe
-ids at a crash). Tool requests, progress and acceptance have streams without a sync of their own, because the journal
-can say them again: a server that is killed loses the newest of them, and the agent says again what is outstanding as
-soon as it is back.
-"""
+"""What the program needs on a NATS server: its streams, the consumers of both services, and the buckets."""
 
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from nats.js.api import RePublish
-
-from groundwork.nats.completing import complete
+from agent_service.bus.streams import GIB, LIFECYCLE, streams
 from groundwork.nats.lease_record import Role
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import (
-    BucketSpec,
-    ConsumerSpec,
-    Deviation,
-    KeyValueSpec,
-    StreamSpec,
-    Topology,
-    change_subjects,
-    check_topology,
-    create_missing,
-    delete_consumer,
-    subjects_of,
-)
+from groundwork.nats.topology import BucketSpec, ConsumerSpec, Deviation, KeyValueSpec, Topology, check_topology
 from groundwork.service.errors import Misconfigured
 from schemas import subjects
 
-DAY_S = 86400.0
-GIB = 1024**3
 ACK_WAIT_S = 30.0
-CONSUMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
-LIFECYCLE = (
-    subjects.COMPLETED,
-    subjects.ESCALATED,
-    subjects.FAILED,
-    subjects.CANCELLED,
-    subjects.WAITING,
-    subjects.REOPENED,
-)
-
-
 MAX_GIB = 10.0
 OPERATORS_CHOICE = frozenset({"max_bytes", "max_age", "num_replicas", "description"})
 """What a stream may have otherwise than we would create it."""
-TO_THE_LOG = RePublish(src=">", dest=f"{subjects.LOG}.>")
-"""What a stream has stored is said once more for onlookers: on the subject itself they hear also what it refused, or
-dropped as a repetition."""
+OF_WORK = tuple(f"stream {name}" for name in (subjects.STREAM, subjects.STREAM_STARTS, subjects.STREAM_RESULTS))
 ROLE = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_AGENT, command="agentic serve")
 
 log = logging.getLogger(__name__)
@@ -73,9 +37,8 @@ async def check(link: NatsLink) -> None:
 
 
 def lacking_work(findings: Iterable[Deviation]) -> Deviation | None:
-    """The stream of work, if it does not take all that is said there: then nobody would be told."""
-    work = f"stream {subjects.STREAM}"
-    return next((f for f in findings if f.kind == "lacks" and f.what == work), None)
+    """A stream of work, if one does not take all that is said there: then nobody would be told."""
+    return next((f for f in findings if f.kind == "lacks" and f.what in OF_WORK), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +58,25 @@ class Executor:
 
 
 def topology(*, replicas: int = 1, max_gib: float = MAX_GIB, executors: Iterable[Executor] = ()) -> Topology:
-    """What should exist. `replicas` is 1 or 3; `max_gib` bounds the stream of work on disk, and so the artifacts.
+    """What should exist. `replicas` is 1 or 3; `max_gib` bounds the streams of work on disk, and so the artifacts.
 
     The server sets all of it aside at once: see `reserved_gib`.
     """
     return Topology(
-        streams=(
-            _work(replicas, max_gib),
-            _requests(replicas, max_gib),
-            _progress(replicas, max_gib),
-            _dead_letters(replicas, max_gib),
-        ),
+        streams=streams(replicas, max_gib),
         consumers=(
             _consumer(
-                subjects.STREAM,
+                subjects.STREAM_STARTS,
+                subjects.DURABLE_STARTS,
+                "The agent takes starts: a run each.",
+                [subjects.START],
+                256,
+            ),
+            _consumer(
+                subjects.STREAM_RESULTS,
                 subjects.DURABLE_LOOP,
-                "The agent takes starts and results: a turn each.",
-                [subjects.START, subjects.TOOL_RESULT],
+                "The agent takes results: a turn each.",
+                [subjects.TOOL_RESULT],
                 256,
             ),
             _consumer(
@@ -165,116 +130,10 @@ def topology(*, replicas: int = 1, max_gib: float = MAX_GIB, executors: Iterable
     )
 
 
-async def set_up(link: NatsLink, wanted: Topology) -> list[Deviation]:
-    """Create what is missing, move what earlier versions kept elsewhere, and add what they did not set. The findings
-    tell all that was done, and what differs, which is left as it is. Raises as `create_missing`."""
-    moved = await _requests_moved(link, wanted)
-    return [*moved, *await complete(link, wanted), *await create_missing(link, wanted)]
-
-
-async def _requests_moved(link: NatsLink, wanted: Topology) -> list[Deviation]:
-    """Out of `AGENTIC`, where they once were. Those that nobody has answered are said again by the agent that asks."""
-    streams = {stream.name: stream for stream in wanted.streams}
-    work, letters = streams[subjects.STREAM], streams[subjects.STREAM_DEAD_LETTERS]
-    if subjects.ALL_TOOL_REQUESTS not in await subjects_of(link, work):
-        return []
-    await delete_consumer(link, subjects.STREAM, subjects.DURABLE_TOOLS)
-    return [await change_subjects(link, stream) for stream in (work, letters)]
-
-
 def reserved_gib(max_gib: float) -> float:
     """What the server has to have room for, in each of its replicas."""
-    streams = topology(max_gib=max_gib).all_streams()
-    return float(sum(stream.settings["max_bytes"] for stream in streams)) / GIB
-
-
-def _work(replicas: int, max_gib: float) -> StreamSpec:
-    return StreamSpec(
-        subjects.STREAM,
-        {
-            "description": "Agentic Loop: goals, results, cancels, signals, endings. Durable.",
-            "subjects": [subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL, *LIFECYCLE],
-            "republish": TO_THE_LOG,
-            "retention": "limits",
-            "storage": "file",
-            "discard": "new",
-            "max_age": 14 * DAY_S,
-            "max_bytes": int(max_gib * GIB),
-            "duplicate_window": DAY_S,
-            "num_replicas": replicas,
-            "deny_delete": True,
-            "allow_direct": True,
-        },
-    )
-
-
-def _requests(replicas: int, max_gib: float) -> StreamSpec:
-    """The oldest give way: a request is of use until its tool has answered."""
-    return StreamSpec(
-        subjects.STREAM_REQUESTS,
-        {
-            "description": "Agentic Loop: tool requests. Can be published again from the journal.",
-            "subjects": [subjects.ALL_TOOL_REQUESTS],
-            "republish": TO_THE_LOG,
-            "retention": "limits",
-            "storage": "file",
-            **_without_fsync(replicas),
-            "discard": "old",
-            "max_age": 14 * DAY_S,
-            "max_bytes": int(min(1.0, max_gib / 4) * GIB),
-            "duplicate_window": DAY_S,
-            "num_replicas": replicas,
-            "allow_direct": True,
-        },
-    )
-
-
-def _without_fsync(replicas: int) -> dict[str, str]:
-    """A server with replicas has no such mode, and needs none."""
-    return {"persist_mode": "async"} if replicas == 1 else {}
-
-
-def _progress(replicas: int, max_gib: float) -> StreamSpec:
-    return StreamSpec(
-        subjects.STREAM_PROGRESS,
-        {
-            "description": "Agentic Loop: progress and accepted wakes. Can be published again from the journal.",
-            "subjects": [subjects.PROGRESS, subjects.WAKE_ACCEPTED],
-            "republish": TO_THE_LOG,
-            "retention": "limits",
-            "storage": "file",
-            **_without_fsync(replicas),
-            "discard": "old",
-            "max_age": DAY_S,
-            "max_bytes": int(min(0.25, max_gib / 8) * GIB),
-            "duplicate_window": 120.0,
-            "num_replicas": replicas,
-        },
-    )
-
-
-def _dead_letters(replicas: int, max_gib: float) -> StreamSpec:
-    advisories = "$JS.EVENT.ADVISORY.CONSUMER"
-    return StreamSpec(
-        subjects.STREAM_DEAD_LETTERS,
-        {
-            "description": "Agentic Loop: messages that could not be handled, with the reason in their headers.",
-            "subjects": [
-                subjects.ALL_DEAD_LETTERS,
-                subjects.REJECTED,
-                *(f"{advisories}.MAX_DELIVERIES.{stream}.>" for stream in CONSUMED),
-                *(f"{advisories}.MSG_TERMINATED.{stream}.>" for stream in CONSUMED),
-            ],
-            "republish": RePublish(src=subjects.REJECTED, dest=f"{subjects.LOG}.{subjects.REJECTED}"),
-            "retention": "limits",
-            "storage": "file",
-            "discard": "old",
-            "max_age": 30 * DAY_S,
-            "max_bytes": int(min(1.0, max_gib / 4) * GIB),
-            "duplicate_window": DAY_S,
-            "num_replicas": replicas,
-        },
-    )
+    needed = topology(max_gib=max_gib).all_streams()
+    return float(sum(stream.settings["max_bytes"] for stream in needed)) / GIB
 
 
 def _consumer(stream: str, name: str, description: str, filters: list[str], max_ack_pending: int) -> ConsumerSpec:

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from agent_service import settings
+from agent_service.bus.moving import set_up as create_all
 from agent_service.bus.topology import Executor, reserved_gib, topology
-from agent_service.bus.topology import set_up as create_all
 from agent_service.cli import configuration, output
 from agent_service.cli.exits import Exit
 from agent_service.telling.plain import one_line

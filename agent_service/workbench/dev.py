@@ -22,7 +22,8 @@ from typing import Any
 
 import httpx2
 
-from agent_service.bus.topology import set_up, topology
+from agent_service.bus.moving import set_up
+from agent_service.bus.topology import topology
 from groundwork.nats import link as nats_link
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings

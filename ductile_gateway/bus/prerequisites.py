@@ -10,7 +10,14 @@ from schemas import subjects
 ROLE = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")
 NEEDED = Topology(
     streams=tuple(
-        StreamSpec(name, {}) for name in (subjects.STREAM, subjects.STREAM_REQUESTS, subjects.STREAM_DEAD_LETTERS)
+        StreamSpec(name, {})
+        for name in (
+            subjects.STREAM,
+            subjects.STREAM_STARTS,
+            subjects.STREAM_RESULTS,
+            subjects.STREAM_REQUESTS,
+            subjects.STREAM_DEAD_LETTERS,
+        )
     ),
     consumers=(ConsumerSpec(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, {}),),
     buckets=(BucketSpec(subjects.ARTIFACT_BUCKET, {}), KeyValueSpec(subjects.LEASE_BUCKET, {})),

@@ -7,7 +7,7 @@ StreamConfig and ConsumerConfig; enumerations are given as their strings.
 
 import json
 import shlex
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -142,18 +142,24 @@ async def create_missing(link: NatsLink, topology: Topology) -> list[Deviation]:
     return await _visit(link, topology, create=True)
 
 
-async def subjects_of(link: NatsLink, stream: StreamSpec) -> list[str]:
-    """What the stream takes at present; nothing where it is missing. Raises as `check_topology`."""
-    info = await _found(link, stream.what, link.jetstream.stream_info(stream.name))
-    return list(info.config.subjects or []) if info else []
+async def found_stream(link: NatsLink, stream: StreamSpec) -> StreamInfo | None:
+    """None where it is missing. Raises as `check_topology`, as the others here do."""
+    return await _found(link, stream.what, link.jetstream.stream_info(stream.name))
 
 
-async def change_subjects(link: NatsLink, stream: StreamSpec) -> Deviation:
-    """Give a stream that exists the subjects of its specification, and leave all else. Raises as `check_topology`."""
+async def found_consumer(link: NatsLink, stream: str, name: str) -> ConsumerInfo | None:
+    return await _found(link, f"consumer {name} of stream {stream}", link.jetstream.consumer_info(stream, name))
+
+
+async def change_settings(link: NatsLink, stream: StreamSpec, fields: Iterable[str]) -> list[Deviation]:
+    """Give a stream that exists these settings of its specification, and leave all else."""
     config = (await asked(link, stream.what, link.jetstream.stream_info(stream.name))).config
-    before, config.subjects = config.subjects, stream.settings["subjects"]
-    await asked(link, stream.what, link.jetstream.update_stream(config))
-    return Deviation("changed", stream.what, "subjects", shown(config.subjects), shown(before))
+    before = {name: getattr(config, name) for name in fields}
+    after = {name: stream.settings[name] for name in before}
+    changed = [name for name in before if _comparable(before[name]) != _comparable(after[name])]
+    if changed:
+        await asked(link, stream.what, link.jetstream.update_stream(config.evolve(**after)))
+    return [Deviation("changed", stream.what, name, shown(after[name]), shown(before[name])) for name in changed]
 
 
 async def delete_consumer(link: NatsLink, stream: str, name: str) -> None:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent_service.bus.topology import set_up, topology
+from agent_service.bus.moving import set_up
+from agent_service.bus.topology import topology
 from agent_service.workbench.dev import PLUGINS, free_port
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import connect

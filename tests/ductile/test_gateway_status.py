@@ -103,7 +103,7 @@ async def test_what_comes_of_a_write_that_was_given_up_is_told_by_the_gateway_th
         async with home.living():
             await until(lambda: home.has_results(2), within_s=20)
         first, late = await home.results()
-        message = await home.link.jetstream.get_last_msg(subjects.STREAM, subjects.TOOL_RESULT)
+        message = await home.link.jetstream.get_last_msg(subjects.STREAM_RESULTS, subjects.TOOL_RESULT)
     assert first.error is not None
     assert (first.error.error_class, late.status, late.step, late.attempt) == ("in_doubt", "ok", 1, 1)
     assert message.headers is not None
@@ -124,7 +124,7 @@ async def test_events_from_outside_are_taken_while_the_gateway_waits_for_its_duc
             async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
                 await until(lambda: is_ready(client), within_s=20)
                 assert (await client.post(INGEST, content=body, headers=headers)).status_code == 202
-        message = await home.link.jetstream.get_last_msg(subjects.STREAM, subjects.START)
+        message = await home.link.jetstream.get_last_msg(subjects.STREAM_STARTS, subjects.START)
     assert b"Say hello." in (message.data or b"")
 
 

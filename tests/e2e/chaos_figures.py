@@ -39,6 +39,7 @@ from groundwork.nats.settling import DeadLetters
 from groundwork.nats.topology import ConsumerSpec, Topology, create_missing
 from groundwork.service.errors import TryAgain
 from schemas import keys, subjects
+from schemas.asyncapi import STREAMS
 
 STEPS = 5
 VICTIMS = ("agent", "gateway", "nats-server", "all")
@@ -197,7 +198,7 @@ class House:
                 await asyncio.sleep(LOOK_S)
 
     async def _stored(self, subject: str, since: float) -> float | None:
-        stream = subjects.STREAM_REQUESTS if subject == subjects.ALL_TOOL_REQUESTS else subjects.STREAM
+        stream = next(name for name, stored in STREAMS.items() if subject in stored)
         start = datetime.fromtimestamp(since, UTC).isoformat().replace("+00:00", "Z")
         question = json.dumps({"start_time": start, "next_by_subj": subject}).encode()
         try:

@@ -67,7 +67,7 @@ async def test_a_result_that_a_killed_agent_had_taken_and_not_read_is_taken_up_a
         await until(lambda: lines(file) == 1, within_s=20)
         _freeze(made.agent)
         touch(go, 1)
-        await until(lambda: _is_in_hand(made, subjects.STREAM, subjects.DURABLE_LOOP), within_s=20)
+        await until(lambda: _is_in_hand(made, subjects.STREAM_RESULTS, subjects.DURABLE_LOOP), within_s=20)
         made.agent.kill()
         await until(lambda: lines(file) == 2, within_s=AT_ONCE_S)
 

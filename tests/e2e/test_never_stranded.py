@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from schemas import keys, subjects
+from schemas.asyncapi import STREAMS
 from tests.e2e.by_hand import Bench, bench, one_step
 from tests.kit.waiting import until
 
@@ -36,10 +37,10 @@ async def test_a_wake_begins_though_somebody_has_taken_the_id_of_its_announcemen
 
 async def test_what_is_accepted_begins_after_a_crash_though_the_bus_has_lost_every_message(tmp_path: Path) -> None:
     async with bench(tmp_path, one_step("look"), mortal=True) as made:
-        await made.client.jetstream().purge_stream(subjects.STREAM)
         run_ids = [(await made.wake(f"w-{number}")).json()["run_id"] for number in range(20)]
         made.agent.kill()
-        await made.client.jetstream().purge_stream(subjects.STREAM)
+        for stream in STREAMS:
+            await made.client.jetstream().purge_stream(stream)
         await until(lambda: {request["run_id"] for request in made.requests} == set(run_ids), within_s=20)
 
 
@@ -176,7 +177,7 @@ async def is_told(made: Bench, subject: str) -> bool:
 
 
 async def everything(made: Bench) -> AsyncIterator[bytes]:
-    for stream in (subjects.STREAM, subjects.STREAM_PROGRESS, subjects.STREAM_DEAD_LETTERS):
+    for stream in STREAMS:
         state = (await made.client.jetstream().stream_info(stream)).state
         for seq in range(state.first_seq or 1, state.last_seq + 1):
             yield (await made.client.jetstream().get_msg(stream, seq)).data or b""
@@ -184,12 +185,12 @@ async def everything(made: Bench) -> AsyncIterator[bytes]:
 
 async def recreated(made: Bench) -> None:
     """The stream is removed and made anew, as by `nats stream rm` and `agentic setup`; no connection is lost."""
-    await made.client.jetstream().delete_stream(subjects.STREAM)
+    await made.client.jetstream().delete_stream(subjects.STREAM_REQUESTS)
     await made.set_up()
 
 
 async def purged(made: Bench) -> None:
-    await made.client.jetstream().purge_stream(subjects.STREAM)
+    await made.client.jetstream().purge_stream(subjects.STREAM_REQUESTS)
 
 
 @pytest.mark.parametrize("lose", [recreated, purged])

@@ -167,5 +167,5 @@ async def test_an_agent_that_comes_back_hears_what_another_was_told_in_its_stead
 
 
 async def _all_acknowledged(made: Bench) -> bool:
-    info = await made.link.jetstream.consumer_info(subjects.STREAM, subjects.DURABLE_LOOP)
+    info = await made.link.jetstream.consumer_info(subjects.STREAM_RESULTS, subjects.DURABLE_LOOP)
     return (info.num_pending, info.num_ack_pending) == (0, 0)

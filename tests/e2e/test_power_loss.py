@@ -50,7 +50,7 @@ async def _lose_power(made: DevStack, copy: Path, *, services: bool) -> None:
 async def _newest(made: DevStack) -> int:
     link = await nats_link.connect(NatsSettings(urls=(made.nats.url,)))
     try:
-        return int((await link.jetstream.stream_info(subjects.STREAM)).state.last_seq)
+        return int((await link.jetstream.stream_info(subjects.STREAM_RESULTS)).state.last_seq)
     finally:
         await link.close()
 

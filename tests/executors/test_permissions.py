@@ -74,9 +74,9 @@ async def test_an_executor_needs_no_more_than_its_row(tmp_path: Path, unused_por
 
 
 async def has(link: NatsLink, key: str) -> bool:
-    """Whether the stream of work stores a message under that id."""
-    info = await link.jetstream.stream_info(subjects.STREAM)
+    """Whether the newest result is stored under that id."""
+    info = await link.jetstream.stream_info(subjects.STREAM_RESULTS)
     if not info.state.messages:
         return False
-    message = await link.jetstream.get_msg(subjects.STREAM, info.state.last_seq)
+    message = await link.jetstream.get_msg(subjects.STREAM_RESULTS, info.state.last_seq)
     return (message.headers or {}).get("Nats-Msg-Id") == key

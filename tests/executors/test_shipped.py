@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.workbench.dev import DevStack, until_ready
+from groundwork.nats.link import NatsLink
 from schemas import keys, subjects
 from tests.e2e.bodies import on_the_bus, running, to_the_end, view, wake
 from tests.executors.shipped import BASH, EACH, PYTHON, Shipped, Step, asking, heard, linked
@@ -46,12 +47,18 @@ async def test_a_message_of_somebody_else_under_its_key_holds_nothing_up(tmp_pat
         await until(lambda: _waits(made, run_id), within_s=30)
         key = keys.result(run_id, 1, 1)
         async with linked(made) as link:
-            await link.publish(subjects.CANCEL, b"not even JSON", msg_id=key, headers={})
+            await link.publish(subjects.TOOL_RESULT, b"not even JSON", msg_id=key, headers={})
             with shipped.at_work(tmp_path, made.nats.url):
                 assert (await to_the_end(made, run_id))["state"] == "done"
-            stored = await link.jetstream.get_last_msg(subjects.STREAM, subjects.TOOL_RESULT)
-    assert (stored.headers or {})["Nats-Msg-Id"] == f"{key}#2"
+                await until(lambda: _is_stored(link, f"{key}#2"))
+            stored = await link.jetstream.get_last_msg(subjects.STREAM_RESULTS, subjects.TOOL_RESULT)
     assert json.loads(stored.data or b"")["dedupe_key"] == key
+
+
+async def _is_stored(link: NatsLink, msg_id: str) -> bool:
+    """As the newest result: the agent has heard it before the stream had it."""
+    newest = await link.jetstream.get_last_msg(subjects.STREAM_RESULTS, subjects.TOOL_RESULT)
+    return (newest.headers or {}).get("Nats-Msg-Id") == msg_id
 
 
 @EACH

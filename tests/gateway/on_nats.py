@@ -21,7 +21,7 @@ ACK_WAIT = 5.0
 async def a_bus(link: NatsLink, *, ack_wait: float = ACK_WAIT) -> None:
     """Everything that the setup of the service would create for the gateway."""
     limits = {"max_age": DAY, "duplicate_window": DAY, "discard": "new", "max_bytes": 1 << 26}
-    needed = (subjects.STREAM, subjects.STREAM_REQUESTS, subjects.STREAM_DEAD_LETTERS)
+    needed = STREAMS.keys() - {subjects.STREAM_PROGRESS}
     filters = {"filter_subjects": list(CONSUMERS[subjects.DURABLE_TOOLS]), "ack_wait": ack_wait}
     topology = Topology(
         streams=tuple(StreamSpec(name, {"subjects": list(STREAMS[name])} | limits) for name in needed),
@@ -68,7 +68,7 @@ async def in_hand(link: NatsLink, number: int) -> bool:
 
 async def results(link: NatsLink) -> list[ToolResult]:
     """All results that the stream stores, in order."""
-    return [result_in(body) for body in await _bodies(link, subjects.STREAM, subjects.TOOL_RESULT)]
+    return [result_in(body) for body in await _bodies(link, subjects.STREAM_RESULTS, subjects.TOOL_RESULT)]
 
 
 async def dead_letters(link: NatsLink) -> list[bytes]:

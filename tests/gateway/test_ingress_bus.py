@@ -58,9 +58,9 @@ async def test_what_the_bus_has_forgotten_the_record_still_knows(link: NatsLink,
     await a_bus(link)
     house = House(bus=NatsBus(link), deliveries=deliveries)
     await house.relay(an_event())
-    await link.jetstream.purge_stream(subjects.STREAM)
+    await link.jetstream.purge_stream(subjects.STREAM_RESULTS)
     assert (await house.relay(an_event())).json()["duplicate"] is True
-    assert (await link.jetstream.stream_info(subjects.STREAM)).state.messages == 0
+    assert (await link.jetstream.stream_info(subjects.STREAM_RESULTS)).state.messages == 0
 
 
 async def test_a_delivery_while_the_server_is_away_is_taken_when_it_is_back(

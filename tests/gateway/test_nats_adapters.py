@@ -38,7 +38,7 @@ async def test_a_result_is_stored_under_its_key_with_the_trace_of_its_request(li
     await send(link, a_request(attempt=2))
     async with consuming(link, a_world(link).relay()):
         await until(lambda: all_acknowledged(link))
-    message = await link.jetstream.get_last_msg(subjects.STREAM, subjects.TOOL_RESULT)
+    message = await link.jetstream.get_last_msg(subjects.STREAM_RESULTS, subjects.TOOL_RESULT)
     assert message.headers is not None
     assert message.headers["Nats-Msg-Id"] == keys.result(RUN, 1, 2)
     assert message.headers["traceparent"].startswith(f"00-{TRACE}-")

@@ -77,7 +77,7 @@ async def test_after_its_stream_was_made_anew_it_gives_its_newest_results_again_
     (tmp_path / "go").touch()
     with gateway.serving():
         first = await the_result(link)
-        await link.jetstream.delete_stream(subjects.STREAM)
+        await link.jetstream.delete_stream(subjects.STREAM_RESULTS)
         await a_bus(link, ack_wait=2)
         await until(lambda: has_results(link, 1), within_s=10)
         assert await results(link) == [first]
@@ -90,7 +90,7 @@ async def test_a_result_waits_for_its_stream_to_be_made_anew(gateway: Gateway, l
     await send(link, a_record(tmp_path), "probe")
     with gateway.serving() as process:
         await until(lambda: runs(tmp_path) == 1, within_s=30)
-        await link.jetstream.delete_stream(subjects.STREAM)
+        await link.jetstream.delete_stream(subjects.STREAM_RESULTS)
         (tmp_path / "go").touch()
         await until(lambda: "no stream takes" in gateway.log.read_text(), within_s=20)
         await a_bus(link, ack_wait=2)

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from nats.js.api import RePublish
 
-from agent_service.bus.topology import check, set_up, topology
+from agent_service.bus.moving import set_up
+from agent_service.bus.topology import check, topology
 from groundwork.nats.completing import complete
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (

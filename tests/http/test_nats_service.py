@@ -19,6 +19,7 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from schemas import subjects
+from schemas.asyncapi import STREAMS
 from tests.http.house import House
 from tests.http.waiting_runs import with_a_letter, with_a_question
 from tests.kit.runs import run_id, whole_run
@@ -181,5 +182,5 @@ async def test_errors_are_counted(caller: Client) -> None:
 async def test_no_stream_takes_what_is_asked_of_the_service(caller: Client, link: NatsLink) -> None:
     await create_missing(link, topology(max_gib=1))
     await ask(caller, WAKE, {"goal": "x"})
-    for stream in (subjects.STREAM, subjects.STREAM_PROGRESS, subjects.STREAM_DEAD_LETTERS):
+    for stream in STREAMS:
         assert (await link.jetstream.stream_info(stream)).state.messages == 0

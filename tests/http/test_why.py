@@ -78,8 +78,8 @@ async def test_the_bus_is_asked_for_the_request_and_the_result_of_the_attempt_th
     finder = Remembered()
     await asked_of(house, finder)
     assert sorted(finder.asked) == [
-        (subjects.STREAM, subjects.TOOL_RESULT, keys.result(RUN, 1, 1)),
         (subjects.STREAM_REQUESTS, subjects.tool_request("web-search"), keys.request(RUN, 1, 1)),
+        (subjects.STREAM_RESULTS, subjects.TOOL_RESULT, keys.result(RUN, 1, 1)),
     ]
 
 

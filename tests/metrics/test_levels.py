@@ -54,10 +54,10 @@ async def test_how_full_a_stream_is_goes_by_the_most_that_it_may_have(bus: NatsL
     BusLevels(instruments, bus)
     await put(bus, subjects.TOOL_RESULT, body=b"x" * (MIB // 2))
     seen = await read(instruments)
-    size = seen['agentic_stream_size_bytes{agentic_stream="AGENTIC"}']
-    assert seen['agentic_stream_messages{agentic_stream="AGENTIC"}'] == 1
+    size = seen['agentic_stream_size_bytes{agentic_stream="AGENTIC_RESULTS"}']
+    assert seen['agentic_stream_messages{agentic_stream="AGENTIC_RESULTS"}'] == 1
     assert MIB // 2 < size < MIB
-    assert seen['agentic_stream_fill_ratio{agentic_stream="AGENTIC"}'] == pytest.approx(size / (1 << 30))
+    assert seen['agentic_stream_fill_ratio{agentic_stream="AGENTIC_RESULTS"}'] == pytest.approx(size / (3 << 27))
 
 
 async def test_a_dead_letter_counts_until_somebody_has_settled_it(bus: NatsLink) -> None:

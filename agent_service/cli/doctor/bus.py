@@ -9,6 +9,7 @@ from typing import Any
 
 from agent_service.bus import findings
 from agent_service.bus.dead_letters import NatsDeadLetters
+from agent_service.bus.messages import CONTROL, RESULTS, STARTS
 from agent_service.bus.topology import OPERATORS_CHOICE, ROLE, lacking_work, topology
 from agent_service.cli.doctor.gateway import gateway
 from agent_service.cli.doctor.places import SKEW
@@ -49,10 +50,13 @@ NEEDED = (
     f"$KV.{subjects.LEASE_BUCKET}.{subjects.LEASE_AGENT}",
     *(f"$JS.API.STREAM.{asked}.KV_{subjects.LEASE_BUCKET}" for asked in ("INFO", "MSG.GET")),
     *(
-        f"$JS.API.CONSUMER.MSG.NEXT.{subjects.STREAM}.{name}"
-        for name in (subjects.DURABLE_LOOP, subjects.DURABLE_CONTROL)
+        of_consumer
+        for source in (STARTS, RESULTS, CONTROL)
+        for of_consumer in (
+            f"$JS.API.CONSUMER.MSG.NEXT.{source.stream}.{source.durable}",
+            f"$JS.ACK.{source.stream}.{source.durable}.1.1.1.1.1",
+        )
     ),
-    *(f"$JS.ACK.{subjects.STREAM}.{name}.1.1.1.1.1" for name in (subjects.DURABLE_LOOP, subjects.DURABLE_CONTROL)),
 )
 """Settings of streams that are the operator's to choose."""
 

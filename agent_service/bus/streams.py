@@ -1,0 +1,162 @@
+"""The streams that the program keeps on a NATS server, one for each kind of publisher, so that none fills another's.
+
+Whoever may start runs has AGENTIC_STARTS, executors have AGENTIC_RESULTS, the agent has AGENTIC, with what people say
+to runs. The first is a queue: what the agent has taken leaves it, so that only what waits takes room, and a publisher
+beyond that is refused (discard new) instead of losing what the bus has promised to keep. Of the others the oldest gives
+way (discard old): that was taken long ago, and what was not is said again, from the journal or the gateway's ledger.
+No deletes: deleting the newest message would lose the dedupe ids at a crash.
+
+Tool requests, progress and acceptance have streams without a sync of their own, because the journal can say them again:
+a server that is killed loses the newest of them, and the agent says again what is outstanding as soon as it is back.
+"""
+
+from typing import Any
+
+from nats.js.api import RePublish
+
+from groundwork.nats.topology import StreamSpec
+from schemas import subjects
+
+DAY_S = 86400.0
+GIB = 1024**3
+CONSUMED = (subjects.STREAM, subjects.STREAM_STARTS, subjects.STREAM_RESULTS, subjects.STREAM_REQUESTS)
+LIFECYCLE = (
+    subjects.COMPLETED,
+    subjects.ESCALATED,
+    subjects.FAILED,
+    subjects.CANCELLED,
+    subjects.WAITING,
+    subjects.REOPENED,
+)
+TO_THE_LOG = RePublish(src=">", dest=f"{subjects.LOG}.>")
+"""What a stream has stored is said once more for onlookers: on the subject itself they hear also what it refused, or
+dropped as a repetition."""
+
+
+def streams(replicas: int, max_gib: float) -> tuple[StreamSpec, ...]:
+    """All of them; `max_gib` bounds those of work together, on disk."""
+    return (
+        _work(replicas, max_gib / 2),
+        _starts(replicas, max_gib / 8),
+        _results(replicas, max_gib * 3 / 8),
+        _requests(replicas, max_gib),
+        _progress(replicas, max_gib),
+        _dead_letters(replicas, max_gib),
+    )
+
+
+def _durable(replicas: int, gib: float) -> dict[str, Any]:
+    """What the streams of work have in common: every message is synced, if the server is so configured."""
+    return {
+        "republish": TO_THE_LOG,
+        "retention": "limits",
+        "storage": "file",
+        "discard": "old",
+        "max_age": 14 * DAY_S,
+        "max_bytes": int(gib * GIB),
+        "duplicate_window": DAY_S,
+        "num_replicas": replicas,
+        "deny_delete": True,
+        "allow_direct": True,
+    }
+
+
+def _work(replicas: int, gib: float) -> StreamSpec:
+    return StreamSpec(
+        subjects.STREAM,
+        _durable(replicas, gib)
+        | {
+            "description": "Agentic Loop: cancels, signals, endings. Durable.",
+            "subjects": [subjects.CANCEL, subjects.SIGNAL, *LIFECYCLE],
+        },
+    )
+
+
+def _starts(replicas: int, gib: float) -> StreamSpec:
+    return StreamSpec(
+        subjects.STREAM_STARTS,
+        _durable(replicas, gib)
+        | {
+            "description": "Agentic Loop: goals that nobody has taken up yet. Durable.",
+            "subjects": [subjects.START],
+            "retention": "workqueue",
+            "discard": "new",
+        },
+    )
+
+
+def _results(replicas: int, gib: float) -> StreamSpec:
+    return StreamSpec(
+        subjects.STREAM_RESULTS,
+        _durable(replicas, gib)
+        | {"description": "Agentic Loop: results of tools. Durable.", "subjects": [subjects.TOOL_RESULT]},
+    )
+
+
+def _requests(replicas: int, max_gib: float) -> StreamSpec:
+    """The oldest give way: a request is of use until its tool has answered."""
+    return StreamSpec(
+        subjects.STREAM_REQUESTS,
+        {
+            "description": "Agentic Loop: tool requests. Can be published again from the journal.",
+            "subjects": [subjects.ALL_TOOL_REQUESTS],
+            "republish": TO_THE_LOG,
+            "retention": "limits",
+            "storage": "file",
+            **_without_fsync(replicas),
+            "discard": "old",
+            "max_age": 14 * DAY_S,
+            "max_bytes": int(min(1.0, max_gib / 4) * GIB),
+            "duplicate_window": DAY_S,
+            "num_replicas": replicas,
+            "allow_direct": True,
+        },
+    )
+
+
+def _without_fsync(replicas: int) -> dict[str, str]:
+    """A server with replicas has no such mode, and needs none."""
+    return {"persist_mode": "async"} if replicas == 1 else {}
+
+
+def _progress(replicas: int, max_gib: float) -> StreamSpec:
+    return StreamSpec(
+        subjects.STREAM_PROGRESS,
+        {
+            "description": "Agentic Loop: progress and accepted wakes. Can be published again from the journal.",
+            "subjects": [subjects.PROGRESS, subjects.WAKE_ACCEPTED],
+            "republish": TO_THE_LOG,
+            "retention": "limits",
+            "storage": "file",
+            **_without_fsync(replicas),
+            "discard": "old",
+            "max_age": DAY_S,
+            "max_bytes": int(min(0.25, max_gib / 8) * GIB),
+            "duplicate_window": 120.0,
+            "num_replicas": replicas,
+        },
+    )
+
+
+def _dead_letters(replicas: int, max_gib: float) -> StreamSpec:
+    advisories = "$JS.EVENT.ADVISORY.CONSUMER"
+    return StreamSpec(
+        subjects.STREAM_DEAD_LETTERS,
+        {
+            "description": "Agentic Loop: messages that could not be handled, with the reason in their headers.",
+            "subjects": [
+                subjects.ALL_DEAD_LETTERS,
+                subjects.REJECTED,
+                *(f"{advisories}.MAX_DELIVERIES.{stream}.>" for stream in CONSUMED),
+                *(f"{advisories}.MSG_TERMINATED.{stream}.>" for stream in CONSUMED),
+            ],
+            "republish": RePublish(src=subjects.REJECTED, dest=f"{subjects.LOG}.{subjects.REJECTED}"),
+            "retention": "limits",
+            "storage": "file",
+            "discard": "old",
+            "max_age": 30 * DAY_S,
+            "max_bytes": int(min(1.0, max_gib / 4) * GIB),
+            "duplicate_window": DAY_S,
+            "num_replicas": replicas,
+        },
+    )

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent_service.api.feed import Feed
+from agent_service.brake import Brake
 from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.bus.artifacts import NatsArtifacts
 from agent_service.bus.gateway import NatsCallbacks, NatsTroubles
+from agent_service.bus.halts import NatsBoard
 from agent_service.bus.levels import BusLevels
 from agent_service.bus.messages import NatsBus, NatsIntake
 from agent_service.bus.missed import MARK, Missed
@@ -28,10 +30,11 @@ from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
 from agent_service.core.waiting import Status
 from agent_service.evidence import Evidence
+from agent_service.halting import Halting
 from agent_service.identity import SystemClock
 from agent_service.intake import Intake
 from agent_service.metrics.agent import AgentMetrics
-from agent_service.metrics.levels import observe_disk, observe_inbox, observe_readiness, observe_runs
+from agent_service.metrics.levels import observe_brake, observe_disk, observe_inbox, observe_readiness, observe_runs
 from agent_service.models.opening import open_model
 from agent_service.moments import Moment
 from agent_service.opening import open_store
@@ -80,6 +83,8 @@ class Agent:
     ground: Ground
     store: SqliteStore
     recovery: Recovery
+    brake: Brake
+    halting: Halting
     intake: NatsIntake
     missed: Missed
     projector: Projector
@@ -100,7 +105,8 @@ class Agent:
     @property
     def ready(self) -> Callable[[], Awaitable[dict[str, str]]]:
         """What is wrong with each thing it needs."""
-        return partial(readiness, self.intake, self.ground.lease, self.store, self.skills, self.thinker)
+        lease, brake = self.ground.lease, self.brake
+        return partial(readiness, self.intake, lease, self.store, self.skills, self.thinker, brake)
 
 
 async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
@@ -159,10 +165,10 @@ def build(
     background: Background,
 ) -> Agent:
     """Put the agent together. Nothing runs yet."""
-    link, clock, feed, artifacts = ground.link, SystemClock(), Feed(store), NatsArtifacts(ground.link)
+    link, clock, feed, brake = ground.link, SystemClock(), Feed(store), Brake()
     capabilities, signing = Capabilities(keys), Signing(keys, settings.store)
-    publisher = Publisher(NatsBus(link), clock, sampler(), capabilities=capabilities, signing=signing)
-    workspace = Workspace(settings.workspaces)
+    publisher = Publisher(NatsBus(link), clock, sampler(), capabilities=capabilities, signing=signing, brake=brake)
+    workspace, artifacts = Workspace(settings.workspaces), NatsArtifacts(link)
     trails = TrailProcess(settings.store, settings.workspaces, _telling(settings))
     on_span = trails.leaf if trails.sends else None
     projector = Projector(trails, workspace, artifacts, on_damage=store.quarantine)
@@ -174,11 +180,8 @@ def build(
         feed.tell(moment)
         metrics.runs.committed(moment)
 
-    rates = settings.model
-    pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
-    evidence = Evidence(store, artifacts)
-    thinker = Thinker(model, ArgumentSchemas(), evidence, clock, slots=settings.turns, pace=pace)
-    turns = Turns(store, publisher, thinker, clock, committed)
+    thinker = _thinker(settings, model, Evidence(store, artifacts), clock, brake)
+    turns = Turns(store, publisher, thinker, clock, committed, brake=brake)
     oversight, own = settings.oversight(), settings.own_tools()
     skills = NatsSkills(link, allow=settings.tool_rules.only, schema_flaw=schema_flaw, oversight=oversight, own=own)
     policy, incoming, trace_url = settings.policy(), metrics.incoming, settings.trace_url
@@ -193,23 +196,31 @@ def build(
         fused=settings.phases == "fused",
         verify=settings.verify and model.verifies,
         incoming=incoming,
-        trace_url=trace_url,
+        trace_url=settings.trace_url,
+        brake=brake,
     )
-    starter = Starter(intake, store, background, slots=settings.turns)
+    starter = Starter(intake, store, background, slots=settings.turns, brake=brake)
+    recovery = Recovery(turns, store, store, publisher, background, slots=settings.turns, brake=brake)
+
+    def going_on() -> None:
+        recovery.try_again()
+        turns.accepted.set()
 
     def desk() -> "Desk":
         from agent_service.api.desk import Desk
 
         troubles, callbacks, most = NatsTroubles(link), NatsCallbacks(link), settings.http.max_queued
         reading = store, store, intake, skills, troubles, callbacks, background
-        need = store.inbox.count
-        return Desk(*reading, incoming=incoming, max_queued=most, need_a_person=need, trace_url=trace_url)
+        shown: dict[str, Any] = {"need_a_person": store.inbox.count, "trace_url": settings.trace_url, "brake": brake}
+        return Desk(*reading, incoming=incoming, max_queued=most, **shown)
 
     return Agent(
         settings=settings,
         ground=ground,
         store=store,
-        recovery=Recovery(turns, store, store, publisher, background, slots=settings.turns),
+        recovery=recovery,
+        brake=brake,
+        halting=Halting(brake, store.halts, NatsBoard(link), turns, store, clock, going_on),
         intake=NatsIntake(link, intake, background, incoming, slots=settings.turns, on_span=on_span),
         missed=Missed(link, intake, settings.store, slots=settings.turns),
         projector=projector,
@@ -228,6 +239,12 @@ def build(
     )
 
 
+def _thinker(settings: AgentSettings, model: Provider, evidence: Evidence, clock: SystemClock, brake: Brake) -> Thinker:
+    rates = settings.model
+    pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
+    return Thinker(model, ArgumentSchemas(), evidence, clock, slots=settings.turns, pace=pace, brake=brake)
+
+
 def _telling(settings: AgentSettings) -> Telling:
     telemetry, logs = settings.telemetry, settings.log
     return Telling(
@@ -244,6 +261,7 @@ def _observe(agent: Agent) -> Instruments:
     instruments, undone = agent.metrics.instruments, agent.turns.undone
     observe_runs(instruments, agent.store, agent.clock, lambda: len(undone.left))
     observe_inbox(instruments, agent.store.inbox)
+    observe_brake(instruments, agent.brake)
     observe_disk(instruments, agent.settings.store / FILE)
     observe_readiness(instruments, agent.ready)
     BusLevels(instruments, agent.ground.link)
@@ -253,6 +271,7 @@ def _observe(agent: Agent) -> Instruments:
 async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket) -> None:
     """First what was left goes on and what waits is taken up; then what can wait for that."""
     moments = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
+    await agent.halting.recall()
     left = await agent.recovery.resume_all()
     for work in (
         wrong_with(agent.skills.catalog()),  # asked for at once: runs that are to begin wait for it
@@ -260,6 +279,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
         agent.starter.run(),
         _keep_time(agent),
         agent.recovery.keep_trying(),
+        agent.halting.keep_shown(),
         agent.ground.link.until_lost(),
     ):
         group.create_task(work)
@@ -303,9 +323,10 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
     """First by the bus, where a gateway asks whether runs go on; then by HTTP, which takes a third of a second to load:
     at the top of this file it would hold up what a crash interrupted."""
     from agent_service.api.micro_service import serve_on_bus
+    from agent_service.api.switch import Switch
 
-    desk = agent.desk()
-    await serve_on_bus(agent.ground.link, desk, agent.signing)
+    desk, switch = agent.desk(), Switch(agent.halting)
+    await serve_on_bus(agent.ground.link, desk, agent.signing, switch)
     from agent_service.api.calls import create_app
     from agent_service.api.event_streams import EventStreams
     from agent_service.operations import operations
@@ -313,7 +334,7 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
     from groundwork.http.server import serve_http
 
     ready, metrics = agent.ready, partial(exposition, _observe(agent), subjects.SERVICE_AGENT)
-    asked = operations(agent.settings, agent.store, agent.ground.link, agent.skills, ready)
+    asked = operations(agent.settings, agent.store, agent.ground.link, agent.skills, ready, switch)
     streams = EventStreams(agent.feed, agent.store, agent.store)
     http = create_app(desk, agent.files, ready, agent.settings, operations=asked, streams=streams, metrics=metrics)
     measured = Measured(http, request_durations(agent.metrics.instruments))

@@ -4,11 +4,14 @@ VersionMoved      another turn was faster: load again, decide again
 WakeConflict      the wake id names another request: choose another id
 Damaged           one run's stored rows cannot be read: leave that run alone, the others go on
 Changed           they can, and are not what the agent wrote: the same
+Stopped           everything stands still by a person's word: once it goes on, this is done by itself
 ModelError        no answer from the model; `remedy` says what becomes of the run
 and those of both services, in groundwork/service/errors.py.
 """
 
 from typing import Literal
+
+from groundwork.service.errors import TryAgain
 
 Remedy = Literal["try_again", "shrink", "pause", "fail", "escalate"]
 
@@ -42,6 +45,10 @@ class Changed(Damaged):
 
     def __str__(self) -> str:
         return f"{super().__str__()}. What was changed says `agentic verify {self.run_id}`"
+
+
+class Stopped(TryAgain):
+    """Everything stands still. What was to be done is in the store, and is done once it goes on."""
 
 
 class ModelError(Exception):

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent_service import audit
 from agent_service.arrival import Arrival, Unreadable, correlation, read
+from agent_service.brake import Brake
 from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
 from agent_service.core.brief import Limits, Parent
@@ -72,7 +73,9 @@ class Intake:
         verify: bool = False,
         incoming: IncomingMetrics,
         trace_url: str | None = None,
+        brake: Brake | None = None,
     ) -> None:
+        self._brake = brake or Brake()
         self._turns = turns
         self._incoming = incoming
         self._skills = skills
@@ -118,8 +121,10 @@ class Intake:
         `known`: the wake names a run already, whose limits were granted then (its deadline may have passed since).
         `by`: what is known of the caller, here as in `cancel` and `signal`; what it says itself is added.
         `traceparent`: its place in a trace of its own.
-        Raises LimitRefused, WakeConflict and TryAgain; nothing is stored then.
+        Raises LimitRefused, WakeConflict and TryAgain (of which Stopped); nothing is stored then.
         """
+        if not known:
+            self._brake.check()
         granted = self._policy.defaults if known else None
         depth = 0 if known else await self._depth(start)
         event = self._accepted(wake_id, start, depth, announce=True, by=by, granted=granted, traceparent=traceparent)
@@ -194,6 +199,7 @@ class Intake:
             if await self._turns.state(start.run_id) is None:
                 raise UnknownRun(start.run_id)
             return start.run_id
+        self._brake.check()
         try:
             with self._incoming.wake("stream") as waking:
                 caller = arrival.headers.get(TRACEPARENT)

@@ -10,7 +10,7 @@ from typing import Protocol
 from agent_service.core.attempts import Evidence, Flight, Pending
 from agent_service.core.correlate import judge
 from agent_service.core.decide import decide
-from agent_service.core.events import CallReserved, Event, SignalReceived, TimerFired, ToolReturned
+from agent_service.core.events import CallReserved, Event, SignalReceived, StoodStill, TimerFired, ToolReturned
 from agent_service.core.flights import due_first, flight_of, flights, gathering_of
 from agent_service.core.gathered import task_of
 from agent_service.core.reopening import settled_with
@@ -165,6 +165,8 @@ class Moment:
 
     @property
     def _new_flights(self) -> tuple[Flight, ...]:
+        if isinstance(self.event, StoodStill):  # what was under way is, until later
+            return ()
         known = _under_way(self.before) if self.before else ()
         return tuple(flight for flight in flights(self.after.waiting) if flight not in known)
 

@@ -12,6 +12,8 @@ from agent_service.api.health import HealthCalls, Look, Part
 from agent_service.api.inbox import InboxCalls
 from agent_service.api.inspection import Inspection
 from agent_service.api.operations import Operations
+from agent_service.api.stopping import StoppingCalls
+from agent_service.api.switch import Switch
 from agent_service.api.why import WhyCalls
 from agent_service.bus import findings
 from agent_service.bus.dead_letters import NatsDeadLetters
@@ -34,7 +36,12 @@ MOST_LETTERS = 10_000
 
 
 def operations(
-    settings: AgentSettings, store: SqliteStore, link: NatsLink, skills: Skills, readiness: Readiness
+    settings: AgentSettings,
+    store: SqliteStore,
+    link: NatsLink,
+    skills: Skills,
+    readiness: Readiness,
+    switch: Switch,
 ) -> Operations:
     letters, troubles = NatsDeadLetters(link, most=MOST_LETTERS), NatsTroubles(link, fresh_s=FRESH_S)
     now = NatsTroubles(link, fresh_s=0)
@@ -52,6 +59,7 @@ def operations(
         letters=DeadLetterCalls(letters),
         health=HealthCalls(readiness, looks),
         why=WhyCalls(store, store.inbox, NatsWhereabouts(link), letters, skills, now.status, readiness),
+        stopping=StoppingCalls(switch),
     )
 
 

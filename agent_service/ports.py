@@ -16,6 +16,7 @@ from agent_service.errors import Damaged
 from agent_service.journal import Commit, Entry, Run
 from agent_service.lines import EVERY_RUN, RunLine, Wanted
 from schemas.catalog import Catalog
+from schemas.halt import Halt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +133,25 @@ class Inbox(Protocol):
 
     async def dismissal(self, run_id: str) -> Dismissal | None:
         """The newest of a run."""
+
+
+class Halts(Protocol):
+    """When everything was stopped, and by whom."""
+
+    async def newest(self) -> Halt | None: ...
+
+    async def keep(self, halt: Halt) -> None:
+        """Durably, in the place of what is known of its number. Raises TryAgain."""
+
+
+class Board(Protocol):
+    """Where the other services of the bus see whether everything is stopped."""
+
+    async def show(self, halt: Halt) -> None:
+        """Raises TryAgain while the bus does not take it."""
+
+    async def shown(self) -> Halt | None:
+        """Raises TryAgain."""
 
 
 class Bus(Protocol):

@@ -6,13 +6,14 @@ that and its newest entry follows from its journal and its state.
 
 from collections.abc import Callable, Iterable
 
+from agent_service.brake import Brake
 from agent_service.capabilities import Capabilities
 from agent_service.core.effects import Publish
 from agent_service.identity import root_span_id, trace_id
 from agent_service.ports import Bus, Clock
 from agent_service.signing import Signing
 from groundwork.telemetry.sampling import Keeps
-from schemas import headers
+from schemas import headers, subjects
 from schemas.envelope import with_capability
 
 SOURCE = "/agentic-loop/agent"
@@ -32,18 +33,23 @@ class Publisher:
         *,
         capabilities: Capabilities | None = None,
         signing: Signing | None = None,
+        brake: Brake | None = None,
     ) -> None:
         self._bus = bus
         self._clock = clock
         self._capabilities = capabilities
         self._signing = signing
         self._keeps = keeps
+        self._brake = brake or Brake()
 
     async def publish(self, run_id: str, effect: Publish) -> None:
-        """Put `effect` on the bus. Raises TryAgain when the bus did not take it within its retry budget.
+        """Put `effect` on the bus. Raises TryAgain when the bus did not take it within its retry budget, Stopped for a
+        tool request while everything stands still.
 
         What only tells of a run belongs to its root: such messages have no spans of their own.
         """
+        if effect.subject.startswith(subjects.TOOL_REQUEST):
+            self._brake.check()
         run_id = effect.about or run_id
         trace = trace_id(run_id)
         described = headers.of_event(
@@ -76,6 +82,8 @@ class Undone:
         self._entries: dict[str, dict[int, bool]] = {}
         self.left: dict[str, set[int]] = {}
         """Entries that nobody has in hand: to be tried again."""
+        self.held: set[str] = set()
+        """The runs of these that wait until everything goes on."""
 
     def begin(self, run_id: str, seqs: Iterable[int]) -> None:
         """What these entries ask for is still to be done."""
@@ -87,6 +95,7 @@ class Undone:
 
     def take(self, run_id: str) -> set[int]:
         """What was left of a run; whoever takes it sees to it that it is done or left again."""
+        self.held.discard(run_id)
         return self.left.pop(run_id, set())
 
     def done(self, run_id: str, seqs: Iterable[int]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable
 
+from agent_service.brake import Brake
 from agent_service.bus.messages import NatsIntake
 from agent_service.ports import Archive, Skills
 from agent_service.thinker import Thinker
@@ -10,7 +11,7 @@ from groundwork.service.errors import Fatal, TryAgain
 
 
 async def readiness(
-    intake: NatsIntake, lease: Lease, archive: Archive, skills: Skills, thinker: Thinker
+    intake: NatsIntake, lease: Lease, archive: Archive, skills: Skills, thinker: Thinker, brake: Brake
 ) -> dict[str, str]:
     """By the name of each thing; empty texts when all is well."""
     return {
@@ -18,6 +19,7 @@ async def readiness(
         "store": await wrong_with(archive.counts()),
         "skills": await wrong_with(skills.catalog()),
         "model": thinker.trouble,
+        "halt": brake.why,
     }
 
 

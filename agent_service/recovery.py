@@ -15,13 +15,14 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TypeGuard
 
+from agent_service.brake import Brake
 from agent_service.core import supervising
 from agent_service.core.announcing import asked, outstanding
 from agent_service.core.effects import Effect, Publish
 from agent_service.core.events import TimerFired
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.errors import Damaged
+from agent_service.errors import Damaged, Stopped
 from agent_service.intake import Intake
 from agent_service.journal import Run, rehearse
 from agent_service.ports import Archive, Clock, RunStore
@@ -55,7 +56,9 @@ class Recovery:
         background: Background,
         *,
         slots: int,
+        brake: Brake | None = None,
     ) -> None:
+        self._brake = brake or Brake()
         self._turns = turns
         self._store = store
         self._archive = archive
@@ -75,9 +78,10 @@ class Recovery:
         return len(self._resumed)
 
     def try_again(self) -> None:
-        """Begin to do what could not be done before."""
-        for run_id in list(self._turns.undone.left):
-            self._background.start(self._resume(run_id, self._turns.undone.take(run_id)))
+        """Begin to do what could not be done before; what waits until everything goes on, once it does."""
+        undone = self._turns.undone
+        for run_id in set(undone.left) - (undone.held if self._brake.why else set()):
+            self._background.start(self._resume(run_id, undone.take(run_id)))
 
     async def say_again(self, forgotten_at: datetime, now: datetime) -> int:
         """Publish again what the bus must know, and may have forgotten at `forgotten_at`; returns of how many runs.
@@ -106,7 +110,9 @@ class Recovery:
         return False
 
     async def fire_due(self, now: datetime) -> None:
-        """Begin a turn for every run whose timer has come."""
+        """Begin a turn for every run whose timer has come. Time that comes while everything stands still waits."""
+        if self._brake.why:
+            return
         for run_id in await self._store.due(now, DUE_AT_ONCE):
             self._background.start(self._fire(run_id, now))
 
@@ -168,9 +174,13 @@ class Recovery:
         run = await self._readable(run_id)
         if run is None or forgotten_at < run.state.updated_at <= now:  # after `now`: the clock was set back meanwhile
             return
-        for effect in outstanding(run.state):
-            await self._publisher.publish(run_id, effect)
-        await self._turns.see_to(run.state, supervising.owed(run.state))
+        try:
+            for effect in outstanding(run.state):
+                await self._publisher.publish(run_id, effect)
+            await self._turns.see_to(run.state, supervising.owed(run.state))
+        except Stopped:
+            self._turns.undone.begin(run_id, (run.state.version,))
+            self._turns.hold(run_id, (run.state.version,))
 
     async def _readable(self, run_id: str) -> Run | None:
         """The run, unless it is left alone."""
@@ -195,7 +205,10 @@ class Starter:
     begin because no tool catalog was known. What is said about a run on the bus begins nothing.
     """
 
-    def __init__(self, intake: Intake, store: RunStore, background: Background, *, slots: int) -> None:
+    def __init__(
+        self, intake: Intake, store: RunStore, background: Background, *, slots: int, brake: Brake | None = None
+    ) -> None:
+        self._brake = brake or Brake()
         self._intake = intake
         self._store = store
         self._background = background
@@ -217,7 +230,7 @@ class Starter:
                     await news.wait()
 
     async def _look(self) -> None:
-        if len(self._under_way) >= self._slots:
+        if self._brake.why or len(self._under_way) >= self._slots:
             return
         for run_id in await self._store.queued(self._slots + len(self._under_way)):
             if run_id not in self._under_way and len(self._under_way) < self._slots:

@@ -17,13 +17,14 @@ from typing import Any, Protocol
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
+from agent_service.brake import Brake
 from agent_service.core.brief import Brief
 from agent_service.core.effects import AskModel
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, Seen
 from agent_service.core.phases import Decision, Next, Plan, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import ForModel
-from agent_service.errors import ModelError
+from agent_service.errors import ModelError, Stopped
 from agent_service.pace import Pace
 from agent_service.ports import Answer, Clock, Estimate, Model, ModelCall, Question
 from agent_service.usable import MOST_BYTES
@@ -73,8 +74,10 @@ class Thinker:
         *,
         slots: int,
         pace: Pace | None = None,
+        brake: Brake | None = None,
     ) -> None:
         self._model = model
+        self._brake = brake or Brake()
         self._arguments = arguments
         self._evidence = evidence
         self._clock = clock
@@ -94,7 +97,7 @@ class Thinker:
         return self._trouble[1]
 
     async def think(self, state: RunState, effect: AskModel) -> Reply | None:
-        """Make the call, or return None when it is moot or abandoned."""
+        """Make the call, or return None when it is moot or abandoned. Raises Stopped while everything stands still."""
         key = (state.run_id, effect.call)
         waiting = state.waiting  # a call that was put off is asked for again by its timer
         if not isinstance(waiting, ForModel) or waiting.asking.call != effect.call or key in self._wanted:
@@ -140,14 +143,24 @@ class Thinker:
         if admitted and question.state.reserve:
             del self._admitted[key]
             return await self._second_half(admitted, question)
+        self._brake.check()
         call = self._model.prepare(question)
         if call.estimate is None:
             return await self._event(await call.make(), question, heard=question.state.heard)
         tokens = call.estimate.reserve.tokens
         await self._pace.admit(tokens)
+        self._check_again(tokens)
         state = question.state
         self._admitted[key] = _Admitted(call=call, tokens=tokens, version=state.version, heard=state.heard)
         return self._reserved(call.estimate, question.call)
+
+    def _check_again(self, admitted: int) -> None:
+        """After the wait for its turn. Raises Stopped."""
+        try:
+            self._brake.check()
+        except Stopped:
+            self._pace.settle(admitted, 0)
+            raise
 
     async def _second_half(self, admitted: _Admitted, question: Question) -> Reply:
         used = 0

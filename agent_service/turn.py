@@ -22,13 +22,14 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from agent_service import journal
+from agent_service.brake import Brake
 from agent_service.core import children, reporting, supervising
 from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, CancelChild, Effect, Publish, StartChild, Transition
 from agent_service.core.events import CancelRequested, Event, ToolReturned, TurnBroke, WakeAccepted
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
-from agent_service.errors import Damaged, VersionMoved
+from agent_service.errors import Damaged, Stopped, VersionMoved
 from agent_service.identity import trace_url_of_child
 from agent_service.journal import Commit, Run
 from agent_service.moments import Moment
@@ -52,8 +53,16 @@ class Turns:
     """Takes events to runs."""
 
     def __init__(
-        self, store: RunStore, publisher: Publisher, thinker: Thinker, clock: Clock, on_commit: OnCommit
+        self,
+        store: RunStore,
+        publisher: Publisher,
+        thinker: Thinker,
+        clock: Clock,
+        on_commit: OnCommit,
+        *,
+        brake: Brake | None = None,
     ) -> None:
+        self._brake = brake or Brake()
         self._store = store
         self._publisher = publisher
         self._thinker = thinker
@@ -119,6 +128,9 @@ class Turns:
         """Perform entries `seqs`; where that brings a reply of the model, commit it and return what it led to."""
         try:
             answer = await self._perform(state, effects)
+        except Stopped:
+            self.hold(state.run_id, seqs)
+            return None
         except TryAgain as error:
             self._put_off(state.run_id, seqs, error)
             return None
@@ -129,6 +141,11 @@ class Turns:
         transition = await self._keep(state.run_id, answer) if answer else None
         self._done(state.run_id, seqs)
         return transition
+
+    def hold(self, run_id: str, seqs: Collection[int]) -> None:
+        """Leave what entries `seqs` ask for until everything goes on."""
+        self.undone.leave(run_id, seqs)
+        self.undone.held.add(run_id)
 
     def _put_off(self, run_id: str, seqs: Collection[int], error: TryAgain) -> None:
         """Leave what the bus does not take. An outage meets every run: only the first is told of, and the last."""
@@ -205,6 +222,7 @@ class Turns:
         try:
             match effect:
                 case StartChild(wake=wake):
+                    self._brake.check()
                     await self._start_child(state, wake)
                 case CancelChild(run_id=run_id, reason=reason):
                     await self._cancel_child(state.run_id, run_id, reason)

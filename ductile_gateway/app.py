@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ductile_gateway.bus import halts
 from ductile_gateway.bus.micro_service import Questions, serve_questions
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, NatsRuns
 from ductile_gateway.bus.prerequisites import ack_wait
@@ -22,6 +23,7 @@ from ductile_gateway.bus.requests import NatsRequests
 from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.answers import Answers
 from ductile_gateway.calls.relay import Relay
+from ductile_gateway.calls.standstill import Standstill
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.runner import DuctileRunner, open_runner, tend
@@ -79,6 +81,8 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
     """Carry out calls, once it is known by which tools."""
     stands_on = told.stands_on
     link, lease = stands_on.ground.link, stands_on.ground.lease
+    standstill = Standstill()
+    await halts.look_at_last(link, standstill)
     tools = await tools_at_last(settings)
     offers.replace(tools.catalog, tools.problems)
     ledger, ownership = SqliteLedger(stands_on.store), stands_on.ownership
@@ -86,7 +90,7 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
         shared: dict[str, Any] = {"ownership": ownership, "observer": told.calls, "clock": SystemClock()}
         answers = Answers(ledger, _artifacts(link), NatsBus(link), **shared)
         own = {"ledger": ledger, "runner": runner, "artifacts": _artifacts(link), "runs": NatsRuns(link)}
-        relay = _relay(settings, offers, answers, **own, **shared)
+        relay = _relay(settings, offers, answers, standstill=standstill, **own, **shared)
         requests = NatsRequests(
             link,
             relay,
@@ -100,10 +104,11 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
         await questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
         async with asyncio.TaskGroup() as group:
             group.create_task(keep_tidy(ledger, SystemClock(), timedelta(days=settings.ledger_days), what="answers"))
+            group.create_task(halts.follow(link, standstill))
             group.create_task(relay.recover())
             group.create_task(keep_informed(link, (subjects.STREAM_RESULTS,), relay.say_again))
             group.create_task(requests.run())
-            told.carrying(requests, ledger, relay.waiting)
+            told.carrying(requests, ledger, relay.waiting, standstill)
             if isinstance(runner, DuctileRunner):
                 told.status.also("ductile calls", runner.findings)
                 group.create_task(tend(settings, runner, offers, tell_late=answers.tell_late))

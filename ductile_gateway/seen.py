@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ductile_gateway.bus.requests import NatsRequests
+from ductile_gateway.calls.standstill import Standstill, look_at_standstill
 from ductile_gateway.calls.waiting import WaitingCalls
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.discovery import look as look_at_ductile
@@ -66,14 +67,20 @@ class Seen:
                 await head_start()
                 group.create_task(push(instruments, receiver, subjects.SERVICE_GATEWAY))
 
-    def carrying(self, requests: NatsRequests, ledger: SqliteLedger, waiting: WaitingCalls) -> None:
+    def carrying(
+        self, requests: NatsRequests, ledger: SqliteLedger, waiting: WaitingCalls, standstill: Standstill
+    ) -> None:
         """Calls are carried out from now on."""
         store = self.stands_on.store
 
         async def look_at() -> Sequence[Finding]:
             return look_at_store(store.trouble)
 
+        async def look_whether_stopped() -> Sequence[Finding]:
+            return look_at_standstill(standstill)
+
         self.status.also("gateway store", look_at)
+        self.status.also("gateway halt", look_whether_stopped)
         self.status.also_waiting(waiting.told)
         self.readiness.needs("requests", lambda: requests.trouble)
         observe_calls(

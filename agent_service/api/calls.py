@@ -29,6 +29,7 @@ from agent_service.api.requests import (
     CancelRequest,
     Nothing,
     SignalRequest,
+    StopRequest,
     WakeRequest,
 )
 from agent_service.api.run_calls import RunCalls
@@ -220,6 +221,7 @@ def _event_streams(streams: EventStreams) -> tuple[Call, ...]:
 def _calls_for_operators(operations: Operations) -> tuple[Call, ...]:
     inspection, inbox, letters = operations.inspection, operations.inbox, operations.letters
     act: dict[str, Any] = {"method": "POST", "scope": "control", "takes": Nothing, "errors": (404, 409)}
+    switch, stopping = {**act, "errors": ()}, operations.stopping
     return (
         Call(path=f"{RUN}/timeline", endpoint=inspection.show_timeline, scope="read", errors=(404,)),
         Call(path=f"{RUN}/steps/{{step}}", endpoint=inspection.show_step, scope="read", errors=(404, 422)),
@@ -231,6 +233,8 @@ def _calls_for_operators(operations: Operations) -> tuple[Call, ...]:
         Call(path=LETTERS, endpoint=letters.list_letters, scope="read", errors=(422, 503)),
         Call(path=f"{LETTERS}/{{seq}}/retry", endpoint=letters.retry_letter, **act),
         Call(path=f"{LETTERS}/{{seq}}/discard", endpoint=letters.discard_letter, **act),
+        Call(path="/v1/stop-all", endpoint=stopping.stop_all, **{**switch, "takes": StopRequest}),
+        Call(path="/v1/go-on", endpoint=stopping.go_on, **switch),
     )
 
 

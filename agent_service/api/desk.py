@@ -21,6 +21,7 @@ from agent_service.api.requests import (
     WakeAnswer,
     WakeRequest,
 )
+from agent_service.brake import Brake
 from agent_service.core.effects import Transition
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
@@ -50,12 +51,14 @@ class RunPage(BaseModel):
 class RunCounts(BaseModel):
     """How many runs there are of each state, and how many wait for a person: those of the inbox, without dead letters.
 
-    `oldest_queued_at`: when that of the queued runs was accepted that waits longest; null when none does.
+    `oldest_queued_at`: when that of the queued runs was accepted that waits longest; null when none does. `stopped`: by
+    whom, since when and why everything is stopped; empty while all goes on.
     """
 
     by_state: dict[Status, int]
     needs_person: int
     oldest_queued_at: Instant | None
+    stopped: str = ""
 
 
 class EntryPage(BaseModel):
@@ -92,7 +95,9 @@ class Desk:
         max_queued: int,
         need_a_person: Callable[[], Awaitable[int]],
         trace_url: str | None = None,
+        brake: Brake | None = None,
     ) -> None:
+        self._brake = brake or Brake()
         self._store = store
         self._archive = archive
         self._intake = intake
@@ -141,7 +146,8 @@ class Desk:
         trouble = await self._trouble(state, present or frozenset())
         heard = await self._reader.heard(run_id)
         tasks = await self._reader.tasks(run_id) if heard.gathered else None
-        return run_view(state, heard, tasks, trace_url=self._trace_url, present=present, trouble=trouble)
+        shown = run_view(state, heard, tasks, trace_url=self._trace_url, present=present, trouble=trouble)
+        return shown if state.final else shown.model_copy(update={"stopped": self._brake.why})
 
     async def callback(self, run_id: str) -> CallbackAnswer:
         """Where the run asked to have its ending sent."""
@@ -164,6 +170,7 @@ class Desk:
             by_state=by_state,
             needs_person=await self._need_a_person(),
             oldest_queued_at=oldest[0].accepted_at if oldest else None,
+            stopped=self._brake.why,
         )
 
     async def entries(self, run_id: str, *, after: int, limit: int) -> EntryPage:

@@ -20,6 +20,7 @@ Look = Callable[[], Awaitable[Sequence[Finding]]]
 _READY: Mapping[str, tuple[Part, str, str]] = {
     "bus": ("nats", "the agent hears the bus and holds its lease", "see the agent's log; `agentic doctor` says more"),
     "store": ("store", "it can be read and written", "see the agent's log: mend its disk, or make room there"),
+    "halt": ("agent", "nobody has stopped it", "`agentic go-on` lets everything go on"),
     "skills": (
         "gateway",
         "tools are on offer",

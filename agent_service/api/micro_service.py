@@ -24,10 +24,13 @@ from agent_service.api.requests import (
     CallbackAnswer,
     CancelAnswer,
     CancelRequest,
+    Nothing,
     SignalAnswer,
+    StopRequest,
     WakeAnswer,
     WakeRequest,
 )
+from agent_service.api.switch import Switch, SwitchView
 from agent_service.signing import Signing
 from agent_service.telling.views import RunView
 from groundwork.nats.asker import asker
@@ -79,11 +82,11 @@ class _Endpoint:
     handler: Handler
 
 
-async def serve_on_bus(link: NatsLink, desk: Desk, signing: Signing) -> Service:
+async def serve_on_bus(link: NatsLink, desk: Desk, signing: Signing, switch: Switch) -> Service:
     """Answer on the bus until the returned service is stopped, or the link closed."""
     about = "A durable agent loop: accepts goals, and tells where runs stand."
     service = await micro_service(link, name=subjects.SERVICE_AGENT, description=about)
-    for endpoint in (*_endpoints(desk), _keys(signing)):
+    for endpoint in (*_endpoints(desk), _keys(signing), *_switches(switch)):
         await service.add_endpoint(
             name=endpoint.name,
             subject=f"{subjects.SERVICE_AGENT}.{endpoint.name}",
@@ -137,6 +140,21 @@ def _keys(signing: Signing) -> _Endpoint:
         return signing.public_keys()
 
     return _Endpoint(name="keys", asked=KeysWanted, answered=AgentKeys, handler=_answering(keys))
+
+
+def _switches(switch: Switch) -> tuple[_Endpoint, ...]:
+    """For operators alone: see to it that nobody else may ask."""
+
+    async def stop(request: Request) -> BaseModel:
+        return await switch.stop(requests.read(StopRequest, request.data), by=asker(request))
+
+    async def go_on(request: Request) -> BaseModel:
+        return await switch.go_on(requests.read(Nothing, request.data), by=asker(request))
+
+    return (
+        _Endpoint(name="stop-all", asked=StopRequest, answered=SwitchView, handler=_answering(stop)),
+        _Endpoint(name="go-on", asked=Nothing, answered=SwitchView, handler=_answering(go_on)),
+    )
 
 
 def _answering(ask: Callable[[Request], Awaitable[BaseModel]]) -> Handler:

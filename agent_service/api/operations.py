@@ -6,6 +6,7 @@ from agent_service.api.dead_letters import DeadLetterCalls
 from agent_service.api.health import HealthCalls
 from agent_service.api.inbox import InboxCalls
 from agent_service.api.inspection import Inspection
+from agent_service.api.stopping import StoppingCalls
 from agent_service.api.why import WhyCalls
 
 
@@ -18,3 +19,4 @@ class Operations:
     letters: DeadLetterCalls
     health: HealthCalls
     why: WhyCalls
+    stopping: StoppingCalls

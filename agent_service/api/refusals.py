@@ -4,11 +4,12 @@
 """
 
 from agent_service.core.limits import LimitRefused
-from agent_service.errors import Damaged, WakeConflict
+from agent_service.errors import Damaged, Stopped, WakeConflict
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.strict_json import NotStrictJson
 
 BROKEN_RETRY_S = 30.0
+STOPPED_RETRY_S = 30.0
 
 
 class Refusal(Exception):
@@ -64,8 +65,16 @@ def refusal_of(error: Exception) -> Refusal:
         case Damaged():
             return Refusal(500, "damaged", str(error), run_id=error.run_id)
         case TryAgain():
-            return Refusal(503, "try_again", f"not done, and nothing was stored: {error}", retry_after_s=error.delay_s)
+            return _later(error)
         case Fatal():
             message = "the agent cannot work before a person mends it: ask again later, with the same wake_id"
             return Refusal(503, "broken", message, retry_after_s=BROKEN_RETRY_S)
     raise error
+
+
+def _later(error: TryAgain) -> Refusal:
+    told = f"not done, and nothing was stored: {error}"
+    if isinstance(error, Stopped):
+        then = "a person lets it go on with `agentic go-on`"
+        return Refusal(503, "stopped", f"{told}; {then}", retry_after_s=STOPPED_RETRY_S)
+    return Refusal(503, "try_again", told, retry_after_s=error.delay_s)

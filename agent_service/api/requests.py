@@ -86,6 +86,10 @@ class Nothing(_Sent):
     """The call says all: an empty object, or no body."""
 
 
+class StopRequest(_Sent):
+    reason: Annotated[Text, Field(max_length=1024)] | None = None
+
+
 class CancelRequest(_Sent):
     reason: Annotated[Text, Field(max_length=1024)] | None = None
 

@@ -25,6 +25,7 @@ from agent_service.core import (
     limits,
     reopening,
     results,
+    standing_still,
     supervising,
     thinking,
     timing,
@@ -40,6 +41,7 @@ from agent_service.core.events import (
     ModelUnavailable,
     RunStarted,
     SignalReceived,
+    StoodStill,
     TimerFired,
     ToolReturned,
     TurnBroke,
@@ -210,6 +212,11 @@ def _never(why: str) -> Rule:
     return Rule(lambda state, event: why.format(state=state, event=event), ())
 
 
+def _went_on(state: type[Waiting]) -> Rule:
+    """Everything was stopped, and goes on: the run stays where it is, and no time has passed for it."""
+    return Rule(standing_still.on_stood_still, (state,))
+
+
 _Row = Mapping[type[Event], Rule]
 
 _ALIVE: _Row = {
@@ -221,6 +228,7 @@ _NOT_ASKING: _Row = dict.fromkeys(
     (CallReserved, ModelReplied, ModelUnavailable), _never("model call {event.call} is not the one waited for")
 )
 _BEGUN: _Row = {**_ALIVE, RunStarted: _never("started already")}
+_PAUSED: _Row = {**_BEGUN, StoodStill: _never("its time stands still anyway while a person is waited for")}
 _UNASKED = Rule(results.on_result, (Ended,))
 """A result of the past is ignored; one that was never asked for breaks the protocol."""
 
@@ -232,6 +240,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
     None: {**dict.fromkeys(get_args(Event), _never("no such run")), WakeAccepted: Rule(_accept, (Queued,))},
     Queued: {
         **_ALIVE,
+        StoodStill: _went_on(Queued),
         **_NOT_ASKING,
         RunStarted: Rule(_start, (ForModel, ForPerson, Ended)),
         ToolReturned: _UNASKED,
@@ -240,6 +249,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
     },
     ForModel: {
         **_BEGUN,
+        StoodStill: _went_on(ForModel),
         CallReserved: Rule(_of_the_model, (ForModel, ForPerson, Ended)),
         ModelReplied: Rule(_of_the_model, _AFTER_A_REPLY),
         ModelUnavailable: Rule(_of_the_model, (ForModel, ModelRetry, ForPerson, Ended)),
@@ -249,6 +259,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
     },
     ModelRetry: {
         **_BEGUN,
+        StoodStill: _went_on(ModelRetry),
         CallReserved: Rule(_of_the_model, (ForModel, ForPerson, Ended)),
         ModelReplied: Rule(_of_the_model, _AFTER_A_REPLY),
         ModelUnavailable: Rule(_of_the_model, (ForModel, ModelRetry, ForPerson, Ended)),
@@ -258,6 +269,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
     },
     ForTool: {
         **_BEGUN,
+        StoodStill: _went_on(ForTool),
         **_NOT_ASKING,
         ToolReturned: Rule(results.on_result, (ForModel, ToolRetry, ForEvidence, ForApproval, ForPerson, Ended)),
         TimerFired: Rule(_when_due(results.on_due), (ToolRetry, ForPerson, Ended)),
@@ -265,6 +277,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
     },
     ToolRetry: {
         **_BEGUN,
+        StoodStill: _went_on(ToolRetry),
         **_NOT_ASKING,
         ToolReturned: _UNASKED,
         TimerFired: Rule(_when_due(results.on_due), (ForTool, ForPerson, Ended)),
@@ -272,6 +285,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
     },
     ForReads: {
         **_BEGUN,
+        StoodStill: _went_on(ForReads),
         **_NOT_ASKING,
         ToolReturned: Rule(results.on_result, (ForReads, ForModel, ForEvidence, ForApproval, ForPerson, Ended)),
         TimerFired: Rule(_when_due(results.on_due), (ForReads, ForModel, ForPerson, Ended)),
@@ -279,6 +293,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
     },
     ForEvidence: {
         **_BEGUN,
+        StoodStill: _went_on(ForEvidence),
         **_NOT_ASKING,
         ToolReturned: Rule(results.on_result, _WHILE_GATHERING),
         TimerFired: Rule(_when_due(results.on_due), _WHILE_GATHERING),
@@ -286,13 +301,14 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
     },
     ForTime: {
         **_BEGUN,
+        StoodStill: _went_on(ForTime),
         **_NOT_ASKING,
         ToolReturned: _UNASKED,
         TimerFired: Rule(_when_due(timing.on_time), (ForModel, ForPerson, Ended)),
         SignalReceived: Rule(_once(hearing.hear_while_waiting), (ForTime, ForModel, ForPerson, Ended)),
     },
     ForApproval: {
-        **_BEGUN,
+        **_PAUSED,
         **_NOT_ASKING,
         ToolReturned: _UNASKED,
         TimerFired: Rule(_when_expired(hearing.on_expiry), (ForModel, ForEvidence, ForApproval, ForPerson, Ended)),
@@ -301,14 +317,14 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         ),
     },
     ForAnswer: {
-        **_BEGUN,
+        **_PAUSED,
         **_NOT_ASKING,
         ToolReturned: _UNASKED,
         TimerFired: Rule(_when_expired(answering.on_expiry), (Ended,)),
         SignalReceived: Rule(_once(hearing.hear_answer), (ForAnswer, ForModel, ForPerson, Ended)),
     },
     ForPerson: {
-        **_BEGUN,
+        **_PAUSED,
         **dict.fromkeys(_NOT_ASKING, _never("the run is paused: the call is made again when it is resumed")),
         ToolReturned: Rule(results.on_result, (ForPerson, Ended)),
         TimerFired: _never("nothing is due"),

@@ -205,6 +205,16 @@ class TurnBroke:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoodStill:
+    """Everything was stopped from `since` on, for that `reason`, and goes on since `at`. `by`: who stopped it."""
+
+    at: datetime
+    since: datetime
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired:
     """The instant `due_at` of the state has come."""
 
@@ -222,4 +232,5 @@ Event = (
     | SignalReceived
     | TimerFired
     | TurnBroke
+    | StoodStill
 )

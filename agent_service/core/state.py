@@ -234,6 +234,8 @@ class RunState:
     """Those of them that are waited for no more, and have not told yet what they spent."""
     signals: tuple[str, ...] = ()
     """Ids of the newest signals, so that one that is delivered again is not heard again."""
+    stood_until: datetime | None = None
+    """When it went on last after everything was stopped; null where that never was."""
     reframes: int = 0
     refused_done: int = 0
     """How often the model claimed to be done without proof."""

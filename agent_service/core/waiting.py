@@ -7,6 +7,7 @@ what the bus is told again) reads the state by `match` and derives nothing.
 Of each state is said what put the run there, what is owed to the bus while it rests there, and which events move it.
 What is owed is said again whenever the bus may have forgotten it, under the same message ids. What moves every state
 but the last: `CancelRequested` and `TurnBroke` end the run. The deadline of a run (`TimerFired`) ends or pauses it.
+After everything was stopped (`StoodStill`) a run that waits for no person is where it was, with later deadlines.
 """
 
 from dataclasses import dataclass, replace

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from agent_service.brake import Brake
 from agent_service.core.waiting import Status
 from agent_service.journal import Run
 from agent_service.ports import Clock
@@ -71,6 +72,15 @@ def observe_disk(instruments: Instruments, file: Path) -> None:
         free.show({(): shutil.disk_usage(file.parent).free})
 
     instruments.observe(read, size, free)
+
+
+def observe_brake(instruments: Instruments, brake: Brake) -> None:
+    stopped = instruments.gauge("agentic.stopped", "1 while somebody has stopped everything, else 0")
+
+    async def read() -> None:
+        stopped.show({(): float(bool(brake.why))})
+
+    instruments.observe(read, stopped)
 
 
 def observe_readiness(instruments: Instruments, readiness: Callable[[], Awaitable[Mapping[str, str]]]) -> None:

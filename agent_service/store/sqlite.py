@@ -19,6 +19,7 @@ from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.journal import Commit, Entry, Run
 from agent_service.lines import EVERY_RUN, RunLine, Wanted
 from agent_service.ports import Place, Untold, Wake
+from agent_service.store.halts import SqliteHalts
 from agent_service.store.inbox import SqliteInbox
 from agent_service.store.listing import read_list
 from agent_service.store.quarantine import Quarantine
@@ -57,6 +58,7 @@ class SqliteStore:
         self._seals = seals
         self._sql = load_queries()
         self.inbox = SqliteInbox(database)
+        self.halts = SqliteHalts(database)
         self._quarantine = Quarantine()
         self._told: dict[str, int] = {}
         self._told_later: asyncio.TimerHandle | None = None

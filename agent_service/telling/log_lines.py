@@ -16,6 +16,7 @@ from agent_service.core.events import (
     ModelUnavailable,
     RunStarted,
     SignalReceived,
+    StoodStill,
     TimerFired,
     ToolReturned,
     TurnBroke,
@@ -170,7 +171,7 @@ def _spent(moment: Moment) -> Fields:
 def _besides(moment: Moment) -> Fields:
     """What only some entries have: who asked, which model answered, by which names an executor knows a call."""
     match moment.event:
-        case WakeAccepted(by=by) | CancelRequested(by=by) | SignalReceived(by=by):
+        case WakeAccepted(by=by) | CancelRequested(by=by) | SignalReceived(by=by) | StoodStill(by=by):
             return {"by": by or None}
         case ModelReplied(call=call, model=model) | CallReserved(call=call, model=model):
             return {"call": call, "model": model}
@@ -213,6 +214,7 @@ _EVENTS: dict[type[Any], str] = {
     CancelRequested: "cancel",
     TurnBroke: "the agent broke",
     TimerFired: "due",
+    StoodStill: "goes on after a stop",
     ToolReturned: "result",
 }
 

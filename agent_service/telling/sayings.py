@@ -14,6 +14,7 @@ from agent_service.core.events import (
     ModelUnavailable,
     RunStarted,
     SignalReceived,
+    StoodStill,
     TimerFired,
     ToolReturned,
     TurnBroke,
@@ -131,6 +132,8 @@ def _happened(moment: Moment) -> str:
             return acted(act) if act else _due(moment)
         case TurnBroke():
             return "the agent broke"
+        case StoodStill() as event:
+            return went_on(event)
         case other:
             return from_people(other)
 
@@ -138,6 +141,11 @@ def _happened(moment: Moment) -> str:
 def unavailable(event: ModelUnavailable) -> str:
     """Why a call brought nothing."""
     return f"the model gave no answer ({event.error_class}): {event.message}"
+
+
+def went_on(event: StoodStill) -> str:
+    """After everything was stopped."""
+    return f"goes on: everything was stopped by {event.by} since {instant(event.since)}: {event.reason or 'no reason'}"
 
 
 def reserved(event: CallReserved) -> str:

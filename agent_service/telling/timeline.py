@@ -14,6 +14,7 @@ from agent_service.core.events import (
     ModelReplied,
     ModelUnavailable,
     SignalReceived,
+    StoodStill,
     WakeAccepted,
 )
 from agent_service.core.phases import Phase, Verification
@@ -30,6 +31,7 @@ from agent_service.telling.sayings import (
     reserved,
     ruled,
     unavailable,
+    went_on,
 )
 from agent_service.telling.timeline_items import (
     ErrorView,
@@ -88,6 +90,8 @@ class Timeline:
                 self._said(moment, "Cancel", from_people(event))
             case SignalReceived() as event:
                 self._said(moment, SIGNALS[event.signal.kind], in_their_words(event))
+            case StoodStill() as event:
+                self._said(moment, "Goes on", went_on(event))
         self._steps.acted(moment)
 
     def _led_to(self, moment: Moment) -> None:

@@ -91,6 +91,8 @@ class RunView(View):
 
     `parent_run_id` is the run that started it, or that a caller named as such; `depth` is how many agents called each
     other to get here; `children` are the runs that it started.
+
+    `stopped`: by whom, since when and why everything is stopped, this run too; empty while it goes on or has ended.
     """
 
     run_id: str
@@ -124,6 +126,7 @@ class RunView(View):
     models: tuple[str, ...] | None
     trace_id: str
     trace_url: str | None
+    stopped: str = ""
 
 
 class RunLineView(View):

@@ -40,6 +40,8 @@ from schemas.fields import Instant
 from schemas.gateway_status import WaitingCall
 
 SERVE = RemedyView(text="start who takes them", command="ductile-gateway serve")
+GO_ON = RemedyView(text="once that is settled, let everything go on", command="agentic go-on")
+UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 DOCTOR = RemedyView(text="find out what is wrong there", command="agentic doctor")
 LOG = RemedyView(text="see the agent's log, and start it again if it does not go on", command="agentic doctor")
 
@@ -164,6 +166,8 @@ def _of_the_tool(run: RunState, pending: Pending, seen: Seen) -> Iterator[tuple[
 
 
 def _verdict(run: RunState, seen: Seen) -> Verdict:
+    if (halt := seen.lacks.get("halt")) and run.status in UNDER_WAY:
+        return halt, GO_ON
     match run.waiting:
         case Queued():
             return _of_a_queued_run(seen)

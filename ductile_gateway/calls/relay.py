@@ -37,6 +37,7 @@ from ductile_gateway.calls.call import (
     Verdict,
 )
 from ductile_gateway.calls.contents import Contents
+from ductile_gateway.calls.standstill import Standstill
 from ductile_gateway.calls.waiting import WaitingCalls
 from ductile_gateway.ports import Artifacts, Clock, Ledger, Observer, Offers, Ownership, Runs, ToolRunner
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
@@ -69,8 +70,10 @@ class Relay:
         observer: Observer,
         clock: Clock,
         escalated: Container[str] = (),
+        standstill: Standstill | None = None,
     ) -> None:
         """`escalated`: tools of which a person is asked when a write of theirs was run more than once."""
+        self._standstill = standstill or Standstill()
         self._offers = offers
         self._ledger = ledger
         self._runner = runner
@@ -100,6 +103,7 @@ class Relay:
 
     def begin_no_more(self) -> None:
         """Give back to the bus what waits for its turn, and what comes."""
+        self._standstill.close()
         self._lanes.close()
 
     async def recover(self) -> None:
@@ -152,8 +156,14 @@ class Relay:
                 raise Unacceptable(f"protocol violation: another request was made before under the key {asked.key}")
 
     async def _first(self, asked: Asked) -> ToolOutcome:
-        """Run the call, as far as it is known never to have run. It is admitted once there is a place for it."""
+        """Run the call, as far as it is known never to have run. It is admitted once nothing is stopped, and there is a
+        place for it."""
+        if why := self._standstill.why:
+            with self.waiting.in_line(asked, why):
+                await self._standstill.over()
+        asked = self._standstill.without_it(asked)
         async with self._its_turn(asked):
+            self._standstill.check()
             offer, flaw = self._offers.find(asked.request.tool), self._offers.flaw(asked)
             match policy.admit(asked, offer, flaw=flaw, now=self._clock.now()):
                 case policy.Run() as run:
@@ -212,6 +222,7 @@ class Relay:
 
     async def _begin(self, intent: Intent, receipt: Receipt | None = None) -> None:
         await self._check(intent)
+        self._standstill.check()
         await self._ownership.held()
         if intent.may_repeat and receipt is None:
             # If a crash takes it, the request is delivered again and the call, if it ran, is repeated: it may be.

@@ -19,6 +19,7 @@ from agent_service.core.events import (
     RunStarted,
     Seen,
     SignalReceived,
+    StoodStill,
     TimerFired,
     ToolReturned,
     TurnBroke,
@@ -260,6 +261,16 @@ def resume() -> Cue:
 
 def breaks(reason: str = "a fault of the agent") -> Cue:
     return lambda script: TurnBroke(at=script.now, reason=reason)
+
+
+def stood_still(seconds: float = 600.0) -> Cue:
+    """Everything was stopped for so long, and goes on."""
+
+    def cue(script: Script) -> Event:
+        since, script.now = script.now, script.now + timedelta(seconds=seconds)
+        return StoodStill(at=script.now, since=since, by="ann", reason="it mails everybody")
+
+    return cue
 
 
 def due(script: Script) -> Event:

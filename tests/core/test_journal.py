@@ -184,6 +184,7 @@ FORMAT_1 = {
     "SignalReceived": '{"at":"2026-11-21T12:00:00Z","signal":{"run_id":"r1","signal_id":"s1","kind":"resume"}}',
     "TimerFired": '{"at":"2026-11-21T12:00:00Z"}',
     "TurnBroke": '{"at":"2026-11-21T12:00:00Z","reason":"r"}',
+    "StoodStill": '{"at":"2026-11-21T12:00:00Z","since":"2026-11-21T11:00:00Z","by":"b"}',
 }
 """Events as version 1 of the format wrote them."""
 

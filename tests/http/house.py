@@ -23,6 +23,8 @@ from agent_service.api.event_streams import EventStreams
 from agent_service.api.feed import Feed
 from agent_service.api.operations import Operations
 from agent_service.api.requests import MAX_BODY_BYTES
+from agent_service.api.switch import Switch
+from agent_service.brake import Brake
 from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
 from agent_service.core.brief import Limits
@@ -31,6 +33,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import ModelError
 from agent_service.evidence import Evidence
+from agent_service.halting import Halting
 from agent_service.intake import Intake
 from agent_service.journal import Commit, Entry
 from agent_service.lines import EVERY_RUN, RunLine, Wanted
@@ -52,7 +55,7 @@ from groundwork.service.key_ring import KeyRing
 from groundwork.telemetry.metrics import Instruments, exposition
 from schemas.catalog import Catalog
 from tests.http.operators import operators
-from tests.kit.fakes import FakeClock, MemoryArtifacts
+from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryBoard
 from tests.kit.letterbox import Letterbox
 from tests.kit.runs import NOON, wake_of
 from tests.projections.fakes import Shelf
@@ -175,6 +178,7 @@ class House:
     letters: Letterbox
     streams: EventStreams
     signing: Signing
+    switch: Switch
     wrong: dict[str, str] = field(default_factory=dict)
 
     def client(self, who: str | None = "admin", **more: Any) -> httpx2.AsyncClient:
@@ -236,15 +240,16 @@ async def open_house(
 ) -> AsyncIterator[House]:
     """Everything; without `tokens`, those of TOKENS are known."""
     async with SqliteStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
-        clock, bus, archive = FakeClock(), SilentBus(), MoodyArchive(store)
+        clock, bus, archive, brake = FakeClock(), SilentBus(), MoodyArchive(store), Brake()
         feed = Feed(archive, look_every_s=0.05)
-        thinker = Thinker(_NoModel(), _NoSchemas(), Evidence(archive, MemoryArtifacts()), clock, slots=4)
+        thinker = Thinker(_NoModel(), _NoSchemas(), Evidence(archive, MemoryArtifacts()), clock, slots=4, brake=brake)
 
         def committed(moment: Moment) -> None:
             log_lines.write(moment)
             feed.tell(moment)
 
-        turns = Turns(store, Publisher(bus, clock), thinker, clock, committed)
+        turns = Turns(store, Publisher(bus, clock, brake=brake), thinker, clock, committed, brake=brake)
+        switch = Switch(Halting(brake, store.halts, MemoryBoard(), turns, store, clock, lambda: None))
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         instruments, trace_url = Instruments(), "http://traces/{trace_id}"
         incoming = IncomingMetrics(instruments)
@@ -264,6 +269,7 @@ async def open_house(
             fused=True,
             incoming=incoming,
             trace_url=trace_url,
+            brake=brake,
         )
         picky = Picky()
         desk = Desk(
@@ -278,22 +284,23 @@ async def open_house(
             max_queued=max_queued,
             need_a_person=store.inbox.count,
             trace_url=trace_url,
+            brake=brake,
         )
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})
         files = RunFiles(workspace, archive, shelf)
         wrong: dict[str, str] = {}
 
         async def readiness() -> Mapping[str, str]:
-            return {"bus": "", "store": "", "skills": ""} | wrong
+            return {"bus": "", "store": "", "skills": "", "halt": brake.why} | wrong
 
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
         settings = AgentSettings(http=HttpSettings(tokens=known), trace_url=trace_url)
         letters = Letterbox()
-        operations = operators(store, archive, letters, readiness, _NoSkills(), clock)
+        operations = operators(store, archive, letters, readiness, _NoSkills(), clock, switch)
         exposed = partial(exposition, instruments, "agentic-loop")
         streams = EventStreams(feed, store, archive)
         app = create_app(desk, files, readiness, settings, operations=operations, streams=streams, metrics=exposed)
-        inside = clock, workspace, shelf, files, picky, operations, letters, streams, signing
+        inside = clock, workspace, shelf, files, picky, operations, letters, streams, signing, switch
         yield House(app, desk, store, archive, feed, bus, *inside, wrong)
 
 

@@ -8,6 +8,8 @@ from agent_service.api.health import HealthCalls
 from agent_service.api.inbox import InboxCalls
 from agent_service.api.inspection import Inspection
 from agent_service.api.operations import Operations
+from agent_service.api.stopping import StoppingCalls
+from agent_service.api.switch import Switch
 from agent_service.api.why import WhyCalls
 from agent_service.models.prompts.prompt import as_text
 from agent_service.ports import Archive, Clock, Skills
@@ -32,7 +34,13 @@ async def no_gateway() -> GatewayStatus | None:
 
 
 def operators(
-    store: SqliteStore, archive: Archive, letters: Letterbox, readiness: Readiness, skills: Skills, clock: Clock
+    store: SqliteStore,
+    archive: Archive,
+    letters: Letterbox,
+    readiness: Readiness,
+    skills: Skills,
+    clock: Clock,
+    switch: Switch,
 ) -> Operations:
     """All of it; `readiness` is what the agent finds of itself."""
     return Operations(
@@ -41,4 +49,5 @@ def operators(
         letters=DeadLetterCalls(letters),
         health=HealthCalls(readiness, {}),
         why=WhyCalls(store, store.inbox, Nowhere(), letters, skills, no_gateway, readiness),
+        stopping=StoppingCalls(switch),
     )

@@ -42,6 +42,8 @@ RULES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/metrics"): "read",
     ("GET", "/openapi.json"): "read",
     ("GET", "/docs"): "read",
+    ("POST", "/v1/stop-all"): "control",
+    ("POST", "/v1/go-on"): "control",
     ("GET", "/healthz"): None,
     ("GET", "/readyz"): None,
     ("GET", "/"): None,
@@ -52,6 +54,7 @@ BODIES = {
     "/v1/runs/{run_id}/signals": {"kind": "resume"},
     "/v1/runs/{run_id}/approvals": {"decision": "reject"},
     "/v1/runs/{run_id}/answers": {"answer": "x"},
+    "/v1/stop-all": {"reason": "x"},
 }
 
 

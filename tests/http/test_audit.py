@@ -85,7 +85,7 @@ async def test_a_refusal_over_the_bus_is_logged_like_one_over_http(
     link: NatsLink, house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="agent_service")
-    service = await serve_on_bus(link, house.desk, house.signing)
+    service = await serve_on_bus(link, house.desk, house.signing, house.switch)
     await link.client.request(WAKE, b'{"goal": ""}', timeout=5)
     await service.stop()
     (refused,) = (vars(record) for record in caplog.records)
@@ -109,7 +109,7 @@ async def test_over_the_bus_it_is_whom_nats_names_and_no_header_of_the_callers(
     forged = {INFO: json.dumps({"acc": "ROOT", "user": "root"})}
     async with server_with(tmp_path, unused_port, {"accounts": accounts}) as address:
         link = await connect(NatsSettings(urls=(f"nats://agent:{SECRET}@{address}",)))
-        await serve_on_bus(link, house.desk, house.signing)
+        await serve_on_bus(link, house.desk, house.signing, house.switch)
         found = {}
         for user in ("ann", "ben", "agent"):
             caller = await nats.connect(f"nats://{user}:{SECRET}@{address}")

@@ -31,7 +31,7 @@ WAKE, STATUS, CALLBACK, CANCEL, APPROVE, ANSWER, _ = (f"{subjects.SERVICE_AGENT}
 @pytest.fixture
 async def caller(nats_server: EmbeddedNats, link: NatsLink, house: House) -> AsyncIterator[Client]:
     """Somebody on the bus, while the service answers there."""
-    service = await serve_on_bus(link, house.desk, house.signing)
+    service = await serve_on_bus(link, house.desk, house.signing, house.switch)
     caller = await nats.connect(nats_server.url)
     yield caller
     await caller.close()

@@ -141,7 +141,7 @@ async def test_a_line_says_what_the_run_waits_for_as_its_view_does(client: httpx
 
 async def test_runs_are_counted_by_state(client: httpx2.AsyncClient, house: House) -> None:
     none = dict.fromkeys(Status, 0)
-    empty = {"by_state": none, "needs_person": 0, "oldest_queued_at": None}
+    empty = {"by_state": none, "needs_person": 0, "oldest_queued_at": None, "stopped": ""}
     assert (await client.get("/v1/counts")).json() == empty
     for number in (1, 2):
         await house.play([accepted(number)])

@@ -10,6 +10,8 @@ from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.journal import Commit, Entry, Run
 from agent_service.lines import EVERY_RUN, RunLine, Wanted, line_of
 from agent_service.ports import Place, Untold, Wake
+from groundwork.service.errors import TryAgain
+from schemas.halt import Halt
 from tests.kit.runs import NOON, run_id
 
 
@@ -42,6 +44,39 @@ class MemoryArtifacts:
 
     async def put(self, run_id: str, path: str, content: bytes) -> None:
         self.contents[run_id, path] = content
+
+
+class MemoryHalts:
+    """Fills the port Halts."""
+
+    def __init__(self) -> None:
+        self.halt: Halt | None = None
+
+    async def newest(self) -> Halt | None:
+        return self.halt
+
+    async def keep(self, halt: Halt) -> None:
+        self.halt = halt
+
+
+class MemoryBoard:
+    """Fills the port Board; `away` while the bus is."""
+
+    def __init__(self) -> None:
+        self.halt: Halt | None = None
+        self.away = False
+
+    async def show(self, halt: Halt) -> None:
+        self._there()
+        self.halt = halt
+
+    async def shown(self) -> Halt | None:
+        self._there()
+        return self.halt
+
+    def _there(self) -> None:
+        if self.away:
+            raise TryAgain("the bus is away")
 
 
 class MemoryStore:

@@ -39,7 +39,7 @@ class Living(World):
 
     async def next_life(self) -> None:
         """The process is gone, and another begins with what was stored."""
-        self._build()
+        self.build_anew()
         await self.resume()
 
     async def entries(self, run_id: str) -> Sequence[Entry]:

@@ -129,7 +129,7 @@ async def test_a_start_that_cannot_begin_for_want_of_tools_is_accepted_and_holds
 async def test_two_processes_on_one_store_do_no_step_twice() -> None:
     world, other = World(), World()
     other.store, other.bus, other.gateway = world.store, world.bus, world.gateway
-    other._build()
+    other.build_anew()
     world.start()
     while world.bus.unacknowledged:
         delivery = world.bus.unacknowledged[0]

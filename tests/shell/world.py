@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_service.arrival import Arrival
+from agent_service.brake import Brake
 from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
 from agent_service.core.brief import Limits
@@ -19,6 +20,7 @@ from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve
 from agent_service.evidence import Evidence
+from agent_service.halting import Halting
 from agent_service.intake import Intake
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.moments import Moment
@@ -35,8 +37,8 @@ from groundwork.telemetry.metrics import Instruments
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, Signal, ToolError, ToolOutput, ToolRequest, ToolResult
-from tests.kit.crashes import Crash, Points
-from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryStore
+from tests.kit.crashes import Crash, Mortal, Points
+from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryBoard, MemoryHalts, MemoryStore
 from tests.kit.runs import NOON
 from tests.shell.faults import FaultyStore
 from tests.shell.mind import Mind
@@ -186,6 +188,7 @@ class World:
         self.bus = FakeBus(self.faults)
         self.capabilities = Capabilities(KeyRing.fresh())
         self.gateway = FakeGateway(self.bus)
+        self.halts, self.board = MemoryHalts(), MemoryBoard()
         self.person: Person = lambda _: None
         self.mind = mind(self.faults, self.store, reserve=reserve)
         self._model = model or self.mind
@@ -194,7 +197,7 @@ class World:
         """At which point the next life dies too, once; None: nowhere."""
         self.interrupted = 0
         """How often a crash found a model call set aside for and not answered."""
-        self._build()
+        self.build_anew()
 
     def start(self, goal: str = "append twice", name: str = "a", **constraints: Any) -> None:
         """Somebody publishes `agentic.start`."""
@@ -236,6 +239,16 @@ class World:
         """Let what could not be done before be done, once."""
         async with asyncio.TaskGroup() as group:
             self.recovery(Background(group)).try_again()
+
+    async def stop_all(self) -> None:
+        """Somebody stops everything."""
+        async with asyncio.TaskGroup() as group:
+            await self.halting(Background(group)).stop(by="ann", reason="it mails everybody")
+
+    async def go_on(self) -> None:
+        """Somebody lets everything go on."""
+        async with asyncio.TaskGroup() as group:
+            await self.halting(Background(group)).go_on(by="ann")
 
     async def state(self) -> RunState:
         """That of the run that was asked for: all others are its children."""
@@ -290,7 +303,7 @@ class World:
         self.interrupted += await self._is_set_aside()
         self.faults.strike_at(self.next_strike)
         self.next_strike = None
-        self._build()
+        self.build_anew()
         survived = True
         try:
             await self.resume()
@@ -301,7 +314,9 @@ class World:
     async def resume(self) -> None:
         """Begin a life with what the store says was left undone."""
         async with asyncio.TaskGroup() as group:
-            await self.recovery(Background(group)).resume_all()
+            background = Background(group)
+            await self.halting(background).recall()
+            await self.recovery(background).resume_all()
 
     async def _is_set_aside(self) -> bool:
         """Whether the store has something set aside for a call that no process makes any more."""
@@ -310,11 +325,17 @@ class World:
         return (await self.state()).reserve is not None
 
     def recovery(self, background: Background) -> Recovery:
-        return Recovery(self.turns, self.faulty, self.store, self._publisher, background, slots=4)
+        return Recovery(self.turns, self.faulty, self.store, self._publisher, background, slots=4, brake=self.brake)
 
-    def _build(self) -> None:
+    def halting(self, background: Background) -> Halting:
+        halts, going_on = Mortal(self.halts, self.faults, at=("keep",)), self.recovery(background).try_again
+        return Halting(self.brake, halts, self.board, self.turns, self.store, self.clock, going_on)
+
+    def build_anew(self) -> None:
+        """A new process: all that was in memory is gone."""
         self.faulty = FaultyStore(self.store, self.faults)
-        self._publisher = Publisher(self.bus, self.clock, capabilities=self.capabilities)
+        self.brake = Brake()
+        self._publisher = Publisher(self.bus, self.clock, capabilities=self.capabilities, brake=self.brake)
         pace = Pace(now=lambda: self.clock.now().timestamp())
         thinker = Thinker(
             self._model,
@@ -323,8 +344,9 @@ class World:
             self.clock,
             slots=self._slots,
             pace=pace,
+            brake=self.brake,
         )
-        self.turns = Turns(self.faulty, self._publisher, thinker, self.clock, self._on_commit)
+        self.turns = Turns(self.faulty, self._publisher, thinker, self.clock, self._on_commit, brake=self.brake)
         self.intake = Intake(
             self.turns,
             self.offer,
@@ -335,4 +357,5 @@ class World:
             fused=self._fused,
             verify=self._verify,
             incoming=IncomingMetrics(Instruments()),
+            brake=self.brake,
         )

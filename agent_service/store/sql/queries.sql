@@ -146,5 +146,12 @@ INSERT INTO dismissals (run_id, version, by, at) VALUES (?, ?, ?, ?)
 ON CONFLICT (run_id) DO UPDATE SET version = excluded.version, by = excluded.by, at = excluded.at
 WHERE excluded.version > dismissals.version;
 
+-- name: keep_halt
+INSERT INTO halts (number, since, by, reason, until, until_by, over) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (number) DO UPDATE SET until = excluded.until, until_by = excluded.until_by, over = excluded.over;
+
+-- name: newest_halt
+SELECT number, since, by, reason, until, until_by, over FROM halts ORDER BY number DESC LIMIT 1;
+
 -- name: dismissal
 SELECT version, by, at FROM dismissals WHERE run_id = ?;

@@ -10,6 +10,7 @@ from agent_service.core.events import (
     ModelUnavailable,
     RunStarted,
     SignalReceived,
+    StoodStill,
     TimerFired,
     ToolReturned,
     TurnBroke,
@@ -97,6 +98,9 @@ def _told(moment: Moment) -> tuple[str, Iterator[str]]:
             return _act_title(moment, act), _act(act) if act else iter(())
         case TurnBroke(reason=reason):
             return "The agent broke", iter((sentence(inline(reason)),))
+        case StoodStill(since=since, by=by, reason=reason):
+            told = f"Everything was stopped since {instant(since)}: {inline(reason) or 'no reason was given'}"
+            return "Goes on", iter((sentence(told), *_who(by)))
         case other:
             return _from_people(moment, other)
 

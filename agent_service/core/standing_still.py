@@ -1,0 +1,53 @@
+"""Going on after everything stood still: what a run may take, and how long what is asked for is waited for, counts only
+the time in which anything was done."""
+
+from dataclasses import replace as changed
+from datetime import timedelta
+
+from agent_service.core.attempts import Flight, Gathering, Pending
+from agent_service.core.effects import Transition
+from agent_service.core.endings import progress
+from agent_service.core.events import StoodStill
+from agent_service.core.limits import stood_still
+from agent_service.core.replacing import replace
+from agent_service.core.state import RunState
+from agent_service.core.waiting import ForEvidence, ForReads, ForTool, Waiting
+
+
+def on_stood_still(state: RunState, event: StoodStill) -> Transition | str:
+    """The run goes on where it was, as if no time had passed. A deadline that the caller named stays where it is."""
+    if state.stood_until and state.stood_until >= event.at:
+        return "it has heard of that already"
+    since = max(event.since, state.accepted_at)
+    if event.at <= since:
+        return "it was accepted afterwards"
+    later = stood_still(state, since, event.at)
+    summary = f"goes on: everything was stopped by {event.by}" + (f" ({event.reason})" if event.reason else "")
+    waiting = _later(state.waiting, event.at - since)
+    going_on = replace(later, waiting=waiting, stood_until=event.at, summary=summary, updated_at=event.at)
+    return Transition(state=going_on, effects=(progress(going_on, "act", summary),))
+
+
+def _later(waiting: Waiting, by: timedelta) -> Waiting:
+    """The same, with later ends for what is waited for. What is due is due: a retry, an instant that was chosen."""
+    match waiting:
+        case ForTool(pending=pending):
+            return changed(waiting, pending=_pending(pending, by))
+        case ForReads(flights=flights):
+            return changed(waiting, flights=tuple(_flight(flight, by) for flight in flights))
+        case ForEvidence(flights=flights, gatherings=gatherings):
+            all_later = tuple(_gathering(gathering, by) for gathering in gatherings)
+            return changed(waiting, flights=tuple(_flight(flight, by) for flight in flights), gatherings=all_later)
+    return waiting
+
+
+def _pending(pending: Pending, by: timedelta) -> Pending:
+    return changed(pending, deadline_at=pending.deadline_at + by)
+
+
+def _flight(flight: Flight, by: timedelta) -> Flight:
+    return changed(flight, pending=_pending(flight.pending, by))
+
+
+def _gathering(gathering: Gathering, by: timedelta) -> Gathering:
+    return changed(gathering, until=gathering.until + by)

@@ -1,0 +1,149 @@
+"""Stopping everything by a person's word, and letting it go on: the switch for when nothing must happen any more.
+
+    stop ─▶ durable ─▶ the brake ─▶ shown on the bus         go_on ─▶ durable ─▶ every run is told ─▶ the brake
+
+Rules: what is stopped is stopped after every restart, until somebody lets it go on. The store's word counts; what the
+bus shows is put right by it, and can only stop: so that a person can stop everything where no agent runs, and nobody
+can let it go on by writing to the bus. A crash on the way leaves everything stopped, and `settle` goes on from there.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+
+from agent_service.brake import Brake
+from agent_service.core.events import StoodStill
+from agent_service.errors import Damaged
+from agent_service.ports import Archive, Board, Clock, Halts
+from agent_service.turn import Turns
+from groundwork.service.errors import TryAgain
+from schemas.halt import Halt
+
+LOOK_S = 1.0
+TOLD_AT_ONCE = 64
+ON_THE_BUS = "written on the bus"
+
+log = logging.getLogger(__name__)
+
+
+class Halting:
+    """`going_on` is called whenever everything goes on."""
+
+    def __init__(
+        self,
+        brake: Brake,
+        halts: Halts,
+        board: Board,
+        turns: Turns,
+        archive: Archive,
+        clock: Clock,
+        going_on: Callable[[], object],
+    ) -> None:
+        self._brake = brake
+        self._halts = halts
+        self._board = board
+        self._turns = turns
+        self._archive = archive
+        self._clock = clock
+        self._going_on = going_on
+        self._deciding = asyncio.Lock()
+
+    async def recall(self) -> None:
+        """What was in force when the last process ended, or was written on the bus since. Before anything is resumed.
+
+        Raises TryAgain for a store that cannot be read.
+        """
+        self._brake.halt = await self._halts.newest()
+        with suppress(TryAgain):
+            if (shown := await self._board.shown()) and self._is_news(shown):
+                await self._take_from_the_bus(shown)
+        if self._brake.why:
+            log.warning("stopped", extra={"why": self._brake.why, "now": "`agentic go-on` lets everything go on"})
+        await self._settle()
+
+    async def stop(self, *, by: str, reason: str) -> Halt:
+        """From now on no run begins, and no turn, model call or tool request. Durable when it returns; the one that is
+        in force where everything is stopped already. Raises TryAgain, and everything goes on."""
+        async with self._deciding:
+            known = self._brake.halt
+            if known and self._brake.why and known.until is None:
+                return known
+            halt = self._next(since=self._clock.now(), by=by, reason=reason)
+            await self._take(halt)
+            log.warning("stopped", extra={"by": by, "why": reason})
+        await self._show(halt)
+        return halt
+
+    async def go_on(self, *, by: str) -> Halt | None:
+        """Everything goes on from where it was; None where nothing is stopped. Raises TryAgain: it is stopped still."""
+        async with self._deciding:
+            known = self._brake.halt
+            if known is None or not self._brake.why:
+                return None
+            if known.until is None:
+                await self._take(known.model_copy(update={"until": self._clock.now(), "until_by": by}))
+            await self._settle()
+            log.warning("everything goes on", extra={"by": by})
+        return self._brake.halt
+
+    async def keep_shown(self) -> None:
+        """See to it, for ever, that the bus shows what is in force."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            with suppress(TryAgain):
+                await self.look()
+
+    async def look(self) -> None:
+        """Take up a stop that the bus shows, and put right what else it shows. Raises TryAgain."""
+        async with self._deciding:
+            await self._compare()
+
+    async def _compare(self) -> None:
+        shown = await self._board.shown()
+        if shown and self._is_news(shown):
+            await self._take_from_the_bus(shown)
+        if self._brake.halt and shown != self._brake.halt:
+            await self._board.show(self._brake.halt)
+
+    def _is_news(self, shown: Halt) -> bool:
+        """Whether it is a stop that is not known here. That one is over counts only by our own word."""
+        known = self._brake.halt.number if self._brake.halt else 0
+        return shown.number > known and not shown.over and not self._brake.why
+
+    async def _take_from_the_bus(self, shown: Halt) -> None:
+        since = min(shown.since, self._clock.now())
+        await self._take(self._next(since=since, by=f"{shown.by} ({ON_THE_BUS})", reason=shown.reason))
+        log.warning("stopped", extra={"why": self._brake.why})
+
+    def _next(self, *, since: datetime, by: str, reason: str) -> Halt:
+        """The stop after the newest; where that is not over, it lasts from its beginning."""
+        known = self._brake.halt
+        since = known.since if known and not known.over else since
+        return Halt(number=known.number + 1 if known else 1, since=since, by=by, reason=reason)
+
+    async def _settle(self) -> None:
+        """Where somebody has let everything go on: tell every run, and let the brake go."""
+        halt = self._brake.halt
+        if halt is None or halt.until is None or halt.over:
+            return
+        told = StoodStill(at=halt.until, since=halt.since, by=halt.by, reason=halt.reason)
+        run_ids = await self._archive.unsettled(halt.until)
+        for some in (run_ids[i : i + TOLD_AT_ONCE] for i in range(0, len(run_ids), TOLD_AT_ONCE)):
+            await asyncio.gather(*(self._tell(run_id, told) for run_id in some))
+        await self._take(halt.model_copy(update={"over": True}))
+        self._going_on()
+        await self._show(self._brake.halt or halt)
+
+    async def _tell(self, run_id: str, told: StoodStill) -> None:
+        with suppress(Damaged):  # it is left alone
+            await self._turns.take(run_id, told)
+
+    async def _take(self, halt: Halt) -> None:
+        await self._halts.keep(halt)
+        self._brake.halt = halt
+
+    async def _show(self, halt: Halt) -> None:
+        with suppress(TryAgain):  # `keep_shown` does it
+            await self._board.show(halt)

@@ -1,0 +1,48 @@
+"""Whether everything is stopped, as the agent shows it on the bus."""
+
+import asyncio
+import logging
+
+from pydantic import ValidationError
+
+from ductile_gateway.calls.standstill import Standstill
+from groundwork.nats.key_value import value
+from groundwork.nats.link import NatsLink
+from groundwork.service.errors import TryAgain
+from schemas import subjects
+from schemas.halt import Halt
+
+LOOK_S = 0.25
+
+log = logging.getLogger(__name__)
+
+
+async def look(link: NatsLink, standstill: Standstill) -> None:
+    """Take up what the bus shows. Raises TryAgain."""
+    found = await value(link, subjects.LEASE_BUCKET, subjects.HALT_KEY)
+    before = standstill.why
+    try:
+        standstill.show(Halt.model_validate_json(found) if found else None)
+    except ValidationError:  # the agent puts it right
+        return
+    if standstill.why != before:
+        log.warning("stopped" if standstill.why else "everything goes on", extra={"why": standstill.why or before})
+
+
+async def look_at_last(link: NatsLink, standstill: Standstill) -> None:
+    """Returns once the bus could be asked."""
+    while True:
+        try:
+            return await look(link, standstill)
+        except TryAgain:
+            await asyncio.sleep(LOOK_S)
+
+
+async def follow(link: NatsLink, standstill: Standstill) -> None:
+    """Keep looking, for ever; while the bus is away what it showed last holds."""
+    while True:
+        await asyncio.sleep(LOOK_S)
+        try:
+            await look(link, standstill)
+        except TryAgain as error:
+            log.debug("whether everything is stopped cannot be seen", extra={"why": str(error)})

@@ -117,7 +117,7 @@ class Runs(Protocol):
     """What the agent says of its runs."""
 
     async def has_ended(self, run_id: str) -> bool | None:
-        """Whether the run is known to have ended. None where nobody answers."""
+        """Whether the run is known to have ended. None where nobody answers. Raises TryAgain while all is stopped."""
 
 
 class Ownership(Protocol):

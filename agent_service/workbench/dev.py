@@ -184,7 +184,7 @@ async def until_ready(made: DevStack) -> None:
                     try:
                         answer = await client.get("/readyz")
                         reason = answer.text
-                        if answer.status_code == httpx2.codes.OK:
+                        if answer.status_code == httpx2.codes.OK or _only_stopped(answer):
                             return
                     except httpx2.TransportError as error:
                         reason = str(error) or reason
@@ -192,6 +192,13 @@ async def until_ready(made: DevStack) -> None:
         except TimeoutError as error:
             logs = made.options.folder / "logs"
             raise Misconfigured(f"not ready within {READY_WITHIN_S:g} s ({reason[:500]}); see {logs}") from error
+
+
+def _only_stopped(answer: httpx2.Response) -> bool:
+    """Whether a person has stopped everything, who can let it go on only while the agent is there."""
+    with suppress(ValueError, AttributeError):
+        return {name for name, said in answer.json().get("checks", {}).items() if said != "ok"} == {"halt"}
+    return False
 
 
 async def _set_up(url: str) -> None:

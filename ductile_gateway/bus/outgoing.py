@@ -16,6 +16,7 @@ from schemas import subjects
 
 NO_STREAM_S = 2.0
 ANSWER_WITHIN_S = 1.0
+STOPPED_S = 0.25
 ENDED = frozenset({"done", "escalated", "failed", "cancelled"})
 """States in which a run has ended, as the agent tells them."""
 
@@ -73,4 +74,8 @@ class NatsRuns:
             return None
         except ValueError:  # an agent that does not know the run
             return False
-        return isinstance(told, dict) and told.get("state") in ENDED
+        if not isinstance(told, dict):
+            return False
+        if told.get("stopped"):  # which the record on the bus tells a moment later
+            raise TryAgain(str(told["stopped"]), STOPPED_S)
+        return told.get("state") in ENDED

@@ -42,9 +42,9 @@ class WaitingCalls:
 
     @contextlib.contextmanager
     def in_line(self, asked: Asked, why: str) -> Iterator[None]:
-        """It waits in hand, inside the context."""
-        now = self._clock.now()
-        self._in_line[asked.key] = _Wait(asked, now, now, why)
+        """It waits in hand, inside the context; perhaps for something else than before it came again."""
+        now, known = self._clock.now(), self._waits.get(asked.key)
+        self._in_line[asked.key] = _Wait(asked, known.since if known else now, now, why)
         try:
             yield
         finally:
@@ -62,7 +62,7 @@ class WaitingCalls:
         """Those that have waited for a while, the longest first."""
         now = self._clock.now()
         self._waits = {key: wait for key, wait in self._waits.items() if now - wait.seen < FORGOTTEN_AFTER}
-        waits = self._in_line | self._waits
+        waits = self._waits | self._in_line
         long = [wait for wait in waits.values() if now - wait.since >= WORTH_TELLING]
         return tuple(_told(wait) for wait in sorted(long, key=lambda wait: wait.since)[:MOST_TOLD])
 

@@ -36,6 +36,7 @@ async def test_what_the_agent_needs_is_told_by_part(client: httpx2.AsyncClient, 
         ("nats", "bus", "wrong"),
         ("store", "store", "ok"),
         ("gateway", "skills", "ok"),
+        ("agent", "halt", "ok"),
     }
     (bus,) = (check for check in told["checks"] if check["name"] == "bus")
     assert (bus["text"], "agentic doctor" in bus["remedy"]) == ("another agent has the bus", True)

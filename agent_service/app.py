@@ -184,7 +184,7 @@ def build(
     turns = Turns(store, publisher, thinker, clock, committed, brake=brake)
     oversight, own = settings.oversight(), settings.own_tools()
     skills = NatsSkills(link, allow=settings.tool_rules.only, schema_flaw=schema_flaw, oversight=oversight, own=own)
-    policy, incoming, trace_url = settings.policy(), metrics.incoming, settings.trace_url
+    policy, incoming = settings.policy(), metrics.incoming
     metrics.outgoing.listen_to(link)
     intake = Intake(
         turns,
@@ -202,10 +202,6 @@ def build(
     starter = Starter(intake, store, background, slots=settings.turns, brake=brake)
     recovery = Recovery(turns, store, store, publisher, background, slots=settings.turns, brake=brake)
 
-    def going_on() -> None:
-        recovery.try_again()
-        turns.accepted.set()
-
     def desk() -> "Desk":
         from agent_service.api.desk import Desk
 
@@ -220,7 +216,7 @@ def build(
         store=store,
         recovery=recovery,
         brake=brake,
-        halting=Halting(brake, store.halts, NatsBoard(link), turns, store, clock, going_on),
+        halting=Halting(brake, store.halts, NatsBoard(link), turns, store, clock, recovery.try_again),
         intake=NatsIntake(link, intake, background, incoming, slots=settings.turns, on_span=on_span),
         missed=Missed(link, intake, settings.store, slots=settings.turns),
         projector=projector,

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Halting:
-    """`going_on` is called whenever everything goes on."""
+    """`going_on` is called whenever everything goes on, besides that queued runs begin."""
 
     def __init__(
         self,
@@ -133,6 +133,7 @@ class Halting:
         for some in (run_ids[i : i + TOLD_AT_ONCE] for i in range(0, len(run_ids), TOLD_AT_ONCE)):
             await asyncio.gather(*(self._tell(run_id, told) for run_id in some))
         await self._take(halt.model_copy(update={"over": True}))
+        self._turns.accepted.set()
         self._going_on()
         await self._show(self._brake.halt or halt)
 

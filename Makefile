@@ -11,7 +11,7 @@ READY := $(VENV)/ready
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo demo-z3 chaos chaos-figures test attack test-browser test-ductile check bench bench-ductile bench-prompts bench-entries eval setup clean
+.PHONY: demo demo-z3 chaos chaos-figures test attack fuzz test-browser test-ductile check bench bench-ductile bench-prompts bench-entries eval setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -34,6 +34,12 @@ test: $(READY)
 # Every attack, with what came of it: on the program, and on an unprotected twin where there is one.
 attack: $(READY)
 	$(RUN) -m pytest -q -p tests.attacks.telling -m "attack and not alone" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# libFuzzer over every parser that meets strangers. CPython 3.11 to 3.13 on Linux x86-64; elsewhere `make test` has to do.
+SECONDS ?= 600
+fuzz: $(READY)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-fuzz.lock
+	$(RUN) -m tests.fuzz $(SECONDS)
 
 # The tests of the page, in a real Chromium: Debian's is installed where this user may.
 test-browser: $(READY)

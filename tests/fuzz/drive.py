@@ -1,0 +1,32 @@
+"""libFuzzer over one target: `python -m tests.fuzz.drive TARGET SECONDS`. What it finds is kept among the seeds."""
+
+import sys
+import tempfile
+
+import atheris
+
+with atheris.instrument_imports(include=["agent_service", "ductile_gateway", "groundwork", "schemas"]):
+    from tests.fuzz.targets import TARGETS
+    from tests.fuzz.test_seeds import SEEDS
+
+SLOW_S, LONGEST, MEMORY_MB = 5, 20_000, 2048
+"""An input that takes so long, or so much memory, is a finding too."""
+
+
+def main(target: str, seconds: str) -> None:
+    """Ends the process: with 0 where nothing was found."""
+    seeds = SEEDS / target
+    with tempfile.TemporaryDirectory() as found:
+        bounds = (
+            f"-max_total_time={seconds}",
+            f"-timeout={SLOW_S}",
+            f"-max_len={LONGEST}",
+            f"-rss_limit_mb={MEMORY_MB}",
+        )
+        told = (f"-artifact_prefix={seeds}/found-", "-print_final_stats=1", "-verbosity=0")
+        atheris.Setup([target, *bounds, *told, found, str(seeds)], TARGETS[target])
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

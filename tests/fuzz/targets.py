@@ -1,0 +1,155 @@
+"""The parsers that meet strangers: each target takes bytes, and raises only where something is wrong with us."""
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+import yaml
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from agent_service.api import requests
+from agent_service.api.refusals import Refusal
+from agent_service.models.prompts.reading import found_in
+from ductile_gateway import signatures
+from ductile_gateway.calls.call import ToolOutcome
+from ductile_gateway.ductile import relay_wire
+from ductile_gateway.ingress import intake, mapping
+from ductile_gateway.ingress.refusals import RequestRefused
+from ductile_gateway.ingress.settings import EventMapping
+from ductile_gateway.plugins.manifest import ManifestInvalid, read_manifest
+from ductile_gateway.plugins.response import Remains, judge
+from groundwork.service.strict_json import NotStrictJson
+from schemas import subjects
+from schemas.continuation import ContinuationInvalid
+from schemas.envelope import Misshapen, enveloped
+from schemas.events import INBOUND
+from schemas.plugin_result import read_plugin_result
+from tests.fuzz.heads import heads
+
+KEY = b"a key that no input was signed with"
+WHEN = datetime(2026, 11, 23, tzinfo=UTC)
+ORIGIN = mapping.Origin(source="peer", event_id="e-1", at=WHEN, strange=True, keeps_names=True)
+MAPPINGS: tuple[EventMapping, ...] = tuple(
+    TypeAdapter[EventMapping](EventMapping).validate_python(said)
+    for said in (
+        {"to": "agentic.start", "goal": "Look into {/a} and {/b/0}.", "context": {"all": ""}},
+        {"to": "agentic.tool_result", "run_id": "/a", "step": "/b", "tool": "/c", "status": "/d", "error": "/e"},
+        {
+            "to": "agentic.signal",
+            "run_id": "/a",
+            "kind": "answer",
+            "message": "{/b}",
+            "constraints": {"max_steps": "/c"},
+        },
+        {"to": "agentic.cancel", "run_id": "/a", "reason": "{/b}"},
+    )
+)
+
+
+def envelope(data: bytes) -> None:
+    """Messages of the bus: what is read can be said again, and means the same."""
+    head, _, body = data.partition(b"\n")
+    headers = {name: value for name, _, value in (line.partition("=") for line in head.decode("latin-1").split("&"))}
+    for subject in (subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL):
+        try:
+            event = INBOUND[subject].model_validate_json(enveloped(subject, body, headers))
+        except (Misshapen, ValidationError):
+            continue
+        assert INBOUND[subject].model_validate_json(event.model_dump_json(by_alias=True, exclude_none=True)) == event
+
+
+def wake(data: bytes) -> None:
+    """Bodies of POST /v1/wake."""
+    try:
+        asked = requests.read(requests.WakeRequest, data)
+    except (Refusal, NotStrictJson):
+        return
+    json.dumps(asked.model_dump(mode="json"), allow_nan=False).encode()
+
+
+def ingress_signatures(data: bytes) -> None:
+    """Headers that sign: nothing that was not signed passes for it."""
+    text = data.decode("latin-1")
+    found = [signatures.hex_digest(text), signatures.hex_digest(text, prefix_needed=True)]
+    listed = signatures.standard_digests(text)
+    assert len(listed) <= signatures.MOST_SIGNATURES
+    assert not signatures.signed_by_any([KEY], data, [*listed, *(one for one in found if one)])
+    at = signatures.unix_instant(text)
+    assert at is None or signatures.within(at, at, 0)
+    relay_wire.read_instant(text)
+
+
+def relay(data: bytes) -> None:
+    """Bodies at the ingress: of peers and of webhooks."""
+    try:
+        document = intake.read_json(data)
+    except RequestRefused:
+        return
+    for one in MAPPINGS:
+        _made_of(lambda one=one: mapping.of_document(one, document, ORIGIN, _no_offer))  # type: ignore[misc]
+    _made_of(lambda: _relayed(document))
+
+
+def _relayed(document: JsonValue) -> mapping.Outgoing:
+    return mapping.of_relayed(relay_wire.read_received(document), None, ORIGIN, _no_offer)
+
+
+def _made_of(make: Callable[[], mapping.Outgoing]) -> None:
+    """What is made of it is an event that the agent reads."""
+    try:
+        event = make()
+    except (RequestRefused, relay_wire.Malformed):
+        return
+    INBOUND[event.subject].model_validate_json(event.body)
+
+
+def _no_offer(_: str) -> None:
+    return None
+
+
+def manifest(data: bytes) -> None:
+    """Manifests of plugin folders."""
+    try:
+        read = read_manifest(yaml.safe_load(data.decode()))
+    except (ManifestInvalid, UnicodeError, yaml.YAMLError):
+        return
+    assert not read.entrypoint.startswith("/")
+    assert ".." not in read.entrypoint.split("/")
+
+
+def plugin_response(data: bytes) -> None:
+    """What plugins write: always an outcome, whose content can be stored and sent."""
+    for exit_code in (0, 1, 78):
+        verdict = judge(Remains("ended", began=True, same_boot=True, exit_code=exit_code, stdout=data, stderr=data))
+        assert isinstance(verdict, ToolOutcome)
+        json.dumps(verdict.output, allow_nan=False)
+        "".join((verdict.text, verdict.message or "", *(artifact.name for artifact in verdict.artifacts))).encode()
+
+
+def plugin_markdown(data: bytes) -> None:
+    """The markdown form of what plugins ask for."""
+    try:
+        read_plugin_result(data.decode("utf-8", "replace"))
+    except (ValueError, ContinuationInvalid):
+        return
+
+
+def model_reply(data: bytes) -> None:
+    """What models say: a value, or what is wrong with it."""
+    found_in(data.decode("utf-8", "replace"))
+
+
+TARGETS: Mapping[str, Callable[[bytes], None]] = {
+    target.__name__: target
+    for target in (
+        envelope,
+        wake,
+        ingress_signatures,
+        relay,
+        manifest,
+        plugin_response,
+        plugin_markdown,
+        model_reply,
+        heads,
+    )
+}

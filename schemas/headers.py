@@ -11,8 +11,6 @@ SIGNATURE = "Agentic-Signature"
 """Who says this: `<key id>.<base64url>` of an Ed25519 signature over subject, newline and body."""
 RETRIED_BY = "Agentic-Retried-By"
 """Who sent again what had become a dead letter."""
-SIGNATURE = "Agentic-Signature"
-"""That the agent itself says an event (`schemas.signing`)."""
 
 
 def of_event(

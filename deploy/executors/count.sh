@@ -6,8 +6,8 @@ set -euo pipefail
 name=count-executor route=count result=agentic.tool_result
 
 catalog() { # what is offered, to whoever asks
-  jq -nc --arg executor $name --arg route $route '{$executor, tools: [{name: "count", $route, timeout_s: 20, commands: [
-    {name: "handle", tier: "read", description: "How many lines, words and bytes a text has.", input_schema:
+  jq -nc --arg executor $name --arg route $route '{$executor, tools: [{name: "count", $route, timeout_s: 20,
+    echoes_capability: true, commands: [{name: "handle", tier: "read", description: "How many lines, words and bytes a text has.", input_schema:
       {type: "object", properties: {text: {type: "string"}}, required: ["text"]}}]}]}'
 }
 
@@ -33,7 +33,7 @@ handle() { # one request, in NATS_REQUEST_BODY
       | ($counted | [scan("[0-9]+") | tonumber]) as [$lines, $words, $bytes]
       | {type: $result, dedupe_key: (.dedupe_key | sub(":request(?=(:attempt:\\d+)?$)"; ":result")), payload: {
           run_id: $asked.run_id, step: $asked.step, tool: $asked.tool, attempt: $asked.attempt, task: $asked.task,
-          round: $asked.round, status: "ok",
+          round: $asked.round, capability: $asked.capability, status: "ok",
           result: {summary: "\($lines) lines, \($words) words, \($bytes) bytes", $lines, $words, $bytes},
           completed_at: (now | todate)}}' <<<"$NATS_REQUEST_BODY")
     publish "$(jq -r .dedupe_key <<<"$body")" "$body"

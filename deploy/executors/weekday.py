@@ -19,10 +19,11 @@ from nats.errors import TimeoutError as NothingYet
 from nats.js.api import ConsumerConfig
 
 NAME, RESULT = "weekday-executor", "agentic.tool_result"
-CORRELATION = ("run_id", "step", "tool", "attempt", "task", "round")
+CORRELATION = ("run_id", "step", "tool", "attempt", "task", "round", "capability")
 SCHEMA = {"type": "object", "properties": {"date": {"type": "string", "format": "date"}}, "required": ["date"]}
 COMMAND = {"name": "handle", "tier": "read", "description": "The day of the week of a date.", "input_schema": SCHEMA}
-CATALOG = {"executor": NAME, "tools": [{"name": "weekday", "route": "weekday", "timeout_s": 10, "commands": [COMMAND]}]}
+TOOL = {"name": "weekday", "route": "weekday", "timeout_s": 10, "commands": [COMMAND], "echoes_capability": True}
+CATALOG = {"executor": NAME, "tools": [TOOL]}
 
 
 def carry_out(arguments):

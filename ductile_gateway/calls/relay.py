@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import JsonValue
 
-from ductile_gateway.calls import continuing, policy
+from ductile_gateway.calls import continuing, policy, results
 from ductile_gateway.calls.admission import FULL, Lanes
 from ductile_gateway.calls.answers import Answers
 from ductile_gateway.calls.call import (
@@ -149,7 +149,7 @@ class Relay:
         match policy.recall(asked, past):
             case policy.AlreadyAnswered(answer):
                 self._observer.known(asked)
-                return answer
+                return results.brought_back(answer, asked.request.capability)
             case policy.Resume(intent):
                 return await self._answers.record(asked, await self._resume(intent))
             case policy.Conflict():

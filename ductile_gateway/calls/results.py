@@ -79,6 +79,7 @@ def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: d
         completed_at=at,
         task=request.task,
         round=request.round,
+        capability=request.capability,
     )
     key = keys.result(request.run_id, request.step, request.attempt, request.task, request.round)
     message = _Message(type=subjects.TOOL_RESULT, payload=result, dedupe_key=key)
@@ -94,6 +95,15 @@ def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: d
         task=request.task,
         round=request.round,
     )
+
+
+def brought_back(answer: Answer, capability: str | None) -> Answer:
+    """The answer with the capability of the request that it answers now: asked again, it may be by a newer key."""
+    message = _Message.model_validate_json(answer.body)
+    if message.payload.capability == capability:
+        return answer
+    payload = message.payload.model_copy(update={"capability": capability})
+    return replace(answer, body=message.model_copy(update={"payload": payload}).body())
 
 
 def without_room(outcome: ToolOutcome, why: str) -> ToolOutcome:

@@ -113,10 +113,12 @@ def of_call(event_type: str, asked: Asked, payload: Mapping[str, JsonValue]) -> 
     """The tool call: however often it is sent, the same event.
 
     What it belongs to stands in the payload and in the baggage; neither a model nor a tool can say otherwise (RFC-103,
-    reserved keys). Of which sub-request it is tells the call id: other names could be those of arguments.
+    reserved keys). Of which sub-request it is tells the call id: other names could be those of arguments. With the
+    capability, a pipeline can answer by an event of its own.
     """
     request = asked.request
     belongs: dict[str, JsonValue] = {"run_id": request.run_id, "step": request.step, "tool": request.tool}
+    belongs |= {"capability": request.capability} if request.capability else {}
     said = {name: value for name, value in payload.items() if name not in RESERVED_KEYS}
     named: dict[str, JsonValue] = {CALL_ID: payload[CALL_ID]} if CALL_ID in payload else {}
     return SentEvent(event_type, asked.key, said | belongs | {"attempt": request.attempt}, belongs | named)

@@ -1,8 +1,8 @@
 """Turns an event from outside into one that the agent takes, as the configuration maps it. Pure.
 
-A start, a result, a signal or a cancel can come of it and nothing else. Correlation keys (run, step, tool, attempt) are
-taken from the places that a mapping names, or from a relayed event's baggage, and never from elsewhere in the content:
-RFC-103.
+A start, a result, a signal or a cancel can come of it and nothing else. Correlation keys (run, step, tool, attempt, and
+the capability that shows that they are right) are taken from the places that a mapping names, or from a relayed event's
+baggage, and never from elsewhere in the content: RFC-103.
 """
 
 import hashlib
@@ -30,8 +30,8 @@ from schemas.flaws import flaws_of
 
 MAX_EVENT_BYTES = 512 * 1024
 LONGEST_ID = 128
-CORRELATION = ("run_id", "step", "tool", "attempt", "task", "round")
-_IN_BAGGAGE = CORRELATION[:4]
+CORRELATION = ("run_id", "step", "tool", "attempt", "capability", "task", "round")
+_IN_BAGGAGE = CORRELATION[:5]
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 _SLOT = re.compile(r"\{(/[^{}]*)\}")
 _ID = re.compile(r"[A-Za-z0-9._:-]+")
@@ -117,7 +117,8 @@ def of_relayed(event: ReceivedEvent, mapping: EventMapping | None, origin: Origi
     if event.type == subjects.START:
         return _message(subjects.START, _start(event.payload), origin, find_offer)
     if event.type == subjects.TOOL_RESULT:
-        return _message(subjects.TOOL_RESULT, _result(event.payload, origin), origin, find_offer)
+        brought = {name: event.baggage[name] for name in ("capability",) if name in event.baggage}
+        return _message(subjects.TOOL_RESULT, _result({**event.payload, **brought}, origin), origin, find_offer)
     if mapping is not None:
         parts: dict[str, JsonValue] = {"payload": dict(event.payload), "baggage": dict(event.baggage)}
         return of_document(mapping, {"type": event.type, **parts}, origin, find_offer)

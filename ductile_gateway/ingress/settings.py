@@ -52,6 +52,8 @@ class ToResult(_Section):
     """The place of the tool's name."""
     attempt: Pointer | None = None
     """The place of the attempt's number; without it, the attempt that is pending."""
+    capability: Pointer | None = None
+    """The place of what the request was proved with: without it the agent takes no result of a tool of this gateway."""
     task: Pointer | None = None
     """The place of the task's name, of a sub-request of the step."""
     round: Pointer | None = None
@@ -76,7 +78,8 @@ class ToSignal(_Section):
     message: Template | None = None
     """The words: the answer, or why something is rejected; `{/place}` stands for what the event has there."""
     trusted: bool = False
-    """Whether only people of the house write what a webhook fills into `message`; else it counts as a stranger's."""
+    """Whether only people of the house write what a webhook fills in: else `message` counts as a stranger's, and
+    neither an `outcome` nor `constraints` may be mapped."""
     step: Pointer | None = None
     """The place of the step that is approved or rejected: a ruling of another step is refused then."""
     arguments_hash: Pointer | None = None
@@ -92,6 +95,10 @@ class ToSignal(_Section):
         if needed and getattr(self, needed) is None:
             raise ValueError(f"a signal of kind {self.kind} needs {needed}")
         return self
+
+    def is_believed(self) -> bool:
+        """Whether it says more than words: what came of a write, or what a run may spend."""
+        return self.outcome is not None or bool(self.constraints)
 
 
 class ToCancel(_Section):
@@ -132,8 +139,8 @@ class PeerSettings(_Section):
     accept: Annotated[tuple[EventType, ...], Field(min_length=1)]
     """The event types that are taken. `agentic.start` and `agentic.tool_result` need no mapping."""
     events: dict[EventType, EventMapping] = Field(default_factory=dict)
-    """What becomes of other types; without a mapping, an event whose baggage has `run_id`, `step` and `tool` answers
-    that step."""
+    """What becomes of other types; without a mapping, an event whose baggage has `run_id`, `step`, `tool` and
+    `capability` answers that step."""
 
     @model_validator(mode="after")
     def _every_mapping_counts(self) -> Self:
@@ -163,6 +170,16 @@ class WebhookSettings(_Section):
     def _usable(self) -> Self:
         for key in self.keys:
             self._key(key)
+        return self
+
+    @model_validator(mode="after")
+    def _believes_nobody_unasked(self) -> Self:
+        for name, mapping in self.events.items():
+            if isinstance(mapping, ToSignal) and mapping.is_believed() and not mapping.trusted:
+                raise ValueError(
+                    f"{name}: an outcome and constraints are believed, whoever wrote them: say `trusted: true` where "
+                    "only people of the house do, or map neither"
+                )
         return self
 
     def secrets(self, now: datetime) -> tuple[bytes, ...]:

@@ -118,6 +118,7 @@ def _offer(drawn: _Drawn, name: str, choice: ToolChoice, manifest: Manifest) -> 
             timeout_s=choice.timeout_s or drawn.timeout_s,
             output=choice.output or manifest.output,
             continues=manifest.continues,
+            echoes_capability=True,
         )
 
 

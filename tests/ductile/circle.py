@@ -4,9 +4,11 @@ Beside the sample's plugins there is the probe, for a tool that takes its time.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -162,6 +164,13 @@ class Circle:
         wait_until(lambda: bool(self.with_goal(part)), lambda: f"no run for {part}: {self.log('gateway')[-2000:]}")
         (run_id,) = self.with_goal(part)
         return run_id
+
+    def capability(self, run_id: str) -> str:
+        """That of the request which the gateway has begun for the run, by its ledger."""
+        with contextlib.closing(sqlite3.connect(self.folder / "stack" / "gateway" / "ledger.db")) as ledger:
+            ((body,),) = ledger.execute("SELECT request FROM calls WHERE run_id = ? AND answer IS NULL", (run_id,))
+        told: str = json.loads(body)["payload"]["capability"]
+        return told
 
     def log(self, service: str) -> str:
         """What a service has logged so far."""

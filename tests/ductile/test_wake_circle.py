@@ -79,7 +79,10 @@ def test_a_pipeline_that_knows_the_step_by_its_context_answers_it(circle: Circle
     never = circle.folder / "answered"
     run_id = circle.wake(f"hold look until {never}")
     wait_until(lambda: bool(circle.held(never)), lambda: str(circle.run(run_id)))
-    start(circle, "answer-step", answer="It is 42.", run_id=run_id, step=1, tool="probe")
+    asked = {"run_id": run_id, "step": 1, "tool": "probe"}
+    start(circle, "answer-step", answer="It is 1.", **asked, capability="made.up")
+    wait_until(lambda: "a message became a dead letter" in circle.log("agent"), lambda: circle.log("agent")[-2000:])
+    start(circle, "answer-step", answer="It is 42.", **asked, capability=circle.capability(run_id))
     run = circle.ended(run_id)
     never.touch()
     assert [(step["tool"], step["status"]) for step in run["steps"]] == [("probe", "ok"), ("echo", "ok")]

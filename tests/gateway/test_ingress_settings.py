@@ -53,6 +53,9 @@ def test_every_secret_is_known_to_the_log() -> None:
         hook(events={"*": SIGNAL | {"kind": "message"}}),
         hook(events={"*": SIGNAL | {"kind": "raise_budget"}}),
         hook(events={"*": SIGNAL | {"kind": "answer", "message": "Go.", "constraints": {"max_depth": "/n"}}}),
+        # What is believed, from anybody's hand.
+        hook(events={"*": SIGNAL | {"kind": "answer", "message": "Go.", "constraints": {"max_steps": "/n"}}}),
+        hook(events={"*": SIGNAL | {"kind": "answer", "message": "Go.", "outcome": "/outcome"}}),
         {"peers": {"x": {"keys": [{"secret": SECRET}], "accept": []}}},
         {"peers": {"X": {"keys": [{"secret": SECRET}], "accept": ["agentic.start"]}}},
         {"peers": {"x": PEERS["ductile-test"]}} | hook(),

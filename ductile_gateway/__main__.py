@@ -1,9 +1,10 @@
-"""The command line: `ductile-gateway serve`, and `ductile-gateway check`, which lists the tools and starts nothing.
+"""The command line: `ductile-gateway serve`; `check`, which lists the tools and starts nothing; and `trust`, which
+shows the keys by which the agent's word is known.
 
 It ends as the agent does: with 0 after SIGTERM or SIGINT, 69 where nothing answers (no bus; of `check`, no Ductile), 78
 where the configuration has to be mended first or another gateway owns the bus, and 1 for any other trouble, after which
-a restart may help. `check` ends with 78 only for what is wrong, or where a tool or command that was chosen is left out;
-with what it warns of it ends with 0.
+a restart may help; of `trust`, with 1 where the agent tells a key that is not trusted. `check` ends with 78 only for
+what is wrong, or where a tool or command that was chosen is left out; with what it warns of it ends with 0.
 """
 
 import argparse
@@ -46,6 +47,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if asked.command == "check":
         json_log.set_up("WARNING", "text", redact=settings.secrets())
         raise SystemExit(check(settings))
+    if asked.command == "trust":
+        json_log.set_up("WARNING", "text", redact=settings.secrets())
+        raise SystemExit(trusted(settings, again=asked.again))
     json_log.set_up(settings.log.level.upper(), settings.log.format, redact=settings.secrets())
     raise SystemExit(run(settings, take_over=asked.take_over))
 
@@ -81,6 +85,17 @@ def check(settings: GatewaySettings) -> int:
         sys.stdout.write(f"problem: {problem}\n")
     is_usable = tools.catalog.tools and not _left_out(settings, tools)
     return EX_CONFIG if not is_usable or any(finding.mark == "wrong" for finding in findings) else 0
+
+
+def trusted(settings: GatewaySettings, *, again: bool) -> int:
+    """Tell whose word is passed on, or trust the agent's keys anew; the exit code."""
+    from ductile_gateway.trust_command import trust
+
+    try:
+        return 0 if asyncio.run(trust(settings, again=again)) else 1
+    except Failure as error:
+        sys.stdout.write(f"{error}\n")
+        return EX_CONFIG if isinstance(error, Misconfigured) else EX_UNAVAILABLE
 
 
 def _kind(command: ToolCommand) -> str:
@@ -128,10 +143,15 @@ def _told(error: Exception) -> int:
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="ductile-gateway", description="Carries tool requests to their tools.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {installed_version()}")
-    parser.add_argument("command", choices=("serve", "check"))
+    parser.add_argument("command", choices=("serve", "check", "trust"))
     parser.add_argument("--config", type=Path, help=f"default: {DEFAULT_CONFIG}, if it is there")
     parser.add_argument(
         "--take-over", action="store_true", help="serve: make the gateway end that owns the bus, and go on in its place"
+    )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="trust: forget what was pinned, and pin the keys that the agent tells now",
     )
     parser.add_argument("--settings-only", action="store_true", help="check: look at the settings, and ask nobody")
     return parser.parse_args(argv)

@@ -38,6 +38,7 @@ from ductile_gateway.ports import Artifacts, ToolRunner
 from ductile_gateway.seen import Seen, seen
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import keep_tidy
+from ductile_gateway.store.agent_keys import PinnedKeys
 from ductile_gateway.store.deliveries import SqliteDeliveries
 from ductile_gateway.store.ledger import SqliteLedger
 from ductile_gateway.store.outbox import SqliteOutbox
@@ -122,9 +123,11 @@ async def _tell_others(settings: GatewaySettings, told: Seen) -> None:
         settings.outbound,
         told.stands_on.ground.link,
         SqliteOutbox(told.stands_on.store),
+        pins=PinnedKeys(settings.store, SystemClock()),
         clock=SystemClock(),
         status=told.status,
         told=told.metrics.delivered,
+        refused=told.metrics.refused,
     )
 
 

@@ -58,7 +58,7 @@ def flaw(line: str) -> str:
     if program == "make":
         return "" if words[0] in TARGETS else f"no target {words[0]}"
     if program == "ductile-gateway":
-        return "" if words[0] in ("serve", "check") else f"no command {words[0]}"
+        return "" if words[0] in ("serve", "check", "trust") else f"no command {words[0]}"
     command = COMMANDS
     while words and isinstance(command, TyperGroup):
         name = words.pop(0)

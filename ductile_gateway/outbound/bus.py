@@ -11,17 +11,21 @@ from collections.abc import Awaitable, Callable
 
 import nats.errors
 from nats.js.errors import APIError, NotFoundError
+from pydantic import ValidationError
 
 from ductile_gateway.bus.requests import rejection_of
 from ductile_gateway.outbound.lifecycle import LifecycleEvent, Unreadable, read_event
 from ductile_gateway.outbound.notifications import Notification
+from ductile_gateway.outbound.trust import NotTheAgents, Trust
 from groundwork.nats.delivery import Delivery
 from groundwork.nats.errors import Refused
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Settling
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
-from schemas import subjects
+from schemas import headers, subjects
+from schemas.flaws import flaws_of
+from schemas.signing import AgentKeys, KeysWanted
 
 SLOTS = 16
 LOOK_AGAIN_S = 30.0
@@ -34,12 +38,15 @@ log = logging.getLogger(__name__)
 
 
 class NatsLifecycle:
-    """Consumes one durable consumer. A message is acknowledged when `take` has returned, so that none is lost."""
+    """Consumes one durable consumer. A message is acknowledged when `take` has returned, so that none is lost.
 
-    def __init__(self, link: NatsLink, stream: str, durable: str, *, take: Take) -> None:
+    Only what `trust` takes for the agent's own word is read at all."""
+
+    def __init__(self, link: NatsLink, stream: str, durable: str, *, trust: Trust, take: Take) -> None:
         self._link = link
         self._stream = stream
         self._durable = durable
+        self._trust = trust
         self._take = take
 
     async def run(self) -> None:
@@ -65,10 +72,34 @@ class NatsLifecycle:
                 return info.config.ack_wait or LOOK_AGAIN_S
 
     async def _handle(self, delivery: Delivery) -> None:
+        signature, again = delivery.headers.get(headers.SIGNATURE), delivery.delivered > 1
+        if signature is None and delivery.subject == subjects.PROGRESS:
+            return  # said before the agent knew that it is sent on, which costs it a signature each time
         try:
+            await self._trust.check(delivery.subject, delivery.body, signature, again=again)
             await self._take(read_event(delivery.subject, delivery.body, at=delivery.at))
-        except Unreadable as error:
+        except (NotTheAgents, Unreadable) as error:
             raise GiveUp(str(error)) from error
+
+
+class NatsAgentKeys:
+    """The keys that the agent signs with, asked of it anew each time. Fills the port Agent.
+
+    `progress`: it is told that progress is sent on, and signs that, too."""
+
+    def __init__(self, link: NatsLink, *, progress: bool = False) -> None:
+        self._link = link
+        self._question = KeysWanted(progress=progress).model_dump_json().encode()
+
+    async def keys(self) -> AgentKeys:
+        try:
+            told = await self._link.request(subjects.AGENT_KEYS, self._question, timeout_s=ANSWER_WITHIN_S)
+            return AgentKeys.model_validate_json(told)
+        except Failure as error:
+            raise TryAgain(f"no agent answers on {subjects.AGENT_KEYS}: {error}", ASK_AGAIN_S) from error
+        except ValidationError as error:
+            why = f"what answers on {subjects.AGENT_KEYS} tells no keys: {flaws_of(error)}"
+            raise TryAgain(why, ASK_AGAIN_S) from error
 
 
 class NatsCallbacks:

@@ -2,14 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
-from ductile_gateway.outbound.bus import NatsCallbacks, NatsDeadLetters, NatsLifecycle
+from ductile_gateway.outbound.bus import NatsAgentKeys, NatsCallbacks, NatsDeadLetters, NatsLifecycle
 from ductile_gateway.outbound.dispatch import Outbound, Told
 from ductile_gateway.outbound.senders import RelaySender, open_callback_sender, open_relay_sender
 from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
+from ductile_gateway.outbound.trust import Pins, Trust
 from ductile_gateway.ports import Clock
 from ductile_gateway.status import Status
 from ductile_gateway.store import keep_tidy
@@ -25,9 +26,20 @@ LONG = timedelta(minutes=5)
 
 
 async def serve_outbound(
-    settings: OutboundSettings, link: NatsLink, outbox: SqliteOutbox, *, clock: Clock, status: Status, told: Told
+    settings: OutboundSettings,
+    link: NatsLink,
+    outbox: SqliteOutbox,
+    *,
+    pins: Pins,
+    clock: Clock,
+    status: Status,
+    told: Told,
+    refused: Callable[[], object],
 ) -> None:
-    """Tell others until cancelled. `told` of each try. Raises Misconfigured or Broken."""
+    """Tell others until cancelled. `told` of each try, `refused` for each event that the agent did not say. Raises
+    Misconfigured or Broken."""
+    agent = NatsAgentKeys(link, progress=settings.wants_progress())
+    trust = Trust(pins, agent, given=settings.agent_keys, refused=refused)
     async with (
         _relay(settings.relay, clock) as relay,
         open_callback_sender(settings, clock=clock) as callbacks,
@@ -43,14 +55,15 @@ async def serve_outbound(
             clock=clock,
             told=told,
         )
-        status.also("outbound", partial(_look, outbox, outbound, clock))
-        milestones = NatsLifecycle(link, subjects.STREAM, subjects.DURABLE_LIFECYCLE, take=outbound.take)
+        status.also("outbound", partial(_look, outbox, outbound, trust, clock))
+        hears = partial(NatsLifecycle, link, trust=trust, take=outbound.take)
+        milestones = hears(subjects.STREAM, subjects.DURABLE_LIFECYCLE)
         group.create_task(outbound.run())
+        group.create_task(trust.keep())
         group.create_task(milestones.run())
         group.create_task(keep_tidy(outbox, clock, KEPT, what="deliveries to others"))
         if settings.wants_progress():
-            progress = NatsLifecycle(link, subjects.STREAM_PROGRESS, subjects.DURABLE_PROGRESS, take=outbound.take)
-            group.create_task(progress.run())
+            group.create_task(hears(subjects.STREAM_PROGRESS, subjects.DURABLE_PROGRESS).run())
 
 
 @contextlib.asynccontextmanager
@@ -62,10 +75,10 @@ async def _relay(settings: RelaySettings | None, clock: Clock) -> AsyncIterator[
         yield sender
 
 
-async def _look(outbox: SqliteOutbox, outbound: Outbound, clock: Clock) -> Sequence[Finding]:
-    """What others have not been told, and what nobody wanted to hear."""
+async def _look(outbox: SqliteOutbox, outbound: Outbound, trust: Trust, clock: Clock) -> Sequence[Finding]:
+    """What others have not been told, what nobody wanted to hear, and what was not the agent's to say."""
     backlog = outbox.backlog()
-    found = []
+    found = list(trust.findings())
     if backlog.oldest and clock.now() - backlog.oldest > LONG:
         text = f"{backlog.waiting} deliveries wait, the oldest since {backlog.oldest:%Y-%m-%dT%H:%M:%SZ}"
         remedy = f"see what is wrong at {backlog.lane}: {backlog.why}" if backlog.why else "see the gateway's log"

@@ -11,6 +11,7 @@ from ductile_gateway.ductile.settings import RelayPeerSettings
 from ductile_gateway.signatures import standard_key
 from groundwork.service.secret import unfit
 from schemas.fields import ToolName
+from schemas.signing import PublicKey
 
 Milestone = Literal[
     "agent.completed", "agent.escalated", "agent.failed", "agent.cancelled", "agent.waiting", "agent.reopened"
@@ -91,6 +92,9 @@ class SubscriptionSettings(_Section):
 class OutboundSettings(_Section):
     """Who is told of what becomes of runs."""
 
+    agent_keys: tuple[PublicKey, ...] = ()
+    """The public keys of the agent whose word is passed on. Without any, the gateway trusts those that the agent told
+    when it was first asked, and pins them."""
     relay: RelaySettings | None = None
     callbacks: CallbackSettings = CallbackSettings()
     subscriptions: dict[ToolName, SubscriptionSettings] = Field(default_factory=dict)

@@ -67,6 +67,9 @@ class GatewayMetrics:
             attributes=("agentic.target", OUTCOME),
             known=[(target, outcome) for target in ("relay", "callback") for outcome in ("gone", "dead")],
         )
+        self._refused = made.counter(
+            "agentic.outbound.refused", "Events that claim to be the agent's, and are not signed by it", unit="{event}"
+        )
         self._received = made.counter(
             "agentic.ingress.events",
             "Events from outside: accepted, duplicate, ignored, refused, put_off",
@@ -100,6 +103,10 @@ class GatewayMetrics:
     def delivered(self, target: str, outcome: str) -> None:
         """One try to tell `target`: `relay`, `callback`, or a subscription of the settings."""
         self._deliveries.add(target, outcome)
+
+    def refused(self) -> None:
+        """An event was not the agent's word."""
+        self._refused.add()
 
     def received(self, ingress: str, outcome: str) -> None:
         """One event, by `relay` or `webhook`."""

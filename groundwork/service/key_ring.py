@@ -6,7 +6,6 @@ whenever it changed, so that nothing has to be started anew for that. Lines: `<i
 
 import base64
 import hmac
-import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
+from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
 
 KEY_BYTES = 32
@@ -140,13 +140,7 @@ def read(path: Path) -> tuple[Key, ...]:
 def write(path: Path, keys: Sequence[Key]) -> None:
     """Put these keys in the file, whole and for its owner alone. Raises Misconfigured."""
     text = "".join(f"{key.id} {key.made_at} {key.secret.hex()}\n" for key in keys)
-    beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        private_file.write(path, text)
     except OSError as error:
         raise Misconfigured(f"the keys cannot be written to {path}: {error.strerror}") from error

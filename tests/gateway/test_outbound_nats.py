@@ -18,13 +18,16 @@ from ductile_gateway.outbound.dispatch import untold
 from ductile_gateway.outbound.service import serve_outbound
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.status import Status
+from ductile_gateway.store.agent_keys import PinnedKeys
 from ductile_gateway.store.outbox import SqliteOutbox
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, create_missing
 from schemas import subjects
 from schemas.gateway_status import Finding
+from schemas.signing import AgentKey, AgentKeys
 from tests.gateway.outbound_parts import SECRET, Receiver, an_event
 from tests.gateway.stores import opened
+from tests.kit.agent_keys import AGENT, STRANGER, Signer
 from tests.kit.waiting import until
 
 
@@ -35,11 +38,12 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 def settings(receiver: Receiver, **subscription: Any) -> OutboundSettings:
-    """One subscription, to the receiver; runs may ask for callbacks to public addresses."""
+    """One subscription, to the receiver; runs may ask for callbacks to public addresses. The agent's key is known."""
     network = {"allow_private": True, "allow_http": True, "ports": [receiver.port]}
     url = f"http://127.0.0.1:{receiver.port}/"
     one = {"url": url, "secret": SECRET, "network": network} | subscription
-    return OutboundSettings.model_validate({"subscriptions": {"one": one}, "callbacks": {"secret": SECRET}})
+    told = {"subscriptions": {"one": one}, "callbacks": {"secret": SECRET}, "agent_keys": [AGENT.public]}
+    return OutboundSettings.model_validate(told)
 
 
 async def fine() -> list[Finding]:
@@ -56,7 +60,9 @@ async def telling(link: NatsLink, folder: Path, chosen: OutboundSettings) -> Asy
     """A gateway at work, until the end of the block; and how it says it is."""
     status = Status({"test": fine}, version="1")
     async with opened(folder, SqliteOutbox) as outbox:
-        serving = serve_outbound(chosen, link, outbox, clock=SystemClock(), status=status, told=untold)
+        pins = PinnedKeys(folder, SystemClock())
+        told: dict[str, Any] = {"status": status, "told": untold, "refused": lambda: None}
+        serving = serve_outbound(chosen, link, outbox, pins=pins, clock=SystemClock(), **told)
         running = asyncio.create_task(serving)
         try:
             yield status
@@ -66,8 +72,10 @@ async def telling(link: NatsLink, folder: Path, chosen: OutboundSettings) -> Asy
                 await running
 
 
-async def say(link: NatsLink, event: Any) -> None:
-    await link.publish(event["type"], json.dumps(event).encode(), msg_id=event["dedupe_key"], headers={})
+async def say(link: NatsLink, event: Any, by: Signer | None = AGENT) -> None:
+    body = json.dumps(event).encode()
+    headers = by.headers(event["type"], body) if by else {}
+    await link.publish(event["type"], body, msg_id=event["dedupe_key"], headers=headers)
 
 
 async def waiting(link: NatsLink) -> int:
@@ -97,7 +105,8 @@ async def test_a_callback_waits_for_the_agent_to_say_where_it_goes(
     await create_missing(link, topology(max_gib=1))
     hook = f"http://127.0.0.1:{receiver.port}/hook?token=1"
     network = {"allow_private": True, "allow_http": True, "ports": [receiver.port]}
-    chosen = OutboundSettings.model_validate({"callbacks": {"secret": SECRET, "network": network}})
+    callbacks = {"secret": SECRET, "network": network}
+    chosen = OutboundSettings.model_validate({"callbacks": callbacks, "agent_keys": [AGENT.public]})
 
     async def answer(question: Msg) -> None:
         asked.append(json.loads(question.data)["run_id"])
@@ -171,7 +180,8 @@ async def _says(status: Status, text: str) -> bool:
 async def test_a_message_that_is_no_event_is_a_dead_letter(tmp_path: Path, link: NatsLink, receiver: Receiver) -> None:
     await create_missing(link, topology(max_gib=1))
     async with telling(link, tmp_path, settings(receiver)):
-        await link.publish("agent.completed", b"nonsense", msg_id="1", headers={})
+        body = b"nonsense"
+        await link.publish("agent.completed", body, msg_id="1", headers=AGENT.headers("agent.completed", body))
         letter = await _first_dead_letter(link)
         await until(lambda: _rejected(link, "agent.completed"))
     assert letter["Dead-Letter-Reason"] == "the message is not JSON"
@@ -217,3 +227,38 @@ async def test_what_ended_before_the_consumer_existed_is_not_told_as_news(
         await until(lambda: len(receiver.requests) == 1)
         await until(lambda: _none_waits(link))
     assert "run_new" in receiver.requests[0].headers["webhook-id"]
+
+
+async def tells_keys(link: NatsLink, *told: AgentKey) -> None:
+    """An agent answers who asks for its keys."""
+
+    async def answer(question: Msg) -> None:
+        await question.respond(AgentKeys(keys=told).model_dump_json().encode())
+
+    await link.subscribe(subjects.AGENT_KEYS, answer)
+
+
+@pytest.mark.attack(98)
+async def test_who_may_publish_endings_has_none_of_its_own_sent_on(
+    tmp_path: Path, link: NatsLink, receiver: Receiver
+) -> None:
+    await create_missing(link, topology(max_gib=1))
+    chosen = settings(receiver).model_copy(update={"agent_keys": ()})
+    hook = f"http://127.0.0.1:{receiver.port}/"
+    async with telling(link, tmp_path, chosen) as status:
+        await say(link, an_event(run_id="run_1", callback=hook), by=None)
+        await until(lambda: _says_part(status, "no agent has told the keys that it signs with"))
+        await tells_keys(link, AGENT.told())
+        await say(link, an_event(run_id="run_2", callback=hook), by=STRANGER)
+        await say(link, an_event(run_id="run_3"))
+        await until(lambda: len(receiver.requests) >= 1)
+        await until(lambda: _none_waits(link))
+        await until(lambda: _says_part(status, "2 events since the start were not the agent's word"))
+        letter = await _first_dead_letter(link)
+    assert [json.loads(request.body)["data"]["run_id"] for request in receiver.requests] == ["run_3"]
+    assert "not said by the agent" in letter["Dead-Letter-Reason"]
+    assert await _rejected(link, "agent.completed")
+
+
+async def _says_part(status: Status, text: str) -> bool:
+    return any(text in one for one in await said(status))

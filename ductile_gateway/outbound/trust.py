@@ -1,0 +1,194 @@
+"""Whose word is passed on: the agent's, which signs what it says of its runs, and nobody else's who publishes it.
+
+    a signature by a trusted key   passed on
+    none, or a wrong one           never: whoever may publish there said it
+    by a key that is not known     the agent is asked for its keys; one that a trusted key endorses is trusted, too
+
+Trusted are the keys of the configuration; or, where it names none, those that the agent told when it was first asked,
+which are pinned for ever: whoever answers in its place later is not believed. While no key is known, nothing is passed
+on and nothing is lost.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn, Protocol
+
+from groundwork.service.ed25519 import verifies
+from groundwork.service.errors import TryAgain
+from schemas import signing
+from schemas.gateway_status import Finding
+from schemas.signing import AgentKey, AgentKeys
+
+ASK_EVERY_S = 1.0
+LOOK_EVERY_S = 600.0
+"""How often the agent is asked without a reason: a key that follows is then known before anything is signed with it."""
+SHOWN = "`ductile-gateway trust` shows whose word is passed on"
+
+log = logging.getLogger(__name__)
+
+
+class NotTheAgents(Exception):
+    """Somebody else said it: it is never passed on. The text says why."""
+
+
+class Pins(Protocol):
+    """The keys that were pinned, durably; a person may change them at any time."""
+
+    def all(self) -> Mapping[str, str]:
+        """The public keys by their ids. Raises TryAgain."""
+
+    def add(self, keys: Sequence[AgentKey]) -> None:
+        """Durable on return. Raises TryAgain."""
+
+
+class Agent(Protocol):
+    async def keys(self) -> AgentKeys:
+        """What the agent tells of its keys. Raises TryAgain where nobody answers."""
+
+
+class Trust:
+    """Judges events. `given`: the public keys of the configuration; then nothing is pinned. `refused` is called
+    for each that is refused."""
+
+    def __init__(
+        self,
+        pins: Pins,
+        agent: Agent,
+        *,
+        given: Sequence[str] = (),
+        refused: Callable[[], object] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pins = pins
+        self._told = refused
+        self._clock = clock
+        self._agent = agent
+        self._given = given
+        self._asked_at = float("-inf")
+        self._asking = asyncio.Lock()
+        self._contested: tuple[str, ...] = ()
+        self._refused = 0
+        self._trouble = ""
+
+    async def check(self, subject: str, body: bytes, header: str | None, *, again: bool = False) -> None:
+        """Return if the agent itself said it. `header`: the signature, as it came; `again`: that of a message which was
+        put off by this before. Raises NotTheAgents or TryAgain."""
+        try:
+            await self._check(signing.signed(subject, body), header, again=again)
+        except NotTheAgents as error:
+            self._refused += 1
+            self._told()
+            raise NotTheAgents(f"not said by the agent: {error}. Nobody was told of it; {SHOWN}") from error
+
+    async def _check(self, message: bytes, header: str | None, *, again: bool) -> None:
+        key_id, signature = signing.read_header(header) or ("", "")
+        for public in await self._candidates(key_id, again=again):
+            if signature and verifies(public, signature, message):
+                return
+        raise NotTheAgents(f"its signature is not by key {key_id}" if signature else "it has no signature")
+
+    async def _candidates(self, key_id: str, *, again: bool) -> Sequence[str]:
+        """The keys that may have signed it."""
+        if self._given:
+            return self._given
+        known = self._pins.all()
+        if not known or (key_id and key_id not in known):
+            known = await self._learned(again=again)
+        if not key_id or key_id in known:
+            return (known[key_id],) if key_id else ()
+        raise NotTheAgents(f"key {key_id} is not trusted, and no key that is trusted endorses it")
+
+    async def _learned(self, *, again: bool) -> Mapping[str, str]:
+        """What is trusted after the agent was asked: not more often than once a second, whoever asks for it."""
+        async with self._asking:
+            if not self._was_asked():
+                await self._learn()
+            elif not again:  # it was asked before this was said, perhaps
+                raise TryAgain("the agent is asked for its keys again", ASK_EVERY_S)
+        known = self._pins.all()
+        if not known:
+            raise TryAgain("the agent has told no key", ASK_EVERY_S)
+        return known
+
+    def _was_asked(self) -> bool:
+        return self._clock() - self._asked_at < ASK_EVERY_S
+
+    async def _learn(self) -> None:
+        """Ask the agent, and pin what can be believed. Raises TryAgain."""
+        try:
+            told = (await self._agent.keys()).keys
+            known = self._known(told)
+            if not self._given and (new := trusted_of(told, known) if known else first_of(told)):
+                self._pins.add(new)
+                log.warning("a key of the agent is trusted", extra={"keys": [key.id for key in new]})
+        except TryAgain as error:
+            self._trouble = str(error)
+            raise
+        self._trouble, self._asked_at = "", self._clock()
+        self._contested = contested_of(told[:1], self._known(told))
+
+    def _known(self, told: Sequence[AgentKey]) -> Mapping[str, str]:
+        return {key.id: key.public for key in told if key.public in self._given} if self._given else self._pins.all()
+
+    async def keep(self) -> NoReturn:
+        """Know the agent's keys before its first event comes, and those that follow, until cancelled."""
+        while True:
+            pause_s = LOOK_EVERY_S
+            try:
+                async with self._asking:
+                    await self._learn()
+            except TryAgain as error:
+                pause_s = max(error.delay_s, ASK_EVERY_S)
+            await asyncio.sleep(pause_s)
+
+    def findings(self) -> Sequence[Finding]:
+        """What a person should know of it. Raises TryAgain."""
+        found = []
+        if not self._given and not self._pins.all():
+            why = self._trouble or "it was not asked yet"
+            text = f"no agent has told the keys that it signs with, so nobody is told of runs: {why}"
+            found.append(_warning(text, "start the agent; one of an earlier version is to be updated first"))
+        if self._contested:
+            text = f"the agent tells a key that is not trusted here: {', '.join(self._contested)}"
+            remedy = "if it is your agent, with new keys: `ductile-gateway trust --again`; until then what it says of "
+            found.append(_warning(text, f"{remedy}runs becomes dead letters"))
+        if self._refused:
+            text = f"{self._refused} events since the start were not the agent's word, and nobody was told of them"
+            remedy = "see them with `agentic dlq ls`, and who may publish `agent.>`: docs/BUS.md, Permissions"
+            found.append(_warning(text, remedy))
+        return found
+
+
+def _warning(text: str, remedy: str) -> Finding:
+    return Finding(name="outbound", mark="warning", text=text, remedy=remedy)
+
+
+def first_of(told: Sequence[AgentKey]) -> Sequence[AgentKey]:
+    """What is pinned at the first contact."""
+    return tuple({key.id: key for key in told}.values())
+
+
+def trusted_of(told: Sequence[AgentKey], known: Mapping[str, str]) -> Sequence[AgentKey]:
+    """The keys that are new, each endorsed by a known one or by one that is so endorsed."""
+    new: dict[str, AgentKey] = {}
+    trusted, more = dict(known), True
+    while more:
+        fit = (key for key in told if key.id not in trusted and _is_endorsed(key, trusted))
+        more = (key := next(fit, None)) is not None
+        if key:
+            new[key.id], trusted[key.id] = key, key.public
+    return tuple(new.values())
+
+
+def contested_of(told: Sequence[AgentKey], known: Mapping[str, str]) -> tuple[str, ...]:
+    """The ids of keys that are told, and not known as they are told."""
+    return tuple(key.id for key in told if known.get(key.id) != key.public)
+
+
+def _is_endorsed(key: AgentKey, known: Mapping[str, str]) -> bool:
+    by = key.endorsed_by
+    if by is None or by.id not in known:
+        return False
+    return verifies(known[by.id], by.signature, signing.endorsed(key.id, key.public))

@@ -1,0 +1,75 @@
+"""The keys of the agent that the gateway trusts, pinned in a file of the store's folder. Fills the port Pins.
+
+A file of its own, which is looked at again whenever it changed: a person may change it while the gateway runs. Lines:
+`<id> <public key> <pinned at>`, the oldest first. `#` begins a line of words.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ductile_gateway.ports import Clock
+from groundwork.service import private_file
+from groundwork.service.ed25519 import PUBLIC
+from groundwork.service.errors import TryAgain
+from schemas.signing import AgentKey
+
+FILE = "agent_keys"
+_HEAD = "# Keys by which this gateway knows the agent's word: `ductile-gateway trust` shows and renews them.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    id: str
+    public: str
+    pinned_at: str
+
+
+class PinnedKeys:
+    """Those in a folder. What cannot be read or written raises TryAgain: nothing is passed on until it is mended."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._path = folder / FILE
+        self._clock = clock
+        self._seen: tuple[int, int] | None = None
+        self._pins: tuple[Pin, ...] = ()
+
+    def all(self) -> Mapping[str, str]:
+        return {pin.id: pin.public for pin in self.pins()}
+
+    def pins(self) -> Sequence[Pin]:
+        """In the order in which they were pinned. Raises TryAgain."""
+        try:
+            stat = self._path.stat()
+            if (seen := (stat.st_mtime_ns, stat.st_ino)) != self._seen:
+                self._pins, self._seen = self._read(), seen
+        except FileNotFoundError:
+            self._pins, self._seen = (), None
+        except OSError as error:
+            raise TryAgain(f"{self._path} cannot be read: {error.strerror}") from error
+        return self._pins
+
+    def add(self, keys: Sequence[AgentKey]) -> None:
+        self._write([*self.pins(), *self._pinned(keys)])
+
+    def replace(self, keys: Sequence[AgentKey]) -> None:
+        """Trust these and no others. Durable on return. Raises TryAgain."""
+        self._write(self._pinned(keys))
+
+    def _pinned(self, keys: Sequence[AgentKey]) -> list[Pin]:
+        at = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return [Pin(key.id, key.public, at) for key in keys]
+
+    def _write(self, pins: Sequence[Pin]) -> None:
+        text = _HEAD + "".join(f"{pin.id} {pin.public} {pin.pinned_at}\n" for pin in pins)
+        try:
+            private_file.write(self._path, text)
+        except OSError as error:
+            raise TryAgain(f"{self._path} cannot be written: {error.strerror}") from error
+
+    def _read(self) -> tuple[Pin, ...]:
+        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
+        found = [line.split() for line in lines if line.strip() and not line.startswith("#")]
+        if any(len(words) != 3 or not PUBLIC.fullmatch(words[1]) for words in found):
+            raise TryAgain(f"{self._path} says something else than keys: mend it, or `ductile-gateway trust --again`")
+        return tuple(Pin(*words) for words in found)

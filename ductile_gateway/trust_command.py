@@ -1,0 +1,67 @@
+"""`ductile-gateway trust`: whose word this gateway passes on; with `--again`, from now on that of the agent there is.
+
+It changes a file which the gateway, if it runs, looks at again by itself.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from ductile_gateway.clock import SystemClock
+from ductile_gateway.outbound.bus import NatsAgentKeys
+from ductile_gateway.outbound.trust import contested_of, first_of
+from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.store.agent_keys import PinnedKeys
+from groundwork.nats.link import connect
+from groundwork.service.errors import Failure, Misconfigured, TryAgain
+from schemas import subjects
+from schemas.signing import AgentKey
+
+
+async def trust(settings: GatewaySettings, *, again: bool) -> bool:
+    """Show it; whether all that the agent tells is trusted, or nobody could be asked. Raises Failure where `again` can
+    do nothing."""
+    pins = PinnedKeys(settings.store, SystemClock())
+    given = settings.outbound.agent_keys
+    if again and given:
+        raise Misconfigured("gateway.outbound.agent_keys names the keys that are trusted: change them there")
+    try:
+        told = await _told(settings)
+    except Failure as error:
+        if again:
+            raise
+        _say(f"the agent could not be asked: {error}")
+        told = ()
+    if again:
+        if not told:
+            raise TryAgain("the agent tells no key, so that nothing is changed")
+        pins.replace(first_of(told))
+    return _shown(pins, given, told)
+
+
+async def _told(settings: GatewaySettings) -> Sequence[AgentKey]:
+    link = await connect(settings.nats, name=f"{subjects.SERVICE_GATEWAY} trust")
+    try:
+        return (await NatsAgentKeys(link).keys()).keys
+    finally:
+        await link.close()
+
+
+def _shown(pins: PinnedKeys, given: Sequence[str], told: Sequence[AgentKey]) -> bool:
+    for public in given:
+        _say(f"trusted by gateway.outbound.agent_keys: {public}")
+    for pin in () if given else pins.pins():
+        gone = "" if not told or pin.id in {key.id for key in told} else ", which the agent has retired"
+        _say(f"trusted since {pin.pinned_at}: {pin.id} {pin.public}{gone}")
+    known = {key.id: key.public for key in told if key.public in given} if given else pins.all()
+    strange = contested_of(told, known)
+    for key in (key for key in told if key.id in strange):
+        _say(f"told by the agent, and not trusted: {key.id} {key.public}")
+    if not known:
+        _say("no key is trusted yet: those of the agent are when the gateway first hears of them")
+    elif strange and not given:
+        _say("if that is your agent, with new keys: ductile-gateway trust --again")
+    return not (strange and known)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")

@@ -1,0 +1,179 @@
+"""Whose word is passed on: the agent's, by its keys; those that follow are endorsed by those before."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from ductile_gateway.outbound.trust import NotTheAgents, Trust
+from ductile_gateway.store.agent_keys import FILE, PinnedKeys
+from groundwork.service.errors import TryAgain
+from schemas.signing import AgentKey, AgentKeys
+from tests.gateway.parts import StoppedClock
+from tests.kit.agent_keys import AGENT, STRANGER, Signer
+
+SUBJECT, BODY = "agent.completed", b'{"type": "agent.completed"}'
+SECOND, THIRD = Signer("second"), Signer("third")
+
+
+class Agent:
+    """Tells these keys, or is away. Fills the port Agent."""
+
+    def __init__(self, *told: AgentKey) -> None:
+        self.told = told
+        self.away = False
+        self.asked = 0
+
+    async def keys(self) -> AgentKeys:
+        self.asked += 1
+        if self.away:
+            raise TryAgain("no agent answers")
+        return AgentKeys(keys=self.told)
+
+
+class Town:
+    """A gateway and the agent that it knows."""
+
+    def __init__(self, folder: Path, *told: AgentKey, given: tuple[str, ...] = ()) -> None:
+        self.agent = Agent(*told)
+        self.pins = PinnedKeys(folder, StoppedClock())
+        self.now = 0.0
+        self.trust = Trust(self.pins, self.agent, given=given, clock=lambda: self.now)
+
+    async def passes(self, signer: Signer, *, again: bool = False) -> bool:
+        """Whether what that one says is passed on. A second goes by."""
+        self.now += 1.0
+        try:
+            await self.trust.check(SUBJECT, BODY, signer.header(SUBJECT, BODY), again=again)
+        except NotTheAgents:
+            return False
+        return True
+
+    def told(self) -> str:
+        return "\n".join(finding.text for finding in self.trust.findings())
+
+
+async def test_what_the_agent_signed_is_passed_on_and_its_key_is_pinned(tmp_path: Path) -> None:
+    town = Town(tmp_path, AGENT.told())
+    assert await town.passes(AGENT)
+    assert town.pins.all() == {AGENT.id: AGENT.public}
+    assert town.told() == ""
+
+
+@pytest.mark.parametrize(
+    "header",
+    [None, "", "agent.", AGENT.header("agent.failed", BODY), AGENT.header(SUBJECT, BODY + b" "), "agent." + "A" * 86],
+    ids=["none", "empty", "cut", "of another subject", "of another body", "made up"],
+)
+async def test_what_it_did_not_sign_is_not(tmp_path: Path, header: str | None) -> None:
+    town = Town(tmp_path, AGENT.told())
+    with pytest.raises(NotTheAgents, match="not said by the agent"):
+        await town.trust.check(SUBJECT, BODY, header)
+    assert "1 events since the start were not the agent's word" in town.told()
+
+
+async def test_a_stranger_is_not_believed_though_it_signs_or_takes_the_agents_name(tmp_path: Path) -> None:
+    town = Town(tmp_path, AGENT.told())
+    assert await town.passes(AGENT)
+    assert not await town.passes(STRANGER)
+    message = STRANGER.header(SUBJECT, BODY).replace(STRANGER.id, AGENT.id)
+    with pytest.raises(NotTheAgents):
+        await town.trust.check(SUBJECT, BODY, message)
+
+
+async def test_while_no_key_is_known_nothing_is_lost(tmp_path: Path) -> None:
+    town = Town(tmp_path)
+    town.agent.away = True
+    for signer in (AGENT, STRANGER):
+        with pytest.raises(TryAgain):
+            await town.passes(signer)
+    assert "no agent has told the keys that it signs with" in town.told()
+    town.agent.away, town.agent.told = False, (AGENT.told(),)
+    assert await town.passes(AGENT, again=True)
+    assert not await town.passes(STRANGER, again=True)
+
+
+async def test_keys_follow_each_other_without_a_gap(tmp_path: Path) -> None:
+    town = Town(tmp_path, AGENT.told())
+    assert await town.passes(AGENT)
+    town.agent.told = (THIRD.told(endorsed_by=SECOND), SECOND.told(endorsed_by=AGENT), AGENT.told())
+    assert await town.passes(THIRD)
+    assert await town.passes(AGENT)
+    town.agent.told = (THIRD.told(),)
+    assert await town.passes(THIRD)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        STRANGER.told(),
+        STRANGER.told(endorsed_by=STRANGER),
+        STRANGER.told(endorsed_by=SECOND),
+        STRANGER.told(endorsed_by=AGENT, public=SECOND.public),
+        STRANGER.told(endorsed_by=AGENT, id="another"),
+        STRANGER.told(id=AGENT.id),
+    ],
+    ids=["alone", "by itself", "by an unknown one", "another key", "another name", "in the name of the known one"],
+)
+async def test_who_answers_in_the_agents_place_later_is_not_believed(tmp_path: Path, forged: AgentKey) -> None:
+    town = Town(tmp_path, AGENT.told())
+    assert await town.passes(AGENT)
+    town.agent.told = (forged,)
+    assert not await town.passes(STRANGER)
+    assert not await town.passes(Signer("another"))
+    assert town.pins.all() == {AGENT.id: AGENT.public}
+    assert "the agent tells a key that is not trusted here" in town.told()
+    town.agent.told = (AGENT.told(),)
+    assert await town.passes(AGENT)
+
+
+async def test_keys_of_the_configuration_need_nobody_to_be_asked(tmp_path: Path) -> None:
+    town = Town(tmp_path, STRANGER.told(), given=(SECOND.public, AGENT.public))
+    assert await town.passes(AGENT)
+    assert not await town.passes(STRANGER)
+    assert (town.agent.asked, town.pins.all()) == (0, {})
+
+
+async def test_a_flood_of_unknown_keys_asks_the_agent_once_a_second(tmp_path: Path) -> None:
+    town = Town(tmp_path, AGENT.told())
+    assert await town.passes(AGENT)
+    town.now += 1.0
+    for number in range(100):
+        header = Signer(f"made-up-{number}").header(SUBJECT, BODY)
+        with pytest.raises((NotTheAgents, TryAgain)):
+            await town.trust.check(SUBJECT, BODY, header)
+    assert town.agent.asked == 2
+
+
+async def test_an_event_by_a_key_that_came_after_the_question_waits_for_the_next_answer(tmp_path: Path) -> None:
+    town = Town(tmp_path, AGENT.told())
+    assert await town.passes(AGENT)
+    town.agent.told = (SECOND.told(endorsed_by=AGENT), AGENT.told())
+    with pytest.raises(TryAgain):
+        await town.trust.check(SUBJECT, BODY, SECOND.header(SUBJECT, BODY))
+    assert await town.passes(SECOND, again=True)
+
+
+async def test_pins_outlive_a_restart_and_are_their_owners_alone(tmp_path: Path) -> None:
+    assert await Town(tmp_path, AGENT.told()).passes(AGENT)
+    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
+    later = Town(tmp_path, STRANGER.told())
+    assert not await later.passes(STRANGER)
+    assert await later.passes(AGENT)
+
+
+async def test_what_a_person_changes_holds_at_once(tmp_path: Path) -> None:
+    town = Town(tmp_path, AGENT.told())
+    assert await town.passes(AGENT)
+    PinnedKeys(tmp_path, StoppedClock()).replace([SECOND.told()])
+    town.agent.told = (SECOND.told(),)
+    assert await town.passes(SECOND)
+    assert not await town.passes(AGENT)
+
+
+@pytest.mark.parametrize("text", ["agent\n", "agent AAAA 2026\n", "agent\0 x y\n"])
+async def test_a_file_that_says_something_else_holds_everything_up(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).write_text(text)
+    town = Town(tmp_path, AGENT.told())
+    with pytest.raises(TryAgain, match="says something else than keys"):
+        await town.passes(AGENT)

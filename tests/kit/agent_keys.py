@@ -1,0 +1,42 @@
+"""Keys as an agent signs with them, for whoever has to be believed in its place."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from groundwork.service.ed25519 import public_of, signature
+from schemas import headers, signing
+from schemas.signing import AgentKey
+
+
+@dataclass(frozen=True)
+class Signer:
+    """The holder of the key of that name."""
+
+    id: str
+
+    @property
+    def seed(self) -> bytes:
+        return self.id.encode().ljust(32, b".")
+
+    @property
+    def public(self) -> str:
+        return public_of(self.seed)
+
+    def header(self, subject: str, body: bytes) -> str:
+        return signing.header(self.id, signature(self.seed, signing.signed(subject, body)))
+
+    def headers(self, subject: str, body: bytes) -> dict[str, str]:
+        """Those of a message that it says."""
+        return {headers.SIGNATURE: self.header(subject, body)}
+
+    def told(self, *, endorsed_by: "Signer | None" = None, **changed: Any) -> AgentKey:
+        """As the agent tells it, endorsed by an earlier one."""
+        by = endorsed_by and {
+            "id": endorsed_by.id,
+            "signature": signature(endorsed_by.seed, signing.endorsed(self.id, self.public)),
+        }
+        return AgentKey.model_validate({"id": self.id, "public": self.public, "endorsed_by": by} | changed)
+
+
+AGENT = Signer("agent")
+STRANGER = Signer("stranger")

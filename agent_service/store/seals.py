@@ -8,11 +8,12 @@ that without the key is found when the run is loaded next. Of the journal the he
 import hashlib
 import hmac
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent_service.errors import Changed
+from agent_service.journal import Entry, flaw_in_chain
 from groundwork.service.key_ring import KeyRing
 
 PURPOSE = "seal"
@@ -81,12 +82,21 @@ class Row:
         return b"".join((sizes.encode(errors="replace"), self.head, summary, beside, self.state))
 
 
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A row with what is beside it, and its seal; None where nothing is sealed."""
+
+    row: Row
+    apart: Apart
+    seal: str | None = None
+
+
 class Seals:
     """Makes and checks them, and remembers of live runs what is stored beside their rows."""
 
     def __init__(self, ring: KeyRing) -> None:
         self._ring = ring
-        self._known: OrderedDict[str, tuple[int, Apart]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[int, bytes, Apart]] = OrderedDict()
 
     def seal(self, row: Row, apart: Apart) -> str:
         """`<id of the key>.<hex>`."""
@@ -110,18 +120,22 @@ class Seals:
         if not hmac.compare_digest(made.encode(), found.encode(errors="surrogatepass")):
             raise Changed(row.run_id, NOT_ITS_SEAL)
 
-    def remember(self, run_id: str, seq: int, apart: Apart) -> None:
-        """What is beside the row of entry `seq`; older news of it is none."""
-        if run_id in self._known and self._known[run_id][0] > seq:
+    def remember(self, row: Row, apart: Apart) -> None:
+        """What is beside a row that is as the agent left it; older news of it is none, and ended runs are forgotten."""
+        if row.run_id in self._known and self._known[row.run_id][0] > row.seq:
             return
-        self._known[run_id] = seq, apart
+        self._known[row.run_id] = row.seq, row.head, apart
         if len(self._known) > REMEMBERED_RUNS:
             self._known.popitem(last=False)
 
     def take(self, run_id: str, seq: int) -> Apart | None:
         """What is beside the row of entry `seq`, where that is known. It is forgotten: what follows is remembered."""
-        known, apart = self._known.pop(run_id, (0, None))
+        known, _, apart = self._known.pop(run_id, (0, b"", None))
         return apart if known == seq else None
+
+    def head(self, run_id: str) -> tuple[int, bytes] | None:
+        """The newest entry of a run and its hash, where the agent knows them by itself."""
+        return self._known[run_id][:2] if run_id in self._known else None
 
 
 def digest_of(content: bytes) -> bytes:
@@ -137,3 +151,17 @@ def apart_of(brief: bytes, items: Iterable[tuple[Any, ...]]) -> Apart:
     for name, grown in fields.items():
         apart = apart.with_items(name, 0, grown)
     return apart
+
+
+def flaw_in_journal(entries: Sequence[Entry], after: int, limit: int | None, head: tuple[int, str]) -> str | None:
+    """What is wrong with the entries of a run `after` one, at most `limit`, by its `head`: the newest entry and its
+    hash."""
+    newest, its_hash = head
+    there = newest - after if limit is None else min(limit, newest - after)
+    if flaw := flaw_in_chain(entries, after=after):
+        return flaw
+    if len(entries) < there:
+        return f"entry {after + len(entries) + 1} is missing"
+    if any(entry.seq == newest and entry.hash != its_hash for entry in entries):
+        return f"entry {newest} is not the one that the agent wrote"
+    return None

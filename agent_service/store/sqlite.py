@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from agent_service.core.waiting import Status
-from agent_service.errors import Damaged, VersionMoved, WakeConflict
+from agent_service.core.waiting import FINAL, Status
+from agent_service.errors import Changed, Damaged, VersionMoved, WakeConflict
 from agent_service.journal import Commit, Entry, Run
 from agent_service.lines import EVERY_RUN, RunLine, Wanted
 from agent_service.ports import Place, Untold, Wake
@@ -24,7 +24,7 @@ from agent_service.store.inbox import SqliteInbox
 from agent_service.store.listing import read_list
 from agent_service.store.quarantine import Quarantine
 from agent_service.store.rows import Loaded, Rows, entry_of, rows_of
-from agent_service.store.seals import Apart, Seals
+from agent_service.store.seals import Apart, Sealed, Seals, flaw_in_journal
 from agent_service.store.sql.database import open_database
 from agent_service.store.sql.queries import load_queries
 from agent_service.store.standing import SqliteStanding
@@ -88,10 +88,10 @@ class SqliteStore:
         except Failure as error:
             raise TryAgain(f"nothing new is taken: {error}") from error
         rows = rows_of(commit)
-        seal, apart = self._seal(rows, Apart())
-        run_id = await self._database.write(partial(self._accept, wake, commit, rows, seal))
+        sealed = self._seal(rows, Apart())
+        run_id = await self._database.write(partial(self._accept, wake, commit, rows, sealed.seal))
         if run_id == commit.entry.run_id:
-            self._remember(commit, apart)
+            self._remember(sealed)
         return run_id
 
     async def load(self, run_id: str) -> Run | None:
@@ -129,10 +129,9 @@ class SqliteStore:
         except Failure as error:
             raise TryAgain(str(error)) from error
         entry, rows = commit.entry, rows_of(commit, self._told.pop(commit.entry.run_id, 0))
-        before = await self._apart(entry.run_id, entry.seq - 1)
-        seal, apart = self._seal(rows, before)
-        await self._database.write(partial(self._commit, entry, rows, seal))
-        self._remember(commit, apart)
+        sealed = self._seal(rows, await self._apart(entry.run_id, entry.seq - 1))
+        await self._database.write(partial(self._commit, entry, rows, sealed.seal))
+        self._remember(sealed)
 
     def told(self, run_id: str, seq: int) -> None:
         self._told[run_id] = seq
@@ -148,8 +147,13 @@ class SqliteStore:
         return self._quarantine.without(run_id for (run_id,) in rows)
 
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
+        head = await self._head(run_id) if self._seals else None
         rows = await self._database.read(self._sql["entries"], (run_id, after, NO_LIMIT if limit is None else limit))
-        return [entry_of(run_id, row) for row in rows]
+        entries = [entry_of(run_id, row) for row in rows]
+        if head and (flaw := flaw_in_journal(entries, after, limit, head)):
+            self.quarantine(Changed(run_id, flaw))
+            raise Changed(run_id, flaw)
+        return entries
 
     def version(self, run_id: str) -> int:
         return sum(version for (version,) in self._database.look_up(self._sql["version"], (run_id,)))
@@ -186,7 +190,7 @@ class SqliteStore:
         if self._seals:
             apart = loaded.apart()
             self._seals.check(loaded.seal, loaded.row, apart)
-            self._seals.remember(loaded.row.run_id, loaded.row.seq, apart)
+            self._remember(Sealed(loaded.row, apart, loaded.seal))
 
     async def _apart(self, run_id: str, seq: int) -> Apart:
         """What is stored beside the row of entry `seq`: as it is known, or else as it is read and found unchanged."""
@@ -196,15 +200,23 @@ class SqliteStore:
             known = self._seals.take(run_id, seq) if self._seals else None
         return known or Apart()
 
-    def _seal(self, rows: Rows, before: Apart) -> tuple[str | None, Apart]:
+    def _seal(self, rows: Rows, before: Apart) -> Sealed:
+        row = rows.sealed()
         if not self._seals:
-            return None, before
+            return Sealed(row, before)
         apart = rows.apart(before)
-        return self._seals.seal(rows.sealed(), apart), apart
+        return Sealed(row, apart, self._seals.seal(row, apart))
 
-    def _remember(self, commit: Commit, apart: Apart) -> None:
-        if self._seals and not commit.state.final:
-            self._seals.remember(commit.entry.run_id, commit.entry.seq, apart)
+    def _remember(self, sealed: Sealed) -> None:
+        if self._seals and sealed.row.status not in FINAL:
+            self._seals.remember(sealed.row, sealed.apart)
+
+    async def _head(self, run_id: str) -> tuple[int, str]:
+        """The newest entry of a run, and its hash: of a live run as the agent knows them, else by its sealed row."""
+        if known := self._seals and self._seals.head(run_id):
+            return known[0], known[1].hex()
+        run = await self.load(run_id)
+        return (run.state.version, run.head) if run else (0, "")
 
     def _accept(self, wake: Wake, commit: Commit, rows: Rows, seal: str | None, connection: sqlite3.Connection) -> str:
         for run_id, digest in connection.execute(self._sql["wake"], (wake.wake_id,)).fetchall():

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from agent_service.errors import Changed
-from agent_service.journal import Commit
+from agent_service.journal import GENESIS, Commit
+from agent_service.store.rows import entry_of
 from agent_service.store.seals import Seals
 from agent_service.store.sql.database import FILE
+from agent_service.store.sql.queries import load_queries
 from agent_service.store.sqlite import SqliteStore
 from groundwork.service import key_ring
 from groundwork.service.key_ring import Key, KeyRing
@@ -134,3 +136,54 @@ async def test_a_seal_tells_nothing_of_the_key(folder: Path, ring: KeyRing) -> N
     async with opened(folder, ring) as store:
         await stored(store, whole_run(1))
     assert ring.keys[0].secret.hex() not in json.dumps((folder / FILE).read_bytes().hex())
+
+
+REWRITTEN = {
+    "a result": "UPDATE journal SET event = replace(event, 'answer', 'anstwo') WHERE run_id = '{run}' AND seq = 4",
+    "an entry less": "DELETE FROM journal WHERE run_id = '{run}' AND seq = 3",
+    "a cut tail": "DELETE FROM journal WHERE run_id = '{run}' AND seq > 3",
+    "another's entry": "UPDATE journal SET event = (SELECT event FROM journal WHERE run_id = '{another}' AND seq = 1) "
+    "WHERE run_id = '{run}' AND seq = 4",
+}
+
+
+def written_anew(folder: Path) -> None:
+    """One entry changed, and all hashes made anew from there on, also that in the run's row."""
+    with contextlib.closing(sqlite3.connect(folder / FILE)) as connection, connection:
+        rows = connection.execute(load_queries()["entries"], (RUN, 0, -1)).fetchall()
+        previous = bytes.fromhex(GENESIS)
+        for row in rows:
+            event = row[3].replace("question", "quest")
+            entry = replace(entry_of(RUN, row), event=event, previous=previous.hex())
+            previous = bytes.fromhex(entry.recomputed_hash())
+            connection.execute(
+                "UPDATE journal SET event = ?, previous = ?, hash = ? WHERE run_id = ? AND seq = ?",
+                (event, bytes.fromhex(entry.previous), previous, RUN, entry.seq),
+            )
+        connection.execute("UPDATE runs SET head = ? WHERE run_id = ?", (previous, RUN))
+
+
+def rewrite(folder: Path, change: str) -> None:
+    if change in REWRITTEN:
+        changed(folder, REWRITTEN[change])
+    else:
+        written_anew(folder)
+
+
+async def only_that_journal_is_refused(store: SqliteStore) -> None:
+    with pytest.raises(Changed):
+        await store.entries(RUN)
+    assert len(await store.entries(ANOTHER)) == len(whole_run(2, steps=2)) - 1
+    assert [entry.seq for entry in await store.entries(ANOTHER, after=2, limit=2)] == [3, 4]
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("change", [*REWRITTEN, "all hashes"])
+async def test_nothing_is_decided_by_a_journal_that_other_hands_wrote(folder: Path, ring: KeyRing, change: str) -> None:
+    async with opened(folder, ring) as store:
+        await stored(store, whole_run(1, steps=2)[:-1])
+        await stored(store, whole_run(2, steps=2)[:-1])
+        rewrite(folder, change)
+        await only_that_journal_is_refused(store)
+    async with opened(folder, ring) as by_the_next:
+        await only_that_journal_is_refused(by_the_next)

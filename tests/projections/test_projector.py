@@ -175,7 +175,8 @@ async def test_one_run_that_fails_does_not_keep_back_the_others(
 async def test_what_fails_every_time_is_given_up(workspace: Workspace, caplog: pytest.LogCaptureFixture) -> None:
     journal, torn = entries_of(five_steps()), entries_of(five_steps(run_id(2)))
     unlawful = [replace(entry, run_id="R1") for entry in entries_of(Script() >> asked_for("goal", run_id="R1"))]
-    newer = [*journal[:3], replace(journal[3], kind="FutureEvent")]
+    unknown = replace(journal[3], kind="FutureEvent")
+    newer = [*journal[:3], replace(unknown, hash=unknown.recomputed_hash())]
     journals = Journals(newer, unlawful, [*torn[:3], replace(torn[3], event="{")])
     damaged: list[Damaged] = []
     projector = projecting(journals, workspace, on_damage=damaged.append)

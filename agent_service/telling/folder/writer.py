@@ -6,7 +6,8 @@ blocks while it renders and writes: the agent has it in a process of its own.
 
 from collections.abc import Callable, Collection, Sequence
 
-from agent_service.errors import Damaged
+from agent_service.errors import Changed, Damaged
+from agent_service.journal import flaw_in_chain
 from agent_service.moments import Journals, Moment, retell
 from agent_service.ports import Artifacts
 from agent_service.telling.folder.copies import fetched, lawful, missing
@@ -41,7 +42,10 @@ class TrailWriter:
 
     async def _staged(self, run_id: str, batch: Batch) -> Outcome:
         try:
-            moments = tuple(retell(await self._journals.entries(run_id)))
+            entries = await self._journals.entries(run_id)
+            if flaw := flaw_in_chain(entries):
+                return _failed(Changed(run_id, flaw))
+            moments = tuple(retell(entries))
             if not moments:
                 return WRITTEN
             self._on_told(moments)

@@ -182,9 +182,16 @@ def build(
 
     thinker = _thinker(settings, model, Evidence(store, artifacts), clock, brake)
     turns = Turns(store, publisher, thinker, clock, committed, brake=brake)
-    oversight, own = settings.oversight(), settings.own_tools()
-    skills = NatsSkills(link, allow=settings.tool_rules.only, schema_flaw=schema_flaw, oversight=oversight, own=own)
-    policy, incoming = settings.policy(), metrics.incoming
+    oversight, own, rules = settings.oversight(), settings.own_tools(), settings.tool_rules
+    skills = NatsSkills(
+        link,
+        allow=rules.only,
+        schema_flaw=schema_flaw,
+        oversight=oversight,
+        own=own,
+        proven=rules.require_capability,
+    )
+    policy, incoming, trace_url = settings.policy(), metrics.incoming, settings.trace_url
     metrics.outgoing.listen_to(link)
     intake = Intake(
         turns,

@@ -27,6 +27,9 @@ NEW_WITHIN_S = 0.1
 KNOWN_WITHIN_S = 0.25
 """How long it waits while one that is known has not answered, or none is known yet."""
 NOBODY = "no executor tells its tools: is ductile-gateway running?"
+UNPROVEN = (
+    "is left out: its results would not bring back what each request is proved with (agent.tools.require_capability)"
+)
 UNRULED = Oversight()
 
 log = logging.getLogger(__name__)
@@ -44,14 +47,17 @@ class NatsSkills:
         oversight: Oversight = UNRULED,
         fresh_s: float = FRESH_S,
         own: tuple[ToolOffer, ...] = (),
+        proven: bool = False,
     ) -> None:
         """`own`: what the agent itself offers. An offer of the same name by another is left out; where it offers none,
-        runs start no runs, and nothing of anybody else is taken that would wake an agent."""
+        runs start no runs, and nothing of anybody else is taken that would wake an agent. `proven`: nothing is taken
+        of who does not bring capabilities back."""
         self._link = link
         self._allow = allow
         self._schema_flaw = schema_flaw
         self._oversight = oversight
         self._fresh_s = fresh_s
+        self._proven = proven
         self._own = {offer.name: offer for offer in own}
         self._told: dict[str, Told] = {}
         self._answered_in: dict[str, int] = {}
@@ -127,7 +133,10 @@ class NatsSkills:
         except NoCatalog as flaw:
             self._unreadable = tuple(dict.fromkeys((*self._unreadable, str(flaw))))
         else:
-            self._remember(Told(told.executor, tuple(filter(self._allows, told.offers)), told.flaws))
+            allowed = tuple(filter(self._allows, told.offers))
+            open_to_all = tuple(offer for offer in allowed if self._proven and not offer.echoes_capability)
+            flaws = (*told.flaws, *(f"{offer.name} of {told.executor} {UNPROVEN}" for offer in open_to_all))
+            self._remember(Told(told.executor, tuple(o for o in allowed if o not in open_to_all), flaws))
         if self._gathered == self._round:
             self._merge()
 

@@ -51,7 +51,8 @@ async def gateway(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Find
 
 async def _tools(link: NatsLink, settings: AgentSettings, *, silent: str) -> AsyncIterator[Finding]:
     """`silent`: what to do about a gateway that tells no tools."""
-    skills = NatsSkills(link, allow=None, schema_flaw=schema_flaw, own=settings.own_tools())
+    proven = settings.tool_rules.require_capability
+    skills = NatsSkills(link, allow=None, schema_flaw=schema_flaw, own=settings.own_tools(), proven=proven)
     try:
         catalog = await skills.catalog()
     except TryAgain as nothing:
@@ -63,6 +64,7 @@ async def _tools(link: NatsLink, settings: AgentSettings, *, silent: str) -> Asy
     unknown = unknown_names(catalog.tools, allowed, settings.oversight())
     yield _listed(offered, skills.problems, unknown)
     if offered:
+        yield _proofs(offered)
         yield retrieval(settings.continuations, offered)
 
 
@@ -75,6 +77,18 @@ def _listed(offered: Sequence[ToolOffer], problems: Sequence[str], unknown: Sequ
     if not offered:
         return wrong("tools", "there is no tool that a run may use", remedy=START)
     return ok("tools", f"{len(offered)} tools: {', '.join(map(_offer, offered))}")
+
+
+def _proofs(offered: Sequence[ToolOffer]) -> Finding:
+    """For whom anybody may answer who can publish results."""
+    plain = [offer for offer in offered if not offer.echoes_capability]
+    if not plain:
+        return ok("results", "each has to prove which request it answers")
+    text = f"whoever may publish results can answer for {', '.join(offer.name for offer in plain)}"
+    remedy = (
+        "have their executors echo `capability`, as docs/BUS.md says; then set agent.tools.require_capability: true"
+    )
+    return warning("results", text, remedy=remedy)
 
 
 async def _ask(link: NatsLink, subject: str, model: type[Told], *, within_s: float) -> Told | None:

@@ -1,0 +1,52 @@
+"""The commands on the agent's keys: `agentic keys`. A running agent takes a change up within a second."""
+
+from typing import Annotated
+
+import typer
+
+from agent_service.cli import output
+from agent_service.cli.options import AsJson, ConfigNearby, examples
+
+commands = typer.Typer()
+
+KeyId = Annotated[str, typer.Argument(help="As `agentic keys list` shows it.", metavar="ID")]
+
+
+@commands.callback(invoke_without_command=True)
+def about(context: typer.Context) -> None:
+    """The keys by which the agent knows its own words again: make a newer one, give an older one up.
+
+    They are in one file beside the store (`agent.keys_file`): back it up with the store, and apart from it.
+    """
+    if context.invoked_subcommand is None:
+        output.draw(context.get_help())
+
+
+@commands.command(name="list", epilog=examples("agentic keys list", "agentic keys list --json"))
+def list_(config: ConfigNearby = None, as_json: AsJson = False) -> None:
+    """Show the keys, newest first: when each was made, and its public half, by which others know the agent's events."""
+    from agent_service.cli import key_file
+
+    found = key_file.listed(config)
+    output.tell(found.for_programs(), str(found), as_json=as_json)
+
+
+@commands.command(epilog=examples("agentic keys rotate"))
+def rotate(config: ConfigNearby = None, as_json: AsJson = False) -> None:
+    """Make a newer key. The older ones go on checking what was made with them."""
+    from agent_service.cli import key_file
+
+    made = key_file.rotated(config)
+    output.tell(made.for_programs(), str(made), as_json=as_json)
+
+
+@commands.command(epilog=examples("agentic keys retire k1f2e3d4"))
+def retire(key: KeyId, config: ConfigNearby = None, as_json: AsJson = False) -> None:
+    """Give an older key up: what was made with it is believed no longer, and requests that are out are not answered.
+
+    Wait until no run is older than the key after it.
+    """
+    from agent_service.cli import key_file
+
+    left = key_file.retired(config, key)
+    output.tell(left.for_programs(), str(left), as_json=as_json)

@@ -1,0 +1,55 @@
+"""`agentic keys`: the agent's keys are listed without their secrets, followed by newer ones, and given up."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agent_service.cli.exits import Exit
+from groundwork.service.key_ring import KeyRing, read
+from tests.cli.calling import Called, agentic_here
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    file = tmp_path / "agentic.yaml"
+    file.write_text(json.dumps({"agent": {"store": str(tmp_path / "store")}}))
+    return file
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> KeyRing:
+    return KeyRing.open(tmp_path / "store.keys")
+
+
+def called(config: Path, *arguments: str) -> Called:
+    return agentic_here("keys", *arguments, "--config", config, COLUMNS="200")
+
+
+def test_they_are_listed_with_their_public_halves_alone(config: Path, ring: KeyRing) -> None:
+    shown = called(config, "list")
+    (key,) = ring.keys
+    assert key.id in shown.out
+    assert key.secret.hex() not in shown.out
+
+
+def test_a_newer_one_is_vouched_for_by_the_one_before_it(config: Path, ring: KeyRing) -> None:
+    (before,) = ring.keys
+    told = json.loads(called(config, "rotate", "--json").out)
+    assert [key["id"] for key in told["keys"]][1] == before.id
+    assert told["keys"][0]["endorsed_by"]["id"] == before.id
+
+
+def test_an_older_one_is_given_up_and_the_newest_never(config: Path, ring: KeyRing, tmp_path: Path) -> None:
+    (before,) = ring.keys
+    refused = called(config, "retire", before.id)
+    assert (refused.code, "agentic keys rotate" in refused.err) == (Exit.MISCONFIGURED, True)
+    called(config, "rotate")
+    assert called(config, "retire", before.id).code == Exit.OK
+    assert before.id not in [key.id for key in read(tmp_path / "store.keys")]
+
+
+def test_before_the_first_start_there_are_none_and_none_are_made(config: Path, tmp_path: Path) -> None:
+    refused = called(config, "list")
+    assert (refused.code, "when it starts" in refused.err) == (Exit.MISCONFIGURED, True)
+    assert not (tmp_path / "store.keys").exists()

@@ -16,6 +16,7 @@ from agent_service.core.events import (
     ModelReplied,
     ModelUnavailable,
     ModelUsage,
+    Proof,
     RunStarted,
     Seen,
     SignalReceived,
@@ -182,6 +183,7 @@ def returns(
     place: str = "",
     malformed: bool = False,
     of: Pending | None = None,
+    proof: Proof | None = None,
     **correlation: Any,
 ) -> Cue:
     """The pending attempt returns, or that of `of`; `correlation` (step, tool, attempt) makes it another's result."""
@@ -206,7 +208,7 @@ def returns(
             completed_at=script.now,
             **(known | correlation),
         )
-        return ToolReturned(at=script.now, result=result, place=place, malformed=malformed)
+        return ToolReturned(at=script.now, result=result, place=place, malformed=malformed, proof=proof)
 
     return cue
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,9 +75,12 @@ class Bench:
     here: Here
     http: httpx2.AsyncClient
     link: NatsLink
+    offers: Sequence[dict[str, Any]]
     requests: list[dict[str, Any]] = field(default_factory=list)
     heard: list[dict[str, Any]] = field(default_factory=list)
     """The requests with their repetitions."""
+    rejected: list[dict[str, Any]] = field(default_factory=list)
+    """What the agent said of messages that it refused."""
 
     @property
     def client(self) -> Client:
@@ -142,7 +145,7 @@ class Bench:
             return False
 
     async def _serve_catalog(self, message: Msg) -> None:
-        await message.respond(json.dumps({"revision": "1", "tools": [READ, WRITE]}).encode())
+        await message.respond(json.dumps({"revision": "1", "tools": [*self.offers]}).encode())
 
     async def _take(self, message: Msg) -> None:
         request = json.loads(message.data)["payload"]
@@ -150,14 +153,24 @@ class Bench:
         if request not in self.requests:  # what the stream drops as said before is heard here too
             self.requests.append(request)
 
+    async def _refused(self, message: Msg) -> None:
+        self.rejected.append(json.loads(message.data)["payload"])
+
     async def listen(self) -> None:
         await self.client.subscribe(subjects.CATALOG, cb=self._serve_catalog)
         await self.client.subscribe(subjects.ALL_TOOL_REQUESTS, cb=self._take)
+        await self.client.subscribe(subjects.REJECTED, cb=self._refused)
 
 
 @asynccontextmanager
 async def bench(
-    folder: Path, script: Mapping[str, Any], *, mortal: bool = False, max_payload: int = 1024 * 1024, **agent: Any
+    folder: Path,
+    script: Mapping[str, Any],
+    *,
+    mortal: bool = False,
+    max_payload: int = 1024 * 1024,
+    offers: Sequence[dict[str, Any]] = (READ, WRITE),
+    **agent: Any,
 ) -> AsyncIterator[Bench]:
     """An agent with the scripted model that follows `script`; `agent` are further settings of it.
 
@@ -173,7 +186,7 @@ async def bench(
         httpx2.AsyncClient(base_url=f"http://127.0.0.1:{http_port}", trust_env=False, limits=NO_REUSE) as http,
     ):
         service = Service("agent", command, folder / "agent.log")
-        made = Bench(service, Here(config), http, link)
+        made = Bench(service, Here(config), http, link, offers)
         await made.set_up()
         await made.listen()
         async with _process(service) if mortal else _in_process(made.here):

@@ -191,7 +191,7 @@ def build(
         own=own,
         proven=rules.require_capability,
     )
-    policy, incoming, trace_url = settings.policy(), metrics.incoming, settings.trace_url
+    policy, incoming = settings.policy(), metrics.incoming
     metrics.outgoing.listen_to(link)
     intake = Intake(
         turns,

@@ -17,6 +17,7 @@ from pathlib import Path
 import uvloop
 
 from ductile_gateway.ductile import discovery
+from ductile_gateway.plugins.boxes import boundary_of, look_at_boundary
 from ductile_gateway.settings import GatewaySettings, load
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, find_tools
@@ -70,10 +71,10 @@ def check(settings: GatewaySettings) -> int:
     """Tell of Ductile and of the tools, and what is wrong; the exit code. What is wrong with plugins is in the log."""
     try:
         tools = asyncio.run(find_tools(settings))
+        findings = asyncio.run(_of_runner(settings, tools))
     except (Misconfigured, TryAgain) as error:
         sys.stdout.write(f"{error}\n")
         return EX_CONFIG if isinstance(error, Misconfigured) else EX_UNAVAILABLE
-    findings = asyncio.run(_of_ductile(settings, tools))
     for finding in findings:
         remedy = f" -> {finding.remedy}" if finding.remedy else ""
         sys.stdout.write(f"{finding.name}: {finding.text}{remedy}\n")
@@ -112,7 +113,9 @@ def _left_out(settings: GatewaySettings, tools: Tools) -> bool:
     return any(name not in offered or set(choice.commands or ()) - offered[name] for name, choice in chosen)
 
 
-async def _of_ductile(settings: GatewaySettings, tools: Tools) -> Sequence[Finding]:
+async def _of_runner(settings: GatewaySettings, tools: Tools) -> Sequence[Finding]:
+    if settings.runner == "plugins":
+        return look_at_boundary(boundary_of(settings.plugins))
     if settings.runner != "ductile":
         return ()
     offers = Offers()

@@ -31,6 +31,7 @@ from ductile_gateway.ductile.sent import ToldOfSent
 from ductile_gateway.foundations import laid
 from ductile_gateway.outbound.destinations import flaw_of
 from ductile_gateway.outbound.service import serve_outbound
+from ductile_gateway.plugins.boxes import box_of
 from ductile_gateway.plugins.in_process import InProcessTools
 from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
@@ -113,6 +114,8 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
             if isinstance(runner, DuctileRunner):
                 told.status.also("ductile calls", runner.findings)
                 group.create_task(tend(settings, runner, offers, tell_late=answers.tell_late))
+            if isinstance(runner, LocalPlugins):
+                told.status.also("plugins", runner.findings)
             names = [offer.name for offer in offers.catalog.tools]
             log.info("ready", extra={"tools": names, "nats": link.server_version, "epoch": lease.epoch})
 
@@ -189,4 +192,6 @@ async def _runner(
         yield InProcessTools()
     else:
         environment = plugin_environment(os.environ, settings.plugins.environment, python=Path(sys.executable))
-        yield LocalPlugins(tools.plugins, state_dir=settings.store, environment=environment)
+        box = box_of(settings.plugins, environment)
+        log.info("plugins run in a box", extra={"boundary": box.boundary.told()})
+        yield LocalPlugins(tools.plugins, state_dir=settings.store, environment=environment, box=box)

@@ -28,8 +28,25 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
+class PluginLimits(_Section):
+    """What one call may use, with all of its processes; besides the time by the clock, which is the tool's."""
+
+    cpu_s: Annotated[float, Field(gt=0)] = 300.0
+    """Processor time, in seconds."""
+    memory_mb: Annotated[int, Field(ge=16)] = 1024
+    """Memory, in MiB."""
+    file_mb: Annotated[int, Field(ge=1)] = 256
+    """A file, and all that lies in the call's own folder, in MiB."""
+    processes: Annotated[int, Field(ge=1)] = 128
+    """Processes and threads."""
+    open_files: Annotated[int, Field(ge=16)] = 256
+    """Open files, of each process."""
+    output_mb: Annotated[float, Field(gt=0, le=1024)] = 10.0
+    """What it writes to stdout, and to stderr, in MiB."""
+
+
 class PluginSettings(_Section):
-    """Plugin folders that the gateway runs itself (Ductile plugin protocol v2)."""
+    """Plugin folders that the gateway runs itself (Ductile plugin protocol v2), each call in a box of its own."""
 
     folders: tuple[Path, ...] = ()
     """Each holds one folder per plugin."""
@@ -37,6 +54,19 @@ class PluginSettings(_Section):
     """The configuration that a plugin is given with each call, by the plugin's name."""
     environment: tuple[str, ...] = ()
     """Variables that plugins may see, besides PATH, HOME, TMPDIR, TZ and the locale."""
+    limits: PluginLimits = PluginLimits()
+    run_as: str | None = None
+    """The user as whom plugins run, where the gateway is root; without it they run as the gateway's own."""
+    boundary: Literal["auto", "landlock", "bwrap", "none"] = "auto"
+    """What keeps a plugin to its files: `landlock`, of the kernel; `bwrap`, where bubblewrap is installed; `none`.
+    `auto`: landlock, where the kernel has it."""
+    read: tuple[Path, ...] = ()
+    """Places that plugins may read and run things from, besides the system's programs, their own folder and what their
+    configuration names."""
+    write: tuple[Path, ...] = ()
+    """Places that plugins may change, besides the call's own folder and what their configuration names."""
+    closed: tuple[Path, ...] = ()
+    """Places that plugins never reach, also in one that they may; the gateway's store and this file always are."""
 
 
 class LogSettings(_Section):
@@ -118,7 +148,7 @@ class GatewaySettings(_Section):
 
 def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> GatewaySettings:
     """The settings of the gateway. Raises Misconfigured, with every problem and its place."""
-    return config_file.load(
+    settings = config_file.load(
         GatewaySettings,
         path=path,
         section=SECTION,
@@ -126,3 +156,5 @@ def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> GatewayS
         environ=environ,
         other_sections=OTHER_SECTIONS,
     )
+    closed = (*settings.plugins.closed, settings.store, *((path,) if path else ()))
+    return settings.model_copy(update={"plugins": settings.plugins.model_copy(update={"closed": closed})})

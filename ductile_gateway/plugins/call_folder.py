@@ -1,9 +1,9 @@
 """What one plugin call leaves on disk, so that it outlives the gateway that started it.
 
-The lock is the heart of it: the gateway takes it (flock) before the folder becomes visible, the process inherits it
-as its stdin and holds it until it is gone, however it dies. So a free lock says that nothing runs and nothing ever
-will from this start, without trusting process numbers, and a folder that is not there says that nothing was started.
-A file of `began` or `exit` counts only when it ends in a newline, so half-written is not written.
+The lock is the heart of it: the gateway takes it (flock) before the folder becomes visible, the call's guard is handed
+it and holds it until it is gone, however it dies. So a free lock says that no guard watches and none ever will from
+this start, without trusting process numbers, and a folder that is not there says that nothing was started. A file of
+`began`, `stopped` or `exit` counts only when it ends in a newline, so half-written is not written.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ def read_boot_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class CallFolder:
-    """One start of one call. `request`, `stdout` and `stderr` are the plugin's streams, `work` its directory."""
+    """One start of one call. `request`, `stdout` and `stderr` are the plugin's streams, `work` and `tmp` its own."""
 
     path: Path
 
@@ -47,7 +47,7 @@ class CallFolder:
         return self.path.is_dir()
 
     def running(self) -> bool:
-        """Whether the process that holds the lock lives, or the gateway that is about to start it."""
+        """Whether the guard that holds the lock lives, or the gateway that is about to start it."""
         with contextlib.suppress(FileNotFoundError), (self.path / "lock").open("rb") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -55,9 +55,13 @@ class CallFolder:
                 return True
         return False
 
-    def group(self) -> int | None:
-        """The process group, once the plugin was about to be run. Only sure to be the plugin's while it is running."""
+    def guard(self) -> int | None:
+        """The guard's process, once the plugin was about to be run. Only sure to be the guard's while it is running."""
         return self._number("began")
+
+    def stopped_for(self) -> str:
+        """Why the guard ended the plugin; empty where it did not."""
+        return self._noted("stopped")
 
     def exit_code(self) -> int | None:
         """The plugin's exit code as the shell tells it, once it has ended."""
@@ -70,10 +74,6 @@ class CallFolder:
     def ended_at(self) -> datetime | None:
         """When it ended, where somebody saw it."""
         return self._written_at("exit")
-
-    def written(self) -> int:
-        """Bytes in the larger of stdout and stderr."""
-        return max(_size(self.path / "stdout"), _size(self.path / "stderr"))
 
     def stdout(self, limit: int) -> bytes:
         """At most `limit` bytes from the start."""
@@ -109,10 +109,14 @@ class CallFolder:
         return None
 
     def _number(self, name: str) -> int | None:
+        digits = self._noted(name)
+        return int(digits) if digits.isdigit() else None
+
+    def _noted(self, name: str) -> str:
         with contextlib.suppress(FileNotFoundError):
-            digits, newline, _ = (self.path / name).read_bytes().partition(b"\n")
-            return int(digits) if newline and digits.isdigit() else None
-        return None
+            noted, newline, _ = (self.path / name).read_bytes().partition(b"\n")
+            return noted.decode("ascii", errors="replace") if newline else ""
+        return ""
 
 
 class CallFolders:
@@ -151,7 +155,6 @@ class CallFolders:
         folder = self.folder(key)
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self._root))
         try:
-            (draft / "work").mkdir()
             (draft / "request").write_bytes(request)
             (draft / "origin.json").write_text(json.dumps({"key": key, "boot_id": self._boot_id}), encoding="utf-8")
             with (draft / "lock").open("wb") as lock:

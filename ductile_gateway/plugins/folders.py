@@ -2,15 +2,17 @@
 
 A root holds one folder per plugin, each with a `manifest.yaml`. A plugin that cannot be trusted or used is left out
 with a warning that names the file and the reason; the others work. Like Ductile we refuse folders that everybody may
-write to and links that lead elsewhere: who can change the file could run as us.
+write to and links that lead elsewhere, and any other file of the plugin, too: who can change it could run as us.
 """
 
+import contextlib
 import logging
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import yaml
 from pydantic import JsonValue
@@ -87,6 +89,7 @@ def _installed(folder: Path, config_by_plugin: Mapping[str, Config]) -> Installe
         _require_trust(entrypoint)
     if not entrypoint.is_file() or not os.access(entrypoint, os.X_OK):
         raise PluginRefused(f"{entrypoint}: the entrypoint must be an executable file (chmod 755)")
+    _require_trust_in_all(folder)
     config = config_by_plugin.get(manifest.name, {})
     if missing := [key for key in manifest.config_keys.required if key not in config]:
         raise PluginRefused(f"{folder / MANIFEST}: its required configuration is missing: {', '.join(missing)}")
@@ -102,6 +105,20 @@ def _require_trust(path: Path) -> None:
         raise PluginRefused(f"{path}: symbolic links are not followed in plugin folders")
     if mode & stat.S_IWOTH:
         raise PluginRefused(f"{path}: everybody may write to it (chmod o-w)")
+
+
+def _require_trust_in_all(folder: Path) -> None:
+    """Whatever lies in it may be loaded or run. A link beside the way to the entrypoint counts as what it leads to."""
+    for parent, folders, files in os.walk(folder, onerror=_refuse):
+        for path in (Path(parent, name) for name in (*folders, *files)):
+            with contextlib.suppress(FileNotFoundError):
+                mode = path.stat().st_mode
+                if mode & stat.S_IWOTH and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                    raise PluginRefused(f"{path}: everybody may write to it (chmod o-w)")
+
+
+def _refuse(error: OSError) -> NoReturn:
+    raise PluginRefused(f"{error.filename}: {error.strerror}") from None
 
 
 def _manifest(path: Path) -> Manifest:

@@ -41,8 +41,13 @@ TOLD_CLASSES = ("transient", "timeout", "invalid_arguments", "not_found", "tool_
 MAX_MESSAGE = 4000
 MAX_QUOTE = 300
 
-Ending = Literal["ended", "overdue", "flooding"]
-"""How the process stopped: by itself, stopped at its deadline, or stopped because it wrote too much."""
+Ending = Literal["ended", "overdue", "output", "cpu_s", "memory_mb", "file_mb", "processes"]
+"""How the process stopped: by itself, at its deadline, because it wrote too much, or because it used more than that
+limit."""
+
+
+OUT_OF_REACH = "a plugin reaches its own folder, and what its configuration, gateway.plugins.read and .write name"
+USED = {"cpu_s": "processor time", "memory_mb": "memory", "file_mb": "disk", "processes": "processes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +186,12 @@ def _judged(remains: Remains) -> Verdict:
     A complete response is believed even after a power cut: a JSON document that was cut short does not parse. Then
     why we stopped it, then what can be told from the exit code; a start without an end is in doubt.
     """
-    if remains.ending == "flooding":
+    if remains.ending == "output":
         return failed("bad_output", "the plugin wrote more than it may and was stopped", retryable=True)
+    if remains.ending in USED:
+        limit = f"gateway.plugins.limits.{remains.ending}"
+        used = f"the plugin used more {USED[remains.ending]} than {limit} allows, and was stopped"
+        return failed("tool_error", f"{used}{_quote(remains)}", retryable=False)
     if remains.exit_code is not None:
         answered = _answered(remains.stdout, remains.exit_code)
         if isinstance(answered, ToolOutcome):
@@ -228,7 +237,7 @@ def _complaints(error: ValidationError) -> Iterable[str]:
 
 
 def _unanswered(remains: Remains, exit_code: int, complaint: str) -> ToolOutcome:
-    message = f"the plugin {complaint} ({_ended(exit_code)}){_quote(remains)}"
+    message = f"the plugin {complaint} ({_ended(exit_code)}){_quote(remains)}{_hint(remains)}"
     if exit_code == NEVER_RETRY:
         return failed("configuration", message, retryable=False)
     return failed("bad_output", message, retryable=exit_code not in CANNOT_START)
@@ -239,6 +248,11 @@ def _ended(exit_code: int) -> str:
     if exit_code > 128 and exit_code - 128 in set(signal.Signals):
         return f"ended by {signal.Signals(exit_code - 128).name}"
     return f"exit code {exit_code}"
+
+
+def _hint(remains: Remains) -> str:
+    """A path that it may not reach looks like one of somebody else's."""
+    return f" ({OUT_OF_REACH})" if b"Permission denied" in remains.stderr else ""
 
 
 def _quote(remains: Remains) -> str:

@@ -8,19 +8,22 @@ Run under systemd this needs KillMode=process, or stopping the service kills the
 
 import asyncio
 import json
-import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import JsonValue
 
 from ductile_gateway.calls.call import NeverStarted, ToolCall, Verdict, failed
+from ductile_gateway.plugins.box.box import Box
+from ductile_gateway.plugins.boxes import look_at_boundary
 from ductile_gateway.plugins.call_folder import CallFolder, CallFolders, read_boot_id
 from ductile_gateway.plugins.folders import InstalledPlugin
-from ductile_gateway.plugins.process import DEFAULT_LIMITS, Limits, attend, start
+from ductile_gateway.plugins.guards import Guards
+from ductile_gateway.plugins.process import attend
 from ductile_gateway.plugins.response import Ending, Remains, judge
 from ductile_gateway.ports import Begin, unrecorded
+from schemas.gateway_status import Finding
 
 STDERR_BYTES = 64 * 1024
 
@@ -28,7 +31,8 @@ STDERR_BYTES = 64 * 1024
 class LocalPlugins:
     """Runs the given plugins; what a call leaves is below `state_dir` on a local disk until it is forgotten.
 
-    `environment` is all that a plugin sees of ours (`plugin_environment`). One gateway per `state_dir`.
+    `environment` is all that a plugin sees of ours (`plugin_environment`), `box` what it may reach and use. One gateway
+    per `state_dir`.
     """
 
     def __init__(
@@ -37,13 +41,13 @@ class LocalPlugins:
         *,
         state_dir: Path,
         environment: Mapping[str, str],
-        limits: Limits = DEFAULT_LIMITS,
+        box: Box,
     ) -> None:
         self._plugins = plugins
         self._folders = CallFolders(state_dir / "calls", boot_id=read_boot_id())
         self._environment = environment
-        self._limits = limits
-        self._children: set[subprocess.Popen[bytes]] = set()
+        self._box = box
+        self._guards = Guards()
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         """Run the call, once. Raises AlreadyStarted if its key was started before and not forgotten.
@@ -79,37 +83,43 @@ class LocalPlugins:
         """Remove what the call left, once its verdict is recorded elsewhere. A key that is not there is fine."""
         await asyncio.to_thread(self._folders.folder(key).discard)
 
+    async def findings(self) -> Sequence[Finding]:
+        """What holds the plugins, for doctor."""
+        return look_at_boundary(self._box.boundary)
+
     def remembered(self) -> frozenset[str]:
         """The keys of all calls not forgotten. Some may be recorded already: a crash came before `forget`."""
         return frozenset(self._folders.keys())
 
     def _start(self, call: ToolCall, plugin: InstalledPlugin) -> CallFolder:
         with self._folders.publish(call.key, _request(call, plugin.config)) as (folder, lock):
-            self._children.add(start(folder, plugin.entrypoint, lock=lock, environment=self._environment))
+            order = self._box.order(
+                folder.path,
+                plugin=plugin.folder,
+                entrypoint=plugin.entrypoint,
+                environment=self._environment,
+                config=plugin.config.values(),
+                seconds=(call.deadline_at - datetime.now(UTC)).total_seconds(),
+            )
+            self._guards.start(order, lock)
         return folder
 
     async def _conclude(self, folder: CallFolder, call: ToolCall) -> Verdict:
-        ending = await attend(folder, deadline_at=call.deadline_at, limits=self._limits)
-        self._bury()
+        ending = await attend(folder, deadline_at=call.deadline_at, grace_s=self._box.limits.grace_s)
         verdict = await asyncio.to_thread(self._judge, folder, ending, plugin=call.plugin)
         if isinstance(verdict, NeverStarted):
             await asyncio.to_thread(folder.discard)
         return verdict
-
-    def _bury(self) -> None:
-        for child in tuple(self._children):
-            if child.poll() is not None:
-                self._children.discard(child)
 
     def _judge(self, folder: CallFolder, ending: Ending, *, plugin: str) -> Verdict:
         installed = self._plugins.get(plugin)
         return judge(
             Remains(
                 ending,
-                began=folder.group() is not None,
+                began=folder.guard() is not None,
                 same_boot=self._folders.same_boot(folder),
                 exit_code=folder.exit_code(),
-                stdout=folder.stdout(self._limits.output_bytes),
+                stdout=folder.stdout(self._box.limits.output_bytes),
                 stderr=folder.stderr(STDERR_BYTES),
                 secrets=_secrets(installed.config) if installed else (),
                 began_at=folder.began_at(),

@@ -8,23 +8,31 @@ from pathlib import Path
 from typing import Any
 
 from ductile_gateway.calls.call import ToolCall
+from ductile_gateway.plugins.box import reach
+from ductile_gateway.plugins.box.boundary import found
+from ductile_gateway.plugins.box.box import Box, mark_of
+from ductile_gateway.plugins.box.limits import Limits
 from ductile_gateway.plugins.folders import discover_plugins
-from ductile_gateway.plugins.process import Limits, plugin_environment
+from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
 from tests.gateway.parts import asked_for
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
 KEY = "run_01:1:probe:1"
-QUICK = Limits(output_bytes=256 * 1024, grace_seconds=0.5)
+QUICK = Limits(output_mb=0.25, grace_s=0.5)
 
 
-def local_plugins(state_dir: Path, *, config: dict[str, Any] | None = None, limits: Limits = QUICK) -> LocalPlugins:
-    """A gateway's plugins, as after a start of the gateway."""
+def local_plugins(
+    state_dir: Path, *, config: dict[str, Any] | None = None, limits: Limits = QUICK, run_as: str | None = None
+) -> LocalPlugins:
+    """A gateway's plugins, as after a start of the gateway; they may write beside its calls, where tests look."""
+    environment = plugin_environment(os.environ, python=Path(sys.executable))
+    open_places = reach.drawn(read=reach.of_programs(environment), write=[state_dir], closed=())
     return LocalPlugins(
         discover_plugins([PLUGINS], {"probe": config or {}}),
         state_dir=state_dir,
-        environment=plugin_environment(os.environ, python=Path(sys.executable)),
-        limits=limits,
+        environment=environment,
+        box=Box(limits, found("auto", run_as), open_places),
     )
 
 
@@ -38,19 +46,19 @@ def lines(file: Path) -> int:
     return len(file.read_text(encoding="utf-8").splitlines()) if file.exists() else 0
 
 
-def group_of(state_dir: Path) -> int:
-    """The process group of the only call, whose plugin has begun."""
+def guard_of(state_dir: Path) -> int:
+    """The guard of the only call, whose plugin has begun."""
     (began,) = state_dir.glob("calls/*/began")
     return int(began.read_text())
 
 
-def living(group: int) -> list[str]:
-    """The processes of a group by name, without the dead that nobody has buried yet. For Linux."""
+def alive(state_dir: Path) -> list[str]:
+    """The processes of the only call by name, without the dead that nobody has buried yet. For Linux."""
+    (folder,) = (state_dir / "calls").iterdir()
     found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            name, _, rest = path.read_text().rpartition(")")
-            state, _, pgrp = rest.split()[:3]
-            if int(pgrp) == group and state not in "ZX":
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            name, _, rest = (path / "stat").read_text().rpartition(")")
+            if mark_of(folder) in (path / "environ").read_bytes() and rest.split()[0] not in "ZX":
                 found.append(name)
     return found

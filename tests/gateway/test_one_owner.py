@@ -30,16 +30,16 @@ async def bus(link: NatsLink) -> NatsLink:
 
 def a_gateway(folder: Path, server: EmbeddedNats) -> Gateway:
     folder.mkdir()
-    return Gateway(folder, server.url, lease_s=LEASE_S)
+    return Gateway(folder, server.url, marks=folder.parent / "marks", lease_s=LEASE_S)
 
 
 def a_record(folder: Path, *, step: int = 1) -> Any:
-    payload = {"file": str(folder / "ran"), "wait_for": str(folder / "go")}
+    payload = {"file": str(folder / "marks" / "ran"), "wait_for": str(folder / "marks" / "go")}
     return a_request("record", payload, tool="probe", step=step)
 
 
 def runs(folder: Path) -> int:
-    return len((folder / "ran").read_text().splitlines()) if (folder / "ran").exists() else 0
+    return len((folder / "marks" / "ran").read_text().splitlines()) if (folder / "marks" / "ran").exists() else 0
 
 
 async def ready(gateway: Gateway, times: int = 1) -> None:
@@ -55,7 +55,7 @@ async def test_a_second_gateway_with_another_store_is_told_who_owns_the_bus(
     bus: NatsLink, nats_server: EmbeddedNats, tmp_path: Path
 ) -> None:
     first, second = a_gateway(tmp_path / "one", nats_server), a_gateway(tmp_path / "two", nats_server)
-    (tmp_path / "go").touch()
+    (tmp_path / "marks" / "go").touch()
     with first.serving() as process:
         await ready(first)
         refused = await asyncio.to_thread(second.run, "serve")
@@ -79,7 +79,7 @@ async def test_a_gateway_of_the_same_store_takes_over_in_the_middle_of_a_call_wh
         with gateway.serving("--take-over"):
             assert await asyncio.to_thread(blue.wait, 20) == 78
             await ready(gateway, 2)
-            (tmp_path / "go").touch()
+            (tmp_path / "marks" / "go").touch()
             await until(lambda: all_acknowledged(bus), within_s=30)
     assert ([result.status for result in await results(bus)], runs(tmp_path)) == (["ok"], 1)
 
@@ -104,7 +104,7 @@ async def test_a_gateway_that_was_stopped_for_longer_than_its_lease_starts_nothi
     bus: NatsLink, nats_server: EmbeddedNats, tmp_path: Path
 ) -> None:
     first, second = a_gateway(tmp_path / "one", nats_server), a_gateway(tmp_path / "two", nats_server)
-    (tmp_path / "go").touch()
+    (tmp_path / "marks" / "go").touch()
     with first.serving() as sleeper:
         await ready(first)
         os.kill(sleeper.pid, signal.SIGSTOP)
@@ -130,7 +130,7 @@ async def test_a_write_that_a_stopped_gateway_had_in_hand_is_in_doubt_and_not_ru
         os.kill(sleeper.pid, signal.SIGSTOP)
         with second.serving():
             await until(lambda: all_acknowledged(bus), within_s=30)
-            (tmp_path / "go").touch()
+            (tmp_path / "marks" / "go").touch()
             os.kill(sleeper.pid, signal.SIGCONT)
             assert await asyncio.to_thread(sleeper.wait, 20) == 78
     (result,) = await results(bus)

@@ -94,7 +94,8 @@ def test_a_complete_answer_is_believed_and_a_start_without_an_end_is_unknown(
         ({"ending": "overdue", "exit_code": 143}, "timeout", True),
         ({"ending": "overdue", "exit_code": None}, "timeout", True),
         ({"response": ERROR | {"retry": False}, "ending": "overdue"}, "tool_error", False),
-        ({"response": OK, "ending": "flooding"}, "bad_output", True),
+        ({"response": OK, "ending": "output"}, "bad_output", True),
+        ({"response": OK, "ending": "memory_mb"}, "tool_error", False),
     ],
 )
 def test_each_failure_has_its_class_and_whether_another_attempt_can_help(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict
-from tests.gateway.probe_calls import KEY, group_of, lines, living, local_plugins, probe
+from tests.gateway.probe_calls import KEY, alive, guard_of, lines, local_plugins, probe
 from tests.kit.waiting import until, wait_until
 
 DONE = ToolOutcome("ok", text="recorded")
@@ -106,7 +106,7 @@ def test_a_plugin_found_running_past_its_deadline_is_stopped(tmp_path: Path) -> 
     verdict = resumed(tmp_path, probe("misbehave", seconds=0))
     assert isinstance(verdict, ToolOutcome)
     assert verdict.error_class == "timeout"
-    wait_until(lambda: not living(group_of(tmp_path)))
+    wait_until(lambda: not alive(tmp_path))
 
 
 def test_when_plugin_and_gateway_are_killed_together_the_end_is_unknown(tmp_path: Path) -> None:
@@ -114,14 +114,20 @@ def test_when_plugin_and_gateway_are_killed_together_the_end_is_unknown(tmp_path
     gateway = Gateway(tmp_path, "record", file=str(file), wait_for=str(tmp_path / "never"))
     wait_until(lambda: lines(file))
     gateway.killed()
-    os.killpg(group_of(tmp_path), signal.SIGKILL)
+    os.kill(guard_of(tmp_path), signal.SIGKILL)
     assert isinstance(resumed(tmp_path, probe("record")), Unknown)
     assert lines(file) == 1
 
 
-def test_a_wrapper_killed_alone_leaves_an_unknown_end(tmp_path: Path) -> None:
-    verdict = asyncio.run(local_plugins(tmp_path).run(probe("misbehave", how="kill_wrapper")))
-    assert isinstance(verdict, Unknown)
+async def test_a_guard_that_is_killed_takes_its_plugin_along_and_leaves_an_unknown_end(tmp_path: Path) -> None:
+    plugins, on = local_plugins(tmp_path), tmp_path / "on"
+    call = probe("misbehave", how="family", file=str(on))
+    running = asyncio.create_task(plugins.run(call))
+    await until(on.exists)
+    os.kill(guard_of(tmp_path), signal.SIGKILL)
+    assert isinstance(await running, Unknown)
+    assert not alive(tmp_path)
+    assert isinstance(await plugins.resume(call), Unknown)
 
 
 async def test_a_gateway_that_stops_in_good_order_leaves_the_plugin_running(tmp_path: Path) -> None:

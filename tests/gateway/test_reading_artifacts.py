@@ -12,6 +12,7 @@ import pytest
 from pydantic import JsonValue
 
 from ductile_gateway.calls.call import ToolOutcome
+from ductile_gateway.plugins.box.box import Box
 from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
@@ -40,7 +41,7 @@ class Reader:
         self.catalog, problems = draw_catalog(manifests, None, timeout_s=60)
         assert problems == ()
         environment = plugin_environment(os.environ, python=Path(sys.executable))
-        self.world = World(runner=LocalPlugins(plugins, state_dir=folder, environment=environment))
+        self.world = World(runner=LocalPlugins(plugins, state_dir=folder, environment=environment, box=Box()))
         self.world.clock.time = datetime.now(UTC)
 
     def keep(self, path: str, content: bytes) -> None:

@@ -27,12 +27,12 @@ async def gateway(tmp_path: Path, link: NatsLink, nats_server: EmbeddedNats) -> 
 
 
 def a_record(tmp_path: Path, *, step: int = 1) -> Any:
-    payload = {"file": str(tmp_path / "ran"), "wait_for": str(tmp_path / "go")}
+    payload = {"file": str(tmp_path / "marks" / "ran"), "wait_for": str(tmp_path / "marks" / "go")}
     return a_request("record", payload, tool="probe", step=step)
 
 
 def runs(tmp_path: Path) -> int:
-    return len((tmp_path / "ran").read_text().splitlines()) if (tmp_path / "ran").exists() else 0
+    return len((tmp_path / "marks" / "ran").read_text().splitlines()) if (tmp_path / "marks" / "ran").exists() else 0
 
 
 async def the_result(link: NatsLink) -> ToolResult:
@@ -51,7 +51,7 @@ async def test_a_gateway_that_is_killed_finishes_the_call_after_its_restart_and_
         process.wait()
     with gateway.serving():
         await until(lambda: gateway.starts() == 2, within_s=30)
-        (tmp_path / "go").touch()
+        (tmp_path / "marks" / "go").touch()
         result = await the_result(link)
     assert (result.status, runs(tmp_path)) == ("ok", 1)
 
@@ -64,7 +64,7 @@ async def test_a_call_that_ended_while_no_gateway_lived_is_answered_by_the_next(
         await until(lambda: runs(tmp_path) == 1, within_s=30)
         process.kill()
         process.wait()
-    (tmp_path / "go").touch()
+    (tmp_path / "marks" / "go").touch()
     with gateway.serving():
         result = await the_result(link)
     assert (result.status, runs(tmp_path)) == ("ok", 1)
@@ -74,7 +74,7 @@ async def test_after_its_stream_was_made_anew_it_gives_its_newest_results_again_
     gateway: Gateway, link: NatsLink, tmp_path: Path
 ) -> None:
     await send(link, a_record(tmp_path), "probe")
-    (tmp_path / "go").touch()
+    (tmp_path / "marks" / "go").touch()
     with gateway.serving():
         first = await the_result(link)
         await link.jetstream.delete_stream(subjects.STREAM_RESULTS)
@@ -91,7 +91,7 @@ async def test_a_result_waits_for_its_stream_to_be_made_anew(gateway: Gateway, l
     with gateway.serving() as process:
         await until(lambda: runs(tmp_path) == 1, within_s=30)
         await link.jetstream.delete_stream(subjects.STREAM_RESULTS)
-        (tmp_path / "go").touch()
+        (tmp_path / "marks" / "go").touch()
         await until(lambda: "no stream takes" in gateway.log.read_text(), within_s=20)
         await a_bus(link, ack_wait=2)
         await until(lambda: has_results(link, 1), within_s=20)
@@ -110,7 +110,7 @@ async def test_told_to_stop_it_lets_a_call_end_that_does_so_within_its_grace(
     with gateway.serving() as process:
         await until(lambda: runs(tmp_path) == 1, within_s=30)
         process.send_signal(signal.SIGTERM)
-        (tmp_path / "go").touch()
+        (tmp_path / "marks" / "go").touch()
         assert await asyncio.to_thread(process.wait, 10) == 0
         assert (await the_result(link)).status == "ok"
 
@@ -124,7 +124,7 @@ async def test_told_to_stop_it_leaves_a_long_call_to_the_next_start(
         await until(lambda: runs(tmp_path) == 1, within_s=30)
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait, 10) == 0
-    (tmp_path / "go").touch()
+    (tmp_path / "marks" / "go").touch()
     with gateway.serving() as process:
         assert (await the_result(link)).status == "ok"
         process.send_signal(signal.SIGTERM)

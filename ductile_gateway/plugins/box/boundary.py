@@ -1,0 +1,76 @@
+"""Which boundary holds plugins, of those that this machine has: found once, at the start, and told to whoever asks."""
+
+import os
+import pwd
+import shutil
+from dataclasses import dataclass
+from typing import Literal
+
+from ductile_gateway.plugins.box import landlock
+from ductile_gateway.plugins.box.order import User
+
+Wanted = Literal["auto", "landlock", "bwrap", "none"]
+SIGNALS_SINCE, CUTTING_SINCE = 6, 3
+"""The ABI of landlock since which signals, and the cutting of files, end at the boundary."""
+
+
+class NoSuchBoundary(Exception):
+    """What was asked for is not to be had here; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """`files`: what ends a plugin's reach among files. `abi`: of landlock. `user`: another one than ours."""
+
+    files: Literal["landlock", "bwrap", "none"]
+    abi: int = 0
+    bwrap: str = ""
+    user: User | None = None
+    user_name: str = ""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether stores, settings and other calls are out of reach."""
+        return self.files != "none" or self.user is not None
+
+    def told(self) -> str:
+        """For people."""
+        whose = f"as {self.user_name}" if self.user else "as root" if os.getuid() == 0 else "as the gateway's own user"
+        files = {
+            "landlock": f"files end at their own by landlock (ABI {self.abi}{self._missing()})",
+            "bwrap": "files end at their own by bubblewrap",
+            "none": "files end where those of their user do",
+        }
+        return f"{files[self.files]}; {whose}, with limits of what a call may use"
+
+    def _missing(self) -> str:
+        gaps = {"signals": SIGNALS_SINCE, "cutting files short": CUTTING_SINCE}
+        not_held = [what for what, since in gaps.items() if self.abi < since]
+        return f": not {' nor '.join(not_held)}" if not_held else ""
+
+
+def found(wanted: Wanted, run_as: str | None) -> Boundary:
+    """The strongest, or what is wanted. Raises NoSuchBoundary."""
+    user, abi, bwrap = _user(run_as), landlock.abi(), shutil.which("bwrap")
+    if wanted == "bwrap":
+        if bwrap is None:
+            raise NoSuchBoundary("bwrap is not installed: install bubblewrap, or choose another boundary")
+        return Boundary("bwrap", bwrap=bwrap, user=user, user_name=run_as or "")
+    if wanted == "landlock" and not abi:
+        raise NoSuchBoundary("this kernel has no landlock switched on: choose another boundary")
+    files: Literal["landlock", "none"] = "landlock" if abi and wanted != "none" else "none"
+    return Boundary(files, abi=abi, user=user, user_name=run_as or "")
+
+
+def _user(name: str | None) -> User | None:
+    if name is None:
+        return None
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        raise NoSuchBoundary(f"run_as: there is no user {name}") from None
+    if entry.pw_uid == os.getuid():
+        return None
+    if os.getuid() != 0:
+        raise NoSuchBoundary("run_as: only root may run plugins as another user: leave it out, or start as root")
+    return User(entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(name, entry.pw_gid)))

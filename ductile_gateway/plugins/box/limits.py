@@ -1,0 +1,52 @@
+"""What one call may use: all of its processes together, unless a limit says otherwise."""
+
+import resource
+from dataclasses import dataclass
+
+MB = 1024 * 1024
+SPARE_TASKS = 512
+"""By so many the kernel's own limit of processes lies higher: it counts all of the user's, and only stops a flood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The time by the clock is the call's own deadline. `grace_s`: between SIGTERM and SIGKILL."""
+
+    cpu_s: float = 300
+    memory_mb: int = 1024
+    file_mb: int = 256
+    """Of a file, and of all that is in the call's folder."""
+    processes: int = 128
+    """Threads count, too."""
+    open_files: int = 256
+    """Of one process."""
+    output_mb: float = 10
+    """On stdout, and on stderr."""
+    grace_s: float = 5
+
+    @property
+    def output_bytes(self) -> int:
+        return int(self.output_mb * MB)
+
+
+def impose(limits: Limits, tasks: int) -> None:
+    """Have the kernel hold what it can hold of one process, for this one and all below it; a core is never written.
+
+    The others are held by whoever watches the call. `tasks`: how many the user has already.
+    """
+    seconds = max(1, round(limits.cpu_s))
+    _lower(resource.RLIMIT_CPU, seconds, seconds + 1)
+    _lower(resource.RLIMIT_DATA, limits.memory_mb * MB)
+    _lower(resource.RLIMIT_FSIZE, limits.file_mb * MB)
+    _lower(resource.RLIMIT_NPROC, tasks + limits.processes + SPARE_TASKS)
+    _lower(resource.RLIMIT_NOFILE, limits.open_files)
+    _lower(resource.RLIMIT_CORE, 0)
+
+
+def _lower(kind: int, soft: int, hard: int | None = None) -> None:
+    """Never above what is in force already."""
+    ceiling = resource.getrlimit(kind)[1]
+    hard = soft if hard is None else hard
+    if ceiling != resource.RLIM_INFINITY:
+        soft, hard = min(soft, ceiling), min(hard, ceiling)
+    resource.setrlimit(kind, (soft, hard))

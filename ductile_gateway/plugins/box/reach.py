@@ -1,0 +1,104 @@
+"""Which paths a plugin may reach: what programs need of the system, its own folder, and what an operator has named.
+
+Whatever lies elsewhere is out of reach: homes, mail, other plugins, the stores and settings of the services. Those
+stay so also where they lie in a place that is in reach.
+"""
+
+import os
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+SYSTEM = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"),
+    *("/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm"),
+    *("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager"),
+)
+"""Programs, their libraries, and how names are looked up."""
+ETC = (
+    *("alternatives", "ca-certificates", "crypto-policies", "default/locale", "fonts", "java", "ld.so.cache"),
+    *(
+        "ld.so.conf",
+        "ld.so.conf.d",
+        "locale.alias",
+        "locale.conf",
+        "localtime",
+        "magic",
+        "mime.types",
+        "pki",
+        "timezone",
+    ),
+    *("gai.conf", "group", "host.conf", "hostname", "hosts", "networks", "nsswitch.conf", "os-release", "passwd"),
+    *("protocols", "resolv.conf", "services", "ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "timezone", "xml"),
+)
+"""Of /etc what says how things are, and nothing that says who may come in."""
+PROC = (
+    *("/proc/self", "/proc/cpuinfo", "/proc/filesystems", "/proc/loadavg", "/proc/meminfo", "/proc/stat"),
+    *("/proc/sys", "/proc/uptime", "/proc/version"),
+)
+"""Of /proc the machine, and the process itself."""
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """`read` may be read and run, `write` changed too; what lies in `closed` is never part of it."""
+
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    closed: tuple[Path, ...] = ()
+
+    def allowed(self, places: Iterable[Path]) -> tuple[str, ...]:
+        """Those that are there, without what is closed: of a folder that holds it then the other things in it."""
+        return _outermost(_without(self.closed, places))
+
+
+def drawn(*, read: Iterable[Path], write: Iterable[Path], closed: Iterable[Path]) -> Reach:
+    """The reach of all plugins, as things are on disk now."""
+    empty = Reach(closed=tuple(Path(os.path.realpath(path)) for path in closed))
+    return Reach(empty.allowed(read), empty.allowed(write), empty.closed)
+
+
+def of_programs(environment: Mapping[str, str]) -> Iterator[Path]:
+    """What programs need to run: of the system, and of the interpreter and the folders on PATH."""
+    yield from map(Path, SYSTEM)
+    yield from (Path("/etc", name) for name in ETC)
+    yield from (Path(sys.prefix), Path(sys.base_prefix))
+    yield from (Path(name) for name in environment.get("PATH", "").split(os.pathsep) if name.startswith("/"))
+
+
+def named(values: Iterable[object]) -> Iterator[Path]:
+    """The paths among the values that a plugin is configured with: who names one there means it to be used."""
+    for value in values:
+        if isinstance(value, str) and value.startswith("/") and "\0" not in value:
+            path = Path(value)
+            if len(path.parts) > 2 and path.exists():  # `/` and `/api` are seldom meant as folders
+                yield path
+
+
+def _without(closed: Collection[Path], places: Iterable[Path]) -> Iterator[Path]:
+    for place in places:
+        real = Path(os.path.realpath(place))
+        if any(real.is_relative_to(shut) for shut in closed):
+            continue
+        if any(shut.is_relative_to(real) for shut in closed):
+            yield from _without(closed, _children(real))
+        elif real.exists():
+            yield real
+
+
+def _outermost(places: Iterable[Path]) -> tuple[str, ...]:
+    """Without those that lie in another: each costs a call some microseconds."""
+    found: list[Path] = []
+    for place in sorted(places):
+        if not found or not place.is_relative_to(found[-1]):
+            found.append(place)
+    return tuple(map(str, found))
+
+
+def _children(folder: Path) -> Iterable[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return ()

@@ -1,0 +1,159 @@
+"""The processes below one process: found, weighed, and ended. From /proc, so on Linux only; elsewhere there are none.
+
+What is below a process stays below it while it takes in orphans (`kernel.take_in_orphans`), also a daemon.
+"""
+
+import contextlib
+import os
+import resource
+import signal
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+TICKS = "SC_CLK_TCK"
+ENDED = "ZX"
+PAUSE_S = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A line of /proc/PID/stat. `cpu_ticks` with those of its children that are gone; `memory` in pages, resident."""
+
+    pid: int
+    parent: int
+    state: str
+    cpu_ticks: int
+    threads: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """What processes use together."""
+
+    tasks: int
+    cpu_s: float
+    memory_bytes: int
+
+
+class Tree:
+    """The processes below `root`. To look often is cheap: a process is read again only where it belongs here."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._foreign: set[int] = set()
+
+    def weigh(self) -> Weight:
+        """All of them, also the dead that `root` has buried, without itself."""
+        there = set(_numbers())
+        self._foreign &= there
+        found = {pid: one for pid in there - self._foreign - {self._root} if (one := _read(pid))}
+        ours = _below(self._root, found)
+        # One whose parent was gone before it could be read may be ours: it is read again.
+        known = found.keys() | self._foreign | {0}
+        self._foreign |= {pid for pid, one in found.items() if one.parent in known} - {one.pid for one in ours}
+        buried = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ticks = sum(one.cpu_ticks for one in ours) / os.sysconf(TICKS)
+        return Weight(
+            tasks=sum(one.threads for one in ours),
+            cpu_s=ticks + buried.ru_utime + buried.ru_stime,
+            memory_bytes=sum(one.memory for one in ours) * resource.getpagesize(),
+        )
+
+
+def end_all_below(root: int, *, but: Collection[int] = ()) -> bool:
+    """Kill them, and whether there were any; not those in `but`, nor what is below these.
+
+    They are stopped first: who is killed one by one may have another child meanwhile.
+    """
+    stopped: set[int] = set()
+    while new := _living_below(root, but) - stopped:
+        _signal(new, signal.SIGSTOP)
+        stopped |= new
+    _signal(stopped, signal.SIGKILL)
+    return bool(stopped)
+
+
+def end_marked(mark: bytes, *, within_s: float) -> bool:
+    """Kill the processes that have `mark` in their environment; whether none is left.
+
+    For those whose ancestors were all killed, so that nobody can name them by their descent.
+    """
+    until = time.monotonic() + within_s
+    while marked := {pid for pid in _numbers() if mark in _environment(pid)}:
+        if time.monotonic() > until:
+            return False
+        _signal(marked, signal.SIGKILL)
+        time.sleep(PAUSE_S)
+    return True
+
+
+def tasks_of(user: int) -> int:
+    """How many processes and threads the user has."""
+    return sum(one.threads for pid in _numbers() if _owner(pid) == user and (one := _read(pid)))
+
+
+def _living_below(root: int, but: Collection[int]) -> set[int]:
+    found = {pid: one for pid in _numbers() if pid not in but and (one := _read(pid))}
+    return {one.pid for one in _below(root, found) if one.state not in ENDED}
+
+
+def _below(root: int, found: dict[int, Process]) -> list[Process]:
+    children: dict[int, list[Process]] = {}
+    for one in found.values():
+        children.setdefault(one.parent, []).append(one)
+    below: list[Process] = []
+    waiting = [root]
+    while waiting:
+        these = children.pop(waiting.pop(), [])
+        below += these
+        waiting += [one.pid for one in these]
+    return below
+
+
+def _numbers() -> Iterator[int]:
+    with contextlib.suppress(FileNotFoundError):
+        yield from (int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def _read(pid: int) -> Process | None:
+    line = _content(pid, "stat")
+    # The name stands in brackets and may hold any character: what follows the last bracket counts.
+    fields = line[line.rfind(b")") + 2 :].split()
+    if len(fields) < 22:
+        return None
+    user, system, children_user, children_system = map(int, fields[11:15])
+    return Process(
+        pid=pid,
+        parent=int(fields[1]),
+        state=fields[0].decode(),
+        cpu_ticks=user + system + children_user + children_system,
+        threads=int(fields[17]),
+        memory=int(fields[21]),
+    )
+
+
+def _environment(pid: int) -> bytes:
+    return _content(pid, "environ")
+
+
+def _content(pid: int, name: str) -> bytes:
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _owner(pid: int) -> int | None:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+
+
+def _signal(pids: Collection[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)

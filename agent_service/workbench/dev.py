@@ -27,6 +27,7 @@ from agent_service.bus.topology import topology
 from groundwork.nats import link as nats_link
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
+from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
 from groundwork.service.tied_child import tied_to_us
 
@@ -35,6 +36,7 @@ LOOK_S = 0.05
 RESTART_PAUSE_S = 0.5
 STOP_WITHIN_S = 10.0
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+LOGIN = "nats-url"
 PLUGINS = DEPLOY / "ductile" / "plugins"
 
 log = logging.getLogger(__name__)
@@ -121,6 +123,8 @@ class DevStack:
 
     options: DevOptions
     config: Path
+    login: Path
+    """The file that holds the address of the bus with its login, for other programs of this user."""
     url: str
     nats: EmbeddedNats
     agent: Service
@@ -135,15 +139,17 @@ class DevStack:
 async def stack(options: DevOptions) -> AsyncIterator[DevStack]:
     """Start everything, and stop it at the end. Raises Misconfigured when something cannot start, with its log."""
     folder = options.folder.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     http_port = options.http_port or free_port()
     async with EmbeddedNats(folder / "nats", port=options.nats_port, sync_interval=options.sync_interval) as nats:
         await _set_up(nats.url)
         config = _write_config(folder, options, nats.url, http_port)
+        private_file.write(folder / LOGIN, f"{nats.url}\n")
         (folder / "logs").mkdir(exist_ok=True)
         made = DevStack(
             options=options,
             config=config,
+            login=folder / LOGIN,
             url=f"http://127.0.0.1:{http_port}",
             nats=nats,
             agent=_service("agent", "agent_service", folder, config),
@@ -226,7 +232,7 @@ def _write_config(folder: Path, options: DevOptions, nats_url: str, http_port: i
     }
     path = folder / "agentic.yaml"
     text = json.dumps({"nats": {"urls": [nats_url]}, "agent": agent, "gateway": gateway}, indent=2)
-    path.write_text(text.replace("${", "$${"), encoding="utf-8")
+    private_file.write(path, text.replace("${", "$${"))
     return path
 
 

@@ -104,7 +104,7 @@ def _banner(made: DevStack) -> Panel:
     facts = _facts(made)
     lines = Text.assemble(
         ("page           ", "bold"), f"{made.url}  (HTTP API: {made.url}/docs)\n",
-        ("NATS           ", "bold"), f"{made.nats.url}\n",
+        ("NATS           ", "bold"), f"{made.nats.address}, with the login in {made.login}\n",
         ("model          ", "bold"), f"{_who_decides(made)}\n",
         ("workspaces     ", "bold"), f"{facts['workspaces']}\n",
         ("logs           ", "bold"), f"{facts['logs']}\n",
@@ -122,5 +122,5 @@ def _to_try(made: DevStack) -> Text:
         ("in another terminal\n", "bold"),
         f"  {agentic} run {at}--watch 'show me how this works'\n",
         f"  {agentic} doctor --config {shlex.quote(str(made.config))}\n",
-        f"  nats --server {made.nats.url} sub 'agentic.>' 'agent.>'",
+        f"  nats --server \"$(cat {shlex.quote(os.path.relpath(made.login))})\" sub 'agentic.>' 'agent.>'",
     )

@@ -6,6 +6,7 @@ step. Link and pull loop are those of the services, so what these need beyond th
 """
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -21,6 +22,7 @@ from groundwork.nats.topology import ConsumerSpec, StreamSpec, Topology, create_
 STREAM, REQUEST, RESULT, BURIED = "FLOOR", "floor.request", "floor.result", "floor.buried"
 REQUEST_BYTES, RESULT_BYTES = 770, 790
 """As the messages of a benchmarked step have, with their headers."""
+ADDRESS = "FLOOR_NATS_URL"
 SLOTS = 256
 WARM_UP_STEPS = 200
 NEEDED = Topology(
@@ -67,7 +69,8 @@ async def floor(url: str) -> AsyncIterator[Floor]:
     """The driver at work, and its worker."""
     link = await connect(NatsSettings(urls=(url,)), name="agentic-floor")
     await create_missing(link, NEEDED)
-    worker = await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, url)
+    environ = os.environ | {ADDRESS: url}  # not an argument, which everybody on this machine could read
+    worker = await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, env=environ)
     made = Floor(link)
     loop = asyncio.create_task(_consume(link, "result", made.take))
     try:
@@ -98,4 +101,4 @@ async def work(url: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(work(sys.argv[1]))
+    asyncio.run(work(os.environ[ADDRESS]))

@@ -1,8 +1,9 @@
 """A nats-server of our own on this machine: a child process with its store, config, log and pid file in one folder.
 
-For development, tests and small installations. It listens on 127.0.0.1 without a login. It ends with us, on Linux also
-when we are killed; elsewhere the next start in the same folder stops what was left running. Only one process at a time
-may use a folder. What it is not: a cluster, or a server for other machines.
+For development, tests and small installations. It listens on 127.0.0.1, and lets in who has the login that it makes for
+itself: any program of this machine can reach that address. It ends with us, on Linux also when we are killed; elsewhere
+the next start in the same folder stops what was left running. Only one process at a time may use a folder. What it is
+not: a cluster, or a server for other machines.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import fcntl
 import json
 import logging
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -22,6 +24,7 @@ from typing import IO, Self
 
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
+from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
 from groundwork.service.tied_child import tied_to_us
 
@@ -30,6 +33,7 @@ STOP_SECONDS = 10.0
 TICK_SECONDS = 0.01
 LOG_LINES = 8
 MEBIBYTE = 1024 * 1024
+USER = "agentic"
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +55,23 @@ class EmbeddedNats:
         self._sync_interval = sync_interval
         self._max_store_bytes = max_store_bytes
         self._monitor_port = monitor_port
+        self._password = secrets.token_urlsafe(24)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock: IO[bytes] | None = None
 
     @property
-    def url(self) -> str:
-        """Known once it has been started."""
+    def address(self) -> str:
+        """For people. Known once it has been started."""
         return f"nats://127.0.0.1:{self._port}"
+
+    @property
+    def url(self) -> str:
+        """The address with the login: a secret, which stays the same when the server starts again."""
+        return self.url_at(self._port)
+
+    def url_at(self, port: int) -> str:
+        """The same for who reaches the server by another port of this machine."""
+        return f"nats://{USER}:{self._password}@127.0.0.1:{port}"
 
     @property
     def died(self) -> bool:
@@ -127,6 +141,7 @@ class EmbeddedNats:
         if self._lock is not None:
             return
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder.chmod(0o700)  # also where it was there
         lock = (self._folder / "lock").open("wb")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -155,7 +170,7 @@ class EmbeddedNats:
         return str(self._config_file) in _command_line(pid)
 
     def _launch(self, binary: str) -> None:
-        self._config_file.write_text(json.dumps(self._config(), indent=2))
+        private_file.write(self._config_file, json.dumps(self._config(), indent=2))
         with self._log_file.open("ab") as log_file:
             # A session of its own: Ctrl-C in our terminal is for us, who still need the server to end in good order.
             self._process = subprocess.Popen(  # noqa: S603 - the binary was found by name, its one argument is ours
@@ -171,6 +186,7 @@ class EmbeddedNats:
         config: dict[str, object] = {
             "listen": f"127.0.0.1:{self._port}",
             "pid_file": str(self._pid_file),
+            "authorization": {"users": [{"user": USER, "password": self._password}]},
             "max_payload": MEBIBYTE,
             "jetstream": {
                 "store_dir": str(self._folder / "store"),

@@ -1,9 +1,16 @@
 """The commands on this machine, beside an `agentic dev` that runs."""
 
+import re
+import stat
 from pathlib import Path
 from typing import Any
 
-from tests.cli.calling import agentic
+import pytest
+
+from groundwork.nats.link import connect
+from groundwork.nats.settings import NatsSettings
+from groundwork.service.errors import Misconfigured
+from tests.cli.calling import agentic, running_with
 from tests.cli.dev_stack import Dev
 
 
@@ -67,3 +74,24 @@ def test_a_script_that_cannot_be_used_is_told_at_once(tmp_path: Path) -> None:
     assert (called.code, called.error["code"]) == (78, "misconfigured")
     assert "rules.0.phase" in called.error["message"]
     assert not (tmp_path / "dev").exists()
+
+
+@pytest.mark.attack(96)
+async def test_nobody_is_let_in_to_its_bus_without_its_login(dev: Dev) -> None:
+    address = str(dev.facts["nats"]).rpartition("@")[2]
+    await (await connect(NatsSettings(urls=(dev.facts["nats"],)))).close()
+    for stranger in (f"nats://{address}", f"nats://agentic:not-the-password@{address}"):
+        with pytest.raises(Misconfigured, match="login is refused"):
+            await connect(NatsSettings(urls=(stranger,)))
+
+
+@pytest.mark.attack(60, 97)
+def test_its_login_is_in_files_of_its_user_alone_and_in_no_log_and_no_command_line(
+    dev: Dev, done: dict[str, Any]
+) -> None:
+    assert done["state"] == "done"
+    (password,) = re.findall(r"^nats://agentic:(.{20,})@127\.0\.0\.1:\d+$", dev.facts["nats"])
+    held = [path for path in dev.folder.rglob("*") if path.is_file() and password.encode() in path.read_bytes()]
+    assert {path.name for path in held} == {"agentic.yaml", "nats-url", "nats-server.json"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in held} == {0o600}
+    assert running_with(password) == {}

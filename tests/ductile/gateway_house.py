@@ -159,7 +159,7 @@ async def house(
         talk = {"url": f"http://127.0.0.1:{ductile_port}", "token": ductile.token, "in_flight": AT_ONCE, **BRISK}
         gateway = Gateway(
             folder,
-            f"nats://127.0.0.1:{bus_port}",
+            nats.url_at(bus_port),
             runner="ductile",
             ductile=talk | settings,
             tools={"probe": {"concurrency": AT_ONCE}},

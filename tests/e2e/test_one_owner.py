@@ -102,7 +102,7 @@ async def test_an_agent_that_was_cut_off_accepts_nothing_and_is_fenced_when_the_
     async with (
         running(tmp_path / "stack", recording(file, steps=1), agent=SHORT) as made,
         wire(int(made.nats.url.rpartition(":")[2]), network.rule) as near,
-        another_agent(made.config, "--take-over", store=tmp_path / "two", bus=f"nats://127.0.0.1:{near}") as two,
+        another_agent(made.config, "--take-over", store=tmp_path / "two", bus=made.nats.url_at(near)) as two,
     ):
         there = replace(made, url=await two.ready())
         before = await to_the_end(there, await wake(there))

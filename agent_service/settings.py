@@ -264,8 +264,7 @@ class AgentSettings(_Section):
     def secrets(self) -> tuple[str, ...]:
         """Values that no log may show."""
         tokens = (t.token.get_secret_value() for t in self.http.tokens if t.token)
-        key = (self.model.api_key.get_secret_value(),) if self.model.api_key else ()
-        return (*tokens, *key, *self.nats.secrets(), *self.telemetry.secrets())
+        return (*tokens, *self.model.secrets(), *self.nats.secrets(), *self.telemetry.secrets())
 
 
 def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> AgentSettings:

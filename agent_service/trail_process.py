@@ -145,7 +145,7 @@ async def answer(store: Path, workspaces: Path) -> None:
 
     requests = await _lines()
     telling = _TELLING.validate_json(await requests.readline())
-    json_log.set_up(telling.log_level.upper(), telling.log_format, redact=telling.redact)
+    json_log.set_up(telling.log_level.upper(), telling.log_format, redact=lambda: telling.redact)
     async with open_for_reading(store) as database:
         archive, workspace = SqliteStore(database), Workspace(workspaces)
         async with _traces(telling, archive, workspace, workspaces) as traces:

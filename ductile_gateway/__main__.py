@@ -46,12 +46,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     if asked.command == "check" and asked.settings_only:
         raise SystemExit(0)
     if asked.command == "check":
-        json_log.set_up("WARNING", "text", redact=settings.secrets())
+        json_log.set_up("WARNING", "text", redact=settings.secrets)
         raise SystemExit(check(settings))
     if asked.command == "trust":
-        json_log.set_up("WARNING", "text", redact=settings.secrets())
+        json_log.set_up("WARNING", "text", redact=settings.secrets)
         raise SystemExit(trusted(settings, again=asked.again))
-    json_log.set_up(settings.log.level.upper(), settings.log.format, redact=settings.secrets())
+    json_log.set_up(settings.log.level.upper(), settings.log.format, redact=settings.secrets)
     raise SystemExit(run(settings, take_over=asked.take_over))
 
 

@@ -7,7 +7,6 @@ and, on this machine, by the OS user that the kernel tells.
 
 import hashlib
 import hmac
-import ipaddress
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, get_args
@@ -20,6 +19,7 @@ from agent_service import audit
 from agent_service.api.refusals import Refusal
 from agent_service.settings import HttpSettings, Scope
 from groundwork.http.os_user import os_user
+from groundwork.service.address import is_loopback
 from groundwork.service.errors import Misconfigured
 
 LONGEST_TOKEN = 512
@@ -36,16 +36,17 @@ class Bearer:
 
     name: str
     scopes: frozenset[Scope]
-    digest: str
+    digest: Callable[[], str]
+    """Of the token as it is now: it may stand in a file."""
 
 
 class Access:
     """Decides whether a request may do what its route does. Raises Misconfigured where everybody would be let in."""
 
     def __init__(self, settings: HttpSettings) -> None:
-        self._bearers = tuple(Bearer(t.name, t.scopes, t.digest()) for t in settings.tokens)
+        self._bearers = tuple(Bearer(t.name, t.scopes, t.digest) for t in settings.tokens)
         _refuse_shared(self._bearers)
-        if not self._bearers and not _is_loopback(settings.host):
+        if not self._bearers and not is_loopback(settings.host):
             raise Misconfigured(
                 f"the HTTP API would listen on {settings.host} for everybody: configure `http.tokens`, "
                 "or listen on 127.0.0.1"
@@ -85,7 +86,7 @@ class Access:
         if len(sent) != 1 or not sent[0].startswith(SCHEME) or len(sent[0]) > LONGEST_TOKEN:
             return None
         digest = hashlib.sha256(sent[0].removeprefix(SCHEME).encode("latin-1")).hexdigest()
-        found = [bearer for bearer in self._bearers if hmac.compare_digest(bearer.digest, digest)]
+        found = [bearer for bearer in self._bearers if hmac.compare_digest(bearer.digest(), digest)]
         return found[0] if found else None
 
 
@@ -103,13 +104,6 @@ def _refuse_shared(bearers: tuple[Bearer, ...]) -> None:
     """Raises Misconfigured where two callers have one token: nobody could tell who called, and with which scopes."""
     holders: dict[str, str] = {}
     for bearer in bearers:
-        other = holders.setdefault(bearer.digest, bearer.name)
+        other = holders.setdefault(bearer.digest(), bearer.name)
         if other != bearer.name:
             raise Misconfigured(f"http.tokens {other} and {bearer.name} are the same token: give each its own")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -69,5 +69,5 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 
     from groundwork.service import json_log
 
-    json_log.set_up("ERROR", "text", redact=())  # what the parts below log, the command says in its own words
+    json_log.set_up("ERROR", "text", redact=tuple)  # what the parts below log, the command says in its own words
     asyncio.run(work)

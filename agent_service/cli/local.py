@@ -302,4 +302,4 @@ def _log_only_what_is_not_said() -> None:
     """What the parts below log, the command says in its own words; a failure beyond that is still told."""
     from groundwork.service import json_log
 
-    json_log.set_up("ERROR", "text", redact=())
+    json_log.set_up("ERROR", "text", redact=tuple)

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 def serve(config: Path | None, *, take_over: bool) -> Exit:
     """Raises Misconfigured for settings that cannot be used: until they are read there is no log to say it in."""
     loaded = settings.load(configuration.own(config))
-    json_log.set_up(loaded.log.level.upper(), loaded.log.format, redact=loaded.secrets(), aside=FOR_MACHINES)
+    json_log.set_up(loaded.log.level.upper(), loaded.log.format, redact=loaded.secrets, aside=FOR_MACHINES)
     garbage.collect_seldom()
     try:
         uvloop.run(app.serve(loaded, take_over=take_over))

@@ -17,7 +17,7 @@ from agent_service.models.prices import Prices
 from agent_service.models.scripted_model import ScriptedModel, read_script
 from agent_service.models.settings import ModelSettings
 from agent_service.ports import Answer, ModelCall, Provider, Question
-from groundwork.service.address import without_login
+from groundwork.service.address import keeps_secrets, without_login
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import fault_of
 
@@ -72,6 +72,7 @@ async def open_model(settings: ModelSettings) -> AsyncIterator[Provider]:
                 from agent_service.models.anthropic_model import AnthropicApi  # see above
                 from agent_service.models.call import LanguageModel
 
+                _check_way(settings, str(client.base_url))
                 prices = Prices(_price_list(settings), settings.price)
                 yield ContainedModel(LanguageModel(AnthropicApi(client, settings), settings, prices))
         case "openai":
@@ -79,6 +80,7 @@ async def open_model(settings: ModelSettings) -> AsyncIterator[Provider]:
                 from agent_service.models.call import LanguageModel  # see above
                 from agent_service.models.openai_model import OpenAIApi, is_openai
 
+                _check_way(settings, str(client.base_url))
                 own = is_openai(client.base_url)
                 prices = Prices("openai" if own else None, settings.price)
                 yield ContainedModel(LanguageModel(OpenAIApi(client, settings, at_openai=own), settings, prices))
@@ -100,6 +102,15 @@ def _check(settings: ModelSettings) -> None:
         if url.scheme not in ("http", "https") or not url.hostname:
             shown = without_login(settings.base_url)
             raise Misconfigured(f"agent.model.base_url {shown!r} is no address: it begins with https://")
+
+
+def _check_way(settings: ModelSettings, address: str) -> None:
+    """Of the address that is called, which the SDKs also take from the environment. Raises Misconfigured."""
+    if settings.api_key is None or settings.allow_http_nonloopback or keeps_secrets(address):
+        return
+    why = "the key would go over plain http to another machine, and whoever listens on the way could use it"
+    remedy = "use https, or set agent.model.allow_http_nonloopback"
+    raise Misconfigured(f"agent.model.base_url {without_login(address)}: {why}: {remedy}")
 
 
 def _price_list(settings: ModelSettings) -> str:
@@ -124,10 +135,14 @@ def _client(settings: ModelSettings) -> Any:
     import anthropic  # see above
     import httpx2  # only with a client
 
+    from agent_service.models.connection import connection
+
+    key = settings.api_key if settings.platform == "anthropic" else None
     shared: dict[str, Any] = {
         "max_retries": 0,
         "timeout": httpx2.Timeout(settings.timeout_s, connect=CONNECT_WITHIN_S),
         "base_url": settings.base_url,
+        "http_client": connection(settings, key),
         "open_telemetry": {"propagation": False, "traces": False},  # the journal tells of calls
     }
     if settings.platform == "bedrock":
@@ -162,9 +177,12 @@ def _openai(settings: ModelSettings) -> Any:
         raise Misconfigured(f"agent.model.provider openai needs a package: {needed}") from error
     import httpx2  # only with a client
 
+    from agent_service.models.connection import connection
+
     return openai.AsyncOpenAI(
         api_key=settings.api_key.get_secret_value() if settings.api_key else NO_KEY,
         base_url=settings.base_url,
+        http_client=connection(settings, settings.api_key),
         max_retries=0,
         timeout=httpx2.Timeout(settings.timeout_s, connect=CONNECT_WITHIN_S),
     )

@@ -7,11 +7,15 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from agent_service.core.phases import Phase
+from groundwork.service.address import secrets_in
 
 Provider = Literal["scripted", "anthropic", "openai"]
 ThinkingPhase = Literal["frame", "plan", "reflect", "compact", "verify"]
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
 
+OF_ENVIRONMENT = "environment"
+"""The proxy that the environment names (HTTPS_PROXY and the like)."""
+Proxy = Annotated[str, Field(pattern=rf"^({OF_ENVIRONMENT}|(https?|socks5h?)://\S+)$")]
 DEFAULT_MODEL = "claude-sonnet-5-5"
 MOST_REPLY_TOKENS = 64_000
 
@@ -51,6 +55,11 @@ class ModelSettings(_Section):
     """Without it ANTHROPIC_API_KEY or OPENAI_API_KEY of the environment."""
     base_url: str | None = None
     """Of a server that speaks the provider's API; without it the provider's own."""
+    allow_http_nonloopback: bool = False
+    """Send the key over plain http to another machine: whoever listens on the way can use it."""
+    proxy: Proxy | None = Field(None, repr=False)
+    """Through which requests go, such as http://proxy.example:3128, or `environment`: that of HTTPS_PROXY and the like.
+    Without it through none, whatever the environment says."""
     platform: Literal["anthropic", "bedrock", "vertex"] = "anthropic"
     """Where Claude runs. The clouds take region, project and credentials from their own environment."""
     effort: Effort | None = None
@@ -69,6 +78,11 @@ class ModelSettings(_Section):
     """Without it the price list; a model that it does not know has no price, and no limit in USD can be kept."""
     phases: dict[ThinkingPhase, PhaseSettings] = {}
     """What single phases do differently."""
+
+    def secrets(self) -> tuple[str, ...]:
+        """Values that no log may show."""
+        key = (self.api_key.get_secret_value(),) if self.api_key else ()
+        return (*key, *secrets_in(self.base_url or ""), *secrets_in(self.proxy or ""))
 
     def script_file(self) -> Path:
         return self.script or Path(str(resources.files("agent_service") / "scripts" / "demo.yaml"))

@@ -57,7 +57,7 @@ async def show(
     title: str, options: DevOptions, play: Callable[[DevStack, Story], Awaitable[Outcome]], *, as_json: bool
 ) -> Exit:
     """Play it on a stack of its own. With `as_json` the story is told on standard error."""
-    json_log.set_up("ERROR", "text", redact=())
+    json_log.set_up("ERROR", "text", redact=tuple)
     told = Story(stderr=as_json)
     told.chapter(title)
     told.say("starting a NATS server, the gateway and the agent (a scripted model decides: no key is needed)")

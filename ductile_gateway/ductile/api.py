@@ -23,6 +23,7 @@ from pydantic import JsonValue
 
 from ductile_gateway.calls.excerpts import printable
 from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent, Unreadable, is_health, own_refusal
+from ductile_gateway.ductile.bearer import Bearer
 from ductile_gateway.ductile.settings import DuctileSettings
 from schemas import subjects
 
@@ -231,7 +232,7 @@ async def _open_clients(
 def _client(settings: DuctileSettings, transport: httpx2.AsyncBaseTransport) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(
         base_url=settings.url,
-        headers={"Authorization": f"Bearer {settings.token.get_secret_value()}"},
+        auth=Bearer(settings.token),
         timeout=httpx2.Timeout(settings.request_timeout_s, connect=CONNECT_WITHIN_S),
         transport=transport,
         trust_env=False,

@@ -1,6 +1,5 @@
 """Settings of the way to a Ductile: the section `gateway.ductile`. Every field says its unit and its default."""
 
-import ipaddress
 import re
 from collections.abc import Mapping
 from typing import Annotated, Self
@@ -8,6 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
 
+from groundwork.service.address import keeps_secrets
 from groundwork.service.secret import SigningSecret
 from schemas import subjects
 
@@ -116,7 +116,7 @@ class DuctileSettings(BaseModel):
             raise ValueError("url must be http:// or https:// and a host, without a user")
         if address.query or address.fragment:
             raise ValueError("url must have neither a query nor a fragment")
-        if address.scheme == "http" and not self.allow_http_nonloopback and not _loopback(address.hostname):
+        if not (self.allow_http_nonloopback or keeps_secrets(self.url)):
             raise ValueError(
                 "the token would go over plain http to another machine: use https, or set allow_http_nonloopback"
             )
@@ -132,10 +132,3 @@ class DuctileSettings(BaseModel):
         """Values that no log may show."""
         kept = (self.token, *((self.relay.secret,) if self.relay else ()))
         return tuple(secret.get_secret_value() for secret in kept)
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

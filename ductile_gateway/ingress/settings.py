@@ -1,5 +1,6 @@
 """Settings of the ingress: who may send events here, how they sign, and what becomes of what they send."""
 
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
@@ -183,8 +184,12 @@ class WebhookSettings(_Section):
         return self
 
     def secrets(self, now: datetime) -> tuple[bytes, ...]:
-        """The keys of the HMAC that hold. Raises ValueError."""
-        return tuple(self._key(key) for key in self.keys if key.holds(now))
+        """The keys of the HMAC that hold, without one whose file has come to hold none."""
+        found = []
+        for key in self.keys:
+            with suppress(ValueError):
+                found += [self._key(key)] if key.holds(now) else []
+        return tuple(found)
 
     def _key(self, key: KeySettings) -> bytes:
         text = key.secret.get_secret_value()

@@ -22,6 +22,7 @@ from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx2
+from pydantic import SecretStr
 
 from ductile_gateway.ductile.relay_client import RelayIngress, open_relay_ingress
 from ductile_gateway.ductile.relay_wire import SECRETS_DIFFER
@@ -58,13 +59,14 @@ Resolve = Callable[[str, int], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """How a target is signed to, and where it may be. `repr` shows no key."""
+    """How a target is signed to, and where it may be."""
 
-    keys: tuple[bytes, ...]
+    secrets: tuple[SecretStr, ...]
     rules: NetworkSettings
 
-    def __repr__(self) -> str:
-        return f"Receiver({len(self.keys)} keys, {self.rules})"
+    def keys(self) -> tuple[bytes, ...]:
+        """As they are now: a secret may stand in a file."""
+        return tuple(standard_key(secret.get_secret_value()) for secret in self.secrets)
 
 
 class CallbackSender:
@@ -91,13 +93,15 @@ class CallbackSender:
         receiver = self._receivers.get(notification.target)
         if receiver is None:
             return Never(f"the configuration has no {notification.target} any more")
-        if not receiver.keys:
+        if not receiver.secrets:
             return Never("gateway.outbound.callbacks.secret is not set, and a callback goes out signed or not at all")
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._sent(notification, receiver)
         except Forbidden as error:
             return Never(str(error))
+        except ValueError as error:  # of a key in a file that was changed meanwhile
+            return NotYet(f"what is sent to {notification.lane} cannot be signed: {error}")
         except OSError as error:  # a name that cannot be resolved; a TimeoutError is one, too
             return NotYet(f"{type(error).__name__}: no answer from {notification.lane}")
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -125,7 +129,7 @@ class CallbackSender:
     ) -> SendResult:
         at = self._clock.now()
         host = f"[{address}]" if ":" in address else address
-        signed = standard_headers(webhook_id(notification.key), notification.body, receiver.keys, at=at)
+        signed = standard_headers(webhook_id(notification.key), notification.body, receiver.keys(), at=at)
         headers = {"Host": destination.authority, "Content-Type": "application/json", "User-Agent": USER_AGENT}
         async with self._client.stream(
             "POST",
@@ -193,9 +197,8 @@ async def open_callback_sender(
 
 
 def _receiver(settings: CallbackSettings | SubscriptionSettings) -> Receiver:
-    secrets = (settings.secret, settings.previous_secret)
-    keys = tuple(standard_key(secret.get_secret_value()) for secret in secrets if secret is not None)
-    return Receiver(keys=keys, rules=settings.network)
+    secrets = tuple(secret for secret in (settings.secret, settings.previous_secret) if secret is not None)
+    return Receiver(secrets=secrets, rules=settings.network)
 
 
 class RelaySender:

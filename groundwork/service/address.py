@@ -1,6 +1,7 @@
 """Addresses as they may be shown, decided in one place: a login in one (`user:password@`, `token@`) is cut."""
 
-from urllib.parse import unquote
+from ipaddress import ip_address
+from urllib.parse import unquote, urlsplit
 
 
 def without_login(url: str) -> str:
@@ -19,6 +20,20 @@ def secrets_in(url: str) -> tuple[str, ...]:
     """What no log may show of the address: as it is written, and as the server is told."""
     login = login_in(url)
     return tuple(dict.fromkeys((login, unquote(login)))) if login else ()
+
+
+def keeps_secrets(url: str) -> bool:
+    """Whether what is sent there is read by nobody on the way: by TLS, or because it does not leave this machine."""
+    address = urlsplit(url)
+    return address.scheme != "http" or is_loopback(address.hostname or "")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, as it is named in an address, is this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _split(url: str) -> tuple[str, str]:

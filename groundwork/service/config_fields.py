@@ -16,6 +16,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import UNFIT, fault_of
+from groundwork.service.secret_file import FileSecret
 
 _CONTAINERS = (list, tuple, set, frozenset, Mapping)
 
@@ -128,13 +129,14 @@ class Fields:
         if isinstance(secret, str) and (fault := fault_of(secret)):
             self.problems.report(keys, fault)
 
-    def _secret(self, file: Any, keys: Keys, *, written_as: str) -> str:
+    def _secret(self, file: Any, keys: Keys, *, written_as: str) -> SecretStr:
         self.secrets.add(keys)
+        secret = SecretStr("")
         try:
-            secret = Path(file).read_text(encoding="utf-8").strip()
-            problem = fault_of(secret)
+            secret = FileSecret(Path(file))
+            problem = fault_of(secret.get_secret_value())
         except (OSError, TypeError, ValueError) as error:
-            secret, problem = "", f"cannot read a secret there ({type(error).__name__}); name a readable text file"
+            problem = f"cannot read a secret there ({type(error).__name__}); name a readable text file"
         if problem:
             self.problems.report(keys, problem, written_as=written_as)
         return secret

@@ -3,7 +3,8 @@
 - A service reads its own top-level section; keys of the shared section `nats:` fill those missing in its own `nats`.
 - `${VAR}` and `${VAR:-default}` stand for environment variables, after parsing: a value cannot add keys. `$${` is `${`.
 - `PREFIX_HTTP__PORT=1` overrides `http: {port: …}`; a list or mapping is written there as JSON.
-- A secret may come from a file: `token_file: /run/secrets/x` for a SecretStr field `token`, or `PREFIX_…_FILE`.
+- A secret may come from a file: `token_file: /run/secrets/x` for a SecretStr field `token`, or `PREFIX_…_FILE`. It is
+  read again when the file changes (secret_file.py).
 - A secret that is empty or soon guessed is refused, wherever it comes from (secret.py).
 - All problems are told at once, each with its place; no value is ever shown, because any could hold a secret.
 

@@ -11,6 +11,7 @@ import math
 import os
 import re
 import sys
+import time
 import traceback
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 SHORTEST_SECRET = 8
+LOOK_EVERY_S = 1.0
 STACK_FRAMES = 8
 NESTING = 6
 MOST_NAMES = 1024
@@ -35,6 +37,7 @@ _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"
 _WRITTEN = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 Clean = Callable[[str], str]
+Secrets = Callable[[], Collection[str]]
 Fields = dict[str, Any]
 
 
@@ -42,17 +45,18 @@ def set_up(
     level: int | str,
     format: Literal["json", "text"],  # noqa: A002 - the setting has this name
     *,
-    redact: Collection[str],
+    redact: Secrets,
     aside: Collection[str] = (),
 ) -> None:
     """Log from `level` up to standard error, in place of all handlers set before.
 
-    Values in `redact` of at least 8 characters never appear; shorter ones would tear holes into ordinary words. Fields
-    named in `aside` are for machines: text for people leaves them out.
+    Values of at least 8 characters that `redact` tells never appear; shorter ones would tear holes into ordinary words.
+    It is asked once a second, for secrets change; those of before stay hidden. Fields named in `aside` are for
+    machines: text for people leaves them out.
     """
     handler = logging.StreamHandler(sys.stderr)
     as_text = partial(_as_text, aside=frozenset(aside), painted=sys.stderr.isatty() and "NO_COLOR" not in os.environ)
-    handler.setFormatter(_Lines(_as_json if format == "json" else as_text, _cleaning(redact)))
+    handler.setFormatter(_Lines(_as_json if format == "json" else as_text, _Cleaning(redact)))
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(level)
     for talkative in EVERY_REQUEST:
@@ -149,17 +153,32 @@ def _text(value: object) -> str:
         return f"<{type(value).__qualname__}>"
 
 
-def _cleaning(secrets: Collection[str]) -> Clean:
-    parts = {part for secret in secrets for part in (secret, *secret.splitlines()) if len(part) >= SHORTEST_SECRET}
-    forms = {form for part in parts for form in _forms(part)}
-    pattern = "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
-    secret = re.compile(pattern or "(?!)")  # without secrets: never matches
+class _Cleaning:
+    """Cleans a text: of the secrets that there are now or were before, and of what could steer a terminal."""
 
-    def clean(text: str) -> str:
-        shown = secret.sub("***", text)
+    def __init__(self, redact: Secrets) -> None:
+        self._redact = redact
+        self._known: frozenset[str] = frozenset()
+        self._secret = re.compile("(?!)")  # without secrets: never matches
+        self._look_at = float("-inf")
+
+    def __call__(self, text: str) -> str:
+        if time.monotonic() >= self._look_at:
+            self._look()
+        shown = self._secret.sub("***", text)
         return shown if shown.isascii() and shown.isprintable() else _UNSAFE.sub(_visible, shown)
 
-    return clean
+    def _look(self) -> None:
+        self._look_at = time.monotonic() + LOOK_EVERY_S  # first, for whoever tells secrets may log something
+        known = self._known.union(self._redact())
+        if known != self._known:
+            self._known, self._secret = known, _pattern_of(known)
+
+
+def _pattern_of(secrets: Collection[str]) -> re.Pattern[str]:
+    parts = {part for secret in secrets for part in (secret, *secret.splitlines()) if len(part) >= SHORTEST_SECRET}
+    forms = {form for part in parts for form in _forms(part)}
+    return re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)) or "(?!)")
 
 
 def _forms(secret: str) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def fields(read: Read) -> dict[str, Any]:
 
 
 def test_a_record_is_one_json_line_with_its_extras_as_fields(read: Read) -> None:
-    set_up("INFO", "json", redact=[])
+    set_up("INFO", "json", redact=tuple)
     log.info("step %d is done", 3, extra={"run_id": "run_1", "steps": [1, 2], "cost": 0.5, "more": {"a": None}})
     line = fields(read)
     assert line.pop("ts").endswith("Z")
@@ -57,13 +57,13 @@ def test_a_record_is_one_json_line_with_its_extras_as_fields(read: Read) -> None
 
 
 def test_the_time_is_rfc_3339_in_utc(read: Read) -> None:
-    set_up("INFO", "json", redact=[])
+    set_up("INFO", "json", redact=tuple)
     log.handle(logging.makeLogRecord({"name": "x", "created": 1.5, "levelno": logging.INFO}))
     assert fields(read)["ts"] == "1970-01-01T00:00:01.500Z"
 
 
 def test_an_exception_gives_type_text_and_a_short_stack_with_its_cause(read: Read) -> None:
-    set_up("INFO", "json", redact=[])
+    set_up("INFO", "json", redact=tuple)
     fail("no such thing")
     exception = fields(read)["exception"]
     assert (exception["type"], exception["text"]) == ("ValueError", "no such thing")
@@ -78,7 +78,7 @@ def test_the_stack_of_a_deep_recursion_stays_short(read: Read) -> None:
     def deeper(levels: int) -> None:
         down(levels - 1)
 
-    set_up("INFO", "json", redact=[])
+    set_up("INFO", "json", redact=tuple)
     try:
         down(0)
     except RecursionError:
@@ -87,7 +87,7 @@ def test_the_stack_of_a_deep_recursion_stays_short(read: Read) -> None:
 
 
 def test_text_for_people_is_one_line_and_an_indented_stack(read: Read) -> None:
-    set_up("INFO", "text", redact=[])
+    set_up("INFO", "text", redact=tuple)
     log.warning("low on %s", "disk", extra={"free": 3, "used": None, "why": "it is full"})
     fail("no such thing")
     first, second, *stack = read().splitlines()
@@ -98,7 +98,7 @@ def test_text_for_people_is_one_line_and_an_indented_stack(read: Read) -> None:
 
 
 def test_text_leaves_out_what_is_for_machines(read: Read) -> None:
-    set_up("INFO", "text", redact=[], aside={"trace_id", "logger"})
+    set_up("INFO", "text", redact=tuple, aside={"trace_id", "logger"})
     log.info("done", extra={"run_id": "run_1", "trace_id": "0123"})
     log.warning("stuck")
     first, second = read().splitlines()
@@ -124,7 +124,7 @@ def test_text_leaves_out_what_is_for_machines(read: Read) -> None:
     ],
 )
 def test_a_secret_never_appears_in_any_form(read: Read, say: Callable[[], None], layout: Any) -> None:
-    set_up("INFO", layout, redact=[SECRET])
+    set_up("INFO", layout, redact=lambda: [SECRET])
     say()
     text = read()
     assert text.count("service.part") == 1 or "as logger" in text
@@ -132,26 +132,26 @@ def test_a_secret_never_appears_in_any_form(read: Read, say: Callable[[], None],
 
 
 def test_each_line_of_a_secret_of_many_lines_is_hidden(read: Read) -> None:
-    set_up("INFO", "text", redact=["first-line-of-key\nsecond-line-of-key"])
+    set_up("INFO", "text", redact=lambda: ["first-line-of-key\nsecond-line-of-key"])
     fail("key is:\nfirst-line-of-key\nsecond-line-of-key")
     assert "line-of-key" not in read()
 
 
 def test_of_two_secrets_with_one_beginning_the_longer_is_hidden_whole(read: Read) -> None:
-    set_up("INFO", "json", redact=["password", "password-and-more"])
+    set_up("INFO", "json", redact=lambda: ["password", "password-and-more"])
     log.info("password-and-more")
     assert fields(read)["msg"] == "***"
 
 
 def test_a_value_too_short_to_be_a_secret_is_left_alone(read: Read) -> None:
-    set_up("INFO", "json", redact=["", "run"])
+    set_up("INFO", "json", redact=lambda: ["", "run"])
     log.info("a run")
     assert fields(read)["msg"] == "a run"
 
 
 @pytest.mark.parametrize("layout", ["json", "text"])
 def test_control_characters_are_visible_and_forge_no_line(read: Read, layout: Any) -> None:
-    set_up("INFO", layout, redact=[])
+    set_up("INFO", layout, redact=tuple)
     log.info("red \x1b[31m\nERROR forged \x9b\u202e\u2028\udc80", extra={"goal": "a\r\nb", "list": ["\x1b"]})
     text = read()
     assert text.count("\n") == 1
@@ -169,7 +169,7 @@ def test_what_cannot_be_shown_stops_nothing(read: Read, layout: Any) -> None:
 
     loop: list[Any] = []
     loop.append(loop)
-    set_up("INFO", layout, redact=[])
+    set_up("INFO", layout, redact=tuple)
     log.info("odd", extra={"a": Unshowable(), "b": float("nan"), "c": loop, "d": object(), "e": 2**70})
     log.info(Unshowable())
     odd, unshowable = read().splitlines()
@@ -178,7 +178,7 @@ def test_what_cannot_be_shown_stops_nothing(read: Read, layout: Any) -> None:
 
 
 def test_an_extra_cannot_replace_a_field_of_the_line(read: Read) -> None:
-    set_up("INFO", "json", redact=[])
+    set_up("INFO", "json", redact=tuple)
     log.info("true", extra={"level": "forged", "ts": "forged", "logger": "forged"})
     assert "forged" not in read()
 
@@ -188,13 +188,13 @@ def test_a_level_that_is_off_costs_neither_line_nor_formatting(read: Read) -> No
         def __str__(self) -> str:
             raise AssertionError("formatted")
 
-    set_up("WARNING", "json", redact=[])
+    set_up("WARNING", "json", redact=tuple)
     log.info("%s", Unshowable())
     assert read() == ""
 
 
 def test_setting_up_twice_writes_each_line_once(read: Read) -> None:
-    set_up("INFO", "json", redact=[])
-    set_up("INFO", "json", redact=[])
+    set_up("INFO", "json", redact=tuple)
+    set_up("INFO", "json", redact=tuple)
     log.info("once")
     assert fields(read)["msg"] == "once"

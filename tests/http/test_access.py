@@ -10,9 +10,11 @@ from pydantic import SecretStr
 from agent_service.api.access import Access
 from agent_service.settings import HttpSettings, Scope, TokenSettings, load
 from groundwork.service.errors import Misconfigured
+from groundwork.service.secret_file import FileSecret
 from tests.http import raw
 from tests.http.house import HOST, TOKENS, House, known_token, open_house, secret
 from tests.kit.runs import whole_run
+from tests.kit.waiting import until
 
 RULES: dict[tuple[str, str], Scope | None] = {
     ("POST", "/v1/wake"): "wake",
@@ -56,6 +58,26 @@ BODIES = {
     "/v1/runs/{run_id}/answers": {"answer": "x"},
     "/v1/stop-all": {"reason": "x"},
 }
+
+
+@pytest.mark.attack(60)
+async def test_a_token_is_changed_by_writing_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("the-old-token-of-ann", encoding="utf-8")
+    anns = TokenSettings(name="ann", token=FileSecret(file))
+    async with open_house(tmp_path, tokens=(anns,)) as house, house.client(None) as client:
+
+        async def status(token: str) -> int:
+            return (await client.get("/v1/runs", headers={"Authorization": f"Bearer {token}"})).status_code
+
+        assert await status("the-old-token-of-ann") == 200
+        file.write_text("the-new-token-of-ann", encoding="utf-8")
+
+        async def taken() -> bool:
+            return await status("the-new-token-of-ann") == 200
+
+        await until(taken)
+        assert await status("the-old-token-of-ann") == 401
 
 
 def test_every_route_has_a_rule(house: House) -> None:

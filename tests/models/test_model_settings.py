@@ -9,15 +9,18 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from agent_service.errors import ModelError
 from agent_service.models.opening import open_model
 from agent_service.models.settings import ModelSettings
 from agent_service.settings import load
 from groundwork.service import json_log
 from groundwork.service.errors import Misconfigured
+from groundwork.service.secret_file import FileSecret
 from tests.kit.logs import logging_kept
+from tests.kit.waiting import until
 from tests.models.fake_anthropic import serve
 from tests.models.model_house import OPENING, framing
-from tests.models.wire import KEY
+from tests.models.wire import KEY, Response
 
 CHOSEN = {"AGENT_LLM_PROVIDER": "openai", "AGENT_LLM_MODEL": "gpt-5.4"}
 LOCAL = "http://127.0.0.1:11434/v1"
@@ -88,7 +91,7 @@ def test_the_key_appears_in_no_log_line_and_in_no_settings(capsys: pytest.Captur
     settings = load(None, {**CHOSEN, "OPENAI_API_KEY": KEY})
     assert KEY in settings.secrets()
     with logging_kept():
-        json_log.set_up("INFO", "json", redact=settings.secrets())
+        json_log.set_up("INFO", "json", redact=settings.secrets)
         logging.getLogger("a.part").info("refused: Bearer %s", KEY, extra={"settings": settings, "key": KEY})
     line = capsys.readouterr().err
     assert "refused: Bearer ***" in line
@@ -154,6 +157,61 @@ async def test_the_key_given_goes_before_any_other(monkeypatch: pytest.MonkeyPat
     async with serve() as claude:
         claude.answer(OPENING)
         await claude.model.prepare(framing()).make()
+
+
+async def test_a_key_in_a_file_is_the_one_that_is_there_when_a_call_is_made(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"not-yet-{KEY}", encoding="utf-8")
+    key = FileSecret(file)
+    async with serve(api_key=key) as claude:
+        file.write_text(KEY, encoding="utf-8")
+        await until(lambda: key.get_secret_value() == KEY)
+        claude.answer(OPENING)
+        await claude.model.prepare(framing()).make()
+
+
+@pytest.mark.attack(107)
+@pytest.mark.parametrize("provider", ["anthropic", "openai"])
+async def test_a_key_does_not_go_over_plain_http_to_another_machine(provider: str) -> None:
+    elsewhere = {"provider": provider, "model": "m", "api_key": KEY, "base_url": "http://models.example/v1"}
+    with pytest.raises(Misconfigured, match=r"models\.example.*plain http.*allow_http_nonloopback"):
+        await opened(**elsewhere)
+    await opened(**elsewhere | {"allow_http_nonloopback": True})
+
+
+@pytest.mark.attack(107)
+async def test_nor_where_the_environment_names_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://models.example")
+    with pytest.raises(Misconfigured, match="plain http"):
+        await opened(api_key=KEY)
+
+
+@pytest.mark.attack(65)
+@pytest.mark.parametrize("asked_for", [{}, {"proxy": "environment"}, {"proxy": "http://127.0.0.1:9"}], ids=str)
+async def test_a_proxy_sees_calls_only_where_it_is_asked_for(
+    asked_for: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody listens
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    async with serve(**asked_for) as claude:
+        claude.answer(OPENING)
+        calling = claude.model.prepare(framing()).make()
+        if asked_for:
+            with pytest.raises(ModelError, match="no connection"):
+                await calling
+        else:
+            await calling
+        assert len(claude.fake.calls) == (not asked_for)
+
+
+async def test_a_server_that_sends_elsewhere_is_not_followed() -> None:
+    async with serve() as elsewhere, serve() as claude:
+        claude.fake.send(Response(status=307, headers={"Location": f"{elsewhere.fake.base_url}/v1/messages"}))
+        with pytest.raises(ModelError):
+            await claude.model.prepare(framing()).make()
+        assert not elsewhere.fake.calls
 
 
 @pytest.mark.parametrize("platform", ["bedrock", "vertex"])

@@ -1,0 +1,42 @@
+"""The HTTP client under a model's SDK: no proxy that nobody asked for, no redirects, and the key as it is now.
+
+The SDKs' own clients take proxies from the environment, through which the key would go, and follow redirects, which
+would take it along. Importing this takes as long as importing the SDKs does.
+"""
+
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx2
+from pydantic import SecretStr
+
+from agent_service.models.settings import OF_ENVIRONMENT, ModelSettings
+
+_KEEP_ALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 5),
+]
+"""For calls that take minutes: what lies on the way forgets connections on which nothing is said."""
+_LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
+
+
+def connection(settings: ModelSettings, key: SecretStr | None) -> httpx2.AsyncClient:
+    """A client that sends `key`, if there is one, as both SDKs do."""
+    more: dict[str, Any] = {"event_hooks": {"request": [_sent_with(key)]}} if key else {}
+    tls = ssl.create_default_context()
+    if settings.proxy == OF_ENVIRONMENT:
+        return httpx2.AsyncClient(verify=tls, limits=_LIMITS, trust_env=True, **more)
+    transport = httpx2.AsyncHTTPTransport(
+        verify=tls, limits=_LIMITS, trust_env=False, proxy=settings.proxy, socket_options=_KEEP_ALIVE
+    )
+    return httpx2.AsyncClient(transport=transport, trust_env=False, **more)
+
+
+def _sent_with(key: SecretStr) -> Callable[[httpx2.Request], Awaitable[None]]:
+    async def put(request: httpx2.Request) -> None:
+        request.headers["Authorization"] = f"Bearer {key.get_secret_value()}"
+
+    return put

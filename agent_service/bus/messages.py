@@ -24,10 +24,10 @@ from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.publisher import SOURCE
 from agent_service.turn import Background
 from groundwork.nats.delivery import Delivery
-from groundwork.nats.link import NatsLink
+from groundwork.nats.link import BUDGET_SECONDS, NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Notice, Settling
-from groundwork.service.errors import Failure, GiveUp, TryAgain
+from groundwork.service.errors import Failure, GiveUp, NoRoom, TryAgain
 from groundwork.telemetry.span import Span
 from schemas import subjects
 from schemas.headers import RUN_ID
@@ -41,6 +41,8 @@ STARTS_SLOTS = 16
 HEARD_WITHIN_S = 30.0
 """How long timers wait at a start for what people have said: all slots may be held by slow turns."""
 LOOK_EVERY_S = 0.05
+ANNOUNCED_WITHIN_S = 2.0
+"""The announcement of a run is for others to see: where starts that wait fill their stream, it is left out."""
 UNKNOWN_RUN_DELAYS_S = (0.2, 0.4, 0.8, 1.6, 2.0)
 MOST_UNKNOWN_RUNS = 32
 FORGOTTEN_AFTER_S = 60.0
@@ -69,9 +71,14 @@ class NatsBus:
         self._link = link
 
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
+        announces = subject == subjects.START
         try:
-            await self._link.publish(subject, body, msg_id=key, headers=headers)
+            within_s = ANNOUNCED_WITHIN_S if announces else BUDGET_SECONDS
+            await self._link.publish(subject, body, msg_id=key, headers=headers, within_s=within_s)
         except Failure as error:
+            if announces and isinstance(error, NoRoom):
+                log.warning("a run begins without being announced", extra={"why": str(error)})
+                return
             # Whatever it is, the outbox keeps the message: a person may mend the bus, and it is tried again.
             raise TryAgain(str(error)) from error
 

@@ -1,8 +1,6 @@
 """What a run that stands somewhere is owed, from its state alone: said to the bus word for word as the first time, and
 asked of the model under the same number. It is what a crash may have left undone, and what a bus may have forgotten."""
 
-from pydantic import JsonValue
-
 from agent_service.core import acting, endings, petition, reporting
 from agent_service.core.brief import Limits
 from agent_service.core.effects import AskModel, Publish, publish
@@ -12,24 +10,18 @@ from agent_service.core.waiting import ForModel, Status
 from schemas import events as wire
 from schemas import keys, subjects
 
-LARGEST_BODY = wire.MAX_MESSAGE_BYTES - 4096
-"""The headers of a message have room beside it."""
+LONGEST_GOAL = 200
+"""Characters of a goal that its announcement has: who wants all of it asks for the run."""
 
 
 def announcement(state: RunState) -> Publish:
     """The `agentic.start` of a run that was accepted by the wake API, for others to see: the agent needs it not.
 
-    The same whenever it is made, and without the address of a callback, which may hold a secret. A context with which
-    it would be too large a message is left out.
+    The same whenever it is made, and small whatever was asked: without the context, and without the address of a
+    callback, which may hold a secret.
     """
-    told = _announcement(state, state.brief.context)
-    return told if len(told.body) <= LARGEST_BODY else _announcement(state, {})
-
-
-def _announcement(state: RunState, context: dict[str, JsonValue]) -> Publish:
     start = wire.AgenticStart(
-        goal=state.brief.goal,
-        context=context,
+        goal=_beginning(state.brief.goal),
         constraints=_constraints(state.brief.limits),
         run_id=state.run_id,
         wake_id=state.wake_id,
@@ -37,6 +29,10 @@ def _announcement(state: RunState, context: dict[str, JsonValue]) -> Publish:
         depth=state.brief.depth,
     )
     return publish(subjects.START, start, keys.start(state.wake_id))
+
+
+def _beginning(goal: str) -> str:
+    return goal if len(goal) <= LONGEST_GOAL else f"{goal.strip()[: LONGEST_GOAL - 1]}…"
 
 
 def outstanding(state: RunState) -> tuple[Publish, ...]:

@@ -66,9 +66,9 @@ async def test_a_hundred_wakes_of_one_name_are_one_run(tmp_path: Path) -> None:
         assert {answer.status_code for answer in answers} == {202}
         ids = [answer.json()["run_id"] for answer in answers]
         await to_the_end(made, ids[0])
-        started = await on_the_bus(made, subjects.START)
+        accepted = await on_the_bus(made, subjects.WAKE_ACCEPTED)
     assert len(set(ids)) == 1
-    assert [start["wake_id"] for start in started] == ["the-same"]
+    assert [run["wake_id"] for run in accepted] == ["the-same"]
 
 
 async def test_a_second_agent_on_the_same_store_refuses_to_start(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ none; an id that is a key of this contract is the key itself. Anything else is l
 """
 
 import base64
-import binascii
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -96,7 +95,7 @@ def _data(event: Json) -> Json:
     if "data_base64" in event:
         try:
             data = object_in(base64.b64decode(event["data_base64"], validate=True))
-        except (TypeError, binascii.Error):
+        except (TypeError, ValueError):  # not base64, also by what is beyond ASCII
             data = None
     if not isinstance(data, dict):
         raise Misshapen("the CloudEvent's data is not a JSON object")

@@ -18,7 +18,8 @@ def _holds(target: str, seconds: int) -> bool:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     tried = next((line.split()[-1] for line in done.stderr.splitlines() if "number_of_executed_units" in line), "?")
     held = done.returncode == 0
-    sys.stdout.write(f"{target}: {tried} inputs in {seconds} s, {'nothing found' if held else done.stderr[-4000:]}\n")
+    said = "nothing found" if held else f"found something\n{done.stdout[-2000:]}\n{done.stderr[-1000:]}"
+    sys.stdout.write(f"{target}: {tried} inputs in {seconds} s, {said}\n")
     sys.stdout.flush()
     return held
 

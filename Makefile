@@ -3,15 +3,18 @@
 
 PYTHON ?= python3
 VENV := .venv
+SUPPLY := $(VENV)/supply
 RUN := $(VENV)/bin/python
 DUCTILE = $(or $(DUCTILE_BIN),$(shell command -v ductile))
 # Much of what the tests take is waiting for processes and deadlines: three of them to two processors.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print((3 * len(os.sched_getaffinity(0)) + 1) // 2)" 2>/dev/null || echo 3)
 READY := $(VENV)/ready
+# Nothing is built from source, which would run it: only what has no wheel, from a source that its hash names.
+LOCKED := -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all:
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo demo-z3 chaos chaos-figures test attack fuzz test-browser test-ductile check bench bench-ductile bench-prompts bench-entries eval setup clean
+.PHONY: demo demo-z3 chaos chaos-figures test attack fuzz test-browser test-ductile check bench bench-ductile bench-prompts bench-entries eval build sbom audit setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -38,12 +41,12 @@ attack: $(READY)
 # libFuzzer over every parser that meets strangers. CPython 3.11 to 3.13 on Linux x86-64; elsewhere `make test` has to do.
 SECONDS ?= 600
 fuzz: $(READY)
-	$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-fuzz.lock
+	$(RUN) $(LOCKED) -r requirements-fuzz.lock
 	$(RUN) -m tests.fuzz $(SECONDS)
 
 # The tests of the page, in a real Chromium: Debian's is installed where this user may.
 test-browser: $(READY)
-	$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-browser.lock
+	$(RUN) $(LOCKED) -r requirements-browser.lock
 	@command -v "$${CHROMIUM:-chromium}" >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 	  && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; } \
 	  || echo "No Chromium, and none could be installed: the tests of the page are skipped." >&2
@@ -81,14 +84,35 @@ bench-prompts: $(READY)
 bench-entries: $(READY)
 	@$(RUN) -m tests.ports.entry_costs
 
+# A wheel, and what it is made of.
+build: sbom
+	$(RUN) -m hatchling build -t wheel
+
+# What is installed and what needs what, with licences, as CycloneDX.
+sbom: $(READY) $(SUPPLY)/ready
+	mkdir -p dist
+	$(SUPPLY)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type application --output-reproducible \
+	  --output-format JSON --output-file dist/agentic-loop.cdx.json $(RUN)
+
+# Known vulnerabilities of everything that is locked. It asks PyPI, and fails where that cannot be reached.
+AUDITED ?= requirements.lock
+audit: $(SUPPLY)/ready
+	$(SUPPLY)/bin/pip-audit --strict --disable-pip --require-hashes --requirement $(AUDITED)
+
 setup: $(READY)
 
 # The lock names every version and hash. The project itself is installed in place, built by the locked hatchling.
 $(READY): requirements.lock pyproject.toml
 	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(RUN) $(LOCKED) --no-binary nkeys -r requirements.lock
 	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $(READY)
 
+# The tools for that are no part of the program, and have a place of their own.
+$(SUPPLY)/ready: requirements-supply.lock | $(READY)
+	test -x $(SUPPLY)/bin/python || $(RUN) -m venv $(SUPPLY)
+	$(SUPPLY)/bin/python $(LOCKED) -r requirements-supply.lock
+	touch $(SUPPLY)/ready
+
 clean:
-	rm -rf $(VENV) .agentic .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) dist .agentic .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

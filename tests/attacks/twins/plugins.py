@@ -1,0 +1,22 @@
+"""Runs a plugin as somebody does who trusts it: a child process with what the service itself has."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def run(plugin: Path, folder: Path, request: dict[str, Any]) -> tuple[int, bytes]:
+    """Its exit code, and all that it wrote."""
+    (folder / "work").mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, str(plugin / "run.py")],
+        cwd=folder / "work",
+        input=json.dumps(request).encode(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=30,
+        check=False,
+    )
+    return done.returncode, done.stdout

@@ -28,6 +28,7 @@ from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
 from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
+from agent_service.control import Control
 from agent_service.core.waiting import Status
 from agent_service.evidence import Evidence
 from agent_service.halting import Halting
@@ -198,6 +199,7 @@ def build(
         skills,
         ChildResults(store, artifacts),
         capabilities,
+        Control(settings.control()),
         clock,
         policy=policy,
         fused=settings.phases == "fused",
@@ -329,7 +331,8 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
     from agent_service.api.switch import Switch
 
     desk, switch = agent.desk(), Switch(agent.halting)
-    await serve_on_bus(agent.ground.link, desk, agent.signing, switch)
+    by_signature = bool(agent.settings.control_keys)
+    await serve_on_bus(agent.ground.link, desk, agent.signing, switch, by_signature=by_signature)
     from agent_service.api.calls import create_app
     from agent_service.api.event_streams import EventStreams
     from agent_service.operations import operations

@@ -25,6 +25,7 @@ from groundwork.telemetry.settings import TelemetrySettings
 from schemas import agent_tool
 from schemas.catalog import Approve, ToolOffer
 from schemas.fields import ToolName
+from schemas.signing import PublicKey
 
 SECTION = "agent"
 ENV_PREFIX = "AGENT_"
@@ -82,6 +83,14 @@ class HttpSettings(_Section):
     """Host headers that are answered: a browser tricked into another name is not."""
     max_queued: Annotated[int, Field(ge=1)] = 10_000
     """Runs that may wait to begin; further wakes are told to come back later."""
+
+
+class ControlKeySettings(_Section):
+    """Whoever signs with it may cancel runs and speak to them over the bus."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+    public: PublicKey
+    """As `agentic keys pair` prints it."""
 
 
 class LimitSettings(_Section):
@@ -211,6 +220,8 @@ class AgentSettings(_Section):
     keys_file: Path | None = None
     """The keys by which the agent knows its own words again; made where there is none. By default beside the folder of
     the store, never in it: `<store>.keys`."""
+    control_keys: tuple[ControlKeySettings, ...] = ()
+    """Where any are named, cancels and signals on the bus have to be signed with one of them."""
     workspaces: Path = Path(".agentic/workspaces")
     """Where the paper trail of each run is written."""
     http: HttpSettings = HttpSettings()
@@ -252,6 +263,10 @@ class AgentSettings(_Section):
         """What a run is granted, as the core takes it."""
         granted = self.limits.policy()
         return replace(granted, defaults=replace(granted.defaults, continuations=self.continuations.limits()))
+
+    def control(self) -> dict[str, str]:
+        """The public keys of those who may control runs over the bus, by name."""
+        return {key.name: key.public for key in self.control_keys}
 
     def oversight(self) -> Oversight:
         """What the operator says of the tools."""

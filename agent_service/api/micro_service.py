@@ -8,7 +8,7 @@ time, so a request has to be answered soon.
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from nats.micro.request import Handler, Request, ServiceError
@@ -42,6 +42,10 @@ from schemas.headers import TRACEPARENT
 from schemas.signing import AgentKeys, KeysWanted
 
 log = logging.getLogger(__name__)
+
+
+CONTROL = frozenset({"cancel", "approve", "answer", "stop-all", "go-on"})
+"""Who asks these changes what runs do."""
 
 
 class StatusCall(BaseModel):
@@ -82,11 +86,15 @@ class _Endpoint:
     handler: Handler
 
 
-async def serve_on_bus(link: NatsLink, desk: Desk, signing: Signing, switch: Switch) -> Service:
-    """Answer on the bus until the returned service is stopped, or the link closed."""
+async def serve_on_bus(
+    link: NatsLink, desk: Desk, signing: Signing, switch: Switch, *, by_signature: bool = False
+) -> Service:
+    """Answer on the bus until the returned service is stopped, or the link closed. `by_signature`: runs are controlled
+    over the bus by signed messages alone, which a request is not."""
     about = "A durable agent loop: accepts goals, and tells where runs stand."
     service = await micro_service(link, name=subjects.SERVICE_AGENT, description=about)
-    for endpoint in (*_endpoints(desk), _keys(signing), *_switches(switch)):
+    endpoints = (*_endpoints(desk), _keys(signing), *_switches(switch))
+    for endpoint in [_closed(one) if by_signature and one.name in CONTROL else one for one in endpoints]:
         await service.add_endpoint(
             name=endpoint.name,
             subject=f"{subjects.SERVICE_AGENT}.{endpoint.name}",
@@ -131,6 +139,13 @@ def _endpoints(desk: Desk) -> tuple[_Endpoint, ...]:
         _Endpoint(name="approve", asked=ApproveCall, answered=SignalAnswer, handler=_answering(approve)),
         _Endpoint(name="answer", asked=AnswerCall, answered=SignalAnswer, handler=_answering(answer)),
     )
+
+
+def _closed(endpoint: _Endpoint) -> _Endpoint:
+    async def refuse(_: Request) -> BaseModel:
+        raise Refusal(403, "not_signed", "sign an agentic.cancel or agentic.signal (agent.control_keys), or use HTTP")
+
+    return replace(endpoint, handler=_answering(refuse))
 
 
 def _keys(signing: Signing) -> _Endpoint:

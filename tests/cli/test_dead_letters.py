@@ -16,6 +16,7 @@ from agent_service.bus.topology import topology
 from agent_service.child_results import ChildResults
 from agent_service.cli.dead_letters import who
 from agent_service.cli.exits import Exit
+from agent_service.control import Control
 from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.intake import Intake
@@ -60,7 +61,15 @@ async def an_agent(link: NatsLink, *, cap_steps: int = 20) -> AsyncIterator[Worl
     policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_steps=cap_steps)
     incoming, brought = IncomingMetrics(Instruments()), ChildResults(world.store, world.artifacts)
     intake = Intake(
-        world.turns, Offer(), brought, world.capabilities, world.clock, policy=policy, fused=True, incoming=incoming
+        world.turns,
+        Offer(),
+        brought,
+        world.capabilities,
+        Control({}),
+        world.clock,
+        policy=policy,
+        fused=True,
+        incoming=incoming,
     )
     async with asyncio.TaskGroup() as group:
         running = group.create_task(NatsIntake(link, intake, Background(group), incoming, slots=4).run())

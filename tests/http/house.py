@@ -27,6 +27,7 @@ from agent_service.api.switch import Switch
 from agent_service.brake import Brake
 from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
+from agent_service.control import Control
 from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import RunState
@@ -264,6 +265,7 @@ async def open_house(
             _NoSkills(),
             brought,
             capabilities,
+            Control({}),
             clock,
             policy=policy,
             fused=True,

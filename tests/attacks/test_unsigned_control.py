@@ -1,4 +1,4 @@
-"""Somebody who may publish cancels and signals, where the operator has named keys for them. The twin has no such keys."""
+"""Somebody who may publish cancels and signals, where the operator has named keys for them. The twin has none."""
 
 import json
 from collections.abc import AsyncIterator

@@ -88,6 +88,24 @@ def test_a_body_that_breaks_the_contract_is_never_taken(body: bytes, why: str) -
     assert len(str(refusal.value)) < 1500
 
 
+@pytest.mark.attack(49)
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [({"text": "x" * 2**20}, "a message of"), ({str(number): 0 for number in range(10**5)}, "a message of")],
+    ids=["large", "many"],
+)
+def test_arguments_beyond_what_a_message_may_have_are_never_taken(arguments: dict[str, Any], why: str) -> None:
+    with pytest.raises(Unacceptable, match=why):
+        read_request(SUBJECT, changed(tool_payload=arguments), HEADERS)
+
+
+@pytest.mark.attack(49)
+def test_arguments_of_five_hundred_levels_are_never_taken() -> None:
+    deep = b'{"a":' * 500 + b"0" + b"}" * 500
+    with pytest.raises(Unacceptable, match="body: Invalid JSON: recursion limit"):
+        read_request(SUBJECT, BODY.replace(b'{"url":"http://example.org"}', deep), HEADERS)
+
+
 def test_a_message_whose_type_is_not_its_subject_is_never_taken() -> None:
     with pytest.raises(Unacceptable, match="came on subject"):
         read_request(subjects.tool_request("other"), BODY, HEADERS)

@@ -74,6 +74,7 @@ def test_a_request_that_an_earlier_version_sent_names_the_deadline_that_it_named
 # Reserved correlation keys
 
 
+@pytest.mark.attack(48)
 @pytest.mark.parametrize("key", ["RUN_ID", "Step", "tOOL", "ATTEMPT", "Wake_Id", "\u017ftep", "\u017fTEP"])
 def test_no_twin_in_case_of_a_reserved_key_reaches_the_tool(key: str) -> None:
     """JSON readers that match keys without regard to case (Go's does) would take it for ours."""
@@ -139,6 +140,7 @@ def test_no_tools_at_all_escalates_in_the_end() -> None:
 # An agent never calls itself
 
 
+@pytest.mark.attack(46)
 @pytest.mark.parametrize("route", ["agentic-loop", "agentic-wake", "ductile-gateway"])
 def test_a_tool_that_leads_back_to_the_agent_is_refused(route: str) -> None:
     run = queued() >> started([tool("helper", route=route)]) >> frames()

@@ -70,6 +70,7 @@ async def test_what_is_put_off_says_nothing_of_the_token(status: int) -> None:
         await look(config__view=lambda: httpx2.Response(status))
 
 
+@pytest.mark.attack(51)
 @pytest.mark.parametrize(
     "job",
     [

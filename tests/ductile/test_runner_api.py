@@ -98,6 +98,7 @@ async def test_a_refusal_is_told_with_ductiles_words_and_nothing_that_could_forg
     assert len(str(caught.value)) < 400
 
 
+@pytest.mark.attack(51)
 @pytest.mark.parametrize("body", [b"", b"x" * (MOST_BYTES + 1)])
 async def test_a_job_that_cannot_be_told_is_unreadable(body: bytes) -> None:
     async with api_over(lambda _: httpx2.Response(200, content=body)) as api:
@@ -121,6 +122,7 @@ async def test_what_does_not_answer_a_question_is_away(answer: httpx2.Response) 
             await api.job("j-1")
 
 
+@pytest.mark.attack(52)
 @pytest.mark.parametrize("job_id", ["", "../x", "a/b", "a?b", "a" * 65, "j\n"])
 async def test_an_id_that_is_none_never_reaches_a_url(job_id: str) -> None:
     async with api_over(raising(AssertionError("it was asked"))) as api:

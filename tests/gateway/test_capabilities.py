@@ -78,6 +78,7 @@ async def test_a_tool_is_neither_told_it_nor_can_it_say_another() -> None:
     assert brought(world) == [GIVEN]
 
 
+@pytest.mark.attack(47)
 async def test_arguments_cannot_be_called_so() -> None:
     world = World()
     await world.relay().take(proved(payload={"url": "http://example.org", "Capability": NEWER}))
@@ -99,6 +100,7 @@ async def relayed(event: dict[str, Any], **house: Any) -> str | None:
     return result.capability
 
 
+@pytest.mark.attack(47, 98)
 @pytest.mark.parametrize(
     ("event", "capability"),
     [

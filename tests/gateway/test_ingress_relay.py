@@ -185,6 +185,7 @@ async def test_what_is_said_of_a_body_repeats_nothing_of_it() -> None:
     assert "SECRET-OF-THE-SENDER" not in answer.text
 
 
+@pytest.mark.attack(29)
 async def test_an_event_that_comes_again_is_accepted_again_and_published_once() -> None:
     house = House()
     first = (await house.relay(an_event())).json()

@@ -12,6 +12,7 @@ from tests.gateway.outbound_parts import ENDINGS, HOOK, Town, an_event, down, re
 from tests.kit.waiting import until
 
 
+@pytest.mark.attack(39)
 async def test_a_try_that_a_kill_cut_off_is_made_again_under_the_same_id_and_with_the_same_body(tmp_path: Path) -> None:
     town = Town(tmp_path)
     town.sender.hangs.add("callback")
@@ -25,6 +26,7 @@ async def test_a_try_that_a_kill_cut_off_is_made_again_under_the_same_id_and_wit
     assert (first.key, first.body) == (second.key, second.body)
 
 
+@pytest.mark.attack(40)
 @pytest.mark.parametrize(
     ("when", "method", "tries"),
     [

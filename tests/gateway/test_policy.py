@@ -103,6 +103,7 @@ def test_arguments_that_do_not_fit_the_schema_are_refused_with_what_is_wrong() -
     assert (refused.error_class, "url: 5 is not of type string" in str(refused.message)) == ("invalid_arguments", True)
 
 
+@pytest.mark.attack(47, 48)
 @pytest.mark.parametrize("name", [*sorted(RESERVED_KEYS), "Run_ID", "TOOL", " step", "attempt ", "\uff52un_id"])
 def test_no_argument_may_have_a_reserved_name_or_look_like_one(name: str) -> None:
     assert refusal(a_request(payload={"url": "x", name: "other"})).error_class == "invalid_arguments"

@@ -40,6 +40,7 @@ def test_what_is_sent_is_signed_over_method_path_time_and_body() -> None:
     assert signed_part("post", "/a", "1", b"x\ny") == b"POST\n/a\n1\nx\ny"
 
 
+@pytest.mark.attack(29)
 def test_an_ending_has_its_type_its_dedupe_key_and_our_name_and_is_whole() -> None:
     event = an_event(callback="https://example.org/token", outcome="x" * 100_000)
     envelope = json.loads(body_of(of_lifecycle(read(event)), PEER.peer))

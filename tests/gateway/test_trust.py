@@ -60,6 +60,7 @@ async def test_what_the_agent_signed_is_passed_on_and_its_key_is_pinned(tmp_path
     assert town.told() == ""
 
 
+@pytest.mark.attack(98)
 @pytest.mark.parametrize(
     "header",
     [None, "", "agent.", AGENT.header("agent.failed", BODY), AGENT.header(SUBJECT, BODY + b" "), "agent." + "A" * 86],
@@ -72,6 +73,7 @@ async def test_what_it_did_not_sign_is_not(tmp_path: Path, header: str | None) -
     assert "1 events since the start were not the agent's word" in town.told()
 
 
+@pytest.mark.attack(98)
 async def test_a_stranger_is_not_believed_though_it_signs_or_takes_the_agents_name(tmp_path: Path) -> None:
     town = Town(tmp_path, AGENT.told())
     assert await town.passes(AGENT)
@@ -103,6 +105,7 @@ async def test_keys_follow_each_other_without_a_gap(tmp_path: Path) -> None:
     assert await town.passes(THIRD)
 
 
+@pytest.mark.attack(98)
 @pytest.mark.parametrize(
     "forged",
     [

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from groundwork.service.key_ring import KeyRing
 
-PURPOSE = "anchor"
+PURPOSE, HEAD = "anchor", "head"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +70,17 @@ class Anchor:
 
 
 ANCHOR = TypeAdapter(Anchor)
+
+
+def head_told(ring: KeyRing, run_id: str, seq: int, head: str) -> str:
+    """What the end of a run says beside it: its newest entry then, the hash of that, and who says so."""
+    return f"{seq}.{head}.{ring.mac(HEAD, run_id, str(seq), head)}"
+
+
+def head_heard(ring: KeyRing, run_id: str, told: str) -> tuple[int, str] | None:
+    """The entry and its hash, if the agent has told them."""
+    seq, _, rest = told.partition(".")
+    head, _, mac = rest.partition(".")
+    if not ring.checks(mac, HEAD, run_id, seq, head):
+        return None
+    return int(seq), head

@@ -38,7 +38,7 @@ from agent_service.metrics.agent import AgentMetrics
 from agent_service.metrics.levels import observe_brake, observe_disk, observe_inbox, observe_readiness, observe_runs
 from agent_service.models.opening import open_model
 from agent_service.moments import Moment
-from agent_service.opening import open_store
+from agent_service.opening import open_store, told_head
 from agent_service.pace import Pace
 from agent_service.ports import Provider
 from agent_service.publisher import Publisher
@@ -168,7 +168,8 @@ def build(
     """Put the agent together. Nothing runs yet."""
     link, clock, feed, brake = ground.link, SystemClock(), Feed(store), Brake()
     capabilities, signing = Capabilities(keys), Signing(keys, settings.store)
-    publisher = Publisher(NatsBus(link), clock, sampler(), capabilities=capabilities, signing=signing, brake=brake)
+    saying = partial(Publisher, capabilities=capabilities, signing=signing, head=partial(told_head, store, keys))
+    publisher = saying(NatsBus(link), clock, sampler(), brake=brake)
     workspace, artifacts = Workspace(settings.workspaces), NatsArtifacts(link)
     trails = TrailProcess(settings.store, settings.workspaces, _telling(settings))
     on_span = trails.leaf if trails.sends else None

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from agent_service.anchoring import Anchoring, Witnesses
+from agent_service.anchors import head_told
 from agent_service.bus.anchors import NatsAnchors
 from agent_service.errors import Changed
 from agent_service.identity import SystemClock
@@ -33,3 +34,8 @@ async def open_store(
             store.quarantine(Changed(run_id, UNSEALED))
         async with anchoring.kept():
             yield store
+
+
+def told_head(store: SqliteStore, ring: KeyRing, run_id: str) -> str:
+    """How far the run has come, as it is said with its end. Raises TryAgain."""
+    return head_told(ring, run_id, *store.head(run_id))

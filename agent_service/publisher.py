@@ -22,7 +22,8 @@ SOURCE = "/agentic-loop/agent"
 class Publisher:
     """Publishes effects under their keys; doing it twice is harmless. `keeps` says which traces are recorded.
 
-    Requests are given their capability, and what is told of runs is signed, where there is anything to do it with.
+    Requests are given their capability, and what is told of runs is signed, where there is anything to do it with. With
+    `head` it also says how far the run had come, by which the store is known again.
     """
 
     def __init__(
@@ -33,12 +34,14 @@ class Publisher:
         *,
         capabilities: Capabilities | None = None,
         signing: Signing | None = None,
+        head: Callable[[str], str] | None = None,
         brake: Brake | None = None,
     ) -> None:
         self._bus = bus
         self._clock = clock
         self._capabilities = capabilities
         self._signing = signing
+        self._head = head
         self._keeps = keeps
         self._brake = brake or Brake()
 
@@ -67,6 +70,8 @@ class Publisher:
             body = with_capability(body, self._capabilities.of_request(effect.proves))
         if self._signing and self._signing.signs(effect):
             described[headers.SIGNATURE] = self._signing.sign(effect.subject, body)
+        if self._head and effect.subject in subjects.ENDINGS:
+            described[headers.HEAD] = self._head(run_id)
         put = self._bus.tell if effect.rebuildable else self._bus.publish
         await put(effect.subject, body, key=effect.key, headers=described)
 

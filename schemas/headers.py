@@ -9,6 +9,8 @@ CAPABILITY = "Agentic-Capability"
 """Of the request that a result answers, where its payload does not hold it."""
 SIGNATURE = "Agentic-Signature"
 """Who says this: `<key id>.<base64url>` of an Ed25519 signature over subject, newline and body."""
+HEAD = "Agentic-Head"
+"""With what is told of a run: its newest entry, the hash of that, and a MAC of the agent, for itself to know again."""
 RETRIED_BY = "Agentic-Retried-By"
 """Who sent again what had become a dead letter."""
 

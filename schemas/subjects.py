@@ -21,6 +21,8 @@ WAITING = "agent.waiting"
 REOPENED = "agent.reopened"
 REJECTED = "agent.rejected"
 
+ENDINGS = frozenset({COMPLETED, ESCALATED, FAILED, CANCELLED})
+
 EVENTS = "agent."
 """What every subject begins with on which the agent tells of runs."""
 LOG = "log"

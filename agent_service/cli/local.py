@@ -13,9 +13,8 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from agent_service.cli import output
-from agent_service.cli.exits import Exit
 from agent_service.cli.looking import tell_why
-from agent_service.cli.options import URL, AsJson, Config, ConfigNearby, Run, Token, Url, examples, named
+from agent_service.cli.options import URL, AsJson, Config, ConfigNearby, Token, Url, examples, named
 
 PANEL_FILES = "Records and prerequisites, on this machine"
 PANEL_SERVICES = "Services"
@@ -33,36 +32,6 @@ TakeOver = Annotated[
     bool, typer.Option("--take-over", help="Make the agent end that owns the bus, and go on in its place.")
 ]
 Folder = Annotated[Path, typer.Option("--dir", help="Where everything is kept.", metavar="FOLDER")]
-
-
-@commands.command(
-    rich_help_panel=PANEL_FILES,
-    epilog=examples("agentic verify RUN", "agentic verify --config /etc/agentic.yaml --json RUN"),
-)
-def verify(run: Run, config: ConfigNearby = None, as_json: AsJson = False) -> None:
-    """Check that a run's journal is whole and its files are what the journal says. Exit code 1 when not.
-
-    It reads only, while the agent runs or not, and needs no bus. The first place that was changed is named.
-    """
-    from agent_service.cli.run_folder import verify as verified
-
-    _log_only_what_is_not_said()
-    verdict = _awaited(verified(run, config))
-    output.tell(verdict.for_programs(), str(verdict), as_json=as_json)
-    raise typer.Exit(Exit.OK if verdict.ok else Exit.FAILED)
-
-
-@commands.command(rich_help_panel=PANEL_FILES, epilog=examples("agentic rebuild RUN", "agentic rebuild last"))
-def rebuild(run: Run, config: ConfigNearby = None, as_json: AsJson = False) -> None:
-    """Write a run's folder anew from its journal, byte for byte, and tell what that changed.
-
-    While the agent runs or not. The bus is needed only for artifacts that are not in the folder as they were.
-    """
-    from agent_service.cli.run_folder import rebuild as rebuilt
-
-    _log_only_what_is_not_said()
-    made = _awaited(rebuilt(run, config))
-    output.tell(made.for_programs(), str(made), as_json=as_json)
 
 
 @commands.command(
@@ -95,8 +64,8 @@ def doctor(
     if settings:
         output.tell(*report.settings_in_force(config), as_json=as_json)
         return
-    _log_only_what_is_not_said()
-    raise typer.Exit(_awaited(report.report(config, deep=deep, as_json=as_json)))
+    log_only_what_is_not_said()
+    raise typer.Exit(awaited(report.report(config, deep=deep, as_json=as_json)))
 
 
 @commands.command(rich_help_panel=PANEL_SERVICES, epilog=examples("agentic serve --config agentic.yaml"))
@@ -145,9 +114,9 @@ def setup(
         executors = [Executor.read(text) for text in executor or ()]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    _log_only_what_is_not_said()
+    log_only_what_is_not_said()
     made = set_up(config, max_gib=max_gib, replicas=replicas, executors=executors, as_json=as_json)
-    raise typer.Exit(_awaited(made))
+    raise typer.Exit(awaited(made))
 
 
 @commands.command(rich_help_panel=PANEL_TRY, epilog=examples("agentic dev", "agentic dev --dir /tmp/try --http-port 0"))
@@ -179,7 +148,7 @@ def dev(
         plugins=(PLUGINS, *(path.absolute() for path in plugins or ())),
         agent=model_here(script, os.environ),
     )
-    raise typer.Exit(_awaited(run_dev(options, as_json=as_json)))
+    raise typer.Exit(awaited(run_dev(options, as_json=as_json)))
 
 
 @commands.command(
@@ -198,8 +167,8 @@ def demo(
     if chaos and z3:
         raise typer.BadParameter("choose one of --chaos and --z3")
     if z3:
-        raise typer.Exit(_awaited(run_solving_demo(folder, as_json=as_json)))
-    raise typer.Exit(_awaited(run_demo(folder, chaos=chaos, as_json=as_json)))
+        raise typer.Exit(awaited(run_solving_demo(folder, as_json=as_json)))
+    raise typer.Exit(awaited(run_demo(folder, chaos=chaos, as_json=as_json)))
 
 
 @commands.command(
@@ -288,17 +257,17 @@ def evaluate(
         replay=replay,
         trail=trail,
     )
-    _log_only_what_is_not_said()
-    raise typer.Exit(_awaited(run(order, as_json=as_json)))
+    log_only_what_is_not_said()
+    raise typer.Exit(awaited(run(order, as_json=as_json)))
 
 
-def _awaited(work: Coroutine[Any, Any, T]) -> T:
+def awaited(work: Coroutine[Any, Any, T]) -> T:
     import asyncio
 
     return asyncio.run(work)
 
 
-def _log_only_what_is_not_said() -> None:
+def log_only_what_is_not_said() -> None:
     """What the parts below log, the command says in its own words; a failure beyond that is still told."""
     from groundwork.service import json_log
 

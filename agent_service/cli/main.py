@@ -6,7 +6,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from agent_service.cli import answering, dlq, keys, local, looking, output, steering, stopping
+from agent_service.cli import answering, dlq, integrity, keys, local, looking, output, steering, stopping
 from agent_service.cli.complaints import NotDone, complaint_of
 from agent_service.cli.exits import Exit
 from agent_service.cli.options import NAME
@@ -22,6 +22,7 @@ app.add_typer(steering.commands)
 app.add_typer(answering.commands)
 app.add_typer(stopping.commands)
 app.add_typer(looking.commands)
+app.add_typer(integrity.commands)
 app.add_typer(local.commands)
 app.add_typer(dlq.commands, name="dlq", rich_help_panel=local.PANEL_FILES)
 app.add_typer(keys.commands, name="keys", rich_help_panel=local.PANEL_FILES)

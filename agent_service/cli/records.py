@@ -29,16 +29,18 @@ from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named
 from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure
+from groundwork.service.key_ring import KeyRing
 
 CONNECT_WITHIN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """`config` is the file that was used, if any."""
+    """`config` is the file that was used, if any; `ring` the keys by which the agent sealed it, if they are there."""
 
     config: Path | None
     settings: AgentSettings
+    ring: KeyRing | None
     store: SqliteStore
     workspace: Workspace
 
@@ -68,7 +70,8 @@ async def records(named: Path | None) -> AsyncIterator[Records]:
     loaded = settings.load(config)
     async with open_for_reading(loaded.store) as database:
         store, workspace = SqliteStore(database), Workspace(loaded.workspaces)
-        yield Records(config=config, settings=loaded, store=store, workspace=workspace)
+        ring = KeyRing.open(loaded.keys_path()) if loaded.keys_path().exists() else None
+        yield Records(config=config, settings=loaded, ring=ring, store=store, workspace=workspace)
 
 
 def artifacts_of(entries: list[Entry]) -> dict[str, NamedArtifact]:
@@ -96,6 +99,16 @@ class Sources:
         if copy is None or path not in self._named:
             return None
         return copy if hashlib.sha256(copy).hexdigest() == self._named[path].sha256 else None
+
+
+@asynccontextmanager
+async def bus_at_hand(of: AgentSettings) -> AsyncIterator[NatsLink]:
+    """The bus. Raises Failure where it does not answer."""
+    link = await nats_link.connect(of.nats, name="agentic-cli", timeout_s=CONNECT_WITHIN_S)
+    try:
+        yield link
+    finally:
+        await link.close()
 
 
 @asynccontextmanager

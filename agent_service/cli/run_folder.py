@@ -7,7 +7,7 @@ does not know.
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ from agent_service.cli.complaints import NotDone
 from agent_service.cli.configuration import told
 from agent_service.cli.exits import Exit
 from agent_service.cli.records import Records, Sources, artifacts_of, bus_when_needed, records
+from agent_service.cli.row_flaws import ROW, flaws_of_row, flaws_of_version
 from agent_service.journal import Entry, Run, flaw_in_chain
 from agent_service.ports import Artifacts
+from agent_service.store.seals import Seals
 from agent_service.telling.folder.verify import JOURNAL, Flaw
 from agent_service.telling.folder.verify import verify as flaws_of
 from agent_service.telling.folder.writer import rewrite
@@ -26,13 +28,15 @@ from groundwork.service.errors import Fatal, TryAgain
 
 LOOKS = 5
 LOOK_AGAIN_S = 0.5
+OF_THE_DATABASE = frozenset({JOURNAL, ROW})
 PASSING = frozenset({"behind", "missing"})
 """Kinds of flaws that an agent at work mends by itself within a second or two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """`unchecked` names artifacts whose content nothing here can prove."""
+    """`unchecked` names artifacts whose content nothing here can prove, `keys` the file that its seal needs, if that is
+    not there."""
 
     run_id: str
     config: str
@@ -40,6 +44,7 @@ class Verified:
     pages: int = len(FILES)
     artifacts: int = 0
     unchecked: tuple[str, ...] = ()
+    keys: str = ""
     flaws: tuple[Flaw, ...]
 
     @property
@@ -53,9 +58,10 @@ class Verified:
         if self.ok:
             unchecked = f" ({len(self.unchecked)} of them unproved: the bus did not tell)" if self.unchecked else ""
             counts = f"{self.entries} entries, {self.pages} pages, {self.artifacts} artifacts{unchecked}"
-            return f"✓ {self.run_id} is as it was written: {counts}"
+            seal = f"; its seal was not checked, for there is no file {self.keys}" if self.keys else ""
+            return f"✓ {self.run_id} is as it was written: {counts}{seal}"
         lines = [f"✗ {one_line(str(flaw), 500)}" for flaw in self.flaws]
-        if not _in_journal(self.flaws):
+        if not any(flaw.place in OF_THE_DATABASE for flaw in self.flaws):
             lines.append(f"`agentic rebuild {self.run_id}` writes the folder anew from the journal, which is whole")
         return "\n".join(lines)
 
@@ -64,30 +70,38 @@ async def verify(name: str, config: Path | None) -> Verified:
     """Check the run that `name` means. Raises NotDone for an unknown one, Misconfigured without a store that can be
     read."""
     async with records(config) as kept, bus_when_needed(kept.settings) as bus:
-        run_id = await kept.named(name)
-        for look in range(LOOKS):
-            await asyncio.sleep(LOOK_AGAIN_S if look else 0)
-            verdict = await _look(kept, run_id, bus)
-            if not verdict.flaws or any(flaw.kind not in PASSING for flaw in verdict.flaws):
-                break
-        return verdict
+        return await verified(kept, await kept.named(name), bus)
+
+
+async def verified(kept: Records, run_id: str, bus: Artifacts) -> Verified:
+    """What is to be said of one run, looked at again while its agent may be about to write."""
+    for look in range(LOOKS):
+        await asyncio.sleep(LOOK_AGAIN_S if look else 0)
+        verdict = await _look(kept, run_id, bus)
+        if not verdict.flaws or any(flaw.kind not in PASSING for flaw in verdict.flaws):
+            break
+    return verdict
 
 
 async def _look(kept: Records, run_id: str, bus: Artifacts) -> Verified:
-    row_flaw, entries = await _journal(kept, run_id)
+    row_flaws, entries = await _journal(kept, run_id)
     flaws = await _flaws(kept, run_id, entries, {})
-    if row_flaw and not _in_journal(flaws):
-        flaws = [row_flaw]
-    verdict = Verified(run_id=run_id, config=told(kept.config), entries=len(entries), flaws=tuple(flaws))
-    if _in_journal(flaws):
+    if row_flaws and not _in_journal(flaws):
+        flaws = row_flaws if _in_journal(row_flaws) else [*row_flaws, *flaws]
+    verdict = Verified(
+        run_id=run_id,
+        config=told(kept.config),
+        entries=len(entries),
+        keys="" if kept.ring else str(kept.settings.keys_path()),
+        flaws=tuple(flaws),
+    )
+    if any(flaw.place in OF_THE_DATABASE for flaw in flaws):
         return verdict
     named = artifacts_of(entries)
     unproved = [path for path, artifact in named.items() if artifact.sha256 is None]
     stored = await _stored(run_id, unproved, bus)
-    return Verified(
-        run_id=run_id,
-        config=verdict.config,
-        entries=verdict.entries,
+    return replace(
+        verdict,
         artifacts=len(named),
         unchecked=tuple(path for path in unproved if path not in stored),
         flaws=tuple(await _flaws(kept, run_id, entries, stored) if stored else flaws),
@@ -99,15 +113,26 @@ def _in_journal(flaws: Sequence[Flaw]) -> bool:
     return any(flaw.place == JOURNAL for flaw in flaws)
 
 
-async def _journal(kept: Records, run_id: str) -> tuple[Flaw | None, list[Entry]]:
-    """The entries, and what the run's row says against them. The row is read first, for the journal may grow."""
-    try:
-        run, wrong = await kept.store.load(run_id), ""
-    except ValueError as error:
-        run, wrong = None, f"the state of the run cannot be read: {str(error).splitlines()[0]}"
+async def _journal(kept: Records, run_id: str) -> tuple[list[Flaw], list[Entry]]:
+    """The entries, and what is wrong with the run's row, by them and by itself. The row is read first, for the journal
+    may grow."""
+    loaded, goal = await kept.store.stored(run_id), await kept.store.goal(run_id)
     entries = await kept.entries(run_id)
-    wrong = wrong or _lost(run, entries)
-    return (Flaw(kind="changed", place=JOURNAL, text=wrong) if wrong else None), entries
+    try:
+        run = loaded.run() if loaded else None
+    except ValueError as error:
+        return [_in(JOURNAL, f"the state of the run cannot be read: {str(error).splitlines()[0]}")], entries
+    if lost := _lost(run, entries):
+        return [_in(JOURNAL, lost)], entries
+    seals = Seals(kept.ring) if kept.ring else None
+    if not loaded or not run:
+        return [], entries
+    flaws = flaws_of_row(loaded, run, goal, entries[: run.state.version], seals)
+    return flaws or flaws_of_version(run, entries), entries
+
+
+def _in(place: str, text: str) -> Flaw:
+    return Flaw(kind="changed", place=place, text=text)
 
 
 def _lost(run: Run | None, entries: list[Entry]) -> str:

@@ -117,6 +117,10 @@ class SqliteStore:
     def quarantine(self, found: Damaged) -> None:
         self._quarantine.add(found)
 
+    async def goal(self, run_id: str) -> str:
+        """As it is shown in lists; empty where there is no such run."""
+        return "".join(goal for (goal,) in await self._database.read(self._sql["goal"], (run_id,)))
+
     def standing(self, seals: Seals) -> SqliteStanding:
         """How far it has come."""
         return SqliteStanding(self._database, seals)
@@ -157,6 +161,11 @@ class SqliteStore:
 
     def version(self, run_id: str) -> int:
         return sum(version for (version,) in self._database.look_up(self._sql["version"], (run_id,)))
+
+    def head(self, run_id: str) -> tuple[int, str]:
+        """The newest entry of a run and its hash in hex, as its row says right now."""
+        ((version, head),) = self._database.look_up(self._sql["head"], (run_id,))
+        return version, head.hex()
 
     def newest(self) -> int:
         ((position,),) = self._database.look_up(self._sql["newest"])

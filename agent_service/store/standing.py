@@ -2,10 +2,10 @@
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from agent_service.anchors import Standing
+from agent_service.errors import Changed
 from agent_service.store.rows import Loaded
 from agent_service.store.seals import Seals
 from agent_service.store.sql.queries import load_queries
@@ -30,10 +30,9 @@ class SqliteStanding:
         return Standing(runs=runs)
 
     async def counted(self) -> Standing:
-        """As its rows are. While runs go on it is not exact."""
-        ((runs, entries),) = await self._database.read(self._sql["count_runs"])
-        now = self.now()
-        return replace(now, runs=runs, missing=now.position - entries)
+        """As its rows are."""
+        ((runs, entries, position),) = await self._database.read(self._sql["count_runs"])
+        return Standing(position=position, head=self.head_at(position), runs=runs, missing=position - entries)
 
     def head_at(self, position: int) -> str:
         """The hash of the entry at a position, in hex; empty where there is none."""
@@ -48,6 +47,17 @@ class SqliteStanding:
         for (seal,) in await self._database.read(self._sql["newest_seal"]):
             return self._seals.strange(seal or "")
         return ""
+
+    async def unfitting(self) -> dict[str, str]:
+        """Runs whose seals do not fit, and why."""
+        found = {}
+        for (run_id,) in await self._database.read(self._sql["every_run"]):
+            loaded = Loaded.of(run_id, await self._database.read(self._sql["load"], (run_id,)))
+            try:
+                self._seals.check(loaded.seal, loaded.row, loaded.apart())
+            except Changed as error:
+                found[run_id] = error.what
+        return found
 
     async def seal(self, run_ids: Sequence[str]) -> None:
         """Seal these runs as they are."""

@@ -45,6 +45,9 @@ SELECT rowid, CAST(item AS BLOB), CAST(field AS BLOB), NULL, NULL, NULL, NULL, N
 -- name: unsealed
 SELECT run_id FROM runs INDEXED BY runs_unsealed WHERE seal IS NULL ORDER BY run_id;
 
+-- name: every_run
+SELECT run_id FROM runs ORDER BY run_id;
+
 -- name: seal
 UPDATE runs SET seal = ?2 WHERE run_id = ?1;
 
@@ -52,8 +55,8 @@ UPDATE runs SET seal = ?2 WHERE run_id = ?1;
 SELECT sum(runs) FROM tallies;
 
 -- name: count_runs
--- And their entries, which takes reading all rows: once, at the start.
-SELECT count(*), coalesce(sum(version), 0) FROM runs;
+-- And their entries, and how many there are, as of one instant. That takes reading all rows: once, at the start.
+SELECT count(*), coalesce(sum(version), 0), coalesce((SELECT max(position) FROM journal), 0) FROM runs;
 
 -- name: newest_entry
 SELECT position, hash FROM journal WHERE position = (SELECT max(position) FROM journal);
@@ -77,6 +80,12 @@ FROM journal WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?;
 
 -- name: version
 SELECT version FROM runs WHERE run_id = ?;
+
+-- name: head
+SELECT version, head FROM runs WHERE run_id = ?;
+
+-- name: goal
+SELECT goal FROM briefs WHERE run_id = ?;
 
 -- name: newest
 SELECT coalesce(max(position), 0) FROM journal;

@@ -1,0 +1,82 @@
+"""The commands by which the agent's records prove themselves, or are taken as they are.
+
+What they need is imported where they start, so that the commands on runs stay quick.
+"""
+
+from typing import Annotated
+
+import typer
+
+from agent_service.cli import output
+from agent_service.cli.exits import Exit
+from agent_service.cli.local import PANEL_FILES, awaited, log_only_what_is_not_said
+from agent_service.cli.options import AsJson, ConfigNearby, Run, examples, named
+
+commands = typer.Typer()
+
+RunToVerify = Annotated[
+    str | None, typer.Argument(help="The run's id, the beginning of it, or `last`.", callback=named, metavar="RUN")
+]
+
+
+@commands.command(
+    rich_help_panel=PANEL_FILES,
+    epilog=examples("agentic verify RUN", "agentic verify --all --against-bus", "agentic verify --json RUN"),
+)
+def verify(
+    run: RunToVerify = None,
+    every: Annotated[bool, typer.Option("--all", help="All runs, and whether any is missing or set back.")] = False,
+    against_bus: Annotated[
+        bool, typer.Option("--against-bus", help="Compare also with what the bus was told; for all runs.")
+    ] = False,
+    config: ConfigNearby = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that a run is as its agent wrote it: row, journal and files. Exit code 1 when not.
+
+    It reads only, while the agent runs or not. What was changed is named.
+    """
+    from agent_service.cli.run_folder import verify as verify_one
+    from agent_service.cli.whole_store import verify_all
+
+    every = every or against_bus
+    if every == (run is not None):
+        raise typer.BadParameter("name one run, or give --all")
+    log_only_what_is_not_said()
+    if run is None:
+        of_all = awaited(verify_all(config, against_bus=against_bus))
+        output.tell(of_all.for_programs(), str(of_all), as_json=as_json)
+        raise typer.Exit(Exit.OK if of_all.ok else Exit.FAILED)
+    verdict = awaited(verify_one(run, config))
+    output.tell(verdict.for_programs(), str(verdict), as_json=as_json)
+    raise typer.Exit(Exit.OK if verdict.ok else Exit.FAILED)
+
+
+@commands.command(rich_help_panel=PANEL_FILES, epilog=examples("agentic seal", "agentic seal --yes"))
+def seal(
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without it, only say what would be taken.")] = False,
+    config: ConfigNearby = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take the store as it is, though its agent did not leave it so: after a backup was restored, or the keys lost.
+
+    The agent must not run, and the bus is told. Look first with `agentic verify --all`.
+    """
+    from agent_service.cli.sealing import seal as take
+
+    log_only_what_is_not_said()
+    taken = awaited(take(config, yes=yes))
+    output.tell(taken.for_programs(), str(taken), as_json=as_json)
+
+
+@commands.command(rich_help_panel=PANEL_FILES, epilog=examples("agentic rebuild RUN", "agentic rebuild last"))
+def rebuild(run: Run, config: ConfigNearby = None, as_json: AsJson = False) -> None:
+    """Write a run's folder anew from its journal, byte for byte, and tell what that changed.
+
+    While the agent runs or not. The bus is needed only for artifacts that are not in the folder as they were.
+    """
+    from agent_service.cli.run_folder import rebuild as rebuilt
+
+    log_only_what_is_not_said()
+    made = awaited(rebuilt(run, config))
+    output.tell(made.for_programs(), str(made), as_json=as_json)

@@ -9,7 +9,7 @@ it has done, and forgets what people told it. Whoever restored a backup on purpo
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -37,6 +37,8 @@ class Standings(Protocol):
     async def unsealed(self) -> Sequence[str]: ...
 
     async def strange_key(self) -> str: ...
+
+    async def reseal(self) -> int: ...
 
     async def seal(self, run_ids: Sequence[str]) -> None: ...
 
@@ -86,6 +88,7 @@ class Anchoring:
         self._witnesses = witnesses
         self._clock = clock
         self._missing = 0
+        self._seals_with = ""
         self._said: tuple[Standing, str] | None = None
         self._outage = Outage("the anchor on the bus", log)
 
@@ -129,7 +132,18 @@ class Anchoring:
     async def _keep(self) -> None:
         while True:
             await self.say()
+            await self._follow_keys()
             await asyncio.sleep(ANCHORED_EVERY_S)
+
+    async def _follow_keys(self) -> None:
+        """Where there is a newer key than those that runs are sealed with, have it seal them all."""
+        keys = self._witnesses.ring.keys
+        if keys[0].id == self._seals_with or len(keys) == 1:
+            return
+        with suppress(TryAgain):
+            if runs := await self._store.reseal():
+                log.info("sealed with the newest key", extra={"runs": runs, "key": keys[0].id})
+            self._seals_with = keys[0].id
 
     async def say(self) -> None:
         """Say how far the store has come, if that or the newest key has changed. What does not take it is told of."""

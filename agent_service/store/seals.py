@@ -98,6 +98,11 @@ class Seals:
         self._ring = ring
         self._known: OrderedDict[str, tuple[int, bytes, Apart]] = OrderedDict()
 
+    @property
+    def newest(self) -> str:
+        """The id of the key that seals."""
+        return self._ring.keys[0].id
+
     def seal(self, row: Row, apart: Apart) -> str:
         """`<id of the key>.<hex>`."""
         key = self._ring.keys[0]

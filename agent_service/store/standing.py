@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from agent_service.anchors import Standing
@@ -59,10 +60,27 @@ class SqliteStanding:
                 found[run_id] = error.what
         return found
 
+    async def reseal(self) -> int:
+        """Seal with the newest key what fits an older one, so that this can be given up; returns how many runs."""
+        older = [
+            run_id for (run_id,) in await self._database.read(self._sql["sealed_otherwise"], (self._seals.newest,))
+        ]
+        for some in (older[i : i + SEALED_AT_ONCE] for i in range(0, len(older), SEALED_AT_ONCE)):
+            await self._database.write(partial(self._reseal, some))
+        return len(older)
+
     async def seal(self, run_ids: Sequence[str]) -> None:
         """Seal these runs as they are."""
         for some in (run_ids[i : i + SEALED_AT_ONCE] for i in range(0, len(run_ids), SEALED_AT_ONCE)):
             await self._database.write(partial(self._seal, some))
+
+    def _reseal(self, run_ids: Sequence[str], connection: sqlite3.Connection) -> None:
+        """What does not fit keeps its seal, by which that is found."""
+        for run_id in run_ids:
+            loaded = Loaded.of(run_id, connection.execute(self._sql["load"], (run_id,)).fetchall())
+            with suppress(Changed):
+                self._seals.check(loaded.seal, loaded.row, loaded.apart())
+                self._seal((run_id,), connection)
 
     def _seal(self, run_ids: Sequence[str], connection: sqlite3.Connection) -> None:
         for run_id in run_ids:

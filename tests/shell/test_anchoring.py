@@ -13,6 +13,7 @@ import pytest
 
 from agent_service.anchoring import Anchoring, Witnesses
 from agent_service.anchors import Anchor
+from agent_service.errors import Changed
 from agent_service.store.anchor_file import AnchorFile
 from agent_service.store.seals import Seals
 from agent_service.store.sql.database import FILE
@@ -22,6 +23,7 @@ from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.key_ring import Key, KeyRing
 from tests.kit.fakes import FakeClock
 from tests.kit.runs import run_id, wake_of, whole_run
+from tests.kit.waiting import until
 
 STORE = "store_1"
 Hand = Callable[[Path], object]
@@ -224,6 +226,33 @@ async def test_lost_keys_are_named_and_not_taken_for_an_attack(folder: Path, key
     with pytest.raises(Misconfigured, match=f"sealed with the key {lost}, which the keys file does not hold: restore"):
         async with working(folder, keys, board):
             pass
+
+
+async def test_a_key_can_be_given_up_once_a_newer_one_has_sealed_all(folder: Path, keys: Path, board: Board) -> None:
+    await an_earlier_copy(folder, keys, board)
+    older = KeyRing.open(keys).keys
+    key_ring.write(keys, (newest := Key.fresh(), *older))
+    ring = KeyRing.open(keys)
+    witnesses = Witnesses(store=STORE, ring=ring, beside=AnchorFile(keys), bus=board)
+    async with SqliteStore.open(folder, seals=Seals(ring)) as store:
+        changed(folder, f"UPDATE runs SET summary = 'all is well' WHERE run_id = '{run_id(2)}'")
+        anchoring = Anchoring(store.standing(Seals(ring)), witnesses, FakeClock())
+        await anchoring.check()
+        async with anchoring.kept():
+            await until(lambda: board.anchors[STORE].mac.startswith(newest.id))
+            await until(lambda: sealed_with(folder) == {newest.id: 2, older[0].id: 1})
+    key_ring.write(keys, (newest,))
+    async with working(folder, keys, board) as store:
+        assert await store.load(run_id(1)) is not None
+        with pytest.raises(Changed):
+            await store.load(run_id(2))
+
+
+def sealed_with(folder: Path) -> dict[str, int]:
+    """By how many runs, for each key."""
+    count = "SELECT substr(seal, 1, instr(seal, '.') - 1), count(*) FROM runs GROUP BY 1"
+    with contextlib.closing(sqlite3.connect(folder / FILE)) as connection:
+        return dict(connection.execute(count).fetchall())
 
 
 async def test_a_bus_that_is_away_holds_up_nothing(folder: Path, keys: Path, board: Board) -> None:

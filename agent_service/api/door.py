@@ -1,7 +1,8 @@
 """The door of the HTTP API: what is checked of every request before any route, and said with every response.
 
 A browser that was tricked into another name for this address (DNS rebinding) is turned away by the Host header as it
-was sent; a page of another site cannot post here, by its Origin. There is no CORS. Probes may come by any name: those
+was sent; a page of another site can ask nothing here, nor hold an event stream open, by Origin or Sec-Fetch-Site, which
+browsers send and pages cannot forge. There is no CORS. Probes may come by any name: those
 who send them (a kubelet, a balancer) often know only an address.
 """
 
@@ -17,6 +18,9 @@ from agent_service.api.refusals import Refusal
 from groundwork.http.incoming import PROBES, has_a_path, host, only
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
+CALLS = ("/v1/", "/metrics")
+ELSEWHERE = frozenset({"cross-site", "same-site"})
+"""Of Sec-Fetch-Site; another port of this machine is the same site, and still another's."""
 
 
 class Door:
@@ -41,11 +45,18 @@ class Door:
             return Refusal(
                 421, "wrong_host", "this service does not answer to this Host: add it to `http.allowed_hosts`"
             )
-        if scope["method"] in READING or all(name != b"origin" for name, _ in scope["headers"]):
-            return None
-        if only(scope, b"origin").partition("://")[2] != only(scope, b"host"):
-            return Refusal(403, "foreign_origin", "pages of other sites may not post here")
+        if _is_of_another_site(scope):
+            return Refusal(403, "foreign_origin", "pages of other sites may ask nothing here")
         return None
+
+
+def _is_of_another_site(scope: Scope) -> bool:
+    """Whether a browser says that it asks for a page of another site. Links to the page itself and /docs are fine."""
+    if scope["method"] in READING and not scope["path"].startswith(CALLS):
+        return False
+    if any(name == b"origin" for name, _ in scope["headers"]):
+        return only(scope, b"origin").partition("://")[2] != only(scope, b"host")
+    return only(scope, b"sec-fetch-site") in ELSEWHERE
 
 
 def _hardened(send: Send, path: str) -> Send:

@@ -261,6 +261,35 @@ async def test_a_page_of_another_site_may_not_post(house: House, origin: str) ->
     assert await house.how_many() == 1
 
 
+@pytest.mark.attack(82, 83, 125)
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/runs", "/v1/whoami", "/metrics"])
+@pytest.mark.parametrize(
+    "says",
+    [
+        {"Origin": "https://evil.com"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+    ids=lambda says: "-".join(says.values()),
+)
+async def test_a_page_of_another_site_may_not_even_read_blindly(
+    client: httpx2.AsyncClient, path: str, says: dict[str, str]
+) -> None:
+    answer = await client.get(path, headers=says)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "foreign_origin")
+
+
+@pytest.mark.parametrize(
+    ("path", "site"),
+    [("/v1/runs", "same-origin"), ("/v1/runs", "none"), ("/", "cross-site"), ("/docs", "cross-site")],
+)
+async def test_what_is_typed_and_links_to_the_page_are_answered(
+    client: httpx2.AsyncClient, path: str, site: str
+) -> None:
+    assert (await client.get(path, headers={"Sec-Fetch-Site": site})).status_code == 200
+
+
 async def test_a_page_of_ours_may_post(client: httpx2.AsyncClient) -> None:
     answer = await client.post("/v1/wake", json={"goal": "x"}, headers={"Origin": f"http://{HOST}"})
     assert answer.status_code == 202

@@ -30,6 +30,7 @@ from groundwork.telemetry.beside import beside
 from groundwork.telemetry.metrics import Attributes, Counter, Gauge, Histogram, Instrument, Instruments
 from groundwork.telemetry.outage import Outage
 from groundwork.telemetry.resource import resource_of
+from groundwork.telemetry.session import session_for
 from groundwork.telemetry.settings import Receiver
 
 EVERY_S = 60.0
@@ -47,7 +48,9 @@ class Push:
         self._instruments = instruments
         self._resource = resource_of(service)
         self._outage = Outage("metrics", receiver.address, _TALKATIVE)
-        self._exporter = OTLPMetricExporter(endpoint=receiver.url, headers=dict(receiver.headers))
+        self._exporter = OTLPMetricExporter(
+            endpoint=receiver.url, headers=dict(receiver.headers), session=session_for(receiver)
+        )
 
     async def run(self, every_s: float | None = None) -> None:
         """Until cancelled, and then once more."""

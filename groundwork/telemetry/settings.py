@@ -10,14 +10,17 @@ Imports nothing of OpenTelemetry.
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from groundwork.service.address import secrets_in, without_login
+from groundwork.service.address import keeps_secrets, secrets_in, without_login
+from groundwork.service.errors import Misconfigured
 
 Signal = Literal["traces", "metrics"]
+SIGNALS: tuple[Signal, ...] = get_args(Signal)
+Proxy = Annotated[str, Field(pattern=r"^https?://\S+$", max_length=2048)]
 Endpoint = Annotated[str, Field(pattern=r"^https?://[^\s/?#]+(/\S*)?$", max_length=2048)]
 
 _OTLP = "OTEL_EXPORTER_OTLP_"
@@ -29,6 +32,7 @@ class Receiver:
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    proxy: str | None = field(default=None, repr=False)
 
     @property
     def address(self) -> str:
@@ -45,20 +49,34 @@ class TelemetrySettings(BaseModel):
     """Base address of an OTLP receiver such as http://127.0.0.1:4318; signals go to /v1/traces and /v1/metrics."""
     headers: SecretStr | None = None
     """Sent along, as `name=value,name=value` with values URL-encoded (the form of OTEL_EXPORTER_OTLP_HEADERS)."""
+    allow_http_nonloopback: bool = False
+    """Send headers over plain http to another machine: whoever listens on the way can read them."""
+    proxy: Proxy | None = Field(None, repr=False)
+    """Through which it is sent, such as http://proxy.example:3128; through none without it, whatever the environment
+    says."""
     content: bool = False
     """Whether spans carry prompts, replies, arguments and results. They may hold anything that a run has seen."""
 
     def receiver(self, signal: Signal, environ: Mapping[str, str] = os.environ) -> Receiver | None:
-        """Where `signal` is sent; None for nowhere."""
+        """Where `signal` is sent; None for nowhere. Raises Misconfigured where whoever listens on the way would learn
+        a key."""
+        found = self._receiver(signal, environ)
+        if found and found.headers and not (self.allow_http_nonloopback or keeps_secrets(found.url)):
+            why = "its headers, which may hold a key, would go over plain http to another machine"
+            remedy = "use https, or set telemetry.allow_http_nonloopback"
+            raise Misconfigured(f"{signal} are to be sent to {found.address}: {why}: {remedy}")
+        return found
+
+    def _receiver(self, signal: Signal, environ: Mapping[str, str]) -> Receiver | None:
         url = self._url(signal, environ)
         if not url or _is_off(signal, environ):
             return None
         theirs = environ.get(f"{_OTLP}{signal.upper()}_HEADERS") or environ.get(f"{_OTLP}HEADERS", "")
-        return Receiver(url=url, headers=self._own_headers() | _parsed(theirs))
+        return Receiver(url=url, headers=self._own_headers() | _parsed(theirs), proxy=self.proxy)
 
     def secrets(self, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
         """Values that no log may show, wherever they come from."""
-        receivers = [found for signal in ("traces", "metrics") if (found := self.receiver(signal, environ))]
+        receivers = [found for signal in SIGNALS if (found := self._receiver(signal, environ))]
         values = (value for receiver in receivers for value in _secrets_of(receiver))
         return tuple(dict.fromkeys(values))
 
@@ -74,7 +92,7 @@ class TelemetrySettings(BaseModel):
 
 
 def _secrets_of(receiver: Receiver) -> Iterator[str]:
-    yield from (*receiver.headers.values(), *secrets_in(receiver.url))
+    yield from (*receiver.headers.values(), *secrets_in(receiver.url), *secrets_in(receiver.proxy or ""))
     yield from (value for _, value in parse_qsl(urlsplit(receiver.url).query))
 
 

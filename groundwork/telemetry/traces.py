@@ -21,6 +21,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from groundwork.telemetry.outage import Outage
+from groundwork.telemetry.session import session_for
 from groundwork.telemetry.settings import Receiver
 from groundwork.telemetry.span import Context, Event, Span
 
@@ -53,7 +54,9 @@ class SpanSender:
     def __init__(self, receiver: Receiver, resource: Resource) -> None:
         self._resource = resource
         self._outage = Outage("traces", receiver.address, _TALKATIVE)
-        self._exporter = OTLPSpanExporter(endpoint=receiver.url, headers=dict(receiver.headers))
+        self._exporter = OTLPSpanExporter(
+            endpoint=receiver.url, headers=dict(receiver.headers), session=session_for(receiver)
+        )
 
     def send(self, spans: Sequence[Span]) -> bool:
         """Whether the receiver took them. It is tried again meanwhile, up to OTEL_EXPORTER_OTLP_TIMEOUT (10 s)."""

@@ -55,6 +55,19 @@ async def test_a_counter_arrives_as_a_cumulative_sum_with_its_own_name_and_unit(
     assert point.start_time_unix_nano == instruments.since_ns < point.time_unix_nano
 
 
+@pytest.mark.attack(65)
+async def test_no_proxy_of_the_environment_sees_what_is_pushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody listens
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    instruments = Instruments()
+    instruments.counter("agentic.retries", "Again").add()
+    with receiving() as otlp:
+        async with pushed(instruments, otlp.url):
+            await newest(otlp, "agentic.retries")
+
+
 async def test_a_histogram_arrives_with_its_buckets() -> None:
     instruments = Instruments()
     took = instruments.histogram("agentic.wake.duration", "Until it was durable", bounds=(0.1, 1.0))

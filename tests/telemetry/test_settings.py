@@ -3,6 +3,7 @@
 import pytest
 from pydantic import SecretStr
 
+from groundwork.service.errors import Misconfigured
 from groundwork.telemetry.settings import Receiver, TelemetrySettings
 
 HERE = "http://127.0.0.1:4318"
@@ -21,11 +22,21 @@ def test_a_base_address_is_completed_for_each_signal() -> None:
 
 
 def test_the_environment_has_the_last_word_on_the_address() -> None:
-    base = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://there:4318/"}
-    whole = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://elsewhere/spans"}
-    assert url(CONFIGURED.receiver("traces", base)) == "http://there:4318/v1/traces"
-    assert url(CONFIGURED.receiver("traces", base | whole)) == "http://elsewhere/spans"
-    assert url(CONFIGURED.receiver("metrics", base | whole)) == "http://there:4318/v1/metrics"
+    base = {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://there:4318/"}
+    whole = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://elsewhere/spans"}
+    assert url(CONFIGURED.receiver("traces", base)) == "https://there:4318/v1/traces"
+    assert url(CONFIGURED.receiver("traces", base | whole)) == "https://elsewhere/spans"
+    assert url(CONFIGURED.receiver("metrics", base | whole)) == "https://there:4318/v1/metrics"
+
+
+@pytest.mark.attack(107)
+def test_headers_do_not_go_over_plain_http_to_another_machine() -> None:
+    there = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://there:4318"}
+    with pytest.raises(Misconfigured, match=r"http://there:4318/v1/traces.*allow_http_nonloopback"):
+        CONFIGURED.receiver("traces", there)
+    assert CONFIGURED.secrets(there), "they are hidden all the same"
+    assert url(CONFIGURED.model_copy(update={"allow_http_nonloopback": True}).receiver("traces", there))
+    assert url(TelemetrySettings().receiver("traces", there)), "without headers there is nothing to learn"
 
 
 def test_the_environment_has_the_last_word_on_each_header() -> None:
@@ -40,13 +51,13 @@ def test_the_environment_can_turn_traces_off(off: dict[str, str]) -> None:
 
 
 def test_headers_and_logins_are_secrets_wherever_they_come_from() -> None:
-    settings = TelemetrySettings(endpoint="http://user:login-of-ours@there:4318")
+    settings = TelemetrySettings(endpoint="https://user:login-of-ours@there:4318")
     environ = {"OTEL_EXPORTER_OTLP_TRACES_HEADERS": "authorization=Bearer%20of-theirs"}
     assert set(settings.secrets(environ)) == {"Bearer of-theirs", "login-of-ours"}
     assert "login" not in repr(settings)
     receiver = settings.receiver("traces", environ)
     assert receiver
-    assert receiver.address == "http://there:4318/v1/traces"
+    assert receiver.address == "https://there:4318/v1/traces"
     assert "of-" not in repr(receiver)
 
 

@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.runner import DuctileRunner, open_runner, tend
 from ductile_gateway.ductile.sent import ToldOfSent
 from ductile_gateway.foundations import laid
-from ductile_gateway.outbound.destinations import flaw_of
+from ductile_gateway.outbound.expected import Callbacks
 from ductile_gateway.outbound.service import serve_outbound
 from ductile_gateway.plugins.boxes import box_of
 from ductile_gateway.plugins.in_process import InProcessTools
@@ -71,7 +70,7 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
     async with laying as stands_on, seen(settings, offers, stands_on, metrics) as told:
         link = stands_on.ground.link
         async with serve_questions(link, told.status.tell) as questions, asyncio.TaskGroup() as group:
-            await questions.answer_callbacks(partial(flaw_of, rules=settings.outbound.callbacks.network))
+            await questions.answer_callbacks(Callbacks(settings.outbound.callbacks.network).flaw)
             group.create_task(link.until_lost())
             group.create_task(told.serve(settings, take_over=take_over))
             group.create_task(_listen(settings, offers, told))

@@ -14,7 +14,8 @@ from groundwork.service.errors import Failure
 from schemas import subjects
 from schemas.gateway_status import GatewayStatus
 
-FLAW_WITHIN_S = 1.0
+FLAW_WITHIN_S = 3.0
+"""The gateway looks up the name, which may take it a second."""
 FRESH_S = 10.0
 STATUS_WITHIN_S = 3.5
 """A little longer than the gateway gives each thing that it looks at."""

@@ -31,7 +31,7 @@ class Questions:
 
         await self._service.add_endpoint(name="catalog", subject=subjects.CATALOG, handler=tell, queue_group=executor)
 
-    async def answer_callbacks(self, flaw_of: Callable[[str], str]) -> None:
+    async def answer_callbacks(self, flaw_of: Callable[[str], Awaitable[str]]) -> None:
         """Tell of a URL why nothing would ever be sent there, or an empty text."""
 
         async def tell(request: Request) -> None:
@@ -39,7 +39,7 @@ class Questions:
                 url = str(json.loads(request.data)["url"])
             except (ValueError, TypeError, KeyError, RecursionError) as error:
                 raise ServiceError("400", "a callback is asked for as {url}") from error
-            await request.respond(json.dumps({"flaw": flaw_of(url)}).encode())
+            await request.respond(json.dumps({"flaw": await flaw_of(url)}).encode())
 
         await self._service.add_endpoint(name="callback", subject=subjects.CALLBACK, handler=tell)
 

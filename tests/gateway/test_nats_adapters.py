@@ -250,5 +250,9 @@ async def test_the_agent_hears_why_a_callback_would_never_be_called_and_nothing_
     callbacks = NatsCallbacks(link)
     assert await callbacks.flaw("https://10.0.0.7") == ""
     async with serve_questions(link, fine) as questions:
-        await questions.answer_callbacks(lambda url: f"not {url}")
+
+        async def flaw_of(url: str) -> str:
+            return f"not {url}"
+
+        await questions.answer_callbacks(flaw_of)
         assert await callbacks.flaw("https://10.0.0.7") == "not https://10.0.0.7"

@@ -169,7 +169,7 @@ def build(
     link, clock, feed, brake = ground.link, SystemClock(), Feed(store), Brake()
     capabilities, signing = Capabilities(keys), Signing(keys, settings.store)
     saying = partial(Publisher, capabilities=capabilities, signing=signing, head=partial(told_head, store, keys))
-    publisher = saying(NatsBus(link), clock, sampler(), brake=brake)
+    publisher = saying(NatsBus(link, signing), clock, sampler(), brake=brake)
     workspace, artifacts = Workspace(settings.workspaces), NatsArtifacts(link)
     trails = TrailProcess(settings.store, settings.workspaces, _telling(settings))
     on_span = trails.leaf if trails.sends else None

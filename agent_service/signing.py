@@ -8,10 +8,10 @@ from datetime import datetime
 from pathlib import Path
 
 from agent_service.core.effects import Publish
-from groundwork.service.ed25519 import public_of, signature
+from groundwork.service.ed25519 import public_of, signature, verifies
 from groundwork.service.key_ring import Key, KeyRing
 from schemas import subjects
-from schemas.signing import AgentKey, AgentKeys, Endorsement, endorsed, header, signed
+from schemas.signing import AgentKey, AgentKeys, Endorsement, endorsed, header, read_header, signed
 
 PURPOSE = "event"
 WANTED = "progress.wanted"
@@ -34,6 +34,12 @@ class Signing:
         """The header's value."""
         key = self._ring.keys[0]
         return header(key.id, signature(key.derived(PURPOSE), signed(subject, body)))
+
+    def made(self, subject: str, body: bytes, value: str | None) -> bool:
+        """Whether `value` is the header of that message by any key of the ring."""
+        key_id, found = read_header(value) or ("", "")
+        key = next((key for key in self._ring.keys if key.id == key_id), None)
+        return key is not None and verifies(public_of(key.derived(PURPOSE)), found, signed(subject, body))
 
     def want_progress(self) -> None:
         """From now on progress is signed, too."""

@@ -11,6 +11,7 @@ none; an id that is a key of this contract is the key itself. Anything else is l
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -20,6 +21,7 @@ from schemas import subjects
 Json = dict[str, Any]
 
 _PREFIX = "ce-"
+_CAPABILITY = re.compile(rb'"payload":\{"capability":"[A-Za-z0-9._-]*",')
 _LONGEST_ATTRIBUTE = 512
 _SHAPES = {
     subjects.START: '{"goal": "..."}',
@@ -52,6 +54,11 @@ def with_capability(body: bytes, capability: str) -> bytes:
     """A message of ours whose payload holds `capability`, which is of letters, digits and ._- alone, first of all."""
     before, opens, after = body.partition(b'"payload":{')
     return b"".join((before, opens, b'"capability":"', capability.encode(), b'",', after))
+
+
+def without_capability(body: bytes) -> bytes:
+    """What `with_capability` was given."""
+    return _CAPABILITY.sub(b'"payload":{', body, count=1)
 
 
 def expected(subject: str) -> str:

@@ -22,15 +22,18 @@ from agent_service.errors import Damaged
 from agent_service.intake import Intake, UnknownRun
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.publisher import SOURCE
+from agent_service.signing import Signing
 from agent_service.turn import Background
 from groundwork.nats.delivery import Delivery
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
+from groundwork.nats.publishing import Stored
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Notice, Settling
 from groundwork.service.errors import Failure, GiveUp, NoRoom, TryAgain
 from groundwork.telemetry.span import Span
 from schemas import subjects
-from schemas.headers import RUN_ID
+from schemas.envelope import without_capability
+from schemas.headers import RUN_ID, SIGNATURE
 from schemas.rejection import rejection
 
 IN_PROGRESS_S = 10.0
@@ -67,20 +70,31 @@ CONTROL = Source(subjects.STREAM, subjects.DURABLE_CONTROL, subjects.DEAD_LETTER
 class NatsBus:
     """Publishes through one link. Fills the port Bus."""
 
-    def __init__(self, link: NatsLink) -> None:
+    def __init__(self, link: NatsLink, signing: Signing | None = None) -> None:
+        """`signing`: knows the agent's signatures, also those of earlier keys."""
         self._link = link
+        self._signing = signing
 
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         announces = subject == subjects.START
         try:
             within_s = ANNOUNCED_WITHIN_S if announces else BUDGET_SECONDS
-            await self._link.publish(subject, body, msg_id=key, headers=headers, within_s=within_s)
+            said = partial(self._is_said, Stored(subject, body, headers))
+            await self._link.publish(subject, body, msg_id=key, headers=headers, within_s=within_s, is_same=said)
         except Failure as error:
             if announces and isinstance(error, NoRoom):
                 log.warning("a run begins without being announced", extra={"why": str(error)})
                 return
             # Whatever it is, the outbox keeps the message: a person may mend the bus, and it is tried again.
             raise TryAgain(str(error)) from error
+
+    def _is_said(self, ours: Stored, stored: Stored) -> bool:
+        """Whether the stream has it, whichever of the agent's keys proved it then: nobody is asked or told twice."""
+        if (stored.subject, without_capability(stored.body)) != (ours.subject, without_capability(ours.body)):
+            return False
+        if self._signing is None or SIGNATURE not in ours.headers:
+            return True
+        return self._signing.made(stored.subject, stored.body, stored.headers.get(SIGNATURE))
 
     async def tell(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         await self._link.tell(subject, body, msg_id=key, headers=headers)

@@ -29,7 +29,8 @@ def report(state: RunState) -> tuple[Publish, ...]:
         return ()
     told = result(state)
     key = keys.result(told.run_id, told.step, told.attempt or 1, told.task or "", told.round or 0)
-    return (publish(subjects.TOOL_RESULT, told, key, about=told.run_id),)
+    proves = keys.proven(told.run_id, told.step, told.attempt or 1, told.tool, told.task, told.round)
+    return (publish(subjects.TOOL_RESULT, told, key, about=told.run_id, proves=proves),)
 
 
 def result(state: RunState) -> ToolResult:

@@ -150,10 +150,12 @@ class NatsLink:
         msg_id: str,
         headers: Mapping[str, str],
         within_s: float = BUDGET_SECONDS,
+        is_same: Callable[[Stored], bool] | None = None,
     ) -> Published:
         """Store one message, trying again under the same `msg_id` while that can help and `within_s` lasts.
 
         Where another message has the id it goes out under `msg_id#2`, `msg_id#3` and so on: an id is anybody's to take.
+        `is_same`: whether that one says what this one does; without it, whether it is this one, word for word.
         Raises Refused (not stored, nor ever will be), Misconfigured (no stream, no permission), NoRoom or TryAgain
         (not known to be stored: repeat it with the same id), Unreachable (the connection is closed for good). With a
         Nats-Expected header, Refused with code 10071 may also mean that an earlier try of this very call was stored.
@@ -163,7 +165,7 @@ class NatsLink:
             if not published.duplicate:
                 self.spoken.set()
                 return published
-            if await self._is_ours(published, subject, body):
+            if await self._is_ours(published, is_same or Stored(subject, body).__eq__):
                 self.was_there()
                 return published
             self.id_was_taken()
@@ -267,11 +269,12 @@ class NatsLink:
                 await self._before_next_try(subject, error, attempt=attempt, deadline=deadline)
                 attempt += 1
 
-    async def _is_ours(self, published: Published, subject: str, body: bytes) -> bool:
+    async def _is_ours(self, published: Published, is_same: Callable[[Stored], bool]) -> bool:
         try:
-            return await self.stored(published.stream, published.seq) == Stored(subject, body)
+            stored = await self.stored(published.stream, published.seq)
+            return stored is not None and is_same(stored)
         except Misconfigured as error:  # this login may not look: all that is left is to believe it
-            log.warning("%s: a duplicate was not looked at: %s", subject, error)
+            log.warning("a duplicate in %s was not looked at: %s", published.stream, error)
             return True
 
     async def _ask(self, subject: str, body: bytes, headers: dict[str, str], patience_s: float) -> Msg:

@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nats.aio.msg import Msg
@@ -56,6 +56,7 @@ class Stored:
 
     subject: str
     body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 def ids(msg_id: str) -> Iterator[str]:
@@ -110,7 +111,9 @@ def read_stored(answer: Msg, what: str) -> Stored | None:
                 return None
             raise _error(fields["error"], what)
         message = fields["message"]
-        return Stored(message["subject"], base64.b64decode(message.get("data", "")))
+        head = base64.b64decode(message.get("hdrs", "")).decode("utf-8", "replace")
+        headers = dict(line.split(": ", 1) for line in head.split("\r\n") if ": " in line)
+        return Stored(message["subject"], base64.b64decode(message.get("data", "")), headers)
     except (ValueError, KeyError, TypeError) as error:
         raise TryAgain(f"{what}: the answer did not come from JetStream") from error
 

@@ -93,8 +93,8 @@ class OutboundSettings(_Section):
     """Who is told of what becomes of runs."""
 
     agent_keys: tuple[PublicKey, ...] = ()
-    """The public keys of the agent whose word is passed on. Without any, the gateway trusts those that the agent told
-    when it was first asked, and pins them."""
+    """The public keys of the agent whose word is passed on, as `agentic keys list` shows them. Without any, the gateway
+    trusts those that the agent told when it was first asked, and pins them."""
     relay: RelaySettings | None = None
     callbacks: CallbackSettings = CallbackSettings()
     subscriptions: dict[ToolName, SubscriptionSettings] = Field(default_factory=dict)

@@ -5,8 +5,8 @@
     by a key that is not known     the agent is asked for its keys; one that a trusted key endorses is trusted, too
 
 Trusted are the keys of the configuration; or, where it names none, those that the agent told when it was first asked,
-which are pinned for ever: whoever answers in its place later is not believed. While no key is known, nothing is passed
-on and nothing is lost.
+which are pinned: whoever answers in its place later is not believed. What it tells no longer, by a key that is trusted,
+it has given up. While no key is known, nothing is passed on and nothing is lost.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from schemas.gateway_status import Finding
 from schemas.signing import AgentKey, AgentKeys
 
 ASK_EVERY_S = 1.0
-LOOK_EVERY_S = 600.0
-"""How often the agent is asked without a reason: a key that follows is then known before anything is signed with it."""
+LOOK_EVERY_S = 60.0
+"""How often the agent is asked without a reason: a key that it gave up is soon trusted no longer."""
 SHOWN = "`ductile-gateway trust` shows whose word is passed on"
 
 log = logging.getLogger(__name__)
@@ -39,8 +39,8 @@ class Pins(Protocol):
     def all(self) -> Mapping[str, str]:
         """The public keys by their ids. Raises TryAgain."""
 
-    def add(self, keys: Sequence[AgentKey]) -> None:
-        """Durable on return. Raises TryAgain."""
+    def trust(self, keys: Sequence[AgentKey]) -> None:
+        """These and no others. Durable on return. Raises TryAgain."""
 
 
 class Agent(Protocol):
@@ -119,15 +119,20 @@ class Trust:
         """Ask the agent, and pin what can be believed. Raises TryAgain."""
         try:
             told = (await self._agent.keys()).keys
-            known = self._known(told)
-            if not self._given and (new := trusted_of(told, known) if known else first_of(told)):
-                self._pins.add(new)
-                log.warning("a key of the agent is trusted", extra={"keys": [key.id for key in new]})
+            if not self._given:
+                self._pin(told)
         except TryAgain as error:
             self._trouble = str(error)
             raise
         self._trouble, self._asked_at = "", self._clock()
         self._contested = contested_of(told[:1], self._known(told))
+
+    def _pin(self, told: Sequence[AgentKey]) -> None:
+        known = self._pins.all()
+        now = trusted_of(told, known) if known else first_of(told)
+        if now and now[0] == told[0] and {key.id for key in now} != known.keys():
+            self._pins.trust(now)
+            log.warning("other keys of the agent are trusted", extra={"keys": [key.id for key in now]})
 
     def _known(self, told: Sequence[AgentKey]) -> Mapping[str, str]:
         return {key.id: key.public for key in told if key.public in self._given} if self._given else self._pins.all()
@@ -171,15 +176,12 @@ def first_of(told: Sequence[AgentKey]) -> Sequence[AgentKey]:
 
 
 def trusted_of(told: Sequence[AgentKey], known: Mapping[str, str]) -> Sequence[AgentKey]:
-    """The keys that are new, each endorsed by a known one or by one that is so endorsed."""
-    new: dict[str, AgentKey] = {}
-    trusted, more = dict(known), True
-    while more:
-        fit = (key for key in told if key.id not in trusted and _is_endorsed(key, trusted))
-        more = (key := next(fit, None)) is not None
-        if key:
-            new[key.id], trusted[key.id] = key, key.public
-    return tuple(new.values())
+    """Those of the keys that are known, or endorsed by a known one, or by one that is so endorsed."""
+    trusted, new = dict(known), dict(known)
+    while new:  # in whatever order they are told
+        new = {key.id: key.public for key in told if key.id not in trusted and _is_endorsed(key, trusted)}
+        trusted |= new
+    return tuple(key for key in told if trusted.get(key.id) == key.public)
 
 
 def contested_of(told: Sequence[AgentKey], known: Mapping[str, str]) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """The keys of the agent that the gateway trusts, pinned in a file of the store's folder. Fills the port Pins.
 
 A file of its own, which is looked at again whenever it changed: a person may change it while the gateway runs. Lines:
-`<id> <public key> <pinned at>`, the oldest first. `#` begins a line of words.
+`<id> <public key> <pinned at>`, the newest first. `#` begins a line of words.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,7 @@ class PinnedKeys:
         return {pin.id: pin.public for pin in self.pins()}
 
     def pins(self) -> Sequence[Pin]:
-        """In the order in which they were pinned. Raises TryAgain."""
+        """Newest first. Raises TryAgain."""
         try:
             stat = self._path.stat()
             if (seen := (stat.st_mtime_ns, stat.st_ino)) != self._seen:
@@ -49,16 +50,15 @@ class PinnedKeys:
             raise TryAgain(f"{self._path} cannot be read: {error.strerror}") from error
         return self._pins
 
-    def add(self, keys: Sequence[AgentKey]) -> None:
-        self._write([*self.pins(), *self._pinned(keys)])
-
-    def replace(self, keys: Sequence[AgentKey]) -> None:
-        """Trust these and no others. Durable on return. Raises TryAgain."""
-        self._write(self._pinned(keys))
-
-    def _pinned(self, keys: Sequence[AgentKey]) -> list[Pin]:
+    def trust(self, keys: Sequence[AgentKey]) -> None:
         at = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        return [Pin(key.id, key.public, at) for key in keys]
+        since = {(pin.id, pin.public): pin.pinned_at for pin in self._readable()}
+        self._write([Pin(key.id, key.public, since.get((key.id, key.public), at)) for key in keys])
+
+    def _readable(self) -> Sequence[Pin]:
+        with contextlib.suppress(TryAgain):
+            return self.pins()
+        return ()
 
     def _write(self, pins: Sequence[Pin]) -> None:
         text = _HEAD + "".join(f"{pin.id} {pin.public} {pin.pinned_at}\n" for pin in pins)

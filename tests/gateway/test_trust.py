@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from agent_service.signing import Signing
 from ductile_gateway.outbound.trust import NotTheAgents, Trust
 from ductile_gateway.store.agent_keys import FILE, PinnedKeys
 from groundwork.service.errors import TryAgain
+from groundwork.service.key_ring import Key, KeyRing, write
 from schemas.signing import AgentKey, AgentKeys
 from tests.gateway.parts import StoppedClock
 from tests.kit.agent_keys import AGENT, STRANGER, Signer
@@ -101,8 +103,30 @@ async def test_keys_follow_each_other_without_a_gap(tmp_path: Path) -> None:
     town.agent.told = (THIRD.told(endorsed_by=SECOND), SECOND.told(endorsed_by=AGENT), AGENT.told())
     assert await town.passes(THIRD)
     assert await town.passes(AGENT)
-    town.agent.told = (THIRD.told(),)
-    assert await town.passes(THIRD)
+
+
+async def test_a_key_that_the_agent_gave_up_is_trusted_no_longer(tmp_path: Path) -> None:
+    town = Town(tmp_path, AGENT.told())
+    assert await town.passes(AGENT)
+    town.agent.told = (SECOND.told(endorsed_by=AGENT),)
+    assert await town.passes(SECOND)
+    assert town.pins.all() == {SECOND.id: SECOND.public}
+    assert not await town.passes(AGENT)
+    assert await town.passes(SECOND)
+
+
+async def test_what_an_agent_tells_of_its_ring_is_followed_through_its_rotations(tmp_path: Path) -> None:
+    ring = [Key.fresh()]
+    write(tmp_path / "keys", ring)
+    town = Town(tmp_path)
+    for _ in range(3):
+        signing = Signing(KeyRing.open(tmp_path / "keys"), tmp_path)
+        town.agent.told = signing.public_keys().keys
+        town.now += 1.0
+        await town.trust.check(SUBJECT, BODY, signing.sign(SUBJECT, BODY))
+        assert list(town.pins.all()) == [key.id for key in ring]
+        ring = [Key.fresh(), *ring][:2]
+        write(tmp_path / "keys", ring)
 
 
 @pytest.mark.attack(98)
@@ -168,7 +192,7 @@ async def test_pins_outlive_a_restart_and_are_their_owners_alone(tmp_path: Path)
 async def test_what_a_person_changes_holds_at_once(tmp_path: Path) -> None:
     town = Town(tmp_path, AGENT.told())
     assert await town.passes(AGENT)
-    PinnedKeys(tmp_path, StoppedClock()).replace([SECOND.told()])
+    PinnedKeys(tmp_path, StoppedClock()).trust([SECOND.told()])
     town.agent.told = (SECOND.told(),)
     assert await town.passes(SECOND)
     assert not await town.passes(AGENT)

@@ -21,7 +21,7 @@ from ductile_gateway.plugins.boxes import boundary_of, look_at_boundary
 from ductile_gateway.settings import GatewaySettings, load
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, find_tools
-from groundwork.service import garbage, json_log
+from groundwork.service import garbage, json_log, kernel
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable, causes
 from groundwork.service.installed import installed_version
 from groundwork.service.signals import ended_by_signals
@@ -57,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(settings: GatewaySettings, *, take_over: bool = False) -> int:
     """Serve until a signal comes; the exit code."""
+    kernel.hide_memory()
     try:
         uvloop.run(_until_told(settings, take_over=take_over))
     except KeyboardInterrupt:  # while its modules were loaded

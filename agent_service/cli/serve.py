@@ -12,7 +12,7 @@ from agent_service.cli import configuration
 from agent_service.cli.complaints import complaint_of
 from agent_service.cli.exits import Exit
 from agent_service.telling.log_lines import FOR_MACHINES
-from groundwork.service import garbage, json_log
+from groundwork.service import garbage, json_log, kernel
 from groundwork.service.errors import Misconfigured
 
 log = logging.getLogger(__name__)
@@ -23,6 +23,7 @@ def serve(config: Path | None, *, take_over: bool) -> Exit:
     loaded = settings.load(configuration.own(config))
     json_log.set_up(loaded.log.level.upper(), loaded.log.format, redact=loaded.secrets, aside=FOR_MACHINES)
     garbage.collect_seldom()
+    kernel.hide_memory()
     try:
         uvloop.run(app.serve(loaded, take_over=take_over))
     except Exception as error:

@@ -16,12 +16,12 @@ import time
 from collections.abc import Mapping
 from typing import NoReturn
 
-from ductile_gateway.plugins.box import kernel
 from ductile_gateway.plugins.box.inmate import become
 from ductile_gateway.plugins.box.limits import MB, Limits
 from ductile_gateway.plugins.box.order import Order
 from ductile_gateway.plugins.box.stream import Stream
 from ductile_gateway.plugins.box.tree import Tree, Weight, end_all_below
+from groundwork.service import kernel
 
 FIRST_LOOK_S, NEXT_LOOK_S = 0.2, 0.1
 MOST_FILES = 10_000

@@ -15,10 +15,10 @@ import struct
 import time
 from typing import NoReturn
 
-from ductile_gateway.plugins.box import kernel
 from ductile_gateway.plugins.box.guard import keep
 from ductile_gateway.plugins.box.order import Order
 from ductile_gateway.plugins.box.tree import end_all_below, tasks_of
+from groundwork.service import kernel
 
 LENGTH = struct.Struct("!I")
 ANSWER = struct.Struct("!i")

@@ -10,8 +10,9 @@ import signal
 import sys
 from typing import NoReturn
 
-from ductile_gateway.plugins.box import kernel, landlock, limits
+from ductile_gateway.plugins.box import landlock, limits
 from ductile_gateway.plugins.box.order import Order, User
+from groundwork.service import kernel
 
 CANNOT_RUN, NOT_FOUND = 126, 127
 """As a shell tells it."""

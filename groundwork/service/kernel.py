@@ -39,7 +39,8 @@ def die_with(parent: int) -> None:
 
 
 def hide_memory() -> None:
-    """Others of the same user read neither memory nor environment of this process, and no core of it is written."""
+    """Others of the same user read neither memory nor environment of this process, where secrets are; nor is a core of
+    it written."""
     _prctl(PR_SET_DUMPABLE, 0)
 
 

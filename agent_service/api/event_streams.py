@@ -22,12 +22,12 @@ from agent_service.api.channel import Channel, Source, Stretch
 from agent_service.api.desk import unknown_run
 from agent_service.api.feed import Feed
 from agent_service.api.refusals import Refusal, SeenToTheEnd
+from agent_service.core.unseen import json_visible
 from agent_service.errors import Damaged
 from agent_service.lines import line_of
 from agent_service.moments import Moment
 from agent_service.ports import Archive, Place, RunStore
 from agent_service.telling.entries import EntryView, JournalReader, entry_view
-from agent_service.telling.plain import json_visible
 from agent_service.telling.view import View
 from agent_service.telling.views import RunLineView, line_view
 from groundwork.service.errors import TryAgain

@@ -7,7 +7,8 @@ from typing import Any
 
 from agent_service.cli.client import Json
 from agent_service.cli.marks import MARKS, UNKNOWN
-from agent_service.telling.plain import duration, visible
+from agent_service.core.unseen import visible
+from agent_service.telling.plain import duration
 
 
 def step(detail: Json) -> str:

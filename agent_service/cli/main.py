@@ -10,7 +10,7 @@ from agent_service.cli import answering, dlq, integrity, keys, local, looking, o
 from agent_service.cli.complaints import NotDone, complaint_of
 from agent_service.cli.exits import Exit
 from agent_service.cli.options import NAME
-from agent_service.telling.plain import visible
+from agent_service.core.unseen import visible
 
 app = typer.Typer(
     name=NAME,

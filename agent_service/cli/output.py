@@ -15,7 +15,7 @@ from rich.console import Console, RenderableType
 
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
-from agent_service.telling.plain import json_visible, visible
+from agent_service.core.unseen import json_visible, visible
 
 WIDTH_OF_A_FILE = 120
 """Columns of what is drawn into a file or pipe."""

@@ -18,7 +18,8 @@ from agent_service.cli import asked, story
 from agent_service.cli.client import Json
 from agent_service.cli.marks import MARKS, UNKNOWN
 from agent_service.cli.story import Row
-from agent_service.telling.plain import duration, one_line, visible
+from agent_service.core.unseen import visible
+from agent_service.telling.plain import duration, one_line
 
 WIDEST = 110
 LONGEST_TEXT = 600

@@ -22,7 +22,7 @@ from agent_service.cli.client import AgentClient, Json, unless_away
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import OF_STATUS, Exit
 from agent_service.cli.story import Look, Row, Story, hanging, rows
-from agent_service.telling.plain import visible
+from agent_service.core.unseen import visible
 
 PAUSED = "paused"
 

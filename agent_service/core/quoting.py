@@ -1,6 +1,7 @@
 """Quotes: whether some words stand in a text, as a person would say who compares the two. Pure.
 
-White space, typographic quotes and dashes, and the written form of `<` count as equal; nothing else does. A quote
+White space, typographic quotes and dashes, and the written form of `<` count as equal; nothing else does. A character
+that nobody sees stands in a quote by its sign, as it is shown, or not at all. A quote
 begins and ends with whole words and whole numbers: `12` does not stand in `112`, nor in `12.5`.
 
 Both are folded to one form, in which borders of words are written: then one is a part of the other, which takes time
@@ -9,6 +10,8 @@ in proportion to the text, whatever the two are.
 
 import html
 import re
+
+from agent_service.core.unseen import with_signs, without_hidden
 
 LONGEST = 1000
 """Characters of a quote: more does not point at anything."""
@@ -41,7 +44,9 @@ def is_among(quote: str, texts: tuple[str, ...]) -> bool:
 
 def readings(text: str) -> tuple[str, ...]:
     """`text` as quotes are looked up in it: as it is, and as a reader sees it where it is HTML."""
-    return tuple(_with_borders(_alike(each)) for each in ((text, _as_read(text)) if "<" in text else (text,)))
+    seen = (text, _as_read(text)) if "<" in text else (text,)
+    forms = dict.fromkeys(form for each in seen for form in (with_signs(each), without_hidden(each)))
+    return tuple(_with_borders(_alike(form)) for form in forms)
 
 
 def says_something(quote: str) -> bool:
@@ -57,7 +62,7 @@ def names_a_field(quote: str) -> bool:
 
 def _sought(quote: str) -> str:
     """The folded quote; where it begins or ends with what needs no border there, without it."""
-    alike = _alike(_bare(quote))
+    alike = _alike(_bare(with_signs(quote)))
     folded = _with_borders(alike)
     folded = folded if _is_whole(alike[0]) else folded.removeprefix(_BORDER)
     return folded if _is_whole(alike[-1]) else folded.removesuffix(_BORDER)

@@ -1,6 +1,6 @@
 """The outcome of one check, in the words in which the gateway tells its own. Pure."""
 
-from agent_service.telling.plain import visible
+from agent_service.core.unseen import visible
 from schemas.gateway_status import Finding
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from rich.text import Text
 
-from agent_service.telling.plain import one_line, visible
+from agent_service.core.unseen import visible
+from agent_service.telling.plain import one_line
 
 LOOK_S = 0.2
 MOST_RUNS = 1000

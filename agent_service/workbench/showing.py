@@ -17,7 +17,7 @@ from agent_service.cli.exits import Exit
 from agent_service.cli.options import invocation
 from agent_service.cli.run_folder import Verified
 from agent_service.cli.watching import Watcher, to_the_end, watching
-from agent_service.telling.plain import visible
+from agent_service.core.unseen import visible
 from agent_service.workbench.dev import DevOptions, DevStack, stack
 from groundwork.service import json_log
 from groundwork.service.signals import cancelled_by_signals

@@ -29,8 +29,13 @@ EVERY_REQUEST = ("httpx2",)
 """Libraries that tell of every request at INFO: a job that is waited for would fill the log."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-# Control characters, line separators, marks that turn the direction of text, halves of surrogate pairs.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# Control characters, line separators, halves of surrogate pairs, and whatever hides, joins or turns letters: those that
+# are shown by a sign elsewhere (agent_service/core/unseen.py).
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}

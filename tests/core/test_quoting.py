@@ -25,6 +25,10 @@ from agent_service.core.quoting import LONGEST, says_something, stands_in
         ("fish & chips", "<td>fish &amp; chips</td>"),
         ("fish and chips", f"<td>&#{'1' * 5000}; fish <i>and</i> chips &#{'0' * 5000}65</td>"),
         ("合計は", "この合計は十二円"),
+        ("pay⟨U+200B⟩pal", "by pay\u200bpal"),
+        ("paypal", "by pay\u200bpal"),
+        ("the \u202etotal", "the ⟨U+202E⟩total"),
+        ("naïve price", "naïve\U000e0049 price"),
     ],
 )
 def test_a_quote_stands_where_a_reader_finds_its_words(quote: str, text: str) -> None:
@@ -48,6 +52,7 @@ def test_a_quote_stands_where_a_reader_finds_its_words(quote: str, text: str) ->
         ("\u2013", "a \u2013 b"),
         ("a" * (LONGEST + 1), "a" * (LONGEST + 1)),
         (".*", "anything .* goes"),
+        ("pay⟨U+200B⟩pal", "by paypal"),
     ],
 )
 def test_a_quote_stands_nowhere_else(quote: str, text: str) -> None:

@@ -161,6 +161,15 @@ def test_control_characters_are_visible_and_forge_no_line(read: Read, layout: An
     assert r"red \x1b[31m\nERROR forged \x9b\u202e\u2028\udc80" in shown
 
 
+@pytest.mark.attack(94)
+@pytest.mark.parametrize("layout", ["json", "text"])
+def test_hidden_characters_are_visible(read: Read, layout: Any) -> None:
+    set_up("INFO", layout, redact=tuple)
+    log.info("pay\u200bpal \U000e0049 \ufeff")
+    shown = json.loads(read())["msg"] if layout == "json" else read()
+    assert r"pay\u200bpal \U000e0049 \ufeff" in shown
+
+
 @pytest.mark.parametrize("layout", ["json", "text"])
 def test_what_cannot_be_shown_stops_nothing(read: Read, layout: Any) -> None:
     class Unshowable:

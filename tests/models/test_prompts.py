@@ -12,6 +12,7 @@ from agent_service.core.brief import Limits
 from agent_service.core.phases import Phase, Reflection, Verdict
 from agent_service.core.replacing import replace
 from agent_service.core.state import Note, RunState, Spent
+from agent_service.core.unseen import visible
 from agent_service.core.waiting import Asking, ForModel
 from agent_service.models.prompts.prompt import Prompt, compose, rendered
 from agent_service.ports import Question
@@ -85,6 +86,41 @@ def test_everybody_is_heard_between_their_own_tags() -> None:
 def test_nobody_can_close_or_open_a_tag(phase: Phase, text: str) -> None:
     hostile, benign = message_of(after_two_steps(text), phase), message_of(after_two_steps("text"), phase)
     assert tags(hostile) == tags(benign)
+
+
+HIDDEN = {
+    "tags": "\U000e0049\U000e0067\U000e006e",
+    "zero width": "\u200b\u2060\ufeff",
+    "bidirectional": "\u202e\u2066\u200f",
+    "fillers": "\u3164\u115f\u00ad",
+    "selectors": "\ufe00\U000e0100",
+    "controls": "\x1b\x07\x7f",
+}
+
+
+@pytest.mark.attack(94)
+@pytest.mark.parametrize("hidden", HIDDEN)
+@pytest.mark.parametrize("phase", [Phase.FRAME, Phase.PLAN, Phase.REFLECT, Phase.COMPACT, Phase.VERIFY])
+def test_a_model_is_shown_what_a_person_does_not_see(phase: Phase, hidden: str) -> None:
+    text = f"pay{HIDDEN[hidden]}pal"
+    message = message_of(claiming(text, anew=False), phase)
+    assert not set(HIDDEN[hidden]) & set(message)
+    assert visible(text) in message
+
+
+@pytest.mark.attack(94)
+def test_a_model_is_shown_what_the_description_of_a_tool_hides() -> None:
+    state = after_two_steps("text")
+    (skill, *rest) = state.brief.skills
+    hiding = skill.model_copy(update={"description": "look \U000e0049 up"})
+    told = replace(state.brief, skills=(hiding, *rest))
+    system = "\n".join(prompt_of(replace(state, brief=told)).system)
+    assert "look ⟨U+E0049⟩ up" in system
+
+
+@pytest.mark.parametrize("text", ["Grüße, 😀 ❤️ 東京 שלום", "a\tb\n\nc"])
+def test_what_everybody_sees_is_told_as_it_is(text: str) -> None:
+    assert text in message_of(after_two_steps(text))
 
 
 @given(text=TEXTS)

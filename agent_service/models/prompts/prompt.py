@@ -11,7 +11,8 @@ changes nothing. Framing is shown what people said and the facts, not the result
 a new objective. Who verifies is somebody else, with rules of their own, who sees the claim and nothing of the work.
 
 The templates are files beside this one, versioned by a hash over all of them. Values are put in, never evaluated; a
-name that is missing is an error. What others wrote goes through `harmless`, so that it cannot close the tags around it.
+name that is missing is an error. What others wrote goes through `harmless`, so that it cannot close the tags around it,
+and all of it through `visible`: what a person would not see, a model is shown by the same signs.
 """
 
 import hashlib
@@ -30,6 +31,7 @@ from agent_service.core import notes
 from agent_service.core.acting import name_of_call
 from agent_service.core.phases import Phase, Proof
 from agent_service.core.state import DoneItem, RunState
+from agent_service.core.unseen import visible
 from agent_service.core.waiting import Asking
 from agent_service.models.prompts.budget import budget_of
 from agent_service.models.prompts.replies import Form, form_of, schema_hash, schema_of
@@ -70,14 +72,15 @@ def compose(question: Question) -> Prompt:
     state = question.state
     calls = tuple(f"{skill.name}.{command.name}" for skill in state.brief.skills for command in skill.commands)
     verifying, form = question.phase is Phase.VERIFY, form_of(question.phase)
-    system = (rendered("verifier"),) if verifying else (rendered("rules"), _skills(state))
+    system = (rendered("verifier"),) if verifying else (rendered("rules"), visible(_skills(state)))
     case, steps = (_claim(state), ()) if verifying else (_case(state), _notes(question))
+    case, steps = visible(case), tuple(map(visible, steps))
     size = sum(len(block.encode()) for block in (*system, case, *steps)) + SCHEMA_AND_TAIL
     return Prompt(
         system=system,
         case=case,
         notes=steps,
-        tail="\n\n".join(filter(None, _tail(question, size))),
+        tail=visible("\n\n".join(filter(None, _tail(question, size)))),
         form=form,
         schema=schema_of(form, calls),
         template_hash=version(),

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import JsonValue
 
-from agent_service.telling.plain import clipped, one_line, visible
+from agent_service.core.unseen import visible
+from agent_service.telling.plain import clipped, one_line
 
 MAX_LINE = 2_000
 MAX_BLOCK = 8_000

@@ -15,10 +15,11 @@ from pydantic import JsonValue
 
 from agent_service.core.events import ModelReplied, ModelUnavailable, Provenance
 from agent_service.core.phases import Decision, Plan
+from agent_service.core.unseen import json_visible
 from agent_service.journal import GENESIS
 from agent_service.moments import Moment
 from agent_service.telling.acts import Act, act_of, settled
-from agent_service.telling.plain import clipped, json_visible, rfc3339
+from agent_service.telling.plain import clipped, rfc3339
 from agent_service.telling.rulings import Ruling, rulings
 from agent_service.telling.sayings import gist
 

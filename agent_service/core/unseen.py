@@ -1,0 +1,53 @@
+"""Characters that nobody sees: they hide words, join or turn letters, or steer a terminal. Shown, to people and models
+alike, by a sign. Pure.
+
+The set is fixed here and not asked of Python's Unicode tables: a trail must come out the same under every version of
+Python. It holds controls, zero-width and bidirectional marks, fillers, tags, and variation selectors but the one that
+makes a sign an emoji.
+"""
+
+import re
+
+_HIDDEN = (
+    r"\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e"
+    r"\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
+    r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+_UNSEEN = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_HIDDEN}]")
+_HIDDEN_ALONE = re.compile(rf"[{_HIDDEN}]")
+
+
+def visible(text: str) -> str:
+    """`text` with a sign for each control, bidirectional, zero-width or other unseen character; lines and tabs stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSEEN.sub(_sign, text.replace("\r\n", "\n"))
+
+
+def json_visible(json_text: str) -> str:
+    """JSON with the same characters as its own `\\u` escapes: another spelling of the same value."""
+    if json_text.isascii() and json_text.isprintable():
+        return json_text
+    return _UNSEEN.sub(_escape, json_text)
+
+
+def with_signs(text: str) -> str:
+    """`text` with a sign for what hides in it; controls stay as they are."""
+    return text if text.isascii() else _HIDDEN_ALONE.sub(_sign, text)
+
+
+def without_hidden(text: str) -> str:
+    """`text` as it looks where nobody shows what hides in it."""
+    return text if text.isascii() else _HIDDEN_ALONE.sub("", text)
+
+
+def _sign(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "␡" if code == 0x7F else f"⟨U+{code:04X}⟩"
+
+
+def _escape(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))

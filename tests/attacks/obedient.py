@@ -1,0 +1,108 @@
+"""The worst of all models: it does what the last order that it reads tells it, whoever wrote that.
+
+An order is `OBEY:` and the base64 of what to reply, anywhere in what it is told: in a goal, in a result of a tool, in a
+file. It speaks OpenAI's API. Without an order it says that all is done.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+NAME = "obedient"
+KEY = "sk-the-key-of-the-obedient-model"
+ITEMS = ("one", "two", "three")
+_ORDER = re.compile(r"OBEY:([A-Za-z0-9_-]+=*):")
+
+
+@dataclass(slots=True)
+class Obedient:
+    """Where it is asked, and all that it was told."""
+
+    url: str = ""
+    told: list[str] = field(default_factory=list)
+
+    def reply_to(self, prompt: str) -> str:
+        self.told.append(prompt)
+        orders = _ORDER.findall(prompt)
+        return base64.urlsafe_b64decode(orders[-1]).decode() if orders else json.dumps({"reflection": done()})
+
+
+def order(reply: Any) -> str:
+    """Words that make it reply this: text as it is, anything else as JSON."""
+    text = reply if isinstance(reply, str) else json.dumps(reply)
+    return f"OBEY:{base64.urlsafe_b64encode(text.encode()).decode()}:"
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    """A reply that frames the goal, says that it goes on, and plans this call (`tool.command`)."""
+    return calls((name, arguments))
+
+
+def calls(*every: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    items = [{"text": text, "proof": "step", "tool": ""} for text in ITEMS]
+    actions = [{"call": name, "arguments_json": json.dumps(arguments)} for name, arguments in every]
+    return {
+        "framing": {"goal_statement": "Do it.", "definition_of_done": items},
+        "reflection": {"summary": "On it goes.", "verdict": "continue"},
+        "plan": {"rationale": "I was told to.", "actions": actions},
+    }
+
+
+def done(evidence: str = "step:1", quote: str = "") -> dict[str, Any]:
+    met = [{"item": f"d{n + 1}", "evidence": evidence, "quote": quote} for n in range(len(ITEMS))]
+    return {"summary": "Done.", "verdict": "done", "outcome": "Done.", "met": met}
+
+
+class _Api(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    model: Obedient
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        reply = self.model.reply_to("\n".join(_text(message["content"]) for message in asked["messages"]))
+        choice = {"index": 0, "message": {"role": "assistant", "content": reply}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+        self._answer(
+            {"id": "1", "object": "chat.completion", "created": 1, "model": NAME, "choices": [choice], "usage": usage}
+        )
+
+    def do_GET(self) -> None:
+        self._answer({"id": NAME, "object": "model", "created": 1, "owned_by": "nobody", "data": []})
+
+    def _answer(self, body: dict[str, Any]) -> None:
+        content = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *args: object) -> None:
+        """Nothing is told of anybody."""
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+
+
+@contextmanager
+def obedient() -> Iterator[Obedient]:
+    """It listens."""
+    model = Obedient()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("ObedientApi", (_Api,), {"model": model}))
+    server.daemon_threads = True
+    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    model.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield model
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

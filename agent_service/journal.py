@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from agent_service.core.brief import Brief
 from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, CancelChild, Effect, Publish, StartChild, Transition
-from agent_service.core.events import Event, ToolReturned
+from agent_service.core.events import Event, SignalReceived, ToolReturned
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Waiting
@@ -25,11 +25,12 @@ from agent_service.errors import Damaged
 from schemas.events import ToolError
 
 DIGEST_DIGITS = 16
-RULES = 5
+RULES = 6
 """Version of the rules: raised when an event leads to other effects than before, or their digest is taken otherwise.
 0 wrote none beside its digests; up to 2 the digest was of a JSON of all effects, progress included;
-up to 3 nothing was asked of people on the bus beside an escalation; up to 4 a continuation was an error."""
-RULES_OF_CONTINUATIONS = 5
+up to 3 nothing was asked of people on the bus beside an escalation; up to 4 a continuation was an error; up to 5 a run
+was announced with all that was asked, and heard signals and late results without end."""
+RULES_OF_CONTINUATIONS, RULES_OF_BOUNDS = 5, 6
 GENESIS = "0" * 64
 
 GROWING = (
@@ -81,7 +82,7 @@ class Entry:
             event: Event = _event(self.kind).validate_json(self.event)
         except ValueError as error:
             raise Damaged(self.run_id, f"entry {self.seq}, {self.kind}") from error
-        return _as_it_was_heard(event) if self.rules < RULES_OF_CONTINUATIONS else event
+        return event if self.rules >= RULES else _as_it_was_heard(event, self.rules)
 
     @property
     def rules(self) -> int:
@@ -92,9 +93,12 @@ class Entry:
         return _chain(self.previous, self.run_id, self.seq, self.at, self.kind, self.event, self.effects_digest)
 
 
-def _as_it_was_heard(event: Event) -> Event:
-    """An event that was decided by rules that knew no continuation: a tool's wish for more was an error."""
-    if not isinstance(event, ToolReturned) or event.result.status != "continuation":
+def _as_it_was_heard(event: Event, rules: int) -> Event:
+    """An event that was decided by earlier rules: without bounds, and where they knew no continuation a tool's wish for
+    more was an error."""
+    if rules < RULES_OF_BOUNDS and isinstance(event, ToolReturned | SignalReceived):
+        event = replace(event, bounded=False)
+    if not isinstance(event, ToolReturned) or event.result.status != "continuation" or rules >= RULES_OF_CONTINUATIONS:
         return event
     error = ToolError(error_class="continuation", message="the tool asks for more evidence before it can answer")
     return replace(event, result=event.result.model_copy(update={"status": "error", "error": error}))

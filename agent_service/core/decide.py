@@ -173,11 +173,12 @@ def _when_due(decider: Decider) -> Decider:
 
 
 def _once(decider: Decider) -> Decider:
-    """`decider`, but not for a signal that was heard already."""
+    """`decider`, but not for a signal that was heard already, or that is one too many."""
 
     def on_signal(state: RunState, event: SignalReceived) -> Transition | str:
-        known = event.signal.signal_id in state.signals
-        return f"signal {event.signal.signal_id} was heard already" if known else decider(state, event)
+        if event.signal.signal_id in state.signals:
+            return f"signal {event.signal.signal_id} was heard already"
+        return hearing.deaf_to(state, event) or decider(state, event)
 
     return on_signal
 

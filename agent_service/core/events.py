@@ -5,9 +5,9 @@ Instants come in with the event (`at`): the core has no clock.
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from agent_service.core.brief import Limits, Parent
 from agent_service.core.phases import Decision, Next, Unusable
@@ -15,6 +15,10 @@ from agent_service.core.state import Doubt, Ruling
 from agent_service.core.waiting import Reserve
 from schemas.catalog import ToolOffer
 from schemas.events import Signal, ToolResult
+
+Bounded = Annotated[bool, Field(exclude=True)]
+"""Whether a run takes only so many events of this kind. Not stored, for the rules of an entry tell it: in entries of
+earlier versions it took all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +74,7 @@ class ToolReturned:
     `place` names the message of a result that does not name its attempt, so that the same message delivered again is
     not taken for the answer to the attempt after it. `unfit`: what is wrong with the arguments of what a continuation
     asks for, by the schemas of their commands. `proof`: what its capability proves; null where nobody looked, which
-    earlier versions did not.
+    earlier versions did not. `bounded`: as in Bounded.
     """
 
     at: datetime
@@ -79,6 +83,7 @@ class ToolReturned:
     place: str = ""
     unfit: tuple[str, ...] = ()
     proof: Proof | None = None
+    bounded: Bounded = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +191,7 @@ class SignalReceived:
 
     `strict`: a ruling that nothing waits for is refused. In entries of earlier versions, which say nothing of it, one
     let a paused run go on, or ended it. `said_at`: when the bus had it, which may be long before the agent heard of it;
-    null where the agent was told directly.
+    null where the agent was told directly. `bounded`: as in Bounded.
     """
 
     at: datetime
@@ -194,6 +199,7 @@ class SignalReceived:
     by: str = ""
     strict: bool = False
     said_at: datetime | None = None
+    bounded: Bounded = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

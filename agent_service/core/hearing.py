@@ -42,13 +42,22 @@ from agent_service.core.waiting import (
 from schemas.events import Signal
 
 MAX_SIGNALS = 200
-"""Signals whose ids a run remembers, the newest, so that one that is delivered again is not heard again."""
+"""Signals that a run hears, and whose ids it remembers, so that one that is delivered again is not heard again. What it
+has asked for itself (a ruling, an answer) is heard beyond that: of those there are no more than were asked for."""
+ASKED_FOR = frozenset({"approve", "reject", "answer"})
 NOTHING_ASKED = {
     "approve": "nothing waits for an approval",
     "reject": "nothing waits for an approval",
     "answer": "no question waits for an answer: a message is heard at any time",
 }
 VOID = "what was planned is not carried out, because a person said something newer"
+
+
+def deaf_to(state: RunState, event: SignalReceived) -> str:
+    """Why the run hears no more of what it has not asked for; empty while it does."""
+    if not event.bounded or len(state.signals) < MAX_SIGNALS or event.signal.kind in ASKED_FOR:
+        return ""
+    return f"it has heard {MAX_SIGNALS} signals, and hears no more: what is to be added is for a new run"
 
 
 def hear(state: RunState, event: SignalReceived) -> Transition | str:

@@ -22,6 +22,8 @@ from schemas import keys
 from schemas.events import ToolError, ToolResult
 
 _IN_DOUBT = {"error_class": "in_doubt", "retryable": False}
+MOST_LATE = 20
+"""Results that came after the end of their run of which its journal tells. Log and metrics tell of what is beyond."""
 HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed", "storage_full"})
 """Error classes that neither another attempt nor another plan can mend."""
 
@@ -121,6 +123,8 @@ def _on_late(state: RunState, event: ToolReturned, why: str) -> Transition | str
         known = place in state.late
     if kept is state and (known or state.has_finished(result.step)):
         return why
+    if event.bounded and kept is state and len(state.late) + len(state.late_tasks) >= MOST_LATE:
+        return f"{why}, and {MOST_LATE} that came late are on record: no more are kept"
     return Transition(state=replace(which, updated_at=event.at))
 
 

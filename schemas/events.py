@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from schemas import subjects
-from schemas.fields import By, Count, Goal, Id, Instant, Json, JsonObject, TaskId, Text, Told, ToolName
+from schemas.fields import By, Context, Count, Goal, Id, Instant, Json, JsonObject, TaskId, Text, Told, ToolName
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 """A message with its headers, whatever a server would take; larger content is an artifact."""
@@ -56,7 +56,7 @@ class AgenticStart(_FromOutside):
     """Anyone asks the agent to pursue a goal. `run_id` and `wake_id` come from the wake API only."""
 
     goal: Goal
-    context: JsonObject = Field(default_factory=dict)
+    context: Context = Field(default_factory=dict)
     constraints: Constraints = Constraints()
     callback: Text | None = None
     run_id: Id | None = None

@@ -5,8 +5,10 @@ Texts hold no NUL and no lone surrogate, which SQLite and JSON readers refuse; n
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated
+from itertools import chain
+from typing import Annotated, Any, cast
 
 from pydantic import (
     AfterValidator,
@@ -22,6 +24,8 @@ from pydantic import (
 from schemas import subjects
 
 MAX_GOAL_BYTES = 32 * 1024
+MOST_VALUES = 10_000
+"""Of the context of a start: whatever its size, each costs time and a line of the paper trail."""
 _RFC3339 = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$")
 
 
@@ -48,18 +52,29 @@ def _storable(text: str) -> str:
 
 
 def _storable_json(value: JsonValue) -> JsonValue:
-    match value:
-        case str():
-            _storable(value)
-        case float() if not math.isfinite(value):
+    """Level by level: a call for each of a hundred thousand values would cost us more than whoever sends them."""
+    level: Sequence[JsonValue] = [value]
+    while level:
+        kinds = set(map(type, level))
+        if float in kinds and not all(map(math.isfinite, [one for one in level if type(one) is float])):
             raise ValueError("must not contain NaN or an infinite number")
-        case list():
-            for item in value:
-                _storable_json(item)
-        case dict():
-            for key, item in value.items():
-                _storable(key)
-                _storable_json(item)
+        objects = [one for one in level if type(one) is dict] if dict in kinds else []
+        lists = [one for one in level if type(one) is list] if list in kinds else []
+        _storable("".join(one for one in chain(level, *objects) if type(one) is str))
+        level = list(chain.from_iterable([*lists, *(one.values() for one in objects)]))
+    return value
+
+
+def _few_values(value: object) -> object:
+    """Whether it can be taken up at all is asked first: what follows looks at every value."""
+    left, level = MOST_VALUES, [cast("Any", value)]
+    while level:
+        lists = [one for one in level if type(one) is list]
+        objects = [one for one in level if type(one) is dict]
+        left -= sum(map(len, chain(lists, objects)))
+        if left < 0:
+            raise ValueError(f"must hold at most {MOST_VALUES} values, with those inside of others")
+        level = list(chain.from_iterable([*lists, *(one.values() for one in objects)]))
     return value
 
 
@@ -75,6 +90,7 @@ Instant = Annotated[datetime, BeforeValidator(_rfc3339), AfterValidator(_utc)]
 Text = Annotated[str, AfterValidator(_storable)]
 Json = Annotated[JsonValue, AfterValidator(_storable_json)]
 JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_storable_json)]
+Context = Annotated[JsonObject, BeforeValidator(_few_values)]
 Goal = Annotated[Text, AfterValidator(_goal)]
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
 ToolName = Annotated[str, StringConstraints(pattern=subjects.NAME.pattern)]

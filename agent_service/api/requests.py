@@ -13,7 +13,7 @@ from agent_service.api.refusals import Refusal
 from agent_service.telling.plain import one_line
 from groundwork.service import strict_json
 from schemas.events import AgenticStart, Cancel, Constraints, Outcome, Signal, SignalKind
-from schemas.fields import Count, Goal, Id, JsonObject, Text
+from schemas.fields import Context, Count, Goal, Id, Text
 
 MAX_BODY_BYTES = 256 * 1024
 LONGEST_FIELD = 80
@@ -57,7 +57,7 @@ class WakeRequest(_Sent):
 
     wake_id: Id | None = None
     goal: Goal
-    context: JsonObject = Field(default_factory=dict)
+    context: Context = Field(default_factory=dict)
     constraints: CallerConstraints = CallerConstraints()
     callback: Annotated[Text, Field(max_length=2048, pattern=r"^https?://[^\s/?#@\\]+([/?#]\S*)?$")] | None = None
     """An HTTP(S) address, without a login in it, that is told how the run goes on."""

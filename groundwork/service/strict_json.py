@@ -4,10 +4,16 @@ Refused is what Python's reader would take and others would not, or would take d
 keys given twice, halves of surrogate pairs (they break UTF-8, and so every store and bus behind), numbers beyond 64
 bits, encodings other than UTF-8, and nesting that could exhaust the stack (RFC 8259 lets readers set such limits).
 Ours, and not pydantic's reader, which takes keys given twice, numbers of any length, and 1e999 as infinity.
+
+What is to be found is looked for level by level: a call for each of a hundred thousand values would cost whoever is
+asked more than whoever sends them.
 """
 
 import json
 import math
+import re
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import NoReturn
 
 from pydantic import JsonValue
@@ -15,8 +21,8 @@ from pydantic import JsonValue
 DEEPEST = 32
 """Levels of arrays and objects within each other."""
 LARGEST = 2**63 - 1
-LONGEST_NUMBER = 20
-"""Characters of the longest whole number within the bounds, with its sign."""
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+"""A surrogate can only come as an escape: as such it is no UTF-8."""
 
 
 class NotStrictJson(ValueError):
@@ -33,28 +39,40 @@ def read(body: bytes) -> JsonValue:
         raise NotStrictJson(f"is not JSON (line {error.lineno}, column {error.colno})") from error
     except RecursionError as error:
         raise NotStrictJson(_TOO_DEEP) from error
-    _check(value, DEEPEST)
+    except NotStrictJson:
+        raise
+    except ValueError as error:  # Python reads no whole number of more than some thousand digits
+        raise NotStrictJson(_TOO_LONG) from error
+    _check(value, escapes=_HALF.search(body) is not None)
     return value
 
 
-def _check(value: JsonValue, levels: int) -> None:
-    match value:
-        case str():
-            _check_text(value)
-        case list() | dict() if not levels:
-            raise NotStrictJson(_TOO_DEEP)
-        case list():
-            for item in value:
-                _check(item, levels - 1)
-        case dict():
-            for key, item in value.items():
-                _check_text(key)
-                _check(item, levels - 1)
+def _check(value: JsonValue, *, escapes: bool) -> None:
+    level: Sequence[JsonValue] = [value]
+    for _ in range(DEEPEST + 1):
+        kinds = set(map(type, level))
+        if int in kinds:
+            _check_whole([one for one in level if type(one) is int])
+        if float in kinds and not all(map(math.isfinite, [one for one in level if type(one) is float])):
+            raise NotStrictJson("holds a number that is too large")
+        objects = [one for one in level if type(one) is dict] if dict in kinds else []
+        if escapes:
+            _check_texts(chain(level, *objects))
+        if not kinds & {dict, list}:
+            return
+        lists = [one for one in level if type(one) is list] if list in kinds else []
+        level = list(chain.from_iterable([*lists, *(one.values() for one in objects)]))
+    raise NotStrictJson(_TOO_DEEP)
 
 
-def _check_text(text: str) -> None:
+def _check_whole(numbers: Sequence[int]) -> None:
+    if not -LARGEST <= min(numbers) <= max(numbers) <= LARGEST:
+        raise NotStrictJson(_TOO_LONG)
+
+
+def _check_texts(values: Iterable[JsonValue]) -> None:
     try:
-        text.encode()
+        "".join(one for one in values if type(one) is str).encode()
     except UnicodeEncodeError as error:
         raise NotStrictJson("holds half of a surrogate pair") from error
 
@@ -66,23 +84,10 @@ def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     return found
 
 
-def _whole(digits: str) -> int:
-    number = int(digits) if len(digits) <= LONGEST_NUMBER else LARGEST + 1
-    if not -LARGEST <= number <= LARGEST:
-        raise NotStrictJson("holds a whole number beyond 64 bits")
-    return number
-
-
-def _real(digits: str) -> float:
-    number = float(digits)
-    if not math.isfinite(number):
-        raise NotStrictJson("holds a number that is too large")
-    return number
-
-
 def _no_number(_: str) -> NoReturn:
     raise NotStrictJson("holds NaN or Infinity, which are not JSON")
 
 
 _TOO_DEEP = f"is nested more than {DEEPEST} levels deep"
-_READER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_whole, parse_float=_real, parse_constant=_no_number)
+_TOO_LONG = "holds a whole number beyond 64 bits"
+_READER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_number)

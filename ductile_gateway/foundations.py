@@ -1,5 +1,6 @@
 """What the gateway stands on: the bus, its own; and its database, for this process alone."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -8,21 +9,26 @@ from ductile_gateway.bus.ownership import BusOwnership
 from ductile_gateway.bus.prerequisites import ROLE, require
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import open_store
+from ductile_gateway.store.seals import Seals, seal_once
 from groundwork.service import foundations
 from groundwork.service.foundations import Claim, Ground
 from groundwork.service.hand_over import HAND_OVER_S
+from groundwork.service.key_ring import KeyRing
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import OnCommit
 from schemas import subjects
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foundations:
-    """`store` is the gateway's database."""
+    """`store` is the gateway's database, whose rows the `seals` are under."""
 
     ground: Ground
     ownership: BusOwnership
     store: SqliteFile
+    seals: Seals
 
 
 @asynccontextmanager
@@ -39,4 +45,7 @@ async def laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnCommi
         hand_over_s=HAND_OVER_S + settings.grace_s,
     )
     async with foundations.laid(claim) as ground, open_store(settings.store, on_commit) as store:
-        yield Foundations(ground=ground, ownership=BusOwnership(ground.lease, ground.predecessor), store=store)
+        ring, ownership = KeyRing.open(settings.keys_path()), BusOwnership(ground.lease, ground.predecessor)
+        if calls := await seal_once(store, settings.keys_path(), ring):
+            log.warning("calls of an earlier version were sealed as they are", extra={"calls": calls})
+        yield Foundations(ground=ground, ownership=ownership, store=store, seals=Seals(ring))

@@ -97,6 +97,9 @@ class GatewaySettings(_Section):
     nats: NatsSettings = NatsSettings()
     store: Path = Path(".agentic/gateway")
     """Folder of the ledger and of calls under way, on a local disk: one gateway at a time."""
+    keys_file: Path | None = None
+    """The keys by which the gateway knows its own records again; made where there is none. By default beside the folder
+    of the store, never in it: `<store>.keys`."""
     lease_s: Annotated[float, Field(ge=1)] = 10.0
     """How long the bus belongs to a gateway that does not renew its lease, in seconds: a fifth of it is between two
     renewals."""
@@ -131,6 +134,9 @@ class GatewaySettings(_Section):
         if self.runner == "ductile" and self.ductile is None:
             raise ValueError("runner `ductile` needs the section `ductile`, with its url and a token")
         return self
+
+    def keys_path(self) -> Path:
+        return self.keys_file or self.store.with_name(f"{self.store.name}.keys")
 
     def choices(self) -> Mapping[str, ToolChoice] | None:
         """The tools by name; None for all plugins."""

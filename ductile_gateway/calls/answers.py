@@ -9,7 +9,7 @@ import logging
 
 from ductile_gateway.calls import results
 from ductile_gateway.calls.artifacts import candidates
-from ductile_gateway.calls.call import Answer, Asked, Intent, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.calls.call import Answer, Asked, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.results import Kept
 from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Clock, Ledger, Observer, Ownership
 from groundwork.service.errors import NoRoom, TryAgain
@@ -68,7 +68,7 @@ class Answers:
 
         The run that waited for it has gone on, or ended; the agent writes down what comes for one that has ended."""
         answer = await self._ledger.find(key)
-        if answer is None or isinstance(answer, Intent):
+        if not isinstance(answer, Answer):
             return False
         log.warning("a late result", extra=answer.facts() | {"ended": _told(verdict)})
         if isinstance(verdict, ToolOutcome):

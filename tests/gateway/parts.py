@@ -23,10 +23,12 @@ from ductile_gateway.calls.call import (
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Ledger, Observer, ToolRunner, unrecorded
 from ductile_gateway.store.ledger import SqliteLedger
+from ductile_gateway.store.seals import Seals
 from ductile_gateway.telling.calls import CallsTold
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tools.catalog import Offers
 from groundwork.service.errors import TryAgain
+from groundwork.service.key_ring import KeyRing
 from groundwork.sqlite.file import SqliteFile
 from schemas import headers, keys, subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
@@ -138,7 +140,8 @@ class MemoryLedger(SqliteLedger):
     """The ledger over a database in memory."""
 
     def __init__(self) -> None:
-        super().__init__(cast("SqliteFile", MemoryFile()))
+        self.file = MemoryFile()
+        super().__init__(cast("SqliteFile", self.file), Seals(KeyRing.fresh()))
 
 
 class FakeRunner:

@@ -35,7 +35,14 @@ from agent_service.halting import Halting
 from agent_service.identity import SystemClock
 from agent_service.intake import Intake
 from agent_service.metrics.agent import AgentMetrics
-from agent_service.metrics.levels import observe_brake, observe_disk, observe_inbox, observe_readiness, observe_runs
+from agent_service.metrics.levels import (
+    observe_brake,
+    observe_disk,
+    observe_inbox,
+    observe_readiness,
+    observe_runs,
+    observe_spending,
+)
 from agent_service.models.opening import open_model
 from agent_service.moments import Moment
 from agent_service.opening import open_store, told_head
@@ -46,6 +53,7 @@ from agent_service.readiness import readiness, wrong_with
 from agent_service.recovery import FORGETTABLE, Recovery, Starter
 from agent_service.settings import AgentSettings
 from agent_service.signing import Signing
+from agent_service.spending import Spending
 from agent_service.store.sql.database import FILE
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling import log_lines
@@ -86,6 +94,7 @@ class Agent:
     recovery: Recovery
     brake: Brake
     halting: Halting
+    spending: Spending
     intake: NatsIntake
     missed: Missed
     projector: Projector
@@ -181,8 +190,10 @@ def build(
         log_lines.write(moment)
         feed.tell(moment)
         metrics.runs.committed(moment)
+        spending.committed(moment)
 
-    thinker = _thinker(settings, model, Evidence(store, artifacts), clock, brake)
+    spending = Spending(clock, settings.limits.usd_per_day)
+    thinker = _thinker(settings, model, Evidence(store, artifacts), clock, brake, spending)
     turns = Turns(store, publisher, thinker, clock, committed, brake=brake)
     oversight, own, rules = settings.oversight(), settings.own_tools(), settings.tool_rules
     skills = NatsSkills(
@@ -226,6 +237,7 @@ def build(
         store=store,
         recovery=recovery,
         brake=brake,
+        spending=spending,
         halting=Halting(brake, store.halts, NatsBoard(link), turns, store, clock, recovery.try_again),
         intake=NatsIntake(link, intake, background, incoming, slots=settings.turns, on_span=on_span),
         missed=Missed(link, intake, settings.store, slots=settings.turns),
@@ -245,10 +257,13 @@ def build(
     )
 
 
-def _thinker(settings: AgentSettings, model: Provider, evidence: Evidence, clock: SystemClock, brake: Brake) -> Thinker:
+def _thinker(
+    settings: AgentSettings, model: Provider, evidence: Evidence, clock: SystemClock, brake: Brake, spending: Spending
+) -> Thinker:
     rates = settings.model
     pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
-    return Thinker(model, ArgumentSchemas(), evidence, clock, slots=settings.turns, pace=pace, brake=brake)
+    checked = ArgumentSchemas(), evidence, clock
+    return Thinker(model, *checked, slots=settings.turns, pace=pace, brake=brake, spending=spending)
 
 
 def _telling(settings: AgentSettings) -> Telling:
@@ -268,6 +283,7 @@ def _observe(agent: Agent) -> Instruments:
     observe_runs(instruments, agent.store, agent.clock, lambda: len(undone.left))
     observe_inbox(instruments, agent.store.inbox)
     observe_brake(instruments, agent.brake)
+    observe_spending(instruments, agent.spending)
     observe_disk(instruments, agent.settings.store / FILE)
     observe_readiness(instruments, agent.ready)
     BusLevels(instruments, agent.ground.link)
@@ -278,6 +294,8 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     """First what was left goes on and what waits is taken up; then what can wait for that."""
     moments = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
     await agent.halting.recall()
+    today = agent.spending.today
+    agent.spending.recall(today, await agent.store.paid(today))
     left = await agent.recovery.resume_all()
     for work in (
         wrong_with(agent.skills.catalog()),  # asked for at once: runs that are to begin wait for it
@@ -293,6 +311,8 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     if any(runs[status] for status in UNDER_WAY):
         await agent.ground.head_start()
     await _let_callers_in(agent, group, listener)
+    if not agent.spending.reached(""):
+        agent.recovery.let_go(await agent.store.held(), agent.clock.now())
     behind_since = agent.workspace.caught_up_at() or agent.clock.now()
     if agent.trails.sends:
         group.create_task(agent.trails.write(()))  # it catches up with the traces by itself
@@ -341,7 +361,7 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
     from groundwork.http.server import serve_http
 
     ready, metrics = agent.ready, partial(exposition, _observe(agent), subjects.SERVICE_AGENT)
-    asked = operations(agent.settings, agent.store, agent.ground.link, agent.skills, ready, switch)
+    asked = operations(agent.settings, agent.store, agent.ground.link, agent.skills, ready, switch, agent.spending)
     streams = EventStreams(agent.feed, agent.store, agent.store)
     http = create_app(desk, agent.files, ready, agent.settings, operations=asked, streams=streams, metrics=metrics)
     measured = Measured(http, request_durations(agent.metrics.instruments))

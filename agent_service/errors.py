@@ -13,7 +13,7 @@ from typing import Literal
 
 from groundwork.service.errors import TryAgain
 
-Remedy = Literal["try_again", "shrink", "pause", "fail", "escalate"]
+Remedy = Literal["try_again", "hold", "shrink", "pause", "fail", "escalate"]
 
 
 class VersionMoved(Exception):

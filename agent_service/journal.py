@@ -18,6 +18,7 @@ from agent_service.core.brief import Brief
 from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, CancelChild, Effect, Publish, StartChild, Transition
 from agent_service.core.events import Event, SignalReceived, ToolReturned
+from agent_service.core.paying import paid_with
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Waiting
@@ -125,13 +126,15 @@ class Growth:
 class Commit:
     """What one event leaves behind, written in one transaction or not at all.
 
-    `brief` is set when it differs from the stored one; `growth` is how the growing fields differ from theirs.
+    `brief` is set when it differs from the stored one; `growth` is how the growing fields differ from theirs;
+    `paid_usd` is what was paid with it.
     """
 
     entry: Entry
     state: RunState
     brief: Brief | None
     growth: tuple[Growth, ...]
+    paid_usd: float = 0.0
 
 
 def commit_of(before: Run | None, event: Event, transition: Transition) -> Commit:
@@ -142,7 +145,8 @@ def commit_of(before: Run | None, event: Event, transition: Transition) -> Commi
     entry = _entry(before.head if before else GENESIS, state, event, transition.effects)
     changed = before is None or before.state.brief is not state.brief
     growth = growth_of(before.state if before else None, state)
-    return Commit(entry=entry, state=state, brief=state.brief if changed else None, growth=growth)
+    paid = paid_with(before.state if before else None, event, state)
+    return Commit(entry=entry, state=state, brief=state.brief if changed else None, growth=growth, paid_usd=paid)
 
 
 def growth_of(before: RunState | None, after: RunState) -> tuple[Growth, ...]:

@@ -120,6 +120,8 @@ _KINDS: Mapping[type[Waiting], WaitsForKind] = {
 def _kind(waiting: Waiting) -> WaitsForKind | None:
     if isinstance(waiting, ForPerson):
         return "budget" if waiting.stop.ending_class.startswith(OF_BUDGETS) else "model"
+    if isinstance(waiting, ModelRetry) and waiting.still_since:
+        return "budget"
     under_way = pendings_of(waiting)
     return "child" if under_way and all(map(is_child, under_way)) else _KINDS.get(type(waiting))
 
@@ -131,6 +133,8 @@ def _since(waiting: Waiting) -> datetime | None:
             return pending.requested_at
         case ForReads(flights=flights) | ForEvidence(flights=flights) if flights:
             return min(flight.pending.requested_at for flight in flights)
+        case ModelRetry(still_since=datetime() as since):
+            return since
         case ForTime(since=since) | ForApproval(since=since) | ForAnswer(since=since):
             return since
     return None

@@ -13,6 +13,7 @@ from agent_service.core.decide import decide
 from agent_service.core.events import CallReserved, Event, SignalReceived, StoodStill, TimerFired, ToolReturned
 from agent_service.core.flights import due_first, flight_of, flights, gathering_of
 from agent_service.core.gathered import task_of
+from agent_service.core.paying import paid_with
 from agent_service.core.reopening import settled_with
 from agent_service.core.state import RunState, StepRecord
 from agent_service.core.waiting import (
@@ -54,6 +55,11 @@ class Moment:
         """A run that an answer set going again may end once more."""
         waiting = self.after.waiting
         return isinstance(waiting, Ended) and waiting.stop.entry == self.entry.seq
+
+    @property
+    def paid_usd(self) -> float:
+        """What was paid with this entry, as far as prices are known."""
+        return paid_with(self.before, self.event, self.after)
 
     @property
     def paused(self) -> bool:

@@ -22,8 +22,9 @@ from agent_service.bus.whereabouts import NatsWhereabouts
 from agent_service.core.waiting import Status
 from agent_service.ports import PromptText, Question, Skills
 from agent_service.settings import AgentSettings
+from agent_service.spending import SETTING, Spending
 from agent_service.store.sqlite import SqliteStore
-from agent_service.telling.findings import ok
+from agent_service.telling.findings import ok, warning
 from groundwork.nats.link import NatsLink
 from groundwork.service.installed import installed_version
 from schemas.gateway_status import Finding
@@ -42,12 +43,13 @@ def operations(
     skills: Skills,
     readiness: Readiness,
     switch: Switch,
+    spending: Spending,
 ) -> Operations:
     letters, troubles = NatsDeadLetters(link, most=MOST_LETTERS), NatsTroubles(link, fresh_s=FRESH_S)
     now = NatsTroubles(link, fresh_s=0)
 
     async def agent() -> Sequence[Finding]:
-        return [_of_the_agent(settings, await store.counts())]
+        return [_of_the_agent(settings, await store.counts()), *_of_money(spending)]
 
     async def nats() -> Sequence[Finding]:
         return [findings.server(link), await findings.jetstream(link), await findings.dead_letters(letters)]
@@ -68,6 +70,17 @@ def _of_the_agent(settings: AgentSettings, counts: Mapping[Status, int]) -> Find
     thinks = f"{model.provider}: {', '.join(model.names())}" if model.provider != "scripted" else "a script"
     runs = ", ".join(f"{counts[status]} {status}" for status in UNDER_WAY)
     return ok("agent", f"version {installed_version()}, {runs}; who thinks is {thinks}")
+
+
+def _of_money(spending: Spending) -> Sequence[Finding]:
+    """Of the day's, where it is bounded."""
+    if spending.usd_per_day is None:
+        return ()
+    if why := spending.reached(""):
+        return (
+            warning("money", f"no model is asked: {why}", remedy=f"wait for the day to end (UTC), or raise {SETTING}"),
+        )
+    return (ok("money", f"{spending.spent_usd:.4f} of {spending.usd_per_day:.4f} USD of today are spent"),)
 
 
 def prompt_of(question: Question) -> PromptText:

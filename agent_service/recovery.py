@@ -116,6 +116,11 @@ class Recovery:
         for run_id in await self._store.due(now, DUE_AT_ONCE):
             self._background.start(self._fire(run_id, now))
 
+    def let_go(self, run_ids: Sequence[str], now: datetime) -> None:
+        """Let runs that waited for money try again: more may be spent."""
+        for run_id in run_ids:
+            self._background.start(self._fire(run_id, now))
+
     async def _fire(self, run_id: str, now: datetime) -> None:
         """Until nothing of the run is due: each of several reads has an instant of its own."""
         due = True

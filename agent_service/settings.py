@@ -135,6 +135,9 @@ class LimitSettings(_Section):
     run as their step."""
     max_children: Annotated[int, Field(ge=1, le=100)] = 4
     """How many of these a run may have at the same time."""
+    usd_per_day: Annotated[float, Field(gt=0)] | None = None
+    """What all runs together may spend on models in a day (UTC), in USD. Beyond it no model is asked: runs wait until
+    the day is over, or until this is raised."""
     max_context_bytes: Annotated[int, Field(ge=0)] = 64 * 1024
     """How large the context of a start may be, as compact JSON."""
 

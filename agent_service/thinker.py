@@ -27,6 +27,7 @@ from agent_service.core.waiting import ForModel
 from agent_service.errors import ModelError, Stopped
 from agent_service.pace import Pace
 from agent_service.ports import Answer, Clock, Estimate, Model, ModelCall, Question
+from agent_service.spending import Spending
 from agent_service.usable import MOST_BYTES
 
 _DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])
@@ -75,8 +76,10 @@ class Thinker:
         slots: int,
         pace: Pace | None = None,
         brake: Brake | None = None,
+        spending: Spending | None = None,
     ) -> None:
         self._model = model
+        self._spending = spending or Spending(clock)
         self._brake = brake or Brake()
         self._arguments = arguments
         self._evidence = evidence
@@ -148,6 +151,7 @@ class Thinker:
         if call.estimate is None:
             return await self._event(await call.make(), question, heard=question.state.heard)
         tokens = call.estimate.reserve.tokens
+        self._spending.admit(question.state, call.estimate.reserve.cost_usd)
         await self._pace.admit(tokens)
         self._check_again(tokens)
         state = question.state

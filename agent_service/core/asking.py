@@ -108,12 +108,22 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
             return endings.pause(state, event.error_class, event.message, at=event.at, question=asking)
         case "shrink":
             return _shrunk(state, asking, event)
-        case "try_again":
+        case _:
             delay = timedelta(seconds=_delay_s(asking, event.retry_after_s))
             waiting = ModelRetry(asking=replace(asking, tries=asking.tries + 1), retry_at=event.at + delay)
             waited = replace(state, waiting=waiting, updated_at=event.at, summary=f"model unavailable: {event.message}")
             said = endings.progress(waited, asking.phase.value, waited.summary)
             return Transition(state=waited, effects=(said,))
+
+
+def on_held(state: RunState, event: ModelUnavailable) -> Transition:
+    """The call is not made yet, for want of money. A reserve that stands is of the same call, as in `on_reserved`."""
+    asking = state.asking
+    assert asking is not None, "the caller has matched the call"
+    retry_at = event.at + timedelta(seconds=event.retry_after_s or 0.0)
+    waiting = ModelRetry(asking=asking, retry_at=retry_at, still_since=event.at)
+    held = replace(endings.with_lost_call(state), waiting=waiting, updated_at=event.at, summary=event.message)
+    return Transition(state=held, effects=(endings.progress(held, asking.phase.value, held.summary),))
 
 
 def unlooked(state: RunState, why: str, *, at: datetime) -> Transition:

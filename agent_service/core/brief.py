@@ -115,7 +115,8 @@ class Brief:
     """Where the run's trace is shown."""
     verify: bool = False
     untrusted: bool = False
-    """Both as in WakeAccepted."""
+    caller: str = ""
+    """All as in WakeAccepted."""
     skills: tuple[ToolOffer, ...] = ()
     """Frozen when the run is framed."""
 

@@ -148,6 +148,7 @@ def wake(state: RunState, pending: Pending) -> WakeAccepted:
         tools=call.tools or tuple(skill.name for skill in brief.skills),
         doubts=state.doubts,
         refused=tuple(_refused(state)),
+        caller=brief.caller,
     )
 
 

@@ -113,6 +113,7 @@ def _accept(_: None, event: WakeAccepted) -> Transition:
         untrusted=event.untrusted,
         parent=event.parent,
         tools=event.tools,
+        caller=event.caller,
     )
     state = RunState(
         run_id=event.run_id,
@@ -148,6 +149,8 @@ def _of_the_model(state: RunState, event: CallReserved | ModelReplied | ModelUna
             return asking.on_reserved(state, event)
         case ModelReplied():
             return thinking.on_reply(state, event)
+        case ModelUnavailable(remedy="hold"):
+            return asking.on_held(state, event)
         case ModelUnavailable():
             return asking.on_unavailable(state, event)
 
@@ -200,9 +203,16 @@ def _deadline(state: RunState, event: TimerFired) -> Transition:
     return endings.out_of_budget(state, past, at=event.at, question=question)
 
 
+def _on_retry(state: RunState, event: TimerFired) -> Transition | str:
+    """One that was held for want of money is tried whenever there may be some."""
+    held = isinstance(state.waiting, ModelRetry) and state.waiting.still_since is not None
+    return _ask_again(state, event) if held and event.at < state.over_at else _when_due(_ask_again)(state, event)
+
+
 def _ask_again(state: RunState, event: TimerFired) -> Transition:
     assert state.asking is not None
-    return asking.put(state, state.asking, at=event.at)
+    since = state.waiting.still_since if isinstance(state.waiting, ModelRetry) else None
+    return asking.put(limits.stood_still(state, since, event.at), state.asking, at=event.at)
 
 
 # The table
@@ -265,7 +275,7 @@ TABLE: Mapping[type[Waiting] | None, _Row] = {
         ModelReplied: Rule(_of_the_model, _AFTER_A_REPLY),
         ModelUnavailable: Rule(_of_the_model, (ForModel, ModelRetry, ForPerson, Ended)),
         ToolReturned: _UNASKED,
-        TimerFired: Rule(_when_due(_ask_again), (ForModel, ForPerson, Ended)),
+        TimerFired: Rule(_on_retry, (ForModel, ForPerson, Ended)),
         SignalReceived: Rule(_once(hearing.hear), (ModelRetry,)),
     },
     ForTool: {

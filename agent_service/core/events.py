@@ -53,6 +53,8 @@ class WakeAccepted:
     """Writes of its parent of which nobody knows: they bar the same tools here."""
     refused: tuple[Ruling, ...] = ()
     """What people refused its parent, and is not asked for again here."""
+    caller: str = ""
+    """Against whose quota it counts; empty where that is nobody's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,14 +165,15 @@ class ModelReplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUnavailable:
-    """Call `call` brought no answer. `remedy` says what to do: try again later, shrink, pause, fail, or escalate.
+    """Call `call` brought no answer. `remedy` says what to do: try again later, hold, shrink, pause, fail, or escalate.
 
-    `shrink`: the prompt is too long for the model: take the notes together and ask again.
+    `shrink`: the prompt is too long for the model: take the notes together and ask again. `hold`: it was not made, for
+    what may be spent in a day is spent: it is made later, and until then the time of the run stands still.
     """
 
     at: datetime
     call: int
-    remedy: Literal["try_again", "shrink", "pause", "fail", "escalate"]
+    remedy: Literal["try_again", "hold", "shrink", "pause", "fail", "escalate"]
     error_class: str
     message: str
     retry_after_s: float | None = None

@@ -283,11 +283,15 @@ class RunState:
 
     @property
     def over_at(self) -> datetime:
-        """When its time is over. Not while a child is under way, unless the caller named the deadline: for the child it
-        stands still while people are waited for, and its end, which always comes, tells until when."""
-        brief = self.brief
-        rests = brief.may_have_children and not brief.limits.deadline_named
-        return _NEVER if rests and any(pending.grant for pending in self.pendings) else brief.limits.deadline_at
+        """When its time is over. Unless the caller named the deadline, not while a call is held for want of money, nor
+        while a child is under way: for the child it stands still while people are waited for, and its end, which always
+        comes, tells until when."""
+        brief, waiting = self.brief, self.waiting
+        if brief.limits.deadline_named:
+            return brief.limits.deadline_at
+        is_held = isinstance(waiting, ModelRetry) and waiting.still_since is not None
+        by_a_child = brief.may_have_children and any(pending.grant for pending in self.pendings)
+        return _NEVER if is_held or by_a_child else brief.limits.deadline_at
 
     @property
     def due_at(self) -> datetime | None:

@@ -127,15 +127,17 @@ class ForModel:
 class ModelRetry:
     """Waits for the instant at which the same model call is made again.
 
-    Came here: the model was not to be had: overloaded, a rate limit, no network.
+    Came here: the model was not to be had: overloaded, a rate limit, no network. Or it was not asked, because what may
+        be spent in a day is spent: then its deadline stands still since `still_since`, unless the caller named it.
     Owed to the bus: nothing.
-    Moved by: `TimerFired` at `retry_at`. An answer to the call (`CallReserved`, `ModelReplied`, `ModelUnavailable`)
-        and a result (`ToolReturned`) count as they do while the call is being made.
+    Moved by: `TimerFired` at `retry_at`, or once more may be spent. An answer to the call (`CallReserved`,
+        `ModelReplied`, `ModelUnavailable`) and a result (`ToolReturned`) count as they do while the call is being made.
     """
 
     kind: Literal["model_retry"] = "model_retry"
     asking: Asking
     retry_at: datetime
+    still_since: datetime | None = None
     status: ClassVar[Status] = Status.RUNNING
 
 

@@ -83,6 +83,29 @@ def observe_brake(instruments: Instruments, brake: Brake) -> None:
     instruments.observe(read, stopped)
 
 
+class Purse(Protocol):
+    """What may be spent in a day, and was."""
+
+    @property
+    def usd_per_day(self) -> float | None: ...
+
+    @property
+    def spent_usd(self) -> float: ...
+
+
+def observe_spending(instruments: Instruments, purse: Purse) -> None:
+    spent = instruments.gauge("agentic.spent.today", "What models cost today (UTC), in USD", unit="{USD}")
+    limit = instruments.gauge(
+        "agentic.spent.limit", "What may be spent on models in a day; none shown for no limit", unit="{USD}"
+    )
+
+    async def read() -> None:
+        spent.show({(): purse.spent_usd})
+        limit.show({(): purse.usd_per_day} if purse.usd_per_day is not None else {})
+
+    instruments.observe(read, spent, limit)
+
+
 def observe_readiness(instruments: Instruments, readiness: Callable[[], Awaitable[Mapping[str, str]]]) -> None:
     """What the agent needs, by its name: 1 where nothing is wrong with it, as /readyz says it."""
     ready = instruments.gauge(

@@ -18,6 +18,7 @@ class Rows:
     entry: tuple[Any, ...]
     dropped: tuple[tuple[str, str, int], ...]
     added: tuple[tuple[str, str, str], ...]
+    paid: tuple[str, str, float] | None = None
 
     def sealed(self) -> Row:
         """What of the run's row a seal is over."""
@@ -72,6 +73,7 @@ def rows_of(commit: Commit, told: int = 0) -> Rows:
         entry=(entry.run_id, entry.seq, at, entry.kind, entry.event, effects_digest, previous, head),
         dropped=tuple((entry.run_id, growth.field, growth.dropped) for growth in commit.growth if growth.dropped),
         added=tuple((entry.run_id, growth.field, item) for growth in commit.growth for item in growth.added),
+        paid=(f"{entry.at:%Y-%m-%d}", state.brief.caller, commit.paid_usd) if commit.paid_usd else None,
     )
 
 

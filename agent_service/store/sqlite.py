@@ -9,7 +9,7 @@ import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -190,6 +190,14 @@ class SqliteStore:
         rows = await self._database.read(self._sql["unsettled"], (microseconds(since),))
         return self._quarantine.without(run_id for (run_id,) in rows)
 
+    async def paid(self, day: date) -> dict[str, float]:
+        """What models cost that day (UTC), by caller, in USD."""
+        return dict(await self._database.read(self._sql["paid"], (f"{day:%Y-%m-%d}",)))
+
+    async def held(self) -> Sequence[str]:
+        """Runs whose model call waits for money."""
+        return self._quarantine.without(run_id for (run_id,) in await self._database.read(self._sql["held"]))
+
     async def counts(self) -> dict[Status, int]:
         """As the port says; a status that no run has counts 0."""
         return {Status(status): runs for status, runs in await self._database.read(self._sql["counts"])}
@@ -251,6 +259,8 @@ class SqliteStore:
             connection.executemany(self._sql["drop_items"], rows.dropped)
         if rows.added:
             connection.executemany(self._sql["add_item"], rows.added)
+        if rows.paid:
+            connection.execute(self._sql["pay"], rows.paid)
 
     def _write_told(self) -> None:
         self._told_later, told = None, tuple(self._told.items())

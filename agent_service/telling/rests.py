@@ -1,5 +1,7 @@
 """What a run rests for, in words: the same wherever that is told. Pure."""
 
+from datetime import datetime
+
 from agent_service.core.phases import Framing, Plan
 from agent_service.core.waiting import (
     Asking,
@@ -28,6 +30,8 @@ def rests_for(waiting: Waiting) -> str:
     match waiting:
         case ForModel(asking=asking):
             return f"the reply to {question_of(asking)}"
+        case ModelRetry(asking=asking, retry_at=at, still_since=datetime()):
+            return f"{instant(at)}, or more money: what may be spent in a day is spent before {question_of(asking)}"
         case ModelRetry(asking=asking, retry_at=at):
             return f"{instant(at)}, when {question_of(asking)} is made again"
         case ForTool(pending=pending):

@@ -140,6 +140,8 @@ def _happened(moment: Moment) -> str:
 
 def unavailable(event: ModelUnavailable) -> str:
     """Why a call brought nothing."""
+    if event.remedy == "hold":
+        return f"not asked: {event.message}"
     return f"the model gave no answer ({event.error_class}): {event.message}"
 
 

@@ -41,6 +41,7 @@ from schemas.gateway_status import WaitingCall
 
 SERVE = RemedyView(text="start who takes them", command="ductile-gateway serve")
 GO_ON = RemedyView(text="once that is settled, let everything go on", command="agentic go-on")
+RAISE = RemedyView(text="raise agent.limits.usd_per_day, or the quota that it names", command="agentic doctor")
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 DOCTOR = RemedyView(text="find out what is wrong there", command="agentic doctor")
 LOG = RemedyView(text="see the agent's log, and start it again if it does not go on", command="agentic doctor")
@@ -168,6 +169,10 @@ def _of_the_tool(run: RunState, pending: Pending, seen: Seen) -> Iterator[tuple[
 def _verdict(run: RunState, seen: Seen) -> Verdict:
     if (halt := seen.lacks.get("halt")) and run.status in UNDER_WAY:
         return halt, GO_ON
+    return _of_its_wait(run, seen)
+
+
+def _of_its_wait(run: RunState, seen: Seen) -> Verdict:
     match run.waiting:
         case Queued():
             return _of_a_queued_run(seen)
@@ -175,6 +180,8 @@ def _verdict(run: RunState, seen: Seen) -> Verdict:
             return f"{question_of(asking)} brings no reply: {seen.lacks['model']}", DOCTOR
         case ForModel(asking=asking):
             return f"the model is thinking: {question_of(asking)} is being made since {instant(run.updated_at)}", None
+        case ModelRetry(retry_at=at, still_since=datetime()):
+            return f"{run.summary}: it goes on at {instant(at)}, by itself, or once more may be spent", RAISE
         case ModelRetry(asking=asking, retry_at=at):
             return f"the model was not to be had: {question_of(asking)} is made again at {instant(at)}, by itself", None
         case ToolRetry(pending=pending, retry_at=at):

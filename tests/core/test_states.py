@@ -66,6 +66,7 @@ _ALWAYS = FETCH.commands[0].model_copy(update={"approve": "always"})
 PAGE = FETCH.model_copy(update={"name": "page", "commands": (_ALWAYS,)})
 """A read that a person has to allow each time."""
 BEGINS = started((*TOOLS, PAGE))
+HELD = unavailable("hold")
 AWAY, UPSTREAM = unavailable("try_again"), errs("upstream", retryable=True)
 ASKS_MORE = returns("continuation", output={"continuation": multi_step(a_task("f", "fetch"))})
 ASKS_TO_WRITE = returns("continuation", output={"continuation": multi_step(a_task("p", "post"), a_task("l", "ledger"))})
@@ -75,6 +76,7 @@ STORIES: tuple[tuple[Cue, ...], ...] = (
     (),
     (BEGINS,),
     (BEGINS, AWAY),
+    (BEGINS, HELD),
     (BEGINS, frames()),
     (BEGINS, frames(), AWAY),
     (BEGINS, frames(), unavailable("pause")),
@@ -124,6 +126,7 @@ HAPPENINGS: tuple[Cue, ...] = (
     AWAY,
     unavailable("pause"),
     unavailable("fail"),
+    HELD,
     too_long(),
     returns(),
     returns(step=7),

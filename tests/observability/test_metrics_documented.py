@@ -4,9 +4,20 @@ import re
 from pathlib import Path
 from typing import cast
 
+from agent_service.brake import Brake
 from agent_service.bus.levels import BusLevels
 from agent_service.metrics.agent import AgentMetrics
-from agent_service.metrics.levels import People, Standing, observe_disk, observe_inbox, observe_readiness, observe_runs
+from agent_service.metrics.levels import (
+    People,
+    Standing,
+    observe_brake,
+    observe_disk,
+    observe_inbox,
+    observe_readiness,
+    observe_runs,
+    observe_spending,
+)
+from agent_service.spending import Spending
 from ductile_gateway.telling.metrics import GatewayMetrics, Health, observe_calls, observe_ductile, observe_outbox
 from ductile_gateway.telling.metrics import observe_readiness as observe_gateway
 from groundwork.http.metrics import request_durations
@@ -45,6 +56,8 @@ def of_the_agent() -> Instruments:
     observe_runs(instruments, cast("Standing", None), FakeClock(), lambda: 0)
     observe_inbox(instruments, cast("People", None))
     observe_disk(instruments, Path("runs.db"))
+    observe_brake(instruments, Brake())
+    observe_spending(instruments, Spending(FakeClock()))
     observe_readiness(instruments, _ready)
     BusLevels(instruments, cast("NatsLink", None))
     request_durations(instruments)

@@ -29,6 +29,7 @@ from agent_service.pace import Pace
 from agent_service.ports import Model
 from agent_service.publisher import Publisher
 from agent_service.recovery import Recovery
+from agent_service.spending import Spending
 from agent_service.store.sqlite import SqliteStore
 from agent_service.thinker import Thinker
 from agent_service.turn import Background, Turns
@@ -37,7 +38,7 @@ from groundwork.service.key_ring import KeyRing
 from groundwork.telemetry.metrics import Instruments
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
-from schemas.events import Envelope, Signal, ToolError, ToolOutput, ToolRequest, ToolResult
+from schemas.events import Cancel, Envelope, Signal, ToolError, ToolOutput, ToolRequest, ToolResult
 from tests.kit.crashes import Crash, Mortal, Points
 from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryBoard, MemoryHalts, MemoryStore
 from tests.kit.runs import NOON
@@ -177,8 +178,10 @@ class World:
         tools: tuple[ToolOffer, ...] = (APPEND,),
         on_commit: Callable[[Moment], object] = lambda _: None,
         mind: type[Mind] = Mind,
+        usd_per_day: float | None = None,
     ) -> None:
         """`model` thinks in the place of the scripted mind."""
+        self.usd_per_day = usd_per_day
         self._slots, self._policy, self._on_commit = slots, policy, on_commit
         self._fused, self._verify = fused, verify
         self.faults = Points()
@@ -251,6 +254,17 @@ class World:
         async with asyncio.TaskGroup() as group:
             await self.halting(Background(group)).go_on(by="ann")
 
+    async def let_go(self) -> None:
+        """More may be spent."""
+        assert isinstance(self.store, SqliteStore)
+        async with asyncio.TaskGroup() as group:
+            self.recovery(Background(group)).let_go(await self.store.held(), self.clock.now())
+
+    async def cancel(self) -> None:
+        """Somebody cancels the run."""
+        run = await self.state()
+        await self.intake.follow(await self.intake.cancel(Cancel(run_id=run.run_id), by="ann"))
+
     async def state(self) -> RunState:
         """That of the run that was asked for: all others are its children."""
         first, *_ = await self.family()
@@ -317,6 +331,8 @@ class World:
         async with asyncio.TaskGroup() as group:
             background = Background(group)
             await self.halting(background).recall()
+            if isinstance(self.store, SqliteStore):
+                self.spending.recall(self.spending.today, await self.store.paid(self.spending.today))
             await self.recovery(background).resume_all()
 
     async def _is_set_aside(self) -> bool:
@@ -324,6 +340,10 @@ class World:
         if not await self.store.runs(limit=1):
             return False
         return (await self.state()).reserve is not None
+
+    def _committed(self, moment: Moment) -> None:
+        self.spending.committed(moment)
+        self._on_commit(moment)
 
     def recovery(self, background: Background) -> Recovery:
         return Recovery(self.turns, self.faulty, self.store, self._publisher, background, slots=4, brake=self.brake)
@@ -335,7 +355,7 @@ class World:
     def build_anew(self) -> None:
         """A new process: all that was in memory is gone."""
         self.faulty = FaultyStore(self.store, self.faults)
-        self.brake = Brake()
+        self.brake, self.spending = Brake(), Spending(self.clock, self.usd_per_day)
         self._publisher = Publisher(self.bus, self.clock, capabilities=self.capabilities, brake=self.brake)
         pace = Pace(now=lambda: self.clock.now().timestamp())
         thinker = Thinker(
@@ -346,8 +366,9 @@ class World:
             slots=self._slots,
             pace=pace,
             brake=self.brake,
+            spending=self.spending,
         )
-        self.turns = Turns(self.faulty, self._publisher, thinker, self.clock, self._on_commit, brake=self.brake)
+        self.turns = Turns(self.faulty, self._publisher, thinker, self.clock, self._committed, brake=self.brake)
         self.intake = Intake(
             self.turns,
             self.offer,

@@ -159,6 +159,18 @@ INSERT INTO dismissals (run_id, version, by, at) VALUES (?, ?, ?, ?)
 ON CONFLICT (run_id) DO UPDATE SET version = excluded.version, by = excluded.by, at = excluded.at
 WHERE excluded.version > dismissals.version;
 
+-- name: pay
+INSERT INTO spending (day, caller, usd) VALUES (?, ?, ?)
+ON CONFLICT (day, caller) DO UPDATE SET usd = usd + excluded.usd;
+
+-- name: paid
+SELECT caller, usd FROM spending WHERE day = ?;
+
+-- name: held
+-- Runs whose model call waits for money.
+SELECT run_id FROM runs
+WHERE status = 'running' AND CASE WHEN json_valid(state) THEN json_extract(state, '$.waiting.still_since') END IS NOT NULL;
+
 -- name: keep_halt
 INSERT INTO halts (number, since, by, reason, until, until_by, over) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (number) DO UPDATE SET until = excluded.until, until_by = excluded.until_by, over = excluded.over;

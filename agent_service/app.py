@@ -62,7 +62,7 @@ from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.thinker import Thinker
 from agent_service.trail_process import Telling, TrailProcess
-from agent_service.turn import Background, Turns
+from agent_service.turn import Background, OnCommit, Turns
 from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.service.foundations import Claim, Ground, laid
@@ -184,15 +184,8 @@ def build(
     on_span = trails.leaf if trails.sends else None
     projector = Projector(trails, workspace, artifacts, on_damage=store.quarantine)
 
-    def committed(moment: Moment) -> None:
-        run = moment.after
-        projector.moved(run.run_id, ended=run.final)
-        log_lines.write(moment)
-        feed.tell(moment)
-        metrics.runs.committed(moment)
-        spending.committed(moment)
-
     spending = Spending(clock, settings.limits.usd_per_day)
+    committed = _committed(projector, feed, metrics, spending)
     thinker = _thinker(settings, model, Evidence(store, artifacts), clock, brake, spending)
     turns = Turns(store, publisher, thinker, clock, committed, brake=brake)
     oversight, own, rules = settings.oversight(), settings.own_tools(), settings.tool_rules
@@ -255,6 +248,20 @@ def build(
         files=RunFiles(workspace, store, artifacts),
         clock=clock,
     )
+
+
+def _committed(projector: Projector, feed: Feed, metrics: AgentMetrics, spending: Spending) -> OnCommit:
+    """All who are told of every entry."""
+
+    def committed(moment: Moment) -> None:
+        run = moment.after
+        projector.moved(run.run_id, ended=run.final)
+        log_lines.write(moment)
+        feed.tell(moment)
+        metrics.runs.committed(moment)
+        spending.committed(moment)
+
+    return committed
 
 
 def _thinker(

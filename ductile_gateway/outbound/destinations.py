@@ -17,6 +17,8 @@ _NUMBER = re.compile(r"(\d+|0x[0-9a-f]*)", re.ASCII)
 _PRINTABLE = re.compile(r"[!-\[\]-~]+", re.ASCII)
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 _CARRIES_IPV4 = tuple(map(ipaddress.IPv6Network, ("2002::/16", "2001::/32", "64:ff9b::/96", "::ffff:0:0/96", "::/96")))
+_INSIDE = (".localhost", ".local", ".internal", ".home.arpa")
+"""Names of this machine and its network (RFC 6761, 6762, 8375, ICANN's .internal): clouds hand out secrets there."""
 _LONGEST_URL = 2048
 
 
@@ -49,6 +51,8 @@ def read_destination(url: str, rules: NetworkSettings) -> Destination:
         raise Forbidden(f"{destination.host}: port {destination.port} is none of those allowed by `ports`")
     if rules.hosts and destination.host not in rules.hosts:
         raise Forbidden(f"{destination.host} is none of the `hosts`")
+    if f".{destination.host}".endswith(_INSIDE) and not rules.allow_private:
+        raise Forbidden(f"{destination.host} is not a public name; allow_private allows private ones")
     return destination
 
 
@@ -56,8 +60,8 @@ def flaw_of(url: str, rules: NetworkSettings) -> str:
     """Why nothing is ever sent there, as far as the URL itself tells; empty if it does not."""
     try:
         host = read_destination(url, rules).host
-        if _is_address(host) or host == "localhost":
-            check_address("127.0.0.1" if host == "localhost" else host, rules)
+        if _is_address(host):
+            check_address(host, rules)
     except Forbidden as error:
         return str(error)
     return ""

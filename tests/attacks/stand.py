@@ -128,6 +128,7 @@ def _settings(
             "http": {"port": ports["probes"]},
             "plugins": {"folders": [str(PLUGINS), str(HERE / "plugins")]},
             "ingress": {"port": ports["ingress"], "peers": {"ductile-here": peer}, "webhooks": _webhooks()},
+            "outbound": {"callbacks": {"secret": STANDARD_KEY}},
             **gateway,
         },
     }

@@ -116,7 +116,7 @@ class Agent:
     def ready(self) -> Callable[[], Awaitable[dict[str, str]]]:
         """What is wrong with each thing it needs."""
         lease, brake = self.ground.lease, self.brake
-        return partial(readiness, self.intake, lease, self.store, self.skills, self.thinker, brake)
+        return partial(readiness, self.intake, lease, self.ground.link, self.store, self.skills, self.thinker, brake)
 
 
 async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:

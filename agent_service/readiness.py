@@ -6,16 +6,28 @@ from agent_service.brake import Brake
 from agent_service.bus.messages import NatsIntake
 from agent_service.ports import Archive, Skills
 from agent_service.thinker import Thinker
+from groundwork.nats.denials import Needs
 from groundwork.nats.lease import Lease
+from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Fatal, TryAgain
+from schemas.permissions import indispensable
+
+_MAY = indispensable("agent")
+NEEDS = Needs(_MAY.publish, _MAY.subscribe, "give it the permissions of the role agent (docs/BUS.md, Permissions)")
 
 
 async def readiness(
-    intake: NatsIntake, lease: Lease, archive: Archive, skills: Skills, thinker: Thinker, brake: Brake
+    intake: NatsIntake,
+    lease: Lease,
+    link: NatsLink,
+    archive: Archive,
+    skills: Skills,
+    thinker: Thinker,
+    brake: Brake,
 ) -> dict[str, str]:
     """By the name of each thing; empty texts when all is well."""
     return {
-        "bus": intake.trouble or lease.trouble,
+        "bus": intake.trouble or lease.trouble or NEEDS.unmet(link.denials),
         "store": await wrong_with(archive.counts()),
         "skills": await wrong_with(skills.catalog()),
         "model": thinker.trouble,

@@ -29,11 +29,16 @@ from ductile_gateway.telling.metrics import (
     observe_readiness,
 )
 from ductile_gateway.tools.catalog import Offers
+from groundwork.nats.denials import Needs
 from groundwork.service.hand_over import HAND_OVER_S
 from groundwork.service.installed import installed_version
 from groundwork.telemetry.metrics import exposition, push
 from schemas import subjects
 from schemas.gateway_status import Finding
+from schemas.permissions import indispensable
+
+_MAY = indispensable("gateway")
+NEEDS = Needs(_MAY.publish, _MAY.subscribe, "give it the permissions of the role gateway (docs/BUS.md, Permissions)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +116,7 @@ async def seen(
 def _readiness(offers: Offers, stands_on: Foundations) -> Readiness:
     link, store = stands_on.ground.link, stands_on.store
     readiness = Readiness()
-    readiness.needs("nats", lambda: "" if link.connected else "not connected")
+    readiness.needs("nats", lambda: NEEDS.unmet(link.denials) if link.connected else "not connected")
     readiness.needs("store", lambda: store.trouble)
     readiness.needs("tools", lambda: "" if offers.catalog.tools else "it waits until it is told its tools")
     readiness.needs("requests", lambda: "none is taken yet")

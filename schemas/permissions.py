@@ -76,6 +76,14 @@ def permissions_of(role: RoleName, login: str) -> Permissions:
     return _ROLES[role](login)
 
 
+def indispensable(role: RoleName) -> Permissions:
+    """What a login of that role cannot work without. The rest tells people more."""
+    may = permissions_of(role, "")
+    spared = ("$JS.API.", "$JS.FC.", "$SYS.", *(answer.removesuffix(">") for answer in ANSWERS))
+    publish = (one for one in may.publish if one.startswith("$JS.API.CONSUMER.MSG.NEXT.") or not one.startswith(spared))
+    return Permissions(publish=tuple(publish), subscribe=tuple(one for one in may.subscribe if one[0] not in "$_"))
+
+
 def _setup(login: str) -> Permissions:
     streams = (*STREAMS, *BUCKETS)
     return Permissions(
@@ -83,9 +91,16 @@ def _setup(login: str) -> Permissions:
             *ADVISED_ON,
             *_api(("STREAM.CREATE", "STREAM.UPDATE", "STREAM.INFO"), streams),
             *_api(("CONSUMER.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE"), [f"{stream}.>" for stream in STREAMS]),
+            *_moving(),
         ),
         subscribe=(_inbox(login),),
     )
+
+
+def _moving() -> tuple[str, ...]:
+    """What earlier versions kept in the stream of work is published once more, and lands in the stream of its own."""
+    looks = _api(("STREAM.MSG.GET",), (subjects.STREAM_STARTS, subjects.STREAM_RESULTS))
+    return (subjects.START, subjects.TOOL_RESULT, *looks, *_consuming(((subjects.STREAM, subjects.DURABLE_LOOP),)))
 
 
 def _agent(login: str) -> Permissions:

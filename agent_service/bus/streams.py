@@ -4,7 +4,8 @@ Whoever may start runs has AGENTIC_STARTS, executors have AGENTIC_RESULTS, the a
 to runs. The first is a queue: what the agent has taken leaves it, so that only what waits takes room, and a publisher
 beyond that is refused (discard new) instead of losing what the bus has promised to keep. Of the others the oldest gives
 way (discard old): that was taken long ago, and what was not is said again, from the journal or the gateway's ledger.
-No deletes: deleting the newest message would lose the dedupe ids at a crash.
+No deletes: deleting the newest message would lose the dedupe ids at a crash. No purges: nobody empties at one go what
+others rely on.
 
 Tool requests, progress and acceptance have streams without a sync of their own, because the journal can say them again:
 a server that is killed loses the newest of them, and the agent says again what is outstanding as soon as it is back.
@@ -57,6 +58,7 @@ def _durable(replicas: int, gib: float) -> dict[str, Any]:
         "duplicate_window": DAY_S,
         "num_replicas": replicas,
         "deny_delete": True,
+        "deny_purge": True,
         "allow_direct": True,
     }
 

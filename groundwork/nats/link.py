@@ -21,6 +21,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 
 from groundwork.nats.client import BusClient
+from groundwork.nats.denials import Denial
 from groundwork.nats.errors import NoSuchStream, Refused
 from groundwork.nats.pending_answers import PendingAnswers
 from groundwork.nats.publishing import (
@@ -131,6 +132,11 @@ class NatsLink:
     def violation(self) -> str:
         """The latest permission that the server denied, empty if none."""
         return self._watch.violation
+
+    @property
+    def denials(self) -> tuple[Denial, ...]:
+        """What the server denied in the last minute, once each."""
+        return self._watch.denials
 
     @property
     def client(self) -> Client:

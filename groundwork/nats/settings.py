@@ -2,11 +2,12 @@
 
 import ssl
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
-from groundwork.service.address import login_in, secrets_in, without_login
+from groundwork.service.address import is_loopback, login_in, secrets_in, without_login
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import fault_of, unfit
 
@@ -47,6 +48,18 @@ class NatsSettings(BaseModel):
     def servers(self) -> str:
         """The addresses for people: without user, password and token."""
         return ", ".join(without_login(url if "://" in url else f"nats://{url}") for url in self.urls)
+
+    @property
+    def in_the_clear(self) -> tuple[str, ...]:
+        """The hosts of other machines that all is said to without TLS."""
+        hosts = tuple(urlsplit(url if "://" in url else f"nats://{url}").hostname or "" for url in self.urls)
+        return () if self.encrypted else tuple(host for host in hosts if not is_loopback(host))
+
+    def without_login(self) -> Self:
+        """The same servers, for a stranger."""
+        logins = ("creds_file", "nkey_seed_file", "user", "password", "token", "tls_cert", "tls_key")
+        urls = tuple(without_login(url) for url in self.urls)
+        return self.model_copy(update={"urls": urls, **dict.fromkeys(logins)})
 
     @property
     def encrypted(self) -> bool:

@@ -30,6 +30,7 @@ _OPTIONS = {
     "duplicate_window": "dupe-window",
     "num_replicas": "replicas",
     "deny_delete": "deny-delete",
+    "deny_purge": "deny-purge",
     "allow_direct": "allow-direct",
     "filter_subjects": "filter",
     "ack_wait": "wait",
@@ -37,7 +38,7 @@ _OPTIONS = {
     "max_deliver": "max-deliver",
 }
 """How the nats command line tool calls what it can change of a stream or a consumer."""
-ADDED = ("description", "republish")
+ADDED = ("description", "republish", "deny_purge")
 """Settings of which something may have been made without: they came later, and change nothing for who uses it."""
 LISTS = ("subjects", "filter_subjects")
 """Lists of subjects, which an earlier version may have made shorter."""

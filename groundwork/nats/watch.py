@@ -7,17 +7,20 @@ the server itself.
 
 import asyncio
 import logging
-import re
+import time
+from collections.abc import Callable
 from typing import Any
 
 import nats.errors
 
 from groundwork.nats.client import NotEncrypted
+from groundwork.nats.denials import Denial, read_denial
 from groundwork.nats.pending_answers import PendingAnswers
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable
 from groundwork.service.outage import Outage
 
-_PUBLISH_DENIED = re.compile(r'permissions violation for publish to "(.+)"')
+MOST_DENIALS = 100
+DENIED_FOR_S = 60.0
 _OF_A_LOST_CONNECTION = (nats.errors.UnexpectedEOF, nats.errors.StaleConnectionError, ConnectionError)
 
 log = logging.getLogger(__name__)
@@ -26,8 +29,9 @@ log = logging.getLogger(__name__)
 class ConnectionWatch:
     """The callbacks of one client. `answers` are failed as soon as it is known that they cannot come."""
 
-    def __init__(self, answers: PendingAnswers) -> None:
+    def __init__(self, answers: PendingAnswers, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._answers = answers
+        self._clock = clock
         self._outage = Outage("NATS", log)
         self._last_logged = ""
         self._logged_in = False
@@ -36,6 +40,14 @@ class ConnectionWatch:
         self.closed = asyncio.Event()
         self.last_error = ""
         self.violation = ""  # the latest denied permission, in lower case as the client hands it on
+        self._denials: dict[Denial, float] = {}  # and when it was denied at last
+
+    @property
+    def denials(self) -> tuple[Denial, ...]:
+        """What was denied in the last DENIED_FOR_S seconds. A server that has been told better says nothing of it."""
+        fresh = {denial: at for denial, at in self._denials.items() if self._clock() - at < DENIED_FOR_S}
+        self._denials = fresh
+        return tuple(fresh)
 
     def callbacks(self) -> dict[str, Any]:
         """As options of the client."""
@@ -74,9 +86,12 @@ class ConnectionWatch:
 
     def _note_violation(self, violation: str) -> None:
         self.violation = violation
-        if denied := _PUBLISH_DENIED.search(violation):
+        denial = read_denial(violation)
+        if denial and (denial in self._denials or len(self._denials) < MOST_DENIALS):
+            self._denials[denial] = self._clock()
+        if denial and denial.deed == "publish":
             error = Misconfigured(f"NATS denies us this subject: {violation}. Give this user the permission")
-            self._answers.fail(error, subject=denied[1])
+            self._answers.fail(error, subject=denial.subject)
 
     async def _on_disconnect(self) -> None:
         self._lost(TryAgain("the connection to NATS was lost before the answer came"))

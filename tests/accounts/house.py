@@ -1,6 +1,8 @@
 """A NATS server as deploy/nats/ prepares it, with TLS, keys and permissions, and the program on it."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -19,6 +21,7 @@ from tests.kit.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXECUTOR = "weekday-executor"
+RELOADED = "Reloaded server configuration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class House:
 
     folder: Path
     log: Path
+    pid: int
 
     def section(self, login: str) -> dict[str, Any]:
         """What of the configuration is that login's."""
@@ -48,6 +52,12 @@ class House:
         """What the server denied so far."""
         return [line for line in self.log.read_text().splitlines() if "Violation" in line]
 
+    def reload(self) -> None:
+        """Have the server read its files again. Returns when it has."""
+        before = self.log.read_text().count(RELOADED)
+        os.kill(self.pid, signal.SIGHUP)
+        wait_until(lambda: self.log.read_text().count(RELOADED) > before)
+
     def set_up(self) -> Called:
         executor = f"{EXECUTOR}=weekday"
         return agentic("setup", "--config", self.config("setup"), "--max-gib", "1", "--executor", executor)
@@ -64,7 +74,7 @@ def served(folder: Path, *more: str) -> Iterator[House]:
     process = start_process(Path(sys.executable).parent / "nats-server", "--config", config, "--log", log)
     try:
         wait_until(lambda: log.is_file() and "Server is ready" in log.read_text())
-        yield House(folder, log)
+        yield House(folder, log, process.pid)
     finally:
         process.terminate()
         process.wait()

@@ -1,60 +1,182 @@
-"""Under the accounts of deploy/nats/ each role can do its work."""
+"""Under the accounts of deploy/nats/ each role can do its work, and what one is denied is told."""
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx2
+import pytest
 
 from agent_service.workbench.dev import PLUGINS, free_port
-from tests.accounts.house import House, served
-from tests.e2e.agents import another_agent, another_gateway
+from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.link import NatsLink
+from groundwork.service.errors import TryAgain
+from schemas import subjects
+from tests.accounts.house import EXECUTOR, House, served
+from tests.cli.calling import agentic
+from tests.e2e.agents import Other, another_agent, another_gateway
+from tests.e2e.bodies import written
+from tests.executors.shipped import PYTHON, asking
 from tests.kit.waiting import until
 
+ASKS_BOTH = asking((PYTHON.tool, "handle", PYTHON.arguments), ("echo", "handle", {"message": "hello"}))
+"""A tool of an executor with a login of its own, and one of the gateway."""
 
-def configured(made: House, folder: Path) -> Path:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Town:
+    """The program on a server with accounts."""
+
+    bus: House
+    config: Path
+    api: httpx2.AsyncClient
+    agent: Other
+
+    async def ready(self) -> bool:
+        return (await self.api.get("/readyz")).status_code == 200
+
+    async def state(self, run_id: str) -> str:
+        return str((await self.api.get(f"/v1/runs/{run_id}")).json()["state"])
+
+
+@asynccontextmanager
+async def town(folder: Path, script: dict[str, Any]) -> AsyncIterator[Town]:
+    with served(folder / "nats") as bus:
+        said = await asyncio.to_thread(bus.set_up)
+        assert said.code == 0, said
+        async with in_town(bus, configured(bus, folder, script)) as made:
+            yield made
+
+
+@asynccontextmanager
+async def in_town(bus: House, config: Path) -> AsyncIterator[Town]:
+    async with another_gateway(config) as gateway, another_agent(config) as agent:
+        await gateway.ready()
+        async with httpx2.AsyncClient(base_url=await agent.ready(), trust_env=False) as api:
+            yield Town(bus=bus, config=config, api=api, agent=agent)
+
+
+def configured(bus: House, folder: Path, script: dict[str, Any]) -> Path:
     """Both services in one file, each with a login of its own."""
-    document = {
-        "agent": {
-            "nats": made.section("agent"),
-            "store": str(folder / "agent"),
-            "workspaces": str(folder / "workspaces"),
-            "http": {"port": free_port()},
-        },
-        "gateway": {
-            "nats": made.section("gateway"),
-            "store": str(folder / "gateway"),
-            "http": {"port": free_port()},
-            "plugins": {"folders": [str(PLUGINS)]},
-        },
+    agent = {
+        "nats": bus.section("agent"),
+        "store": str(folder / "agent"),
+        "workspaces": str(folder / "workspaces"),
+        "http": {"port": free_port()},
+        "model": {"provider": "scripted", "script": str(written(script, folder))},
+    }
+    gateway = {
+        "nats": bus.section("gateway"),
+        "store": str(folder / "gateway"),
+        "http": {"port": free_port()},
+        "plugins": {"folders": [str(PLUGINS)]},
     }
     path = folder / "agentic.yaml"
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps({"agent": agent, "gateway": gateway}))
     return path
 
 
-async def test_a_run_is_done_and_nothing_is_denied(tmp_path: Path) -> None:
-    with served(tmp_path / "nats") as made:
-        said = made.set_up()
-        assert said.code == 0, said
-        config = configured(made, tmp_path)
-        async with another_gateway(config) as gateway, another_agent(config) as agent:
-            await gateway.ready()
-            address = await agent.ready()
-            async with httpx2.AsyncClient(base_url=address, trust_env=False) as client:
-                await until(lambda: ready(client))
-                woken = await client.post("/v1/wake", json={"goal": "show me how this works"})
-                run_id = woken.json()["run_id"]
-                await until(lambda: is_done(client, run_id))
-                await client.get("/metrics")
-                await client.get("/v1/health")
-                await client.get(f"/v1/runs/{run_id}/why")
-        assert made.violations() == []
+async def asked(link: NatsLink, endpoint: str, **body: Any) -> Any:
+    return json.loads(await link.request(f"{subjects.SERVICE_AGENT}.{endpoint}", json.dumps(body).encode()))
 
 
-async def ready(client: httpx2.AsyncClient) -> bool:
-    return (await client.get("/readyz")).status_code == 200
+async def test_a_run_is_done_by_all_roles_together_and_nothing_is_denied(tmp_path: Path) -> None:
+    with served(tmp_path / "nats") as bus:
+        assert (await asyncio.to_thread(bus.set_up)).code == 0
+        with PYTHON.at_work(tmp_path, bus.section(EXECUTOR)["urls"][0], **an_environment(bus, EXECUTOR)):
+            await until(lambda: is_on_offer(bus))
+            async with in_town(bus, configured(bus, tmp_path, ASKS_BOTH)) as made:
+                await until(made.ready)
+                await _play(made)
+        assert bus.violations() == []
 
 
-async def is_done(client: httpx2.AsyncClient, run_id: str) -> bool:
-    view = (await client.get(f"/v1/runs/{run_id}")).json()
-    return bool(view["state"] == "done")
+async def _play(made: Town) -> None:
+    async with made.bus.login("publisher") as publisher:
+        run_id = (await asked(publisher, "wake", goal="ask both", wake_id="w-1"))["run_id"]
+        await until(lambda: is_done(made, run_id), within_s=30)
+        assert (await asked(publisher, "status", run_id=run_id))["state"] == "done"
+        await publisher.publish(subjects.START, b'{"goal": ""}', msg_id="bad", headers={})
+    await until(lambda: has_letters(made))
+    for page in ("/metrics", "/v1/health", f"/v1/runs/{run_id}/why"):
+        assert (await made.api.get(page)).status_code == 200, page
+    checked = await asyncio.to_thread(agentic, "doctor", "--config", made.config, "--json")
+    assert [check for check in checked.document["checks"] if check["mark"] == "wrong"] == []
+
+
+def an_environment(bus: House, login: str) -> dict[str, str]:
+    section = bus.section(login)
+    names = {"NATS_NKEY": "nkey_seed_file", "NATS_CA": "tls_ca", "NATS_INBOX_PREFIX": "inbox_prefix"}
+    return {name: section[field] for name, field in names.items()}
+
+
+async def is_on_offer(bus: House) -> bool:
+    async with bus.login("agent") as link:
+        try:
+            return EXECUTOR.encode() in await link.request(subjects.CATALOG, b"", timeout_s=1)
+        except TryAgain:
+            return False
+
+
+async def is_done(made: Town, run_id: str) -> bool:
+    return await made.state(run_id) == "done"
+
+
+async def has_letters(made: Town) -> bool:
+    return "agentic.start" in (await made.api.get("/v1/dead-letters")).text
+
+
+async def test_both_services_store_replace_list_and_read_artifacts(tmp_path: Path) -> None:
+    with served(tmp_path / "nats") as bus:
+        assert (await asyncio.to_thread(bus.set_up)).code == 0
+        async with bus.login("gateway") as gateway, bus.login("agent") as agent:
+            puts, gets = (ArtifactBucket(link, subjects.ARTIFACT_BUCKET) for link in (gateway, agent))
+            for content in (b"first" * 100_000, b"second" * 100_000):
+                await puts.put("run_1/page.html", content, "text/html")
+                assert await gets.get("run_1/page.html") == content
+            await gets.put("run_1/of-a-child.md", b"third", "text/markdown")
+            assert len(await gets.list()) == len(await puts.list()) == 2
+        assert bus.violations() == []
+
+
+async def test_an_operator_deals_with_dead_letters_cancels_and_looks(tmp_path: Path) -> None:
+    async with town(tmp_path, asking(("echo", "handle", {}))) as made, made.bus.login("operator") as operator:
+        for number in (1, 2):
+            await operator.publish(subjects.START, b'{"goal": ""}', msg_id=f"bad-{number}", headers={})
+        await until(lambda: has_letters(made))
+        config = made.bus.config("operator")
+        listed = (await asyncio.to_thread(agentic, "dlq", "ls", "--config", config, "--json")).document
+        first, second = (str(letter["id"]) for letter in listed["dead_letters"])
+        for deed, letter in (("show", first), ("retry", first), ("drop", second)):
+            told = await asyncio.to_thread(agentic, "dlq", deed, letter, "--config", config)
+            assert told.code == 0, told
+        body = json.dumps({"run_id": "run_01M808MS3MJ9K8CQKG3J135SFS"}).encode()
+        await operator.publish(subjects.CANCEL, body, msg_id="cancel", headers={})
+        assert (await asked(operator, "status", run_id="run_01M808MS3MJ9K8CQKG3J135SFS"))["error"][
+            "code"
+        ] == "unknown_run"
+        assert made.bus.violations() == []
+
+
+@pytest.mark.attack(97)
+async def test_what_an_agent_is_denied_that_it_needs_makes_it_not_ready_and_is_told(tmp_path: Path) -> None:
+    with served(tmp_path / "nats") as bus:
+        await asyncio.to_thread(bus.set_up)
+        accounts = bus.folder / "accounts.conf"
+        accounts.write_text(accounts.read_text().replace(f'"{subjects.WAKE_ACCEPTED}"\n', ""))
+        bus.reload()
+        async with in_town(bus, configured(bus, tmp_path, asking(("echo", "handle", {})))) as made:
+            await until(made.ready)
+            woken = await made.api.post("/v1/wake", json={"goal": "say"})
+            assert woken.status_code == 202
+            await until(lambda: is_unready(made))
+            assert subjects.WAKE_ACCEPTED in made.agent.log.read_text()
+
+
+async def is_unready(made: Town) -> bool:
+    answer = await made.api.get("/readyz")
+    return answer.status_code == 503 and f'publish to \\"{subjects.WAKE_ACCEPTED}\\"' in answer.text

@@ -8,6 +8,7 @@ import pytest
 
 from agent_service.cli.doctor.bus import NEEDED, denied
 from groundwork.nats.patterns import matches
+from groundwork.nats.settings import NatsSettings
 from tests.cli.calling import agentic, agentic_here, interrupt, started
 from tests.cli.examined import ITS_PASSWORD, configured, found, up
 from tests.kit.bus import server_with
@@ -22,10 +23,45 @@ async def test_a_login_that_may_not_publish_everything_is_told_which(tmp_path: P
         await up(address)
         checks = await found(configured(tmp_path, url))
         called = agentic("doctor", "--config", tmp_path / "agentic.yaml", "--json")
-    assert checks["permissions"].mark == "wrong"
+    assert (checks["permissions"].mark, checks["login"].mark) == ("wrong", "ok")
     assert "may not publish agentic.tool_request.x, agent.completed" in checks["permissions"].text
     assert ITS_PASSWORD not in str(checks) + called.out + called.err
     assert called.code == 1
+
+
+@pytest.mark.attack(96)
+async def test_a_bus_that_lets_in_anybody_is_told(tmp_path: Path, unused_port: int) -> None:
+    async with server_with(tmp_path, unused_port, {"jetstream": {"store_dir": str(tmp_path / "js")}}) as address:
+        await up(address)
+        check = (await found(configured(tmp_path, f"nats://{address}")))["login"]
+    assert check.mark == "warning"
+    assert "lets in anybody" in check.text
+    assert "deploy/nats/prepare.py" in check.remedy
+
+
+@pytest.mark.attack(96)
+async def test_a_bus_that_takes_strangers_for_a_user_is_told_though_we_have_a_login(
+    tmp_path: Path, unused_port: int
+) -> None:
+    users = {"authorization": {"users": [{"user": "agent", "password": ITS_PASSWORD}]}, "no_auth_user": "agent"}
+    async with server_with(tmp_path, unused_port, {**users, "jetstream": {"store_dir": str(tmp_path / "js")}}) as bus:
+        await up(bus)
+        check = (await found(configured(tmp_path, f"nats://agent:{ITS_PASSWORD}@{bus}")))["login"]
+    assert check.mark == "warning"
+
+
+@pytest.mark.attack(107)
+@pytest.mark.parametrize(
+    ("urls", "hosts"),
+    [
+        (["nats://bus.example.org:4222", "nats://127.0.0.1:4222"], ("bus.example.org",)),
+        (["10.0.0.7:4222"], ("10.0.0.7",)),
+        (["tls://bus.example.org:4222"], ()),
+        (["nats://localhost", "nats://[::1]:4222"], ()),
+    ],
+)
+def test_what_goes_to_another_machine_in_the_clear_is_known(urls: list[str], hosts: tuple[str, ...]) -> None:
+    assert NatsSettings(urls=tuple(urls)).in_the_clear == hosts
 
 
 async def test_a_refused_login_is_told_without_the_password(tmp_path: Path, unused_port: int) -> None:

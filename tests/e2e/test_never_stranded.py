@@ -40,7 +40,8 @@ async def test_what_is_accepted_begins_after_a_crash_though_the_bus_has_lost_eve
         run_ids = [(await made.wake(f"w-{number}")).json()["run_id"] for number in range(20)]
         made.agent.kill()
         for stream in STREAMS:
-            await made.client.jetstream().purge_stream(stream)
+            await made.client.jetstream().delete_stream(stream)
+        await made.set_up()
         await until(lambda: {request["run_id"] for request in made.requests} == set(run_ids), within_s=20)
 
 

@@ -20,8 +20,9 @@ from groundwork.nats import link as nats_link
 from groundwork.nats.lease_record import Record, Role, look
 from groundwork.nats.link import NatsLink
 from groundwork.nats.patterns import matches
+from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import Deviation, check_topology
-from groundwork.service.errors import Failure, Unreachable
+from groundwork.service.errors import Failure, Misconfigured, Unreachable
 from groundwork.service.store_id import known_id
 from schemas import subjects
 from schemas.gateway_status import Finding
@@ -83,6 +84,7 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
                 yield await findings.dead_letters(NatsDeadLetters(link))
         async for check in _login(link):
             yield check
+        yield await door(settings.nats)
         async for check in gateway(link, settings):
             yield check
     finally:
@@ -130,6 +132,20 @@ async def _login(link: NatsLink) -> AsyncIterator[Finding]:
         return
     yield _permissions(info.get("data") or {})
     yield clock(info.get("server") or {}, datetime.now(UTC))
+
+
+async def door(bus: NatsSettings) -> Finding:
+    """Whether the server lets in who says nothing of himself, and whether all is said in the clear."""
+    remedy = "deploy/nats/prepare.py prepares a server with a key for each login, least permissions and TLS"
+    with contextlib.suppress(Misconfigured):  # it is refused
+        stranger = await nats_link.connect(bus.without_login(), name="agentic-doctor", timeout_s=CONNECT_WITHIN_S)
+        await stranger.close()
+        text = "the bus lets in anybody who reaches it: whoever does may answer for tools, approve and cancel"
+        return warning("login", text, remedy=remedy)
+    if bus.in_the_clear:
+        text = f"what is said to {', '.join(bus.in_the_clear)} is said in the clear, passwords too"
+        return warning("login", text, remedy="use tls:// in nats.urls, and nats.tls_ca")
+    return ok("login", "nobody is let in without one")
 
 
 def _permissions(login: dict[str, Any]) -> Finding:

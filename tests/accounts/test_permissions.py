@@ -1,0 +1,81 @@
+"""What roles are allowed follows from the streams and consumers that the program makes, and streams guard what they
+hold."""
+
+import pytest
+from nats.js.errors import APIError
+
+from agent_service.bus.moving import set_up
+from agent_service.bus.topology import topology
+from agent_service.cli.doctor.bus import NEEDED, denied
+from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Failure
+from schemas import permissions, subjects
+from schemas.permissions import indispensable, permissions_of
+
+KEPT = (subjects.STREAM, subjects.STREAM_STARTS, subjects.STREAM_RESULTS)
+
+
+def test_the_roles_know_all_streams_and_consumers_and_no_others() -> None:
+    made = topology()
+    assert {*permissions.STREAMS, *permissions.BUCKETS} == {stream.name for stream in made.all_streams()}
+    consumers = {*permissions.AGENT_CONSUMERS, *permissions.GATEWAY_CONSUMERS}
+    assert consumers == {(consumer.stream, consumer.name) for consumer in made.consumers}
+
+
+def test_the_agent_is_allowed_all_that_the_doctor_looks_for() -> None:
+    assert denied({"publish": {"allow": permissions_of("agent", "agent").publish}}, NEEDED) == []
+
+
+def test_what_the_agent_cannot_do_without_is_neither_an_answer_nor_a_question() -> None:
+    may = indispensable("agent")
+    assert {subjects.COMPLETED, subjects.ALL_TOOL_REQUESTS} <= set(may.publish)
+    assert subjects.TOOL_RESULT in may.subscribe
+    assert [one for one in (*may.publish, *may.subscribe) if one.startswith(("_INBOX", "$JS.API.STREAM"))] == []
+
+
+@pytest.mark.attack(97)
+@pytest.mark.parametrize("stream", KEPT)
+async def test_not_even_a_login_that_may_do_everything_empties_a_stream_of_work(stream: str, link: NatsLink) -> None:
+    await set_up(link, topology(max_gib=1))
+    kept = await _one_message(link, stream)
+    with pytest.raises(APIError):
+        await link.jetstream.purge_stream(stream)
+    with pytest.raises(APIError):
+        await link.jetstream.delete_msg(stream, kept)
+    assert (await link.jetstream.stream_info(stream)).state.messages == 1
+
+
+@pytest.mark.attack(100)
+@pytest.mark.parametrize("header", [{"Nats-Rollup": "all"}, {"Nats-Rollup": "sub"}, {"Nats-TTL": "1s"}])
+@pytest.mark.parametrize("stream", KEPT)
+async def test_no_header_of_a_message_takes_others_away_or_itself(
+    stream: str, header: dict[str, str], link: NatsLink
+) -> None:
+    await set_up(link, topology(max_gib=1))
+    await _one_message(link, stream)
+    with pytest.raises(Failure):
+        await link.publish(_subject(stream), b"mine", msg_id="mine", headers=header, within_s=0.2)
+    assert (await link.jetstream.stream_info(stream)).state.messages == 1
+
+
+async def test_a_setup_bars_purges_of_streams_that_an_earlier_version_made(link: NatsLink) -> None:
+    await set_up(link, topology(max_gib=1))
+    config = (await link.jetstream.stream_info(subjects.STREAM)).config
+    await link.jetstream.delete_stream(subjects.STREAM)
+    config.deny_purge = False
+    await link.jetstream.add_stream(config)
+    told = [(one.kind, one.field) for one in await set_up(link, topology(max_gib=1)) if one.field]
+    assert told == [("changed", "deny_purge")]
+    assert (await link.jetstream.stream_info(subjects.STREAM)).config.deny_purge
+
+
+async def _one_message(link: NatsLink, stream: str) -> int:
+    return (await link.publish(_subject(stream), b"theirs", msg_id="theirs", headers={})).seq
+
+
+def _subject(stream: str) -> str:
+    return {
+        subjects.STREAM: subjects.COMPLETED,
+        subjects.STREAM_STARTS: subjects.START,
+        subjects.STREAM_RESULTS: subjects.TOOL_RESULT,
+    }[stream]

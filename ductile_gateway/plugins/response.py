@@ -177,7 +177,8 @@ def judge(remains: Remains) -> Verdict:
     if verdict.status != "error":
         return replace(verdict, job=job)
     said = end_of(masked(remains.stderr.decode(errors="replace"), remains.secrets), STDERR_BYTES)
-    return replace(verdict, job=replace(job, stderr=said))
+    message = masked(verdict.message or "", remains.secrets)
+    return replace(verdict, message=message, job=replace(job, stderr=said))
 
 
 def _judged(remains: Remains) -> Verdict:

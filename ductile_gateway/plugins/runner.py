@@ -8,8 +8,9 @@ Run under systemd this needs KillMode=process, or stopping the service kills the
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -121,7 +122,7 @@ class LocalPlugins:
                 exit_code=folder.exit_code(),
                 stdout=folder.stdout(self._box.limits.output_bytes),
                 stderr=folder.stderr(STDERR_BYTES),
-                secrets=_secrets(installed.config) if installed else (),
+                secrets=tuple(_secrets(dict(installed.config))) if installed else (),
                 began_at=folder.began_at(),
                 ended_at=folder.ended_at(),
             )
@@ -146,6 +147,12 @@ def _request(call: ToolCall, config: Mapping[str, JsonValue]) -> bytes:
     return json.dumps(request, allow_nan=False).encode()
 
 
-def _secrets(config: Mapping[str, JsonValue]) -> tuple[str, ...]:
+def _secrets(config: JsonValue) -> Iterator[str]:
     """Texts of the configuration, each of which may be a secret."""
-    return tuple(value for value in config.values() if isinstance(value, str))
+    match config:
+        case str():
+            yield config
+        case dict():
+            yield from chain.from_iterable(map(_secrets, config.values()))
+        case list():
+            yield from chain.from_iterable(map(_secrets, config))

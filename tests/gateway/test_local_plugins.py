@@ -107,8 +107,12 @@ async def test_each_misbehaviour_has_its_class(tmp_path: Path, how: str, error_c
     assert (outcome.status, outcome.error_class, outcome.retryable) == ("error", error_class, retryable)
 
 
-async def test_a_crash_is_told_with_the_plugins_last_words_but_not_with_its_secrets(tmp_path: Path) -> None:
-    verdict = await local_plugins(tmp_path, config={"token": "hunter2-secret"}).run(probe("misbehave", how="crash"))
+@pytest.mark.attack(64)
+@pytest.mark.parametrize("config", [{"token": "hunter2-secret"}, {"accounts": [{"token": "hunter2-secret"}]}], ids=str)
+async def test_a_crash_is_told_with_the_plugins_last_words_but_not_with_its_secrets(
+    tmp_path: Path, config: dict[str, Any]
+) -> None:
+    verdict = await local_plugins(tmp_path, config=config).run(probe("misbehave", how="crash"))
     assert isinstance(verdict, ToolOutcome)
     assert "ValueError" in (verdict.message or "")
     assert "hunter2" not in (verdict.message or "")

@@ -172,6 +172,12 @@ def test_a_message_tells_the_plugins_last_words_without_secrets_and_control_char
     assert "SIGSEGV" in str(failure(exit_code=139).message)
 
 
+@pytest.mark.attack(60, 64)
+def test_an_error_that_a_plugin_words_itself_tells_nothing_of_its_configuration() -> None:
+    said = {"status": "error", "error": "401 for the key hunter2-secret at https://shed.example", "retry": False}
+    assert failure(said, secrets=("hunter2-secret",)).message == "401 for the key *** at https://shed.example"
+
+
 @pytest.mark.parametrize("response", [b"", ERROR])
 def test_an_error_keeps_the_exit_code_and_the_end_of_stderr_without_secrets(response: Any) -> None:
     said = b"x" * 3000 + b"\nSHED_API_KEY=hunter22 is refused\n"

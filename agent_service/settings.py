@@ -33,7 +33,7 @@ OTHER_SECTIONS = ("gateway",)
 KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
 """Where the environment holds the key of a provider."""
 SHORTEST_TOKEN = 16
-DUCTILE_TOKEN = ("gateway", "ductile", "token")
+DUCTILE_TOKEN = "gateway.ductile.token"  # noqa: S105 - a place, and no token
 """Where the same file may hold the token with which the gateway calls Ductile."""
 _LONGEST_S = 365 * 86400.0
 _OF_NOTHING = hashlib.sha256(b"").hexdigest()
@@ -296,7 +296,7 @@ def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> AgentSet
         other_sections=OTHER_SECTIONS,
     )
     if path is not None:
-        _refuse_token_of_ductile(loaded.http, config_file.secret_at(path, DUCTILE_TOKEN, environ))
+        _refuse_token_of_ductile(loaded.http, config_file.secrets_in(path, environ).get(DUCTILE_TOKEN, ""))
     return loaded.model_copy(update={"model": _model(loaded, environ)})
 
 
@@ -305,7 +305,7 @@ def _refuse_token_of_ductile(http: HttpSettings, of_ductile: str) -> None:
     digest = hashlib.sha256(of_ductile.encode()).hexdigest()
     for token in http.tokens if of_ductile else ():
         if digest in (token.sha256, token.token and token.digest()):
-            raise Misconfigured(f"agent.http.tokens: {token.name} is also gateway.ductile.token: give each its own")
+            raise Misconfigured(f"agent.http.tokens: {token.name} is also {DUCTILE_TOKEN}: give each its own")
 
 
 def _model(loaded: AgentSettings, environ: Mapping[str, str]) -> ModelSettings:

@@ -10,6 +10,7 @@ what is wrong, or where a tool or command that was chosen is left out; with what
 import argparse
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,8 +23,10 @@ from ductile_gateway.settings import GatewaySettings, load
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, find_tools
 from groundwork.service import garbage, json_log, kernel
+from groundwork.service.config_file import secrets_in
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable, causes
 from groundwork.service.installed import installed_version
+from groundwork.service.secret import equal_ones
 from groundwork.service.signals import ended_by_signals
 from schemas.catalog import ToolCommand
 from schemas.gateway_status import Finding
@@ -38,8 +41,9 @@ log = logging.getLogger(__name__)
 def main(argv: Sequence[str] | None = None) -> None:
     """Raises SystemExit."""
     asked = _arguments(argv)
+    file = asked.config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None)
     try:
-        settings = load(asked.config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None))
+        settings = load(file)
     except Misconfigured as error:
         sys.stderr.write(f"ductile-gateway: {error}\n")
         raise SystemExit(EX_CONFIG) from None
@@ -52,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         json_log.set_up("WARNING", "text", redact=settings.secrets)
         raise SystemExit(trusted(settings, again=asked.again))
     json_log.set_up(settings.log.level.upper(), settings.log.format, redact=settings.secrets)
+    for told in equal_ones(secrets_in(file, os.environ)) if file else ():
+        log.warning("%s: give each its own", told)
     raise SystemExit(run(settings, take_over=asked.take_over))
 
 

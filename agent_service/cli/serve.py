@@ -1,6 +1,7 @@
 """`agentic serve`: the agent until it is told to stop. Whatever ends it is said in its log, in one line."""
 
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -13,15 +14,20 @@ from agent_service.cli.complaints import complaint_of
 from agent_service.cli.exits import Exit
 from agent_service.telling.log_lines import FOR_MACHINES
 from groundwork.service import garbage, json_log, kernel
+from groundwork.service.config_file import secrets_in
 from groundwork.service.errors import Misconfigured
+from groundwork.service.secret import equal_ones
 
 log = logging.getLogger(__name__)
 
 
 def serve(config: Path | None, *, take_over: bool) -> Exit:
     """Raises Misconfigured for settings that cannot be used: until they are read there is no log to say it in."""
-    loaded = settings.load(configuration.own(config))
+    file = configuration.own(config)
+    loaded = settings.load(file)
     json_log.set_up(loaded.log.level.upper(), loaded.log.format, redact=loaded.secrets, aside=FOR_MACHINES)
+    for told in equal_ones(secrets_in(file, os.environ)) if file else ():
+        log.warning("%s: give each its own", told)
     garbage.collect_seldom()
     kernel.hide_memory()
     try:

@@ -13,8 +13,9 @@ repeated keys, unknown variables, or a secret's file beside the secret.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +27,9 @@ from groundwork.service.strict_yaml import NotYaml, parse
 M = TypeVar("M", bound=BaseModel)
 
 SHARED_SECTION = "nats"
+SECRETS = frozenset({"token", "secret", "previous_secret", "password", "api_key"})
+"""What secrets are called in settings."""
+OF_PLUGINS = ("plugins", "config")
 
 _VARIABLE = re.compile(r"(\$?)\$\{([^}]*)\}")
 
@@ -59,16 +63,29 @@ def load(
     return settings
 
 
-def secret_at(path: Path, keys: Keys, environ: Mapping[str, str]) -> str:
-    """A secret in another program's section of the file, also where it is in a file of its own; empty for none."""
-    *parents, last = keys
-    node = _parsed(path)
-    for key in parents:
-        node = node.get(key) if isinstance(node, dict) else None
-    given = _Reading(Problems(str(path)), (), "", environ).interpolated(node, ()) if isinstance(node, dict) else {}
+def secrets_in(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """The secrets of all programs that the file is for, by their places, such as `gateway.ductile.token`: also one that
+    is in a file of its own. Not what plugins are configured with, who may well have the token that opens us."""
+    whole = _Reading(Problems(str(path)), (), "", environ).interpolated(_parsed(path), ())
+    return {".".join(keys): secret for keys, secret in _secrets(whole, ()) if OF_PLUGINS not in pairwise(keys)}
+
+
+def _secrets(node: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in items:
+        named = str(value.get("name", key) if isinstance(value, dict) else key)
+        name = named.removesuffix("_file")
+        if name in SECRETS and isinstance(value, str):
+            secret = value if name == named else _in_file(value)
+            yield from [((*keys, name), secret)] if secret else ()
+        yield from _secrets(value, (*keys, named if isinstance(node, list) else str(key)))
+
+
+def _in_file(file: str) -> str:
+    """Empty where it cannot be read, which is told to whoever the secret is for."""
     try:
-        return str(given.get(last) or Path(given[f"{last}_file"]).read_text(encoding="utf-8").strip())
-    except (KeyError, OSError, TypeError, ValueError):
+        return Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
         return ""
 
 

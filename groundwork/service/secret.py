@@ -1,5 +1,6 @@
 """Secrets in settings: none is empty, and none so short that it is soon guessed. What is said shows nothing of them."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import AfterValidator, SecretStr
@@ -22,6 +23,19 @@ def fault_of(secret: str, *, shortest: int = SHORTEST) -> str:
     if length < shortest:
         return f"is too short: a secret has at least {shortest} characters, {MAKE_ONE}"
     return ""
+
+
+def equal_ones(secrets: Mapping[str, str]) -> tuple[str, ...]:
+    """Which of these, named by their places, are the same: whoever learns one has the other. One line for each pair."""
+    first: dict[str, str] = {}
+    pairs = [(first.setdefault(secret, place), place) for place, secret in secrets.items()]
+    return tuple(f"{one} and {other} are the same secret" for one, other in pairs if _open_two_doors(one, other))
+
+
+def _open_two_doors(one: str, other: str) -> bool:
+    """A peer of a Ductile has one secret for all that it relays there."""
+    of_relay = ".relay.secret"
+    return one != other and not (one.endswith(of_relay) and other.endswith(of_relay))
 
 
 def unfit(fault: str) -> PydanticCustomError:

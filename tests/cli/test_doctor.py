@@ -12,6 +12,7 @@ import pytest
 
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.topology import topology
+from agent_service.cli.doctor import http
 from agent_service.cli.doctor.bus import clock
 from agent_service.cli.doctor.report import examine, settings_in_force
 from agent_service.store.sqlite import SqliteStore
@@ -201,6 +202,44 @@ def test_an_agent_whose_token_is_a_variable_without_a_token_does_not_start(tmp_p
     served = agentic("serve", "--config", configured(tmp_path, http={"port": 0, "tokens": tokens}), OPS_TOKEN=value)
     assert served.code == 78
     assert "agent.http.tokens.0.token: is " in served.err
+
+
+SHARED = "one-secret-for-two-doors"
+HOOK = {"scheme": "ductile", "keys": [{"secret": SHARED}], "events": {"*": {"to": "agentic.start", "goal": "x"}}}
+OPS = {"http": {"tokens": [{"name": "ops", "token": SHARED}]}}
+
+
+@pytest.mark.attack(105)
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (
+            {"gateway": {"ingress": {"webhooks": {"cms": HOOK}}, "outbound": {"relay": {"secret": SHARED}}}},
+            "gateway.ingress.webhooks.cms.keys.0.secret and gateway.outbound.relay.secret",
+        ),
+        ({"agent": OPS, "nats": {"password": SHARED}}, "agent.http.tokens.ops.token and nats.password"),
+        ({"agent": OPS, "gateway": {"plugins": {"config": {"agentic-wake": {"token": SHARED}}}}}, ""),
+        ({"gateway": {"ductile": {"relay": {"secret": SHARED}}, "outbound": {"relay": {"secret": SHARED}}}}, ""),
+    ],
+)
+def test_secrets_that_open_two_doors_are_told_and_not_shown(
+    tmp_path: Path, settings: dict[str, Any], told: str
+) -> None:
+    file = tmp_path / "agentic.yaml"
+    file.write_text(json.dumps(settings))
+    lines = [finding.text for finding in http.secrets(file)]
+    assert lines == ([f"{told} are the same secret"] if told else [])
+
+
+@pytest.mark.attack(60)
+def test_the_settings_in_force_show_no_login_of_an_address(tmp_path: Path) -> None:
+    file = tmp_path / "agentic.yaml"
+    told = '"http://me:my-password@127.0.0.1:1"'
+    ours = f"{{model: {{base_url: {told}, proxy: {told}}}, telemetry: {{endpoint: {told}, proxy: {told}}}}}"
+    file.write_text(f"agent: {ours}\n")
+    whole, text = settings_in_force(file)
+    assert "my-password" not in text + json.dumps(whole)
+    assert whole["agent"]["model"]["proxy"] == "http://127.0.0.1:1"
 
 
 def test_the_settings_in_force_show_no_secret(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Checks of the HTTP API: who may call it, and whether an agent answers there."""
 
+import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -8,7 +10,9 @@ import httpx2
 from agent_service.api.access import Access
 from agent_service.settings import HttpSettings
 from agent_service.telling.findings import ok, warning, wrong
+from groundwork.service.config_file import secrets_in
 from groundwork.service.errors import Misconfigured
+from groundwork.service.secret import equal_ones
 from groundwork.service.store_id import known_id
 from schemas.gateway_status import Finding
 
@@ -25,6 +29,12 @@ def tokens(http: HttpSettings) -> Finding:
         return ok("tokens", f"none: {http.host} is this machine's own, everybody on it may call")
     names = ", ".join(f"{token.name} ({'/'.join(sorted(token.scopes))})" for token in http.tokens)
     return ok("tokens", names)
+
+
+def secrets(file: Path | None) -> Iterator[Finding]:
+    """What opens two doors, as far as one file tells: whoever learns one secret has the other."""
+    if twins := equal_ones(secrets_in(file, os.environ) if file else {}):
+        yield warning("secrets", "; ".join(twins), remedy="give each its own, such as from `openssl rand -hex 24`")
 
 
 async def api(http: HttpSettings, store: Path) -> Finding:

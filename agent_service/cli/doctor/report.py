@@ -18,6 +18,7 @@ from agent_service.settings import AgentSettings
 from agent_service.telling.findings import ok, wrong
 from agent_service.telling.plain import one_line
 from groundwork.nats.settings import NatsSettings
+from groundwork.service.address import without_login
 from groundwork.service.config_fields import WrongSettings
 from groundwork.service.errors import Misconfigured
 from schemas.gateway_status import Finding
@@ -49,6 +50,8 @@ async def examine(named: Path | None, *, deep: bool) -> AsyncIterator[Finding]:
             yield wrong("configuration", problem, remedy="docs/CONFIGURATION.md lists every setting")
         return
     yield ok("configuration", configuration.told(file))
+    for check in http.secrets(file):
+        yield check
     async for check in on_this_machine(loaded, deep=deep):
         yield check
     async for check in of_the_gateway(file):
@@ -73,6 +76,8 @@ def settings_in_force(named: Path | None) -> tuple[dict[str, Any], str]:
     loaded = settings.load(configuration.nearby(named))
     shown = loaded.model_dump(mode="json")
     shown["nats"]["urls"] = [NatsSettings(urls=(url,)).servers for url in loaded.nats.urls]
+    for place, name in (("model", "base_url"), ("model", "proxy"), ("telemetry", "endpoint"), ("telemetry", "proxy")):
+        shown[place][name] = shown[place][name] and without_login(shown[place][name])
     for token in shown["http"]["tokens"]:
         token["scopes"] = sorted(token["scopes"])
     whole = {settings.SECTION: shown}

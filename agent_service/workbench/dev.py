@@ -92,6 +92,7 @@ class Service:
             await self._stop()
 
     async def _once(self) -> None:
+        self.log_file.touch(mode=0o600)
         with self.log_file.open("ab") as output:
             self.started_at = time.time()
             self._process = await asyncio.create_subprocess_exec(
@@ -139,13 +140,13 @@ class DevStack:
 async def stack(options: DevOptions) -> AsyncIterator[DevStack]:
     """Start everything, and stop it at the end. Raises Misconfigured when something cannot start, with its log."""
     folder = options.folder.absolute()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_file.closed(folder)
     http_port = options.http_port or free_port()
     async with EmbeddedNats(folder / "nats", port=options.nats_port, sync_interval=options.sync_interval) as nats:
         await _set_up(nats.url)
         config = _write_config(folder, options, nats.url, http_port)
         private_file.write(folder / LOGIN, f"{nats.url}\n")
-        (folder / "logs").mkdir(exist_ok=True)
+        private_file.closed(folder / "logs")
         made = DevStack(
             options=options,
             config=config,

@@ -171,6 +171,7 @@ class EmbeddedNats:
 
     def _launch(self, binary: str) -> None:
         private_file.write(self._config_file, json.dumps(self._config(), indent=2))
+        self._log_file.touch(mode=0o600)
         with self._log_file.open("ab") as log_file:
             # A session of its own: Ctrl-C in our terminal is for us, who still need the server to end in good order.
             self._process = subprocess.Popen(  # noqa: S603 - the binary was found by name, its one argument is ours

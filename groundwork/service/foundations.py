@@ -15,6 +15,7 @@ from groundwork.nats.lease import Lease, hold
 from groundwork.nats.lease_record import Owner, Record, Role
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
+from groundwork.service import private_file
 from groundwork.service.errors import Failure, Misconfigured
 from groundwork.service.hand_over import HAND_OVER_S, locked
 from groundwork.service.process_lock import AlreadyRunning
@@ -104,9 +105,9 @@ async def _locked(claim: Claim, *, within_s: float) -> AsyncIterator[None]:
 
 @contextlib.contextmanager
 def _usable(claim: Claim) -> Iterator[None]:
-    """The store's folder, made if absent."""
+    """The store's folder, made if absent, and closed to others."""
     try:
-        claim.store.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_file.closed(claim.store)
         yield
     except (OSError, AlreadyRunning) as error:
         raise Misconfigured(f"{claim.role.key}.store {claim.store} cannot be used: {error}") from error

@@ -1,7 +1,9 @@
-"""Small files for their owner alone, which are there whole or not at all."""
+"""Files and folders for their owner alone; small files are there whole or not at all."""
 
 import os
 import secrets
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -14,3 +16,24 @@ def write(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
+
+
+def folder_of_ours(folder: Path) -> None:
+    """The folder, made if absent, is nobody else's, also where it was there before. Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _take_from_others(folder)
+
+
+def closed(folder: Path) -> None:
+    """The same, and the files that lie in it. Raises OSError."""
+    folder_of_ours(folder)
+    for entry in folder.iterdir():
+        if entry.is_file() and not entry.is_symlink():
+            with suppress(FileNotFoundError):
+                _take_from_others(entry)
+
+
+def _take_from_others(path: Path) -> None:
+    mode = path.stat().st_mode
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        path.chmod(stat.S_IMODE(mode) & stat.S_IRWXU)

@@ -35,7 +35,7 @@ class ProcessLock:
 
     def __enter__(self) -> Self:
         # Not inheritable, as Python opens all files: a child that outlives us does not keep the lock.
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

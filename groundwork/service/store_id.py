@@ -3,6 +3,8 @@
 import secrets
 from pathlib import Path
 
+from groundwork.service import private_file
+
 ID_FILE = "store.id"
 
 
@@ -18,5 +20,5 @@ def store_id(folder: Path) -> str:
     if known:
         return known
     made = f"store_{secrets.token_hex(8)}"
-    (folder / ID_FILE).write_text(f"{made}\n", encoding="ascii")
+    private_file.write(folder / ID_FILE, f"{made}\n")
     return made

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from agent_service.cli.doctor.places import database
 from agent_service.cli.run_folder import verify
 from agent_service.cli.sealing import seal
 from agent_service.cli.whole_store import verify_all
+from agent_service.settings import load
 from groundwork.service.errors import Misconfigured, causes
 from schemas import subjects
 from tests.e2e.by_hand import Bench, bench, one_step
@@ -65,6 +67,8 @@ async def test_a_run_whose_limit_was_raised_by_hand_stops_with_that_reason_and_t
         assert (await made.ended(str(sound["run_id"])))["state"] == "done"
         (line,) = [line for line in await made.runs() if line["run_id"] == run_id]
         assert (line["state"], line["damaged"][:8]) == ("running", "its row,")
+        told = {check.name: check async for check in database(load(tmp_path / "agentic.yaml", {}), deep=False)}
+        assert (told["runs"].mark, run_id in told["runs"].text) == ("wrong", True)
         verdict = str(await verify(run_id, tmp_path / "agentic.yaml"))
         assert "brief.limits.max_steps is 100000, and its journal gives 10" in verdict
 
@@ -118,3 +122,23 @@ async def test_a_run_that_was_removed_or_written_anew_is_told_by_the_bus(tmp_pat
         await seal(config, yes=True)
         made.here.start()
         await until(made.is_ready)
+
+
+def open_to_others(folder: Path) -> list[str]:
+    """What others than this user may read or change, of what an agent keeps."""
+    kept = [folder / "agent", folder / "workspaces", *folder.glob("agent*/*"), *folder.glob("agent.keys*")]
+    kept += (folder / "workspaces").rglob("*")
+    return [path.name for path in kept if path.stat().st_mode & 0o077]
+
+
+@pytest.mark.attack
+async def test_nobody_else_on_the_machine_reads_what_the_agent_keeps_also_where_it_could_before(tmp_path: Path) -> None:
+    for name in ("agent", "workspaces"):
+        (tmp_path / name).mkdir(mode=0o755)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "agent" / "runs.db").touch()
+    (tmp_path / "agent" / "runs.db").chmod(0o644)
+    async with bench(tmp_path, one_step("look")) as made:
+        (run_id,) = await ended(made, "one")
+        await until((tmp_path / "workspaces" / run_id / "trace.jsonl").exists)
+        assert open_to_others(tmp_path) == []

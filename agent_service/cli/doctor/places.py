@@ -12,11 +12,13 @@ from urllib.parse import quote
 
 from agent_service.errors import Damaged
 from agent_service.settings import AgentSettings
+from agent_service.store.seals import Seals
 from agent_service.store.sql.database import FILE, open_for_reading
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.findings import ok, warning, wrong
 from agent_service.telling.plain import duration
 from groundwork.service.errors import Fatal, TryAgain
+from groundwork.service.key_ring import KeyRing
 from groundwork.sqlite.file import SqliteFile
 from schemas.gateway_status import Finding
 
@@ -59,11 +61,16 @@ async def database(settings: AgentSettings, *, deep: bool) -> AsyncIterator[Find
     try:
         async with open_for_reading(settings.store) as opened:
             yield await _contents(opened)
-            yield await damage(SqliteStore(opened), all_runs=deep)
+            yield await damage(SqliteStore(opened, seals=_seals(settings)), all_runs=deep)
             if deep:
                 yield await asyncio.to_thread(_integrity, opened.path)
     except (Fatal, TryAgain) as error:
         yield wrong("database", str(error), remedy="see above, then run doctor again")
+
+
+def _seals(settings: AgentSettings) -> Seals | None:
+    """By which changes are found, where the keys are there to check them with."""
+    return Seals(KeyRing.open(settings.keys_path())) if settings.keys_path().exists() else None
 
 
 async def _contents(opened: SqliteFile) -> Finding:

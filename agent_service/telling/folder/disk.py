@@ -44,7 +44,7 @@ def folder(name: str, *, beneath: int) -> Iterator[int]:
 def make_folder(name: str, *, beneath: int) -> None:
     """The folder, unless something of its name is there."""
     with suppress(FileExistsError):
-        os.mkdir(name, dir_fd=beneath)
+        os.mkdir(name, 0o700, dir_fd=beneath)
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def content(name: str, *, beneath: int, limit: int) -> bytes:
 def write_new(name: str, data: bytes, *, beneath: int) -> None:
     """A file that was not there before, with all of `data`, not yet on disk for sure."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    descriptor = os.open(name, flags, 0o666, dir_fd=beneath)  # less what the umask takes
+    descriptor = os.open(name, flags, 0o600, dir_fd=beneath)
     try:
         rest = memoryview(data)
         while rest:

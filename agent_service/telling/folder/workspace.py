@@ -18,6 +18,7 @@ from pathlib import Path
 from agent_service.telling.folder.disk import Unsafe, content, folder, plain_file, sync_file_system
 from agent_service.telling.folder.staging import ARTIFACTS, STAGING, Batch, Files, IllegalName, checked, place_of
 from agent_service.telling.plain import one_line
+from groundwork.service import private_file
 
 CAUGHT_UP = ".caught-up"
 MAX_BYTES = 64 << 20
@@ -109,7 +110,7 @@ class Workspace:
         """Note that no run which ended before now waits to be written: as the time of an empty file, which takes no
         room on a full disk. Where it cannot be noted, more is written again after the next start."""
         with suppress(OSError):
-            (self._root / CAUGHT_UP).touch()
+            (self._root / CAUGHT_UP).touch(mode=0o600)
 
     def caught_up_at(self) -> datetime | None:
         """When that was noted last; None if it never was."""
@@ -121,7 +122,8 @@ class Workspace:
     @contextmanager
     def _writing(self) -> Iterator[tuple[int, int]]:
         """The root and the staging folder, held by this writer alone."""
-        (self._root / STAGING).mkdir(parents=True, exist_ok=True)
+        private_file.folder_of_ours(self._root)
+        (self._root / STAGING).mkdir(mode=0o700, exist_ok=True)
         with self._opened() as root, folder(STAGING, beneath=root) as staging:
             fcntl.flock(staging, fcntl.LOCK_EX)
             yield root, staging

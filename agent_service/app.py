@@ -24,6 +24,7 @@ from agent_service.bus.halts import NatsBoard
 from agent_service.bus.levels import BusLevels
 from agent_service.bus.messages import NatsBus, NatsIntake
 from agent_service.bus.missed import MARK, Missed
+from agent_service.bus.room import keep_room
 from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
 from agent_service.capabilities import Capabilities
@@ -51,6 +52,7 @@ from agent_service.ports import Provider
 from agent_service.publisher import Publisher
 from agent_service.readiness import readiness, wrong_with
 from agent_service.recovery import FORGETTABLE, Recovery, Starter
+from agent_service.room import Room
 from agent_service.settings import AgentSettings
 from agent_service.signing import Signing
 from agent_service.spending import Spending
@@ -93,6 +95,7 @@ class Agent:
     store: SqliteStore
     recovery: Recovery
     brake: Brake
+    room: Room
     halting: Halting
     spending: Spending
     intake: NatsIntake
@@ -116,7 +119,8 @@ class Agent:
     def ready(self) -> Callable[[], Awaitable[dict[str, str]]]:
         """What is wrong with each thing it needs."""
         lease, brake = self.ground.lease, self.brake
-        return partial(readiness, self.intake, lease, self.ground.link, self.store, self.skills, self.thinker, brake)
+        asked = self.intake, lease, self.ground.link, self.store, self.skills, self.thinker, brake, self.room
+        return partial(readiness, *asked)
 
 
 async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
@@ -198,6 +202,7 @@ def build(
         proven=rules.require_capability,
     )
     policy, incoming = settings.policy(), metrics.incoming
+    room = Room(store.counts, max_queued=settings.http.max_queued)
     metrics.outgoing.listen_to(link)
     intake = Intake(
         turns,
@@ -212,6 +217,7 @@ def build(
         incoming=incoming,
         trace_url=settings.trace_url,
         brake=brake,
+        room=room,
     )
     starter = Starter(intake, store, background, slots=settings.turns, brake=brake)
     recovery = Recovery(turns, store, store, publisher, background, slots=settings.turns, brake=brake)
@@ -219,10 +225,10 @@ def build(
     def desk() -> "Desk":
         from agent_service.api.desk import Desk
 
-        troubles, callbacks, most = NatsTroubles(link), NatsCallbacks(link), settings.http.max_queued
+        troubles, callbacks = NatsTroubles(link), NatsCallbacks(link)
         reading = store, store, intake, skills, troubles, callbacks, background
         shown: dict[str, Any] = {"need_a_person": store.inbox.count, "trace_url": settings.trace_url, "brake": brake}
-        return Desk(*reading, incoming=incoming, max_queued=most, **shown)
+        return Desk(*reading, incoming=incoming, room=room, **shown)
 
     return Agent(
         settings=settings,
@@ -231,6 +237,7 @@ def build(
         recovery=recovery,
         brake=brake,
         spending=spending,
+        room=room,
         halting=Halting(brake, store.halts, NatsBoard(link), turns, store, clock, recovery.try_again),
         intake=NatsIntake(link, intake, background, incoming, slots=settings.turns, on_span=on_span),
         missed=Missed(link, intake, settings.store, slots=settings.turns),
@@ -312,6 +319,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
         agent.recovery.keep_trying(),
         agent.halting.keep_shown(),
         agent.ground.link.until_lost(),
+        keep_room(agent.room, agent.ground.link, agent.settings.store),
     ):
         group.create_task(work)
     runs = await agent.store.counts()

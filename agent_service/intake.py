@@ -34,6 +34,7 @@ from agent_service.identity import trace_url
 from agent_service.lineage import depth_of
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.ports import Clock, Skills, Wake
+from agent_service.room import Room
 from agent_service.turn import Turns
 from groundwork.telemetry.span import context_of
 from schemas import keys, subjects
@@ -76,8 +77,10 @@ class Intake:
         incoming: IncomingMetrics,
         trace_url: str | None = None,
         brake: Brake | None = None,
+        room: Room | None = None,
     ) -> None:
         self._brake = brake or Brake()
+        self._room = room
         self._turns = turns
         self._incoming = incoming
         self._skills = skills
@@ -205,6 +208,8 @@ class Intake:
                 raise UnknownRun(start.run_id)
             return start.run_id
         self._brake.check()
+        if self._room:
+            await self._room.check(by_bus=True)
         try:
             with self._incoming.wake("stream") as waking:
                 caller = arrival.headers.get(TRACEPARENT)

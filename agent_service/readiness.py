@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from agent_service.brake import Brake
 from agent_service.bus.messages import NatsIntake
 from agent_service.ports import Archive, Skills
+from agent_service.room import Room
 from agent_service.thinker import Thinker
 from groundwork.nats.denials import Needs
 from groundwork.nats.lease import Lease
@@ -24,6 +25,7 @@ async def readiness(
     skills: Skills,
     thinker: Thinker,
     brake: Brake,
+    room: Room,
 ) -> dict[str, str]:
     """By the name of each thing; empty texts when all is well."""
     return {
@@ -32,6 +34,7 @@ async def readiness(
         "skills": await wrong_with(skills.catalog()),
         "model": thinker.trouble,
         "halt": brake.why,
+        "room": room.trouble,
     }
 
 

@@ -30,6 +30,7 @@ from agent_service.intake import Intake, not_heard
 from agent_service.lines import Wanted
 from agent_service.metrics.incoming import IncomingMetrics, Transport, Waking
 from agent_service.ports import Archive, Callbacks, RunStore, Skills, Troubles
+from agent_service.room import Room
 from agent_service.telling.acts import executor_of
 from agent_service.telling.entries import EntryView, JournalReader, entry_view
 from agent_service.telling.views import RunLineView, RunView, line_view, run_view
@@ -92,7 +93,7 @@ class Desk:
         background: Background,
         *,
         incoming: IncomingMetrics,
-        max_queued: int,
+        room: Room,
         need_a_person: Callable[[], Awaitable[int]],
         trace_url: str | None = None,
         brake: Brake | None = None,
@@ -106,7 +107,7 @@ class Desk:
         self._callbacks = callbacks
         self._background = background
         self._incoming = incoming
-        self._max_queued = max_queued
+        self._room = room
         self._need_a_person = need_a_person
         self._trace_url = trace_url
         self._reader = JournalReader(archive)
@@ -117,7 +118,7 @@ class Desk:
         """Answers only once the run is durable: a new one, or the one that the wake id names already.
 
         `by`: what is known of the caller, here as in `cancel` and `signal`.
-        Raises LimitRefused, WakeConflict, and TryAgain with nothing stored when too many runs wait.
+        Raises LimitRefused, WakeConflict, and TryAgain with nothing stored when there is no room for another run.
         """
         with self._incoming.wake(transport) as waking:
             return await self._wake(request, waking, by=by, traceparent=traceparent)
@@ -130,8 +131,8 @@ class Desk:
             text = f"the gateway would never send to this callback: {flaw} (gateway.outbound.callbacks.network)"
             waking.refused_as = "callback_refused"
             raise Refusal(422, waking.refused_as, text, field="callback")
-        if not known and (await self._archive.counts()).get(Status.QUEUED, 0) >= self._max_queued:
-            raise TryAgain(f"{self._max_queued} runs wait to begin already", delay_s=5.0)
+        if not known:
+            await self._room.check()
         run_id, accepted = await self._intake.wake(
             wake_id, request.start(), known=known, by=by, traceparent=traceparent
         )

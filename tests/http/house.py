@@ -42,6 +42,7 @@ from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.moments import Moment, tell
 from agent_service.ports import Archive, ModelCall, Place, Question
 from agent_service.publisher import Publisher
+from agent_service.room import Room
 from agent_service.settings import AgentSettings, HttpSettings, Scope, TokenSettings
 from agent_service.signing import Signing
 from agent_service.store.sqlite import SqliteStore
@@ -283,7 +284,7 @@ async def open_house(
             picky,
             Background(group),
             incoming=incoming,
-            max_queued=max_queued,
+            room=Room(store.counts, max_queued=max_queued),
             need_a_person=store.inbox.count,
             trace_url=trace_url,
             brake=brake,

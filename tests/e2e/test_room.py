@@ -1,0 +1,114 @@
+"""Who fills the bus stops nobody else, and before it is full no more is promised than can be kept."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.js.errors import APIError
+
+from agent_service.bus.room import of_stream
+from schemas import subjects
+from tests.e2e.by_hand import Bench, bench, one_step
+from tests.kit.waiting import until
+
+MIB = 1024 * 1024
+
+
+async def shrunk(made: Bench, stream: str, **settings: Any) -> None:
+    config = (await made.link.jetstream.stream_info(stream)).config
+    await made.link.jetstream.update_stream(config.evolve(**settings))
+
+
+async def filled(made: Bench, subject: str) -> None:
+    """Nothing more of that size is taken there."""
+    body = json.dumps({"goal": "record", "context": {"text": "x" * 50_000}})
+    with contextlib.suppress(APIError):
+        for number in range(200):
+            await made.publish(subject, body, msg_id=f"flood-{number}")
+        pytest.fail("the stream takes more than it may have")
+
+
+async def paused(made: Bench, *, until_: str) -> None:
+    """The agent is given no starts, as while more come than it can take."""
+    subject = f"$JS.API.CONSUMER.PAUSE.{subjects.STREAM_STARTS}.{subjects.DURABLE_STARTS}"
+    await made.link.request(subject, json.dumps({"pause_until": until_}).encode())
+
+
+@pytest.mark.attack(59, 103)
+async def test_whoever_floods_the_bus_with_starts_stops_no_run_and_no_wake(tmp_path: Path) -> None:
+    async with bench(tmp_path, one_step("look")) as made:
+        before = (await made.wake("before")).json()["run_id"]
+        asked = await made.request(1)
+        await shrunk(made, subjects.STREAM_STARTS, max_bytes=MIB)
+        await paused(made, until_="2100-01-01T00:00:00Z")
+        await filled(made, subjects.START)
+        await made.answer(asked)
+        meanwhile = await made.wake("meanwhile")
+        assert meanwhile.status_code == 202
+        await made.answer(await made.request(2))
+        for run_id in (before, meanwhile.json()["run_id"]):
+            assert (await made.ended(run_id))["state"] == "done"
+        assert await made.is_ready()
+
+
+async def test_a_stream_of_starts_that_was_full_takes_more_once_the_agent_has_taken_what_waited(tmp_path: Path) -> None:
+    async with bench(tmp_path, one_step("look")) as made:
+        await shrunk(made, subjects.STREAM_STARTS, max_bytes=MIB)
+        await paused(made, until_="2100-01-01T00:00:00Z")
+        await filled(made, subjects.START)
+        await paused(made, until_="2000-01-01T00:00:00Z")
+        await until(lambda: _is_empty(made), within_s=30)
+        await made.publish(subjects.START, json.dumps({"goal": "record", "wake_id": "honest"}))
+        await until(lambda: _has(made, "honest"), within_s=20)
+
+
+@pytest.mark.attack(98)
+async def test_whoever_floods_the_bus_with_results_stops_no_run(tmp_path: Path) -> None:
+    async with bench(tmp_path, one_step("look")) as made:
+        run_id = (await made.wake("w")).json()["run_id"]
+        asked = await made.request(1)
+        await shrunk(made, subjects.STREAM_RESULTS, max_bytes=MIB)
+        for number in range(60):
+            await made.publish(subjects.TOOL_RESULT, "x" * 50_000, msg_id=f"flood-{number}")
+        await made.answer(asked)
+        assert (await made.ended(run_id))["state"] == "done"
+
+
+async def test_before_the_bus_is_full_no_run_is_promised_and_those_under_way_end(tmp_path: Path) -> None:
+    async with bench(tmp_path, one_step("look")) as made:
+        run_id = (await made.wake("before")).json()["run_id"]
+        asked = await made.request(1)
+        await shrunk(made, subjects.STREAM, discard="new", max_bytes=MIB)
+        for number in range(17):
+            await made.publish(subjects.SIGNAL, "x" * 50_000, msg_id=f"flood-{number}")
+        await until(lambda: _is_refused(made), within_s=20)
+        refused = await made.wake("refused")
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "30")
+        assert "stream AGENTIC is 8" in refused.json()["error"]["message"]
+        assert "stream AGENTIC is 8" in (await made.get("/readyz")).text
+        await made.answer(asked)
+        assert (await made.ended(run_id))["state"] == "done"
+        assert (await made.wake("before")).status_code == 202, "what is known already is answered"
+        await shrunk(made, subjects.STREAM, discard="new", max_bytes=4 * MIB)
+        await until(made.is_ready, within_s=20)
+        assert (await made.wake("refused")).status_code == 202
+
+
+@pytest.mark.parametrize(("discard", "most", "told"), [("new", 100, True), ("new", 200, False), ("old", 100, False)])
+def test_only_what_refuses_new_work_when_it_is_full_is_told(discard: str, most: int, told: bool) -> None:
+    info = {"config": {"name": "AGENTIC", "discard": discard, "max_bytes": most}, "state": {"bytes": 90}}
+    assert bool(list(of_stream(info))) == told
+
+
+async def _is_refused(made: Bench) -> bool:
+    return not await made.is_ready()
+
+
+async def _is_empty(made: Bench) -> bool:
+    return (await made.link.jetstream.stream_info(subjects.STREAM_STARTS)).state.messages == 0
+
+
+async def _has(made: Bench, wake_id: str) -> bool:
+    return wake_id in {run["wake_id"] for run in await made.runs()}

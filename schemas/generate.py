@@ -74,7 +74,7 @@ def documents() -> dict[str, bytes]:
     bodies = {name: _body(name, asyncapi.REFS) for name in MODELS}
     files["asyncapi.json"] = asyncapi.document(bodies, {name: _samples(name) for name in MODELS})
     texts = {name: _text(document) for name, document in files.items()}
-    return {**texts, ACCOUNTS: nats_accounts.accounts(nats_accounts.SHIPPED).encode()}
+    return {**texts, ACCOUNTS: nats_accounts.accounts(nats_accounts.SHIPPED, nats_accounts.key_variable).encode()}
 
 
 def _text(document: Json) -> bytes:

@@ -4,7 +4,7 @@ Every login has a key of its own (nkeys, NATS ADR-14): the server's files hold t
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from schemas.permissions import Permissions, RoleName, permissions_of
@@ -24,11 +24,6 @@ class Login:
     name: str
     role: RoleName
 
-    @property
-    def variable(self) -> str:
-        """What stands for its public key."""
-        return key_variable(self.name)
-
 
 SHIPPED = (
     Login("setup", "setup"),
@@ -43,19 +38,19 @@ SHIPPED = (
 """One of each role, with an executor such as those of deploy/executors/."""
 
 
+def accounts(logins: Iterable[Login], key_of: Callable[[str], str]) -> str:
+    """The file `accounts.conf`. `key_of` tells the public key of a login, by its name."""
+    users = (line for login in logins for line in _user(login, key_of(login.name)))
+    return "\n".join((*_head(), *users, *_tail(key_of(SYSTEM)), ""))
+
+
 def key_variable(name: str) -> str:
-    return f"NKEY_{name.upper().replace('-', '_')}"
-
-
-def accounts(logins: Iterable[Login]) -> str:
-    """The file `accounts.conf`: what `keys.conf` beside it calls by the variables of the logins are their keys."""
-    return "\n".join((*_head(), *(line for login in logins for line in _user(login)), *_tail(), ""))
+    """The variable, of the environment or of the file, that stands for the key of a login that is not made yet."""
+    return f"$NKEY_{name.upper().replace('-', '_')}"
 
 
 def _head() -> Iterator[str]:
     yield "# Made by the program from schemas/permissions.py: who may say and hear what. docs/BUS.md says why."
-    yield "include ./keys.conf"
-    yield ""
     yield "accounts {"
     yield f"  {ACCOUNT} {{"
     yield "    jetstream: enabled"
@@ -63,10 +58,10 @@ def _head() -> Iterator[str]:
     yield "    users: ["
 
 
-def _user(login: Login) -> Iterator[str]:
+def _user(login: Login, key: str) -> Iterator[str]:
     may = permissions_of(login.role, login.name)
     yield f"      {{ # {login.name}"
-    yield f"        nkey: ${login.variable}"
+    yield f"        nkey: {key}"
     yield "        permissions {"
     yield f"          publish {{ allow: {_list(may.publish)} }}"
     yield f"          subscribe {{ allow: {_list(may.subscribe)} }}"
@@ -85,9 +80,9 @@ def _list(patterns: Iterable[str]) -> str:
     return f"[{lines}\n          ]"
 
 
-def _tail() -> Iterator[str]:
+def _tail(key: str) -> Iterator[str]:
     yield "    ]"
     yield "  }"
-    yield f"  SYS {{ users: [ {{ nkey: ${key_variable(SYSTEM)} }} ] }}"
+    yield f"  SYS {{ users: [ {{ nkey: {key} }} ] }}"
     yield "}"
     yield "system_account: SYS"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import nkeys
 
-from schemas.nats_accounts import SHIPPED, SYSTEM, Login, accounts, key_variable
+from schemas.nats_accounts import SHIPPED, SYSTEM, Login, accounts
 from schemas.permissions import inbox_of
 
 HERE = Path(__file__).resolve().parent
@@ -36,8 +36,7 @@ def main() -> None:
     _certificates(folder / "tls", asked.host)
     if not (folder / "nats-server.conf").exists():
         shutil.copy(HERE / "nats-server.conf", folder)
-    (folder / "accounts.conf").write_text(accounts(logins))
-    (folder / "keys.conf").write_text("".join(f"{key_variable(name)} = {key}\n" for name, key in keys.items()))
+    (folder / "accounts.conf").write_text(accounts(logins, keys.__getitem__))
     (folder / "here.conf").write_text(_places(folder, asked.listen))
     for login in logins:
         _settings(folder, login, f"{asked.host[0]}:{asked.listen.rpartition(':')[2]}")

@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from nats.js.api import AckPolicy
 
 from schemas import subjects
-from tests.e2e.by_hand import bench, one_step
+from tests.e2e.by_hand import Bench, bench, one_step
+from tests.kit.waiting import until
 
 
 @pytest.mark.attack(97, 98)
@@ -21,3 +23,23 @@ async def test_a_question_whose_answer_would_cancel_a_run_cancels_none(tmp_path:
         assert json.loads(answer.data)["run_id"] == run_id
         await made.answer(first)
         assert (await made.ended(run_id))["state"] == "done"
+
+
+@pytest.mark.attack(97, 98)
+@pytest.mark.parametrize("subject", [subjects.CANCEL, subjects.SIGNAL, subjects.TOOL_RESULT, subjects.COMPLETED])
+async def test_an_executor_that_has_its_requests_sent_elsewhere_moves_no_run(subject: str, tmp_path: Path) -> None:
+    """JetStream sends what is asked of a consumer wherever the asker says, also where he may not publish."""
+    async with bench(tmp_path, one_step("look")) as made:
+        stream, name = subjects.STREAM_REQUESTS, "executor"
+        await made.client.jetstream().add_consumer(stream, durable_name=name, ack_policy=AckPolicy.EXPLICIT)
+        run_id = (await made.wake("w")).json()["run_id"]
+        first = await made.request(1)
+        await made.client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", b"", reply=subject)
+        await until(lambda: was_delivered(made, stream, name))
+        await made.answer(first)
+        assert (await made.ended(run_id))["state"] == "done"
+
+
+async def was_delivered(made: Bench, stream: str, name: str) -> bool:
+    info = await made.client.jetstream().consumer_info(stream, name)
+    return bool(info.num_ack_pending)

@@ -1,0 +1,88 @@
+"""What deploy/nats/prepare.py makes, and keeps when it is run again."""
+
+import re
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from groundwork.nats.link import connect
+from groundwork.nats.settings import NatsSettings
+from groundwork.service.errors import Misconfigured
+from schemas.nats_accounts import SHIPPED
+from tests.accounts.house import EXECUTOR, House, prepare, served
+from tests.kit.waiting import until
+
+SERVERS = ("nats-server.conf", "accounts.conf", "here.conf")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    prepare(tmp_path / "nats", 4222)
+    return tmp_path / "nats"
+
+
+def texts(folder: Path) -> str:
+    return "".join((folder / name).read_text() for name in SERVERS)
+
+
+def test_everything_that_opens_something_is_for_its_owner_alone(folder: Path) -> None:
+    secret = [*folder.glob("logins/*.nk"), *folder.glob("tls/*key.pem")]
+    assert len(secret) == len(SHIPPED) + 2 + 2
+    assert {stat.S_IMODE(path.stat().st_mode) for path in secret} == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "logins", folder / "tls")} == {0o700}
+
+
+def test_the_servers_own_files_hold_no_secret(folder: Path) -> None:
+    seeds = [path.read_text() for path in folder.glob("logins/*.nk")]
+    assert not any(seed in texts(folder) for seed in seeds)
+    assert re.findall(r"\bS[A-Z]{1,2}[A-Z2-7]{50,}", texts(folder)) == []
+
+
+@pytest.mark.attack(96)
+def test_nobody_gets_in_by_default_and_monitoring_stays_on_this_machine(folder: Path) -> None:
+    said = "\n".join(line.partition("#")[0] for line in texts(folder).splitlines())
+    assert "no_auth_user" not in said
+    assert re.findall(r'^https?: "(.*)"', said, re.MULTILINE) == ["127.0.0.1:8222"]
+    assert len(re.findall(r"nkey: U[A-Z2-7]{55}\b", said)) == len(SHIPPED) + 2
+    assert "sync_interval: always" in said
+
+
+def test_run_again_it_keeps_keys_certificates_and_what_was_changed(folder: Path) -> None:
+    (folder / "nats-server.conf").write_text("# mine\n")
+    before = {path: path.read_bytes() for path in (*folder.glob("logins/*.nk"), *folder.glob("tls/*.pem"))}
+    prepare(folder, 4222, "--publisher", "shop")
+    assert {path: path.read_bytes() for path in before} == before
+    assert (folder / "nats-server.conf").read_text() == "# mine\n"
+    assert "# shop" in (folder / "accounts.conf").read_text()
+    assert (folder / "logins" / "shop.nk").is_file()
+
+
+def test_its_certificate_is_for_the_names_that_were_given(tmp_path: Path) -> None:
+    prepare(tmp_path / "nats", 4222, "--host", "bus.example.org", "--host", "10.0.0.7")
+    shown = f"openssl x509 -noout -ext subjectAltName -in {tmp_path / 'nats' / 'tls' / 'server.pem'}"
+    names = subprocess.run(shown.split(), capture_output=True, text=True, check=True).stdout
+    assert "DNS:bus.example.org, IP Address:10.0.0.7" in names
+
+
+@pytest.mark.attack(97)
+async def test_a_login_that_is_taken_away_is_out_at_once(tmp_path: Path) -> None:
+    with served(tmp_path / "nats") as bus:
+        async with bus.login("observer") as observer, bus.login("publisher") as publisher:
+            without(bus, "observer")
+            bus.reload()
+            await until(lambda: not observer.connected)
+            assert publisher.connected
+        with pytest.raises(Misconfigured, match="login is refused"):
+            await connect(NatsSettings(**bus.section("observer")))
+
+
+def without(bus: House, login: str) -> None:
+    accounts = bus.folder / "accounts.conf"
+    (block,) = re.findall(rf"      {{ # {login}\n.*?\n      }}\n", accounts.read_text(), re.DOTALL)
+    accounts.write_text(accounts.read_text().replace(block, ""))
+
+
+def test_an_executors_login_and_its_consumer_have_one_name(folder: Path) -> None:
+    assert f'"$JS.API.CONSUMER.MSG.NEXT.AGENTIC_REQUESTS.{EXECUTOR}"' in (folder / "accounts.conf").read_text()

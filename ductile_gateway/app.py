@@ -16,7 +16,7 @@ from typing import Any
 
 from ductile_gateway.bus import halts
 from ductile_gateway.bus.micro_service import Questions, serve_questions
-from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, NatsRuns
+from ductile_gateway.bus.outgoing import NatsAgentKeys, NatsArtifacts, NatsBus, NatsRuns
 from ductile_gateway.bus.prerequisites import ack_wait
 from ductile_gateway.bus.requests import NatsRequests
 from ductile_gateway.calls.admission import Lanes
@@ -46,6 +46,7 @@ from ductile_gateway.store.receipts import SqliteOverdue, SqliteReceipts
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, tools_at_last
+from ductile_gateway.trust import Trust
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.nats.link import NatsLink
@@ -73,12 +74,22 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
             await questions.answer_callbacks(Callbacks(settings.outbound.callbacks.network).flaw)
             group.create_task(link.until_lost())
             group.create_task(told.serve(settings, take_over=take_over))
+            trust = _trust(settings, told)
+            group.create_task(trust.keep())
             group.create_task(_listen(settings, offers, told))
-            group.create_task(_tell_others(settings, told))
-            group.create_task(_carry(settings, offers, questions, told))
+            group.create_task(_tell_others(settings, trust, told))
+            group.create_task(_carry(settings, offers, questions, trust, told))
 
 
-async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions, told: Seen) -> None:
+def _trust(settings: GatewaySettings, told: Seen) -> Trust:
+    pins, given = PinnedKeys(settings.store, SystemClock()), settings.outbound.agent_keys
+    agent = NatsAgentKeys(told.stands_on.ground.link, progress=settings.outbound.wants_progress())
+    trust = Trust(pins, agent, given=given, refused=told.metrics.refused)
+    told.status.also("agent's word", trust.findings)
+    return trust
+
+
+async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions, trust: Trust, told: Seen) -> None:
     """Carry out calls, once it is known by which tools."""
     stands_on = told.stands_on
     link, lease = stands_on.ground.link, stands_on.ground.lease
@@ -96,6 +107,7 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
             link,
             relay,
             offers,
+            trust=trust if settings.require_signed_writes else None,
             slots=settings.slots + WAITING_IN_HAND + LOOKED_AT,
             in_progress_s=await ack_wait(link) / 3,
             grace_s=settings.grace_s,
@@ -119,17 +131,16 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
             log.info("ready", extra={"tools": names, "nats": link.server_version, "epoch": lease.epoch})
 
 
-async def _tell_others(settings: GatewaySettings, told: Seen) -> None:
+async def _tell_others(settings: GatewaySettings, trust: Trust, told: Seen) -> None:
     """Also with nobody to tell: who is configured first must not be told of weeks of old endings as news."""
     await serve_outbound(
         settings.outbound,
         told.stands_on.ground.link,
         SqliteOutbox(told.stands_on.store),
-        pins=PinnedKeys(settings.store, SystemClock()),
+        trust=trust,
         clock=SystemClock(),
         status=told.status,
         told=told.metrics.delivered,
-        refused=told.metrics.refused,
     )
 
 

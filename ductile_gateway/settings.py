@@ -114,6 +114,9 @@ class GatewaySettings(_Section):
     """Who is told of what becomes of runs."""
     http: HttpSettings = HttpSettings()
     """Probes of the gateway itself."""
+    require_signed_writes: bool = False
+    """Whether a write is carried out only where the agent signed the request; else whoever may publish requests may
+    have anything written."""
     tools: dict[ToolName, ToolChoice | None] | tuple[ToolName, ...] | None = None
     """The tools on offer, by name; without it every plugin with all of its commands."""
     slots: Annotated[int, Field(ge=1)] = 32

@@ -6,11 +6,11 @@ It changes a file which the gateway, if it runs, looks at again by itself.
 import sys
 from collections.abc import Sequence
 
+from ductile_gateway.bus.outgoing import NatsAgentKeys
 from ductile_gateway.clock import SystemClock
-from ductile_gateway.outbound.bus import NatsAgentKeys
-from ductile_gateway.outbound.trust import contested_of, first_of
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.agent_keys import PinnedKeys
+from ductile_gateway.trust import contested_of, first_of
 from groundwork.nats.link import connect
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from schemas import subjects

@@ -118,7 +118,9 @@ def request(state: RunState, pending: Pending) -> Publish:
     )
     key = keys.request(state.run_id, pending.step, pending.attempt, task, asked_in)
     proves = keys.proven(state.run_id, pending.step, pending.attempt, action.tool, task, asked_in)
-    return publish(subjects.tool_request(pending.route), payload, key, proves=proves)
+    command = state.brief.command(action)
+    changes = command is not None and command.tier == "write"
+    return publish(subjects.tool_request(pending.route), payload, key, proves=proves, changes=changes)
 
 
 def _executor(brief: Brief, action: Action) -> str | None:

@@ -28,6 +28,8 @@ class Publish:
     """The run that it is about, where that is another."""
     proves: tuple[str, ...] = field(default=(), repr=False)
     """Of which request it is to carry the capability (`keys.proven`)."""
+    changes: bool = field(default=False, repr=False)
+    """It asks for something to be changed: whoever does so goes by who says it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +84,10 @@ class Refusal(str):
     __slots__ = ()
 
 
-def publish(subject: str, payload: BaseModel, key: str, *, about: str = "", proves: tuple[str, ...] = ()) -> Publish:
-    """The effect that publishes `payload`; the message's type is its subject. `about`, `proves`: as in Publish."""
+def publish(subject: str, payload: BaseModel, key: str, **how: Any) -> Publish:
+    """The effect that publishes `payload`; the message's type is its subject. `how`: further fields of Publish."""
     envelope: Envelope[Any] = Envelope(type=subject, payload=payload, dedupe_key=key)
-    return Publish(subject=subject, key=key, body=envelope.body(), about=about, proves=proves)
+    return Publish(subject=subject, key=key, body=envelope.body(), **how)
 
 
 def tell(subject: str, payload: dict[str, Any], key: str) -> Publish:

@@ -1,10 +1,12 @@
-"""What the gateway does on the bus by itself: publish results, keep artifacts, ask the agent about a run.
+"""What the gateway does on the bus by itself: publish results, keep artifacts, ask the agent about a run and its keys.
 
 Each class fills a port.
 """
 
 import json
 import logging
+
+from pydantic import ValidationError
 
 from ductile_gateway.ports import CannotKeep
 from groundwork.nats.artifact_bucket import ArtifactBucket
@@ -13,8 +15,11 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
 from groundwork.service.outage import Outage
 from schemas import subjects
+from schemas.flaws import flaws_of
+from schemas.signing import AgentKeys, KeysWanted
 
 NO_STREAM_S = 2.0
+ASK_AGAIN_S = 2.0
 ANSWER_WITHIN_S = 1.0
 STOPPED_S = 0.25
 ENDED = frozenset({"done", "escalated", "failed", "cancelled"})
@@ -79,3 +84,23 @@ class NatsRuns:
         if told.get("stopped"):  # which the record on the bus tells a moment later
             raise TryAgain(str(told["stopped"]), STOPPED_S)
         return told.get("state") in ENDED
+
+
+class NatsAgentKeys:
+    """The keys that the agent signs with, asked of it anew each time. Fills the port Agent.
+
+    `progress`: it is told that progress is sent on, and signs that, too."""
+
+    def __init__(self, link: NatsLink, *, progress: bool = False) -> None:
+        self._link = link
+        self._question = KeysWanted(progress=progress).model_dump_json().encode()
+
+    async def keys(self) -> AgentKeys:
+        try:
+            told = await self._link.request(subjects.AGENT_KEYS, self._question, timeout_s=ANSWER_WITHIN_S)
+            return AgentKeys.model_validate_json(told)
+        except Failure as error:
+            raise TryAgain(f"no agent answers on {subjects.AGENT_KEYS}: {error}", ASK_AGAIN_S) from error
+        except ValidationError as error:
+            why = f"what answers on {subjects.AGENT_KEYS} tells no keys: {flaws_of(error)}"
+            raise TryAgain(why, ASK_AGAIN_S) from error

@@ -1,7 +1,8 @@
 """Tool requests from the gateway's consumer to the relay.
 
-A request for another executor is acknowledged and left alone. A message that can never be taken up goes to the dead
-letters; one that meets trouble of the gateway's own never does: that ends the process, which resumes after its restart.
+A request for another executor is acknowledged and left alone, and a write that the agent did not sign is not carried
+out where that is required (`trust`). A message that can never be taken up goes to the dead letters; one that meets
+trouble of the gateway's own never does: that ends the process, which resumes after its restart.
 """
 
 import contextlib
@@ -13,13 +14,14 @@ from ductile_gateway.calls.call import Asked, Unacceptable, read_request, route_
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.results import SOURCE
 from ductile_gateway.tools.catalog import Offers
+from ductile_gateway.trust import NotTheAgents, Trust
 from groundwork.nats.delivery import Delivery
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Notice, Settling
 from groundwork.service.errors import TryAgain
 from schemas import subjects
-from schemas.headers import RUN_ID
+from schemas.headers import RUN_ID, SIGNATURE
 from schemas.rejection import rejection
 
 MOST_DOUBLINGS = 8
@@ -53,14 +55,16 @@ class NatsRequests:
         relay: Relay,
         offers: Offers,
         *,
+        trust: Trust | None = None,
         slots: int,
         in_progress_s: float,
         grace_s: float,
         heard: Heard | None = None,
         told: ToldOfHandled | None = None,
     ) -> None:
-        """`told` is told of each delivery that was for us."""
+        """`told` is told of each delivery that was for us. With `trust` only the agent has anything written."""
         self._relay = relay
+        self._trust = trust
         self._told = told
         self._heard = heard
         self._offers = offers
@@ -91,10 +95,21 @@ class NatsRequests:
                 raise
             return
         if self._offers.is_ours(asked):
+            await self._check(asked, delivery)
             if self._heard:
                 self._heard(asked.key, delivery.delivered, delivery.at)
             with self._telling(asked, delivery):
                 await self._take(asked, delivered=delivery.delivered)
+
+    async def _check(self, asked: Asked, delivery: Delivery) -> None:
+        """Before anything is remembered of it: what is refused must not be in the way of what the agent says."""
+        command = self._offers.command(asked.request.tool, asked.request.tool_command)
+        if self._trust and command and command.tier == "write":
+            signature, again = delivery.headers.get(SIGNATURE), delivery.delivered > 1
+            try:
+                await self._trust.check(delivery.subject, delivery.body, signature, again=again)
+            except NotTheAgents as error:
+                raise Unacceptable(str(error)) from error
 
     @contextlib.contextmanager
     def _telling(self, asked: Asked, delivery: Delivery) -> Iterator[None]:

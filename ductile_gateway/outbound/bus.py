@@ -11,12 +11,11 @@ from collections.abc import Awaitable, Callable
 
 import nats.errors
 from nats.js.errors import APIError, NotFoundError
-from pydantic import ValidationError
 
 from ductile_gateway.bus.requests import rejection_of
 from ductile_gateway.outbound.lifecycle import LifecycleEvent, Unreadable, read_event
 from ductile_gateway.outbound.notifications import Notification
-from ductile_gateway.outbound.trust import NotTheAgents, Trust
+from ductile_gateway.trust import NotTheAgents, Trust
 from groundwork.nats.delivery import Delivery
 from groundwork.nats.errors import Refused
 from groundwork.nats.link import NatsLink
@@ -24,8 +23,6 @@ from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Settling
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
 from schemas import headers, subjects
-from schemas.flaws import flaws_of
-from schemas.signing import AgentKeys, KeysWanted
 
 SLOTS = 16
 LOOK_AGAIN_S = 30.0
@@ -80,26 +77,6 @@ class NatsLifecycle:
             await self._take(read_event(delivery.subject, delivery.body, at=delivery.at))
         except (NotTheAgents, Unreadable) as error:
             raise GiveUp(str(error)) from error
-
-
-class NatsAgentKeys:
-    """The keys that the agent signs with, asked of it anew each time. Fills the port Agent.
-
-    `progress`: it is told that progress is sent on, and signs that, too."""
-
-    def __init__(self, link: NatsLink, *, progress: bool = False) -> None:
-        self._link = link
-        self._question = KeysWanted(progress=progress).model_dump_json().encode()
-
-    async def keys(self) -> AgentKeys:
-        try:
-            told = await self._link.request(subjects.AGENT_KEYS, self._question, timeout_s=ANSWER_WITHIN_S)
-            return AgentKeys.model_validate_json(told)
-        except Failure as error:
-            raise TryAgain(f"no agent answers on {subjects.AGENT_KEYS}: {error}", ASK_AGAIN_S) from error
-        except ValidationError as error:
-            why = f"what answers on {subjects.AGENT_KEYS} tells no keys: {flaws_of(error)}"
-            raise TryAgain(why, ASK_AGAIN_S) from error
 
 
 class NatsCallbacks:

@@ -2,19 +2,19 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from functools import partial
 
-from ductile_gateway.outbound.bus import NatsAgentKeys, NatsCallbacks, NatsDeadLetters, NatsLifecycle
+from ductile_gateway.outbound.bus import NatsCallbacks, NatsDeadLetters, NatsLifecycle
 from ductile_gateway.outbound.dispatch import Outbound, Told
 from ductile_gateway.outbound.senders import RelaySender, open_callback_sender, open_relay_sender
 from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
-from ductile_gateway.outbound.trust import Pins, Trust
 from ductile_gateway.ports import Clock
 from ductile_gateway.status import Status
 from ductile_gateway.store import keep_tidy
 from ductile_gateway.store.outbox import SqliteOutbox
+from ductile_gateway.trust import Trust
 from groundwork.nats.link import NatsLink
 from schemas import subjects
 from schemas.gateway_status import Finding
@@ -30,16 +30,12 @@ async def serve_outbound(
     link: NatsLink,
     outbox: SqliteOutbox,
     *,
-    pins: Pins,
+    trust: Trust,
     clock: Clock,
     status: Status,
     told: Told,
-    refused: Callable[[], object],
 ) -> None:
-    """Tell others until cancelled. `told` of each try, `refused` for each event that the agent did not say. Raises
-    Misconfigured or Broken."""
-    agent = NatsAgentKeys(link, progress=settings.wants_progress())
-    trust = Trust(pins, agent, given=settings.agent_keys, refused=refused)
+    """Tell others until cancelled. `told` of each try. Raises Misconfigured or Broken."""
     async with (
         _relay(settings.relay, clock) as relay,
         open_callback_sender(settings, clock=clock) as callbacks,
@@ -55,11 +51,10 @@ async def serve_outbound(
             clock=clock,
             told=told,
         )
-        status.also("outbound", partial(_look, outbox, outbound, trust, clock))
+        status.also("outbound", partial(_look, outbox, outbound, clock))
         hears = partial(NatsLifecycle, link, trust=trust, take=outbound.take)
         milestones = hears(subjects.STREAM, subjects.DURABLE_LIFECYCLE)
         group.create_task(outbound.run())
-        group.create_task(trust.keep())
         group.create_task(milestones.run())
         group.create_task(keep_tidy(outbox, clock, KEPT, what="deliveries to others"))
         if settings.wants_progress():
@@ -75,10 +70,10 @@ async def _relay(settings: RelaySettings | None, clock: Clock) -> AsyncIterator[
         yield sender
 
 
-async def _look(outbox: SqliteOutbox, outbound: Outbound, trust: Trust, clock: Clock) -> Sequence[Finding]:
-    """What others have not been told, what nobody wanted to hear, and what was not the agent's to say."""
+async def _look(outbox: SqliteOutbox, outbound: Outbound, clock: Clock) -> Sequence[Finding]:
+    """What others have not been told, and what nobody wanted to hear."""
     backlog = outbox.backlog()
-    found = list(trust.findings())
+    found = []
     if backlog.oldest and clock.now() - backlog.oldest > LONG:
         text = f"{backlog.waiting} deliveries wait, the oldest since {backlog.oldest:%Y-%m-%dT%H:%M:%SZ}"
         remedy = f"see what is wrong at {backlog.lane}: {backlog.why}" if backlog.why else "see the gateway's log"

@@ -68,7 +68,9 @@ class GatewayMetrics:
             known=[(target, outcome) for target in ("relay", "callback") for outcome in ("gone", "dead")],
         )
         self._refused = made.counter(
-            "agentic.outbound.refused", "Events that claim to be the agent's, and are not signed by it", unit="{event}"
+            "agentic.gateway.refused",
+            "Messages that claim to be the agent's, and are not signed by it",
+            unit="{message}",
         )
         self._received = made.counter(
             "agentic.ingress.events",
@@ -105,7 +107,7 @@ class GatewayMetrics:
         self._deliveries.add(target, outcome)
 
     def refused(self) -> None:
-        """An event was not the agent's word."""
+        """A message was not the agent's word."""
         self._refused.add()
 
     def received(self, ingress: str, outcome: str) -> None:

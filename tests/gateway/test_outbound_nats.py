@@ -13,6 +13,7 @@ from nats.aio.msg import Msg
 from nats.js.errors import NotFoundError
 
 from agent_service.bus.topology import topology
+from ductile_gateway.bus.outgoing import NatsAgentKeys
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.outbound.dispatch import untold
 from ductile_gateway.outbound.service import serve_outbound
@@ -20,6 +21,7 @@ from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.status import Status
 from ductile_gateway.store.agent_keys import PinnedKeys
 from ductile_gateway.store.outbox import SqliteOutbox
+from ductile_gateway.trust import Trust
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, create_missing
 from schemas import subjects
@@ -52,7 +54,8 @@ async def fine() -> list[Finding]:
 
 async def said(status: Status) -> list[str]:
     """What there is to say of what goes out."""
-    return [finding.text for finding in (await status.tell()).findings if finding.name == "outbound"]
+    told = (await status.tell()).findings
+    return [finding.text for finding in told if finding.name in ("outbound", "agent's word")]
 
 
 @contextlib.asynccontextmanager
@@ -60,9 +63,9 @@ async def telling(link: NatsLink, folder: Path, chosen: OutboundSettings) -> Asy
     """A gateway at work, until the end of the block; and how it says it is."""
     status = Status({"test": fine}, version="1")
     async with opened(folder, SqliteOutbox) as outbox:
-        pins = PinnedKeys(folder, SystemClock())
-        told: dict[str, Any] = {"status": status, "told": untold, "refused": lambda: None}
-        serving = serve_outbound(chosen, link, outbox, pins=pins, clock=SystemClock(), **told)
+        trust = Trust(PinnedKeys(folder, SystemClock()), NatsAgentKeys(link), given=chosen.agent_keys)
+        status.also("agent's word", trust.findings)
+        serving = serve_outbound(chosen, link, outbox, trust=trust, clock=SystemClock(), status=status, told=untold)
         running = asyncio.create_task(serving)
         try:
             yield status
@@ -253,7 +256,7 @@ async def test_who_may_publish_endings_has_none_of_its_own_sent_on(
         await say(link, an_event(run_id="run_3"))
         await until(lambda: len(receiver.requests) >= 1)
         await until(lambda: _none_waits(link))
-        await until(lambda: _says_part(status, "2 events since the start were not the agent's word"))
+        await until(lambda: _says_part(status, "2 messages since the start were not the agent's word"))
         letter = await _first_dead_letter(link)
     assert [json.loads(request.body)["data"]["run_id"] for request in receiver.requests] == ["run_3"]
     assert "not said by the agent" in letter["Dead-Letter-Reason"]

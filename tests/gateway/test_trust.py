@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from agent_service.signing import Signing
-from ductile_gateway.outbound.trust import NotTheAgents, Trust
 from ductile_gateway.store.agent_keys import FILE, PinnedKeys
+from ductile_gateway.trust import NotTheAgents, Trust
 from groundwork.service.errors import TryAgain
 from groundwork.service.key_ring import Key, KeyRing, write
 from schemas.signing import AgentKey, AgentKeys
@@ -51,15 +51,15 @@ class Town:
             return False
         return True
 
-    def told(self) -> str:
-        return "\n".join(finding.text for finding in self.trust.findings())
+    async def told(self) -> str:
+        return "\n".join(finding.text for finding in await self.trust.findings())
 
 
 async def test_what_the_agent_signed_is_passed_on_and_its_key_is_pinned(tmp_path: Path) -> None:
     town = Town(tmp_path, AGENT.told())
     assert await town.passes(AGENT)
     assert town.pins.all() == {AGENT.id: AGENT.public}
-    assert town.told() == ""
+    assert await town.told() == ""
 
 
 @pytest.mark.attack(98)
@@ -72,7 +72,7 @@ async def test_what_it_did_not_sign_is_not(tmp_path: Path, header: str | None) -
     town = Town(tmp_path, AGENT.told())
     with pytest.raises(NotTheAgents, match="not said by the agent"):
         await town.trust.check(SUBJECT, BODY, header)
-    assert "1 events since the start were not the agent's word" in town.told()
+    assert "1 messages since the start were not the agent's word" in await town.told()
 
 
 @pytest.mark.attack(98)
@@ -91,7 +91,7 @@ async def test_while_no_key_is_known_nothing_is_lost(tmp_path: Path) -> None:
     for signer in (AGENT, STRANGER):
         with pytest.raises(TryAgain):
             await town.passes(signer)
-    assert "no agent has told the keys that it signs with" in town.told()
+    assert "no agent has told the keys that it signs with" in await town.told()
     town.agent.away, town.agent.told = False, (AGENT.told(),)
     assert await town.passes(AGENT, again=True)
     assert not await town.passes(STRANGER, again=True)
@@ -149,7 +149,7 @@ async def test_who_answers_in_the_agents_place_later_is_not_believed(tmp_path: P
     assert not await town.passes(STRANGER)
     assert not await town.passes(Signer("another"))
     assert town.pins.all() == {AGENT.id: AGENT.public}
-    assert "the agent tells a key that is not trusted here" in town.told()
+    assert "the agent tells a key that is not trusted here" in await town.told()
     town.agent.told = (AGENT.told(),)
     assert await town.passes(AGENT)
 

@@ -1,12 +1,12 @@
-"""Whose word is passed on: the agent's, which signs what it says of its runs, and nobody else's who publishes it.
+"""Whose word counts: the agent's, which signs what it says of its runs and what it wants written, and nobody else's.
 
-    a signature by a trusted key   passed on
+    a signature by a trusted key   it counts
     none, or a wrong one           never: whoever may publish there said it
     by a key that is not known     the agent is asked for its keys; one that a trusted key endorses is trusted, too
 
 Trusted are the keys of the configuration; or, where it names none, those that the agent told when it was first asked,
 which are pinned: whoever answers in its place later is not believed. What it tells no longer, by a key that is trusted,
-it has given up. While no key is known, nothing is passed on and nothing is lost.
+it has given up. While no key is known, nothing counts and nothing is lost.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from schemas.signing import AgentKey, AgentKeys
 ASK_EVERY_S = 1.0
 LOOK_EVERY_S = 60.0
 """How often the agent is asked without a reason: a key that it gave up is soon trusted no longer."""
-SHOWN = "`ductile-gateway trust` shows whose word is passed on"
+SHOWN = "`ductile-gateway trust` shows whose word counts"
 
 log = logging.getLogger(__name__)
 
 
 class NotTheAgents(Exception):
-    """Somebody else said it: it is never passed on. The text says why."""
+    """Somebody else said it: it never counts. The text says why."""
 
 
 class Pins(Protocol):
@@ -49,7 +49,7 @@ class Agent(Protocol):
 
 
 class Trust:
-    """Judges events. `given`: the public keys of the configuration; then nothing is pinned. `refused` is called
+    """Judges messages. `given`: the public keys of the configuration; then nothing is pinned. `refused` is called
     for each that is refused."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Trust:
         except NotTheAgents as error:
             self._refused += 1
             self._told()
-            raise NotTheAgents(f"not said by the agent: {error}. Nobody was told of it; {SHOWN}") from error
+            raise NotTheAgents(f"not said by the agent: {error}. Nothing came of it; {SHOWN}") from error
 
     async def _check(self, message: bytes, header: str | None, *, again: bool) -> None:
         key_id, signature = signing.read_header(header) or ("", "")
@@ -148,7 +148,7 @@ class Trust:
                 pause_s = max(error.delay_s, ASK_EVERY_S)
             await asyncio.sleep(pause_s)
 
-    def findings(self) -> Sequence[Finding]:
+    async def findings(self) -> Sequence[Finding]:
         """What a person should know of it. Raises TryAgain."""
         found = []
         if not self._given and not self._pins.all():
@@ -160,14 +160,14 @@ class Trust:
             remedy = "if it is your agent, with new keys: `ductile-gateway trust --again`; until then what it says of "
             found.append(_warning(text, f"{remedy}runs becomes dead letters"))
         if self._refused:
-            text = f"{self._refused} events since the start were not the agent's word, and nobody was told of them"
-            remedy = "see them with `agentic dlq ls`, and who may publish `agent.>`: docs/BUS.md, Permissions"
+            text = f"{self._refused} messages since the start were not the agent's word: nothing came of them"
+            remedy = "see them with `agentic dlq ls`, and who may publish what on the bus: docs/BUS.md, Permissions"
             found.append(_warning(text, remedy))
         return found
 
 
 def _warning(text: str, remedy: str) -> Finding:
-    return Finding(name="outbound", mark="warning", text=text, remedy=remedy)
+    return Finding(name="agent's word", mark="warning", text=text, remedy=remedy)
 
 
 def first_of(told: Sequence[AgentKey]) -> Sequence[AgentKey]:

@@ -4,7 +4,8 @@ How one is written:
 
 - Any test may be an attack: `@pytest.mark.attack(98, 99)` names the cases of docs/SECURITY.md that it belongs to (or
   none). It passes when the attacker gets nothing. Its benign twin, the same done by somebody who may, stands next to it
-  where that is not obvious. Tests of other folders that are attacks bear the mark where they are.
+  where that is not obvious. Tests of other folders that are attacks bear the mark where they are; those that a case
+  names need none.
 - A *strike* is an attack that is also made on an unprotected twin, as its negative control: an attack that the twin
   withstands shows nothing. It takes a fixture `target`, returns what the attacker got (nothing: None, False, empty),
   and asserts nothing itself; it is named after what is tried.

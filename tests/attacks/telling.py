@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.attacks import cases
+
 PROPERTY = "attack"
 HELD = {"passed": "held", "failed": "BROKEN", "skipped": "not tried"}
 CONTROL = {"passed": "falls", "failed": "WITHSTANDS", "skipped": "not tried"}
@@ -20,12 +22,17 @@ class Row:
     outcome: dict[str, str] = field(default_factory=dict)
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before `-m attack` chooses: what a case of docs/SECURITY.md names is an attack too."""
+    named = cases.by_test()
     for item in items:
+        numbers = named.get(item.nodeid.removeprefix("tests/").partition("[")[0], ())
+        if numbers:
+            item.add_marker(pytest.mark.attack(*numbers))
         if marks := list(item.iter_markers("attack")):
-            cases = sorted({case for mark in marks for case in mark.args})
-            item.user_properties.append((PROPERTY, [*_named(item), cases]))
+            all_of_them = sorted({case for mark in marks for case in mark.args})
+            item.user_properties.append((PROPERTY, [*_named(item), all_of_them]))
 
 
 def _named(item: pytest.Item) -> Iterator[str]:
@@ -50,8 +57,8 @@ class Table:
         found: Any = dict(report.user_properties).get(PROPERTY)
         if not found or (report.when != "call" and report.passed):
             return
-        name, side, cases = found
-        row = self.rows.setdefault(str(name), Row(list(cases)))
+        name, side, numbers = found
+        row = self.rows.setdefault(str(name), Row(list(numbers)))
         if row.outcome.get(side) != "failed":
             row.outcome[side] = report.outcome
 
@@ -59,9 +66,16 @@ class Table:
         terminalreporter.section("attacks")
         for name, row in sorted(self.rows.items()):
             ours, twin = HELD[row.outcome.get("ours", "skipped")], CONTROL.get(row.outcome.get("twin", ""), "-")
-            cases = " ".join(map(str, row.cases))
-            terminalreporter.write_line(f"{name[:WIDTH]:{WIDTH}}  {cases:12}  {ours:9}  {twin}")
+            numbers = " ".join(map(str, row.cases))
+            terminalreporter.write_line(f"{name[:WIDTH]:{WIDTH}}  {numbers:12}  {ours:9}  {twin}")
+        terminalreporter.write_line(self.tried())
         terminalreporter.write_line(self.verdict())
+
+    def tried(self) -> str:
+        """How many of the cases were tried."""
+        tried = {case for row in self.rows.values() if row.outcome.get("ours") != "skipped" for case in row.cases}
+        left = sorted(set(range(1, cases.ALL + 1)) - tried)
+        return f"{cases.ALL - len(left)} of {cases.ALL} cases tried" + f", not {', '.join(map(str, left))}" * bool(left)
 
     def verdict(self) -> str:
         """The last line."""

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.outbound.settings import OutboundSettings
+from ductile_gateway.plugins.belongings import beside
 from ductile_gateway.tools.catalog import ToolChoice
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import config_file
@@ -57,16 +58,18 @@ class PluginSettings(_Section):
     limits: PluginLimits = PluginLimits()
     run_as: str | None = None
     """The user as whom plugins run, where the gateway is root; without it they run as the gateway's own."""
-    boundary: Literal["auto", "landlock", "bwrap", "none"] = "auto"
-    """What keeps a plugin to its files: `landlock`, of the kernel; `bwrap`, where bubblewrap is installed; `none`.
-    `auto`: landlock, where the kernel has it."""
+    boundary: Literal["auto", "view", "landlock", "bwrap", "none"] = "auto"
+    """What keeps plugins from the files of others. `view`: mounts that hide stores, settings, keys and other calls, and
+    let them change nothing but temporary folders and what is named. `landlock`: they reach what is named, and nothing
+    else. `bwrap`: the same, where bubblewrap is installed. `none`. `auto`: a view where that is allowed (root, and user
+    namespaces), else landlock where the kernel has it."""
     read: tuple[Path, ...] = ()
     """Places that plugins may read and run things from, besides the system's programs, their own folder and what their
     configuration names."""
     write: tuple[Path, ...] = ()
     """Places that plugins may change, besides the call's own folder and what their configuration names."""
     closed: tuple[Path, ...] = ()
-    """Places that plugins never reach, also in one that they may; the gateway's store and this file always are."""
+    """Places that plugins never reach, also in one that they may, beside the stores and settings of the services."""
 
 
 class LogSettings(_Section):
@@ -165,5 +168,5 @@ def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> GatewayS
         environ=environ,
         other_sections=OTHER_SECTIONS,
     )
-    closed = (*settings.plugins.closed, settings.store, *((path,) if path else ()))
+    closed = (*settings.plugins.closed, settings.store, *((path,) if path else ()), *beside(path))
     return settings.model_copy(update={"plugins": settings.plugins.model_copy(update={"closed": closed})})

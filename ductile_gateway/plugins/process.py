@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 
-from ductile_gateway.plugins.box.box import mark_of
 from ductile_gateway.plugins.box.tree import end_marked
+from ductile_gateway.plugins.boxes import mark_of
 from ductile_gateway.plugins.call_folder import CallFolder
 from ductile_gateway.plugins.response import Ending
 

@@ -46,7 +46,8 @@ Ending = Literal["ended", "overdue", "output", "cpu_s", "memory_mb", "file_mb", 
 limit."""
 
 
-OUT_OF_REACH = "a plugin reaches its own folder, and what its configuration, gateway.plugins.read and .write name"
+REFUSALS = (b"Permission denied", b"Read-only file system")
+OUT_OF_REACH = "what a plugin may reach is said in docs/SECURITY.md, and gateway.plugins.read and .write name more"
 USED = {"cpu_s": "processor time", "memory_mb": "memory", "file_mb": "disk", "processes": "processes"}
 
 
@@ -253,7 +254,7 @@ def _ended(exit_code: int) -> str:
 
 def _hint(remains: Remains) -> str:
     """A path that it may not reach looks like one of somebody else's."""
-    return f" ({OUT_OF_REACH})" if b"Permission denied" in remains.stderr else ""
+    return f" ({OUT_OF_REACH})" if any(sign in remains.stderr for sign in REFUSALS) else ""
 
 
 def _quote(remains: Remains) -> str:

@@ -16,8 +16,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from ductile_gateway.calls.call import NeverStarted, ToolCall, Verdict, failed
-from ductile_gateway.plugins.box.box import Box
-from ductile_gateway.plugins.boxes import look_at_boundary
+from ductile_gateway.plugins.boxes import Box, look_at_boundary
 from ductile_gateway.plugins.call_folder import CallFolder, CallFolders, read_boot_id
 from ductile_gateway.plugins.folders import InstalledPlugin
 from ductile_gateway.plugins.guards import Guards

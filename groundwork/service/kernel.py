@@ -44,6 +44,11 @@ def hide_memory() -> None:
     _prctl(PR_SET_DUMPABLE, 0)
 
 
+def show_memory() -> None:
+    """Undone, as by the start of a program: a process that is hidden may not write its own files in /proc either."""
+    _prctl(PR_SET_DUMPABLE, 1)
+
+
 def gain_nothing() -> None:
     """Neither this process nor one below it becomes more by a program that is setuid."""
     _prctl(PR_SET_NO_NEW_PRIVS, 1)

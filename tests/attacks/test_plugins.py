@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,14 +19,15 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import ToolCall, ToolOutcome, Unknown, Verdict
+from ductile_gateway.plugins.boundary import SIGNALS_SINCE
 from ductile_gateway.plugins.box import landlock
-from ductile_gateway.plugins.box.boundary import SIGNALS_SINCE
 from ductile_gateway.plugins.box.limits import Limits
 from ductile_gateway.plugins.boxes import box_of
 from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.settings import load
+from groundwork.service.errors import Misconfigured
 from tests.attacks.kit import attack
 from tests.attacks.twins import plugins as twin
 from tests.gateway.parts import asked_for
@@ -88,7 +90,7 @@ def target(side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
             assert (tmp_path / name).read_text().strip().endswith(SECRET), f"{name} is not what it was"
 
 
-def _service(folder: Path, monkeypatch: pytest.MonkeyPatch, *, protected: bool) -> Service:
+def _service(folder: Path, monkeypatch: pytest.MonkeyPatch, *, protected: bool, **more: Any) -> Service:
     shutil.copytree(PLUGINS, folder / "plugins")
     innocent = shutil.copytree(PLUGINS / "rogue", folder / "plugins" / "innocent") / "manifest.yaml"
     innocent.write_text(innocent.read_text().replace("name: rogue", "name: innocent"))
@@ -96,8 +98,10 @@ def _service(folder: Path, monkeypatch: pytest.MonkeyPatch, *, protected: bool) 
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(SECRET)
     config = folder / "agentic.yaml"
-    ours = {"store": str(folder / "gateway"), "plugins": {"folders": [str(folder / "plugins")]}}
-    config.write_text(f"# {json.dumps(ours)}\n# {SECRET}\n")
+    gateway = {"store": str(folder / "gateway"), "plugins": {"folders": [str(folder / "plugins")]} | more}
+    agent = {"store": str(folder / "agent"), "keys_file": str(folder / "agent.keys")}
+    config.write_text(json.dumps({"agent": agent, "gateway": gateway}) + f"\n# {SECRET}\n")
+    monkeypatch.setenv("HOME", str(folder / "home"))
     monkeypatch.setenv("SERVICE_TOKEN", SECRET)
     environment = plugin_environment(os.environ, python=Path(sys.executable))
     box = replace(box_of(load(config).plugins, environment), limits=SMALL)
@@ -118,7 +122,47 @@ ssl.create_default_context()
 socket.getaddrinfo("localhost", 80)
 loot = said
 """
-    assert await service.turned(code) == "mine"
+    told = await service.run(code)
+    assert isinstance(told, ToolOutcome)
+    assert (told.output.get("loot"), told.output.get("refused")) == ("mine", None), told
+
+
+@pytest.mark.attack(92)
+@pytest.mark.parametrize("boundary", ["view", "landlock"])
+def test_each_boundary_keeps_a_plugin_from_what_belongs_to_the_services(
+    boundary: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        service = _service(tmp_path, monkeypatch, protected=True, boundary=boundary)
+    except Misconfigured as missing:
+        pytest.skip(str(missing))
+    paths = [str(tmp_path / name) for name in (*FILES, "gateway/calls/0/request")]
+    code = f"""
+loot = []
+open("own", "w").write("mine")
+for path in {paths}:
+    for mode in ("rb", "r+b", "ab"):
+        try:
+            open(path, mode)
+            loot.append((path, mode))
+        except OSError:
+            pass
+loot.append(open("own").read())
+"""
+    assert asyncio.run(service.turned(code)) == ["mine"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root runs plugins as another user")
+def test_a_plugin_of_another_user_is_that_user_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as reachable:
+        Path(reachable).chmod(0o755)
+        service = _service(Path(reachable), monkeypatch, protected=True, run_as="nobody")
+        loot = "loot = [os.getuid(), os.getgid(), os.getcwd(), os.environ['TMPDIR']]"
+        code = f"import os; open('own', 'w').write('x'); {loot}"
+        user, group, work, tmp = asyncio.run(service.turned(code))
+    assert (user, group) == (65534, 65534)
+    assert not Path(work).exists()
+    assert Path(work).parent == Path(tmp).parent
 
 
 FILES = ["agent/runs.db", "gateway/ledger.db", "agentic.yaml", "agent.keys", "home/.ssh/id_ed25519"]
@@ -371,8 +415,15 @@ async def test_a_read_whose_guard_is_killed_runs_once_at_a_time(service: Service
     daemon, guard = int(noted.read_text()), int((noted.parents[1] / "began").read_text())
     os.kill(guard, signal.SIGKILL)
     assert isinstance(await running, Unknown)
-    with pytest.raises(ProcessLookupError):
-        os.kill(daemon, 0)
+    assert not _runs(daemon)
+
+
+def _runs(process: int) -> bool:
+    """Whether it is there, and not only waits for its burial."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 @pytest.mark.attack

@@ -12,7 +12,7 @@ import pytest
 from pydantic import JsonValue
 
 from ductile_gateway.calls.call import ToolOutcome
-from ductile_gateway.plugins.box.box import Box
+from ductile_gateway.plugins.boxes import Box
 from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins

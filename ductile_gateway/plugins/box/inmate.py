@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import NoReturn
 
-from ductile_gateway.plugins.box import landlock, limits
+from ductile_gateway.plugins.box import landlock, limits, view
 from ductile_gateway.plugins.box.order import Order, User
 from groundwork.service import kernel
 
@@ -40,19 +40,29 @@ def become(order: Order, streams: tuple[int, int, int], *, guard: int, tasks: in
 def _enter(order: Order, guard: int, tasks: int) -> None:
     os.setsid()
     _restore_signals()
-    os.chdir(f"{order.place}/work")
     os.nice(NICER_BY)
-    ruleset = landlock.prepare(order.read, order.write) if order.landlock else None
+    if order.view:
+        own = [f"{order.place}/{name}" for name in ("work", "tmp")]
+        view.enter(folder=order.folder, own=own, write=order.write, frozen=order.frozen, closed=order.closed)
+    os.chdir(f"{order.place}/work")
+    ruleset = _ruleset(order)
     limits.impose(order.limits, tasks)
     _be(order.user)
     if not order.before:  # a program that makes a box needs its privileges, and drops them itself
-        if os.getuid() == 0:
+        if os.getuid() == 0 or order.view:
             kernel.drop_capabilities()
         kernel.gain_nothing()
     if ruleset is not None:
         landlock.restrict(ruleset)
     kernel.die_with(guard)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+
+
+def _ruleset(order: Order) -> int | None:
+    """Beside a view, only other processes end at it: it can be had without a path."""
+    if order.landlock:
+        return landlock.prepare(order.read, order.write)
+    return landlock.prepare_for_processes() if order.view and landlock.abi() else None
 
 
 def _restore_signals() -> None:

@@ -18,6 +18,7 @@ PATH_BENEATH = 1
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 TRUNCATE, IOCTL_DEV = 1 << 14, 1 << 15
+MAKE_DEVICES = 1 << 6 | 1 << 11
 SCOPES = 0b11
 """Abstract sockets and signals."""
 RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}
@@ -39,12 +40,8 @@ def prepare(read: Iterable[str], write: Iterable[str]) -> int:
 
     Paths that are not there are left out. Raises OSError.
     """
-    version = abi()
-    every = (1 << RIGHTS_BY_ABI.get(version, 16)) - 1
-    # The struct has grown with the ABI, and a kernel refuses what it does not know.
-    size = 24 if version >= 6 else 16 if version >= 4 else 8
-    attributes = struct.pack("=QQQ", every, 0, SCOPES)[:size]
-    ruleset = _checked(_syscall(CREATE_RULESET, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0)))
+    every = (1 << RIGHTS_BY_ABI.get(abi(), 16)) - 1
+    ruleset = _created(every)
     for path in read:
         _allow(ruleset, path, TO_READ)
     for path in write:
@@ -52,9 +49,22 @@ def prepare(read: Iterable[str], write: Iterable[str]) -> int:
     return ruleset
 
 
+def prepare_for_processes() -> int:
+    """A ruleset that leaves files as they are, and keeps a process from those outside: as far as the kernel can."""
+    return _created(MAKE_DEVICES)
+
+
 def restrict(ruleset: int) -> None:
     """From now on this process reaches nothing else. Needs `kernel.gain_nothing` before. Raises OSError."""
     _checked(_syscall(RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
+
+
+def _created(handled: int) -> int:
+    version = abi()
+    # The struct has grown with the ABI, and a kernel refuses what it does not know.
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    attributes = struct.pack("=QQQ", handled, 0, SCOPES)[:size]
+    return _checked(_syscall(CREATE_RULESET, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0)))
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:

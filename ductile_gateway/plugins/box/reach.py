@@ -41,23 +41,44 @@ PROC = (
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
+HOMES = (
+    *(".ssh", ".gnupg", ".aws", ".azure", ".config/gcloud", ".config/gh", ".docker", ".kube", ".netrc", ".pgpass"),
+    *(".git-credentials", ".npmrc", ".pypirc", ".password-store", ".mozilla", ".bash_history"),
+)
+"""Of a home what lets somebody in."""
+DOORS = (
+    *("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/sudoers.d", "/etc/ssh", "/run/user", "/run/dbus"),
+    *("/run/systemd/private", "/run/docker.sock", "/run/containerd", "/run/podman", "/run/secrets"),
+)
+"""What lets somebody in elsewhere, and sockets of those who would start a process outside of the box."""
+TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 # they are to be shared
+
+
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """`read` may be read and run, `write` changed too; what lies in `closed` is never part of it."""
+    """`read` may be read and run, `write` changed too; what lies in `closed` is never part of it, nor changed what lies
+    in `frozen`."""
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()
     closed: tuple[Path, ...] = ()
 
     def allowed(self, places: Iterable[Path]) -> tuple[str, ...]:
         """Those that are there, without what is closed: of a folder that holds it then the other things in it."""
-        return _outermost(_without(self.closed, places))
+        return outermost(_without(self.closed, places))
 
 
-def drawn(*, read: Iterable[Path], write: Iterable[Path], closed: Iterable[Path]) -> Reach:
+def drawn(*, read: Iterable[Path], write: Iterable[Path], closed: Iterable[Path], frozen: Iterable[Path] = ()) -> Reach:
     """The reach of all plugins, as things are on disk now."""
     empty = Reach(closed=tuple(Path(os.path.realpath(path)) for path in closed))
-    return Reach(empty.allowed(read), empty.allowed(write), empty.closed)
+    return Reach(empty.allowed(read), empty.allowed(write), tuple(map(os.path.realpath, frozen)), empty.closed)
+
+
+def doors() -> Iterator[Path]:
+    """What lets somebody in, of this machine and of the user's home."""
+    yield from map(Path, DOORS)
+    yield from (Path("~", name).expanduser() for name in HOMES)
 
 
 def of_programs(environment: Mapping[str, str]) -> Iterator[Path]:
@@ -88,7 +109,7 @@ def _without(closed: Collection[Path], places: Iterable[Path]) -> Iterator[Path]
             yield real
 
 
-def _outermost(places: Iterable[Path]) -> tuple[str, ...]:
+def outermost(places: Iterable[Path]) -> tuple[str, ...]:
     """Without those that lie in another: each costs a call some microseconds."""
     found: list[Path] = []
     for place in sorted(places):

@@ -3,13 +3,24 @@
 import os
 import pwd
 import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+import ductile_gateway
 from ductile_gateway.plugins.box import landlock
 from ductile_gateway.plugins.box.order import User
 
-Wanted = Literal["auto", "landlock", "bwrap", "none"]
+Wanted = Literal["auto", "view", "landlock", "bwrap", "none"]
+Files = Literal["view", "landlock", "bwrap", "none"]
+PROGRAM = """
+import sys
+sys.path.append(sys.argv[1])
+from ductile_gateway.plugins.box.view import can_enter
+sys.exit(0 if can_enter() else 1)
+"""
 SIGNALS_SINCE, CUTTING_SINCE = 6, 3
 """The ABI of landlock since which signals, and the cutting of files, end at the boundary."""
 
@@ -22,7 +33,7 @@ class NoSuchBoundary(Exception):
 class Boundary:
     """`files`: what ends a plugin's reach among files. `abi`: of landlock. `user`: another one than ours."""
 
-    files: Literal["landlock", "bwrap", "none"]
+    files: Files
     abi: int = 0
     bwrap: str = ""
     user: User | None = None
@@ -37,6 +48,7 @@ class Boundary:
         """For people."""
         whose = f"as {self.user_name}" if self.user else "as root" if os.getuid() == 0 else "as the gateway's own user"
         files = {
+            "view": "stores, settings and other calls are hidden from them by mounts",
             "landlock": f"files end at their own by landlock (ABI {self.abi}{self._missing()})",
             "bwrap": "files end at their own by bubblewrap",
             "none": "files end where those of their user do",
@@ -58,8 +70,19 @@ def found(wanted: Wanted, run_as: str | None) -> Boundary:
         return Boundary("bwrap", bwrap=bwrap, user=user, user_name=run_as or "")
     if wanted == "landlock" and not abi:
         raise NoSuchBoundary("this kernel has no landlock switched on: choose another boundary")
-    files: Literal["landlock", "none"] = "landlock" if abi and wanted != "none" else "none"
+    has_view = wanted in ("auto", "view") and _has_view()
+    if wanted == "view" and not has_view:
+        raise NoSuchBoundary("mounts of their own are not allowed here: start as root, or choose another boundary")
+    files: Files = "none" if wanted == "none" else "view" if has_view else "landlock" if abi else "none"
     return Boundary(files, abi=abi, user=user, user_name=run_as or "")
+
+
+def _has_view() -> bool:
+    """Tried in a process of its own, which loses the view of the others."""
+    root = Path(ductile_gateway.__file__).parents[1]
+    command = [sys.executable, "-I", "-S", "-c", PROGRAM, str(root)]
+    tried = subprocess.run(command, env={}, check=False, capture_output=True)  # noqa: S603 - no text of others
+    return tried.returncode == 0
 
 
 def _user(name: str | None) -> User | None:

@@ -1,0 +1,61 @@
+"""A view of the files of one's own, as somebody who is not root has it."""
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PYTHON = Path("/usr/bin/python3")
+NOBODY = 65534
+LOOK = """
+import os, sys
+sys.path.append({root!r})
+from groundwork.service import kernel
+from ductile_gateway.plugins.box import view
+kernel.hide_memory()
+folder, secret, out = sys.argv[1:]
+os.makedirs(folder + "/work")
+try:
+    view.enter(folder=folder, own=[folder + "/work"], write=[out], frozen=[], closed=[secret])
+except OSError as error:
+    print("refused:", error)
+    sys.exit()
+kernel.drop_capabilities()
+print(os.getuid(), os.path.exists(secret + "/key"), os.listdir(folder))
+for path in (folder + "/work/a", out + "/a", folder + "/a", secret + "/a"):
+    try:
+        open(path, "w")
+        print("changed")
+    except OSError as error:
+        print(error.strerror)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0 or not PYTHON.exists(), reason="needs root, to be nobody, and a Python for all")
+def test_without_root_what_is_closed_is_not_there_and_only_what_is_named_can_be_changed() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        folders = [Path(place, name) for name in ("folder", "secret", "out")]
+        for folder in folders:
+            folder.mkdir()
+        (folders[1] / "key").write_text("x")
+        for path in (Path(place), *folders):
+            os.chown(path, NOBODY, NOBODY)
+        seen = _as_nobody(*map(str, folders))
+    if seen[0].startswith("refused"):
+        pytest.skip(f"no user namespaces here: {seen[0]}")
+    assert seen[0] == f"{NOBODY} False ['closed', 'work']"
+    assert seen[1:] == ["changed", "changed", "Read-only file system", "Read-only file system"]
+
+
+def _as_nobody(*arguments: str) -> list[str]:
+    command = [str(PYTHON), "-c", LOOK.format(root=str(ROOT)), *arguments]
+    told = subprocess.run(
+        command, user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, text=True, check=False
+    )
+    if "ModuleNotFoundError" in told.stderr:
+        pytest.skip("nobody may read this checkout")
+    assert told.returncode == 0, told.stderr
+    return told.stdout.splitlines()

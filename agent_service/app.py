@@ -50,6 +50,7 @@ from agent_service.opening import open_store, told_head
 from agent_service.pace import Pace
 from agent_service.ports import Provider
 from agent_service.publisher import Publisher
+from agent_service.quotas import Quotas
 from agent_service.readiness import readiness, wrong_with
 from agent_service.recovery import FORGETTABLE, Recovery, Starter
 from agent_service.room import Room
@@ -98,6 +99,7 @@ class Agent:
     room: Room
     halting: Halting
     spending: Spending
+    quotas: Quotas
     intake: NatsIntake
     missed: Missed
     projector: Projector
@@ -188,8 +190,9 @@ def build(
     on_span = trails.leaf if trails.sends else None
     projector = Projector(trails, workspace, artifacts, on_damage=store.quarantine)
 
-    spending = Spending(clock, settings.limits.usd_per_day)
-    committed = _committed(projector, feed, metrics, spending)
+    spending = Spending(clock, settings.limits.usd_per_day, lambda caller: settings.quota_of(caller).usd_per_day)
+    quotas = Quotas(clock, spending, settings.quota_of)
+    committed = _committed(projector, feed, metrics, spending, quotas)
     thinker = _thinker(settings, model, Evidence(store, artifacts), clock, brake, spending)
     turns = Turns(store, publisher, thinker, clock, committed, brake=brake)
     oversight, own, rules = settings.oversight(), settings.own_tools(), settings.tool_rules
@@ -218,6 +221,7 @@ def build(
         trace_url=settings.trace_url,
         brake=brake,
         room=room,
+        quotas=quotas,
     )
     starter = Starter(intake, store, background, slots=settings.turns, brake=brake)
     recovery = Recovery(turns, store, store, publisher, background, slots=settings.turns, brake=brake)
@@ -227,7 +231,8 @@ def build(
 
         troubles, callbacks = NatsTroubles(link), NatsCallbacks(link)
         reading = store, store, intake, skills, troubles, callbacks, background
-        shown: dict[str, Any] = {"need_a_person": store.inbox.count, "trace_url": settings.trace_url, "brake": brake}
+        shown: dict[str, Any] = {"need_a_person": store.inbox.count, "trace_url": settings.trace_url}
+        shown |= {"brake": brake, "quotas": quotas}
         return Desk(*reading, incoming=incoming, room=room, **shown)
 
     return Agent(
@@ -238,6 +243,7 @@ def build(
         brake=brake,
         spending=spending,
         room=room,
+        quotas=quotas,
         halting=Halting(brake, store.halts, NatsBoard(link), turns, store, clock, recovery.try_again),
         intake=NatsIntake(link, intake, background, incoming, slots=settings.turns, on_span=on_span),
         missed=Missed(link, intake, settings.store, slots=settings.turns),
@@ -257,7 +263,7 @@ def build(
     )
 
 
-def _committed(projector: Projector, feed: Feed, metrics: AgentMetrics, spending: Spending) -> OnCommit:
+def _committed(projector: Projector, feed: Feed, metrics: AgentMetrics, spending: Spending, quotas: Quotas) -> OnCommit:
     """All who are told of every entry."""
 
     def committed(moment: Moment) -> None:
@@ -267,6 +273,7 @@ def _committed(projector: Projector, feed: Feed, metrics: AgentMetrics, spending
         feed.tell(moment)
         metrics.runs.committed(moment)
         spending.committed(moment)
+        quotas.committed(moment)
 
     return committed
 
@@ -309,7 +316,9 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     moments = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
     await agent.halting.recall()
     today = agent.spending.today
-    agent.spending.recall(today, await agent.store.paid(today))
+    spent = await agent.store.spent(today)
+    agent.spending.recall(today, {caller: usd for caller, (usd, _) in spent.items()})
+    agent.quotas.recall(await agent.store.open_runs(), {caller: size for caller, (_, size) in spent.items()})
     left = await agent.recovery.resume_all()
     for work in (
         wrong_with(agent.skills.catalog()),  # asked for at once: runs that are to begin wait for it
@@ -326,7 +335,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     if any(runs[status] for status in UNDER_WAY):
         await agent.ground.head_start()
     await _let_callers_in(agent, group, listener)
-    if not agent.spending.reached(""):
+    if not agent.spending.reached:
         agent.recovery.let_go(await agent.store.held(), agent.clock.now())
     behind_since = agent.workspace.caught_up_at() or agent.clock.now()
     if agent.trails.sends:

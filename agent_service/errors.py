@@ -4,6 +4,7 @@ VersionMoved      another turn was faster: load again, decide again
 WakeConflict      the wake id names another request: choose another id
 Damaged           one run's stored rows cannot be read: leave that run alone, the others go on
 Changed           they can, and are not what the agent wrote: the same
+OverQuota         its caller has to wait, or is granted more
 Stopped           everything stands still by a person's word: once it goes on, this is done by itself
 ModelError        no answer from the model; `remedy` says what becomes of the run
 and those of both services, in groundwork/service/errors.py.
@@ -49,6 +50,14 @@ class Changed(Damaged):
 
 class Stopped(TryAgain):
     """Everything stands still. What was to be done is in the store, and is done once it goes on."""
+
+
+class OverQuota(TryAgain):
+    """A caller asks for more than its quota `which`."""
+
+    def __init__(self, message: str, which: str, delay_s: float) -> None:
+        super().__init__(f"{message}: its quota {which} is used up", delay_s)
+        self.which = which
 
 
 class ModelError(Exception):

@@ -13,12 +13,14 @@ import hashlib
 import json
 from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from agent_service import audit
 from agent_service.arrival import Arrival, Unreadable, correlation, read
 from agent_service.brake import Brake
+from agent_service.callers import BUS
 from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
 from agent_service.control import Control
@@ -34,6 +36,7 @@ from agent_service.identity import trace_url
 from agent_service.lineage import depth_of
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.ports import Clock, Skills, Wake
+from agent_service.quotas import Quotas
 from agent_service.room import Room
 from agent_service.turn import Turns
 from groundwork.telemetry.span import context_of
@@ -42,8 +45,6 @@ from schemas.events import AgenticStart, Cancel, Signal, ToolError, ToolResult
 from schemas.fields import Id
 from schemas.headers import CAPABILITY, RETRIED_BY, TRACEPARENT
 
-BUS = "bus"
-"""Who sent a message, where NATS does not tell."""
 _ID: TypeAdapter[str] = TypeAdapter(Id)
 START_PREFIX = keys.start("")
 RULING = frozenset({"approve", "reject", "answer"})
@@ -78,9 +79,11 @@ class Intake:
         trace_url: str | None = None,
         brake: Brake | None = None,
         room: Room | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self._brake = brake or Brake()
         self._room = room
+        self._quotas = quotas or Quotas.none()
         self._turns = turns
         self._incoming = incoming
         self._skills = skills
@@ -122,20 +125,28 @@ class Intake:
         return str(envelope.payload.run_id)
 
     async def wake(
-        self, wake_id: str, start: AgenticStart, *, known: bool, by: str, traceparent: str | None = None
+        self,
+        wake_id: str,
+        start: AgenticStart,
+        *,
+        known: bool,
+        by: str,
+        payer: str = "",
+        traceparent: str | None = None,
     ) -> tuple[str, Transition | None]:
         """A run for a caller's wake, durable: its id, and what is to be performed for it.
 
         `known`: the wake names a run already, whose limits were granted then (its deadline may have passed since).
         `by`: what is known of the caller, here as in `cancel` and `signal`; what it says itself is added.
-        `traceparent`: its place in a trace of its own.
+        `payer`: against whose quota the run counts. `traceparent`: its place in a trace of its own.
         Raises LimitRefused, WakeConflict and TryAgain (of which Stopped); nothing is stored then.
         """
         if not known:
             self._brake.check()
         granted = self._policy.defaults if known else None
         depth = 0 if known else await self._depth(start)
-        event = self._accepted(wake_id, start, depth, announce=True, by=by, granted=granted, traceparent=traceparent)
+        told: dict[str, Any] = {"by": by, "payer": payer, "traceparent": traceparent}
+        event = self._accepted(wake_id, start, depth, announce=True, granted=granted, **told)
         return await self._turns.accept(_wake(wake_id, start), event)
 
     async def cancel(self, cancel: Cancel, *, by: str) -> Transition:
@@ -214,8 +225,10 @@ class Intake:
             with self._incoming.wake("stream") as waking:
                 caller = arrival.headers.get(TRACEPARENT)
                 depth, by = await self._depth(start), _sender(arrival)
-                event = self._accepted(wake_id, start, depth, announce=False, by=by, traceparent=caller)
-                run_id, accepted = await self._turns.accept(_wake(wake_id, start), event)
+                told: dict[str, Any] = {"by": by, "payer": BUS, "traceparent": caller}
+                event = self._accepted(wake_id, start, depth, announce=False, **told)
+                with self._quotas.wake(BUS):
+                    run_id, accepted = await self._turns.accept(_wake(wake_id, start), event)
                 waking.duplicate = accepted is None
         except (LimitRefused, WakeConflict) as refusal:
             raise Unreadable(str(refusal)) from refusal
@@ -234,6 +247,7 @@ class Intake:
         *,
         announce: bool,
         by: str,
+        payer: str,
         granted: Limits | None = None,
         traceparent: str | None = None,
     ) -> WakeAccepted:
@@ -256,6 +270,7 @@ class Intake:
             callback=start.callback,
             trace_url=trace_url(self._trace_url, run_id),
             by=audit.by(by, says=start.by),
+            caller=payer,
             untrusted=start.untrusted,
             traceparent=traceparent if context_of(traceparent) else None,
         )

@@ -14,6 +14,7 @@ from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from agent_service.callers import opened
 from agent_service.core.brief import Brief
 from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, CancelChild, Effect, Publish, StartChild, Transition
@@ -127,7 +128,7 @@ class Commit:
     """What one event leaves behind, written in one transaction or not at all.
 
     `brief` is set when it differs from the stored one; `growth` is how the growing fields differ from theirs;
-    `paid_usd` is what was paid with it.
+    `paid_usd` is what was paid with it, and `opened` by how many its caller has more open runs.
     """
 
     entry: Entry
@@ -135,6 +136,7 @@ class Commit:
     brief: Brief | None
     growth: tuple[Growth, ...]
     paid_usd: float = 0.0
+    opened: int = 0
 
 
 def commit_of(before: Run | None, event: Event, transition: Transition) -> Commit:
@@ -145,8 +147,15 @@ def commit_of(before: Run | None, event: Event, transition: Transition) -> Commi
     entry = _entry(before.head if before else GENESIS, state, event, transition.effects)
     changed = before is None or before.state.brief is not state.brief
     growth = growth_of(before.state if before else None, state)
-    paid = paid_with(before.state if before else None, event, state)
-    return Commit(entry=entry, state=state, brief=state.brief if changed else None, growth=growth, paid_usd=paid)
+    then = before.state if before else None
+    return Commit(
+        entry=entry,
+        state=state,
+        brief=state.brief if changed else None,
+        growth=growth,
+        paid_usd=paid_with(then, event, state),
+        opened=opened(then, state),
+    )
 
 
 def growth_of(before: RunState | None, after: RunState) -> tuple[Growth, ...]:

@@ -76,7 +76,7 @@ def _of_money(spending: Spending) -> Sequence[Finding]:
     """Of the day's, where it is bounded."""
     if spending.usd_per_day is None:
         return ()
-    if why := spending.reached(""):
+    if why := spending.reached:
         return (
             warning("money", f"no model is asked: {why}", remedy=f"wait for the day to end (UTC), or raise {SETTING}"),
         )

@@ -15,10 +15,11 @@ LONGEST_WAIT_S = 20.0
 """Longer waits are put off durably."""
 
 
-class _Bucket:
+class Bucket:
     """Holds up to a minute's worth and fills evenly. May go below zero, for a call that takes more than it can hold."""
 
     def __init__(self, per_minute: int, now: float) -> None:
+        self.per_minute = per_minute
         self._rate = per_minute / MINUTE_S
         self._capacity = float(per_minute)
         self._level = float(per_minute)
@@ -51,8 +52,8 @@ class Pace:
     ) -> None:
         self._now = now
         self._sleep = sleep
-        self._requests = _Bucket(requests_per_minute, now()) if requests_per_minute else None
-        self._tokens = _Bucket(tokens_per_minute, now()) if tokens_per_minute else None
+        self._requests = Bucket(requests_per_minute, now()) if requests_per_minute else None
+        self._tokens = Bucket(tokens_per_minute, now()) if tokens_per_minute else None
         self._held_until = float("-inf")
         self._why = ""
         self._turn = asyncio.Lock()

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
+from agent_service.callers import BUS, UNBOUNDED, Quota, of_token
 from agent_service.core.brief import Continuations, Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.models.settings import ModelSettings, Provider
@@ -47,6 +48,31 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
+class QuotaSettings(_Section):
+    """What one caller may ask for; without a number there is no bound. Who asks for more gets 429, and when to come
+    back."""
+
+    wakes_per_minute: Annotated[int, Field(ge=1)] | None = None
+    open_runs: Annotated[int, Field(ge=1)] | None = None
+    """Runs of its wakes that have not ended."""
+    bytes_per_day: Annotated[int, Field(ge=1)] | None = None
+    """Of what it asked for, as the journal keeps it, from midnight to midnight (UTC)."""
+    usd_per_day: Annotated[float, Field(gt=0)] | None = None
+    """What its runs may spend on models; those that need more wait for the next day."""
+
+    def quota(self) -> Quota:
+        """As the intake takes it."""
+        return Quota(**self.model_dump())
+
+
+class WakersQuotaSettings(QuotaSettings):
+    """That of tokens which may not control, and have none of their own."""
+
+    wakes_per_minute: Annotated[int, Field(ge=1)] | None = 300
+    open_runs: Annotated[int, Field(ge=1)] | None = 1000
+    bytes_per_day: Annotated[int, Field(ge=1)] | None = 100_000_000
+
+
 class TokenSettings(_Section):
     """A bearer token of the HTTP API: given itself (from a file or the environment), or by its SHA-256."""
 
@@ -54,6 +80,8 @@ class TokenSettings(_Section):
     scopes: frozenset[Scope] = frozenset({"wake", "read", "control"})
     token: SecretStr | None = None
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    quota: QuotaSettings | None = None
+    """Without it: that of `http.quota`, for a token without the scope `control`; else none."""
 
     def digest(self) -> str:
         """The token's SHA-256 in hex. Raises Misconfigured when neither or both are given."""
@@ -83,6 +111,11 @@ class HttpSettings(_Section):
     """Host headers that are answered: a browser tricked into another name is not."""
     max_queued: Annotated[int, Field(ge=1)] = 10_000
     """Runs that may wait to begin; further wakes are told to come back later."""
+    quota: WakersQuotaSettings = WakersQuotaSettings()
+    """Of each token that may not control and has none of its own. Who may stop everything needs none."""
+
+    def quota_of(self, token: TokenSettings) -> QuotaSettings:
+        return token.quota or (QuotaSettings() if "control" in token.scopes else self.quota)
 
 
 class ControlKeySettings(_Section):
@@ -228,6 +261,8 @@ class AgentSettings(_Section):
     workspaces: Path = Path(".agentic/workspaces")
     """Where the paper trail of each run is written."""
     http: HttpSettings = HttpSettings()
+    bus_quota: QuotaSettings = QuotaSettings()
+    """Of each sender on the bus that NATS names, and of all others there together."""
     model: ModelSettings = ModelSettings()
     llm_provider: Provider | None = None
     """The name that RFC-95 gives to `model.provider`."""
@@ -270,6 +305,13 @@ class AgentSettings(_Section):
     def control(self) -> dict[str, str]:
         """The public keys of those who may control runs over the bus, by name."""
         return {key.name: key.public for key in self.control_keys}
+
+    def quota_of(self, caller: str) -> Quota:
+        """Of a caller by its name: `token NAME`, or `bus` and what NATS tells."""
+        if caller.startswith(BUS):
+            return self.bus_quota.quota()
+        named = (self.http.quota_of(token) for token in self.http.tokens if caller == of_token(token.name))
+        return next((quota.quota() for quota in named), UNBOUNDED)
 
     def oversight(self) -> Oversight:
         """What the operator says of the tools."""

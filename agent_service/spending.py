@@ -6,7 +6,7 @@ waits, and its time stands still. A model that spends nothing is never held.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -30,14 +30,14 @@ class _Aside:
 
 
 class Spending:
-    """`usd_per_day`: of all runs; `of_callers`: of those of each. None, or nothing, is no limit."""
+    """`usd_per_day`: of all runs; `of_caller`: of those of one. None is no limit."""
 
     def __init__(
-        self, clock: Clock, usd_per_day: float | None = None, of_callers: Mapping[str, float] | None = None
+        self, clock: Clock, usd_per_day: float | None = None, of_caller: Callable[[str], float | None] = lambda _: None
     ) -> None:
         self._clock = clock
         self._limit = usd_per_day
-        self._of_callers = of_callers or {}
+        self._of_caller = of_caller
         self._day: date | None = None
         self._spent: defaultdict[str, float] = defaultdict(float)
         self._aside: dict[str, _Aside] = {}
@@ -59,21 +59,25 @@ class Spending:
         """What the store says was spent that day."""
         self._day, self._spent = day, defaultdict(float, by_caller)
 
-    def reached(self, caller: str) -> str:
-        """Why a run of the caller would have to wait for money now; empty where it would not."""
-        spent = self._of_today()
-        own, all_of_it = spent[caller], sum(spent.values())
-        if (most := self._of_callers.get(caller)) is not None and own >= most:
-            return f"{own:.4f} of {most:.4f} USD of today are spent by {caller} (usd_per_day of its quota)"
-        if self._limit is not None and all_of_it >= self._limit:
-            return f"{all_of_it:.4f} of {self._limit:.4f} USD of today are spent ({SETTING})"
-        return ""
+    @property
+    def reached(self) -> str:
+        """Why any run would have to wait for money now; empty where it would not."""
+        if self._limit is None or (spent := self.spent_usd) < self._limit:
+            return ""
+        return f"{spent:.4f} of {self._limit:.4f} USD of today are spent ({SETTING})"
+
+    def reached_by(self, caller: str) -> str:
+        """The same for what the caller's runs may spend."""
+        most, spent = self._of_caller(caller), self._of_today().get(caller, 0.0)
+        if most is None or spent < most:
+            return ""
+        return f"{spent:.4f} of {most:.4f} USD of today are spent by {caller}"
 
     def admit(self, state: RunState, usd: float | None) -> None:
         """Set aside what a call of the run may cost. Raises ModelError (hold) where that is too much for today."""
         caller = state.brief.caller
         lost = state.reserve.cost_usd if state.reserve else 0.0
-        own, others = self._of_callers.get(caller), self._limit
+        own, others = self._of_caller(caller), self._limit
         if own is None and others is None:
             return
         if usd is None:

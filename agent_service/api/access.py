@@ -17,6 +17,7 @@ from fastapi.security import HTTPBearer, SecurityScopes
 
 from agent_service import audit
 from agent_service.api.refusals import Refusal
+from agent_service.callers import of_token
 from agent_service.settings import HttpSettings, Scope
 from groundwork.http.os_user import os_user
 from groundwork.service.address import is_loopback
@@ -96,6 +97,12 @@ async def who(request: Request) -> str:
     return audit.by(f"token {token}" if token else "", f"os user {user}" if user else "") or UNKNOWN
 
 
+async def whose(request: Request) -> str:
+    """Against whose quota the request counts."""
+    return of_token(request.state.token)
+
+
+Payer = Annotated[str, Depends(whose)]
 Caller = Annotated[str, Depends(who)]
 """The parameter of a call that changes something: who made it, for the journal."""
 

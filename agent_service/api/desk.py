@@ -7,7 +7,7 @@ is for the intake, and through it for the core.
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import uuid4
 
 from pydantic import BaseModel
@@ -25,11 +25,12 @@ from agent_service.brake import Brake
 from agent_service.core.effects import Transition
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.errors import Damaged
+from agent_service.errors import Damaged, WakeConflict
 from agent_service.intake import Intake, not_heard
 from agent_service.lines import Wanted
 from agent_service.metrics.incoming import IncomingMetrics, Transport, Waking
 from agent_service.ports import Archive, Callbacks, RunStore, Skills, Troubles
+from agent_service.quotas import Quotas
 from agent_service.room import Room
 from agent_service.telling.acts import executor_of
 from agent_service.telling.entries import EntryView, JournalReader, entry_view
@@ -97,8 +98,10 @@ class Desk:
         need_a_person: Callable[[], Awaitable[int]],
         trace_url: str | None = None,
         brake: Brake | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self._brake = brake or Brake()
+        self._quotas = quotas or Quotas.none()
         self._store = store
         self._archive = archive
         self._intake = intake
@@ -113,19 +116,39 @@ class Desk:
         self._reader = JournalReader(archive)
 
     async def wake(
-        self, request: WakeRequest, *, by: str, transport: Transport, traceparent: str | None = None
+        self, request: WakeRequest, *, by: str, payer: str = "", transport: Transport, traceparent: str | None = None
     ) -> WakeAnswer:
         """Answers only once the run is durable: a new one, or the one that the wake id names already.
 
-        `by`: what is known of the caller, here as in `cancel` and `signal`.
+        `by`: what is known of the caller, here as in `cancel` and `signal`; `payer`: against whose quota it counts.
         Raises LimitRefused, WakeConflict, and TryAgain with nothing stored when there is no room for another run.
         """
         with self._incoming.wake(transport) as waking:
-            return await self._wake(request, waking, by=by, traceparent=traceparent)
+            wake_id = request.wake_id or f"wake-{uuid4()}"
+            known = await self._archive.run_of(wake_id) is not None
+            told: dict[str, Any] = {"by": by, "payer": payer, "traceparent": traceparent}
+            try:
+                with self._quotas.wake(payer, known=known):
+                    return await self._wake(wake_id, request, waking, known=known, **told)
+            except WakeConflict as error:
+                raise await self._conflict(error, payer) from error
 
-    async def _wake(self, request: WakeRequest, waking: Waking, *, by: str, traceparent: str | None) -> WakeAnswer:
-        wake_id = request.wake_id or f"wake-{uuid4()}"
-        known = await self._archive.run_of(wake_id) is not None
+    async def _conflict(self, error: WakeConflict, payer: str) -> Exception:
+        """What somebody is told whose wake names another request: of a run that is not its own, nothing."""
+        run = await self._store.load(error.run_id)
+        if run and run.state.brief.caller == payer:
+            return error
+        return Refusal(409, "wake_id_taken", "this wake_id names another request: use a new wake_id", field="wake_id")
+
+    async def _wake(
+        self,
+        wake_id: str,
+        request: WakeRequest,
+        waking: Waking,
+        *,
+        known: bool,
+        **told: Any,
+    ) -> WakeAnswer:
         flaw = await self._callbacks.flaw(request.callback) if request.callback and not known else ""
         if flaw:
             text = f"the gateway would never send to this callback: {flaw} (gateway.outbound.callbacks.network)"
@@ -133,9 +156,7 @@ class Desk:
             raise Refusal(422, waking.refused_as, text, field="callback")
         if not known:
             await self._room.check()
-        run_id, accepted = await self._intake.wake(
-            wake_id, request.start(), known=known, by=by, traceparent=traceparent
-        )
+        run_id, accepted = await self._intake.wake(wake_id, request.start(), known=known, **told)
         waking.duplicate = accepted is None
         self._background.start(self._intake.follow(accepted))
         return WakeAnswer(run_id=run_id, wake_id=wake_id, status_url=f"/v1/runs/{run_id}")

@@ -111,7 +111,8 @@ async def serve_on_bus(
 def _endpoints(desk: Desk) -> tuple[_Endpoint, ...]:
     async def wake(request: Request) -> BaseModel:
         asked, traceparent = requests.read(WakeRequest, request.data), (request.headers or {}).get(TRACEPARENT)
-        return await desk.wake(asked, by=asker(request), transport="nats", traceparent=traceparent)
+        who = asker(request)
+        return await desk.wake(asked, by=who, payer=who, transport="nats", traceparent=traceparent)
 
     async def status(request: Request) -> BaseModel:
         return await desk.status(requests.read(StatusCall, request.data).run_id)

@@ -4,7 +4,7 @@
 """
 
 from agent_service.core.limits import LimitRefused
-from agent_service.errors import Damaged, Stopped, WakeConflict
+from agent_service.errors import Damaged, OverQuota, Stopped, WakeConflict
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.strict_json import NotStrictJson
 
@@ -77,4 +77,6 @@ def _later(error: TryAgain) -> Refusal:
     if isinstance(error, Stopped):
         then = "a person lets it go on with `agentic go-on`"
         return Refusal(503, "stopped", f"{told}; {then}", retry_after_s=STOPPED_RETRY_S)
+    if isinstance(error, OverQuota):
+        return Refusal(429, "over_quota", told, retry_after_s=error.delay_s)
     return Refusal(503, "try_again", told, retry_after_s=error.delay_s)

@@ -14,7 +14,7 @@ from fastapi import Depends, Header, Query
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent_service.api.access import Caller
+from agent_service.api.access import Caller, Payer
 from agent_service.api.body import body_of
 from agent_service.api.desk import Desk, EntryPage, RunCounts, RunPage
 from agent_service.api.refusals import Refusal
@@ -108,11 +108,12 @@ class RunCalls:
     async def wake(
         self,
         caller: Caller,
+        payer: Payer,
         request: Annotated[WakeRequest, Depends(body_of(WakeRequest))],
         traceparent: Annotated[str | None, Header(description="A trace of the caller's, to be linked.")] = None,
     ) -> WakeAnswer:
         """Ask for a run. The answer comes once the run is durable; it may be asked again under the same `wake_id`."""
-        return await self._desk.wake(request, by=caller, transport="http", traceparent=traceparent)
+        return await self._desk.wake(request, by=caller, payer=payer, transport="http", traceparent=traceparent)
 
     async def list_runs(self, query: Annotated[PageQuery, Query()]) -> RunPage:
         """List runs, newest first."""

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 from agent_service.core.limits import LimitRefused
-from agent_service.errors import WakeConflict
+from agent_service.errors import OverQuota, WakeConflict
 from agent_service.metrics.classes import NONE
 from groundwork.service.errors import Failure, GiveUp, TryAgain
 from groundwork.telemetry.metrics import Instruments
@@ -109,6 +109,8 @@ def _outcome_of(error: Exception) -> tuple[str, str]:
             return "rejected", "wake_id_taken"
         case LimitRefused():
             return "rejected", "not_granted"
+        case OverQuota():
+            return "rejected", "over_quota"
         case TryAgain():
             return "error", "try_again"
         case Failure():

@@ -18,7 +18,8 @@ class Rows:
     entry: tuple[Any, ...]
     dropped: tuple[tuple[str, str, int], ...]
     added: tuple[tuple[str, str, str], ...]
-    paid: tuple[str, str, float] | None = None
+    spent: tuple[str, str, float, int] | None = None
+    opened: tuple[str, int] | None = None
 
     def sealed(self) -> Row:
         """What of the run's row a seal is over."""
@@ -73,8 +74,18 @@ def rows_of(commit: Commit, told: int = 0) -> Rows:
         entry=(entry.run_id, entry.seq, at, entry.kind, entry.event, effects_digest, previous, head),
         dropped=tuple((entry.run_id, growth.field, growth.dropped) for growth in commit.growth if growth.dropped),
         added=tuple((entry.run_id, growth.field, item) for growth in commit.growth for item in growth.added),
-        paid=(f"{entry.at:%Y-%m-%d}", state.brief.caller, commit.paid_usd) if commit.paid_usd else None,
+        spent=_spent(commit),
+        opened=(state.brief.caller, commit.opened) if commit.opened else None,
     )
+
+
+def _spent(commit: Commit) -> tuple[str, str, float, int] | None:
+    """The day, the caller, and what the entry adds to their sums: money, and the bytes of a wake."""
+    brief, entry = commit.state.brief, commit.entry
+    size = len(entry.event) if entry.seq == 1 and brief.caller and not brief.as_step else 0
+    if not commit.paid_usd and not size:
+        return None
+    return f"{entry.at:%Y-%m-%d}", brief.caller, commit.paid_usd, size
 
 
 def entry_of(run_id: str, row: Sequence[Any]) -> Entry:

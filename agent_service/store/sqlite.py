@@ -190,9 +190,14 @@ class SqliteStore:
         rows = await self._database.read(self._sql["unsettled"], (microseconds(since),))
         return self._quarantine.without(run_id for (run_id,) in rows)
 
-    async def paid(self, day: date) -> dict[str, float]:
-        """What models cost that day (UTC), by caller, in USD."""
-        return dict(await self._database.read(self._sql["paid"], (f"{day:%Y-%m-%d}",)))
+    async def spent(self, day: date) -> dict[str, tuple[float, int]]:
+        """By caller, that day (UTC): what models cost, in USD, and how many bytes of wakes came."""
+        rows = await self._database.read(self._sql["spent"], (f"{day:%Y-%m-%d}",))
+        return {caller: (usd, size) for caller, usd, size in rows}
+
+    async def open_runs(self) -> dict[str, int]:
+        """How many runs of each caller have not ended, without those that runs started."""
+        return dict(await self._database.read(self._sql["open_runs"]))
 
     async def held(self) -> Sequence[str]:
         """Runs whose model call waits for money."""
@@ -259,8 +264,10 @@ class SqliteStore:
             connection.executemany(self._sql["drop_items"], rows.dropped)
         if rows.added:
             connection.executemany(self._sql["add_item"], rows.added)
-        if rows.paid:
-            connection.execute(self._sql["pay"], rows.paid)
+        if rows.spent:
+            connection.execute(self._sql["spend"], rows.spent)
+        if rows.opened:
+            connection.execute(self._sql["open"], rows.opened)
 
     def _write_told(self) -> None:
         self._told_later, told = None, tuple(self._told.items())

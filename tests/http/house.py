@@ -42,9 +42,11 @@ from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.moments import Moment, tell
 from agent_service.ports import Archive, ModelCall, Place, Question
 from agent_service.publisher import Publisher
+from agent_service.quotas import Quotas
 from agent_service.room import Room
 from agent_service.settings import AgentSettings, HttpSettings, Scope, TokenSettings
 from agent_service.signing import Signing
+from agent_service.spending import Spending
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling import log_lines
 from agent_service.telling.folder.run_files import RunFiles
@@ -249,7 +251,13 @@ async def open_house(
         def committed(moment: Moment) -> None:
             log_lines.write(moment)
             feed.tell(moment)
+            quotas.committed(moment)
 
+        known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
+        settings = AgentSettings(http=HttpSettings(tokens=known), trace_url="http://traces/{trace_id}")
+        quotas = Quotas(clock, Spending(clock), settings.quota_of)
+        spent = await store.spent(clock.now().date())
+        quotas.recall(await store.open_runs(), {caller: size for caller, (_, size) in spent.items()})
         turns = Turns(store, Publisher(bus, clock, brake=brake), thinker, clock, committed, brake=brake)
         switch = Switch(Halting(brake, store.halts, MemoryBoard(), turns, store, clock, lambda: None))
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
@@ -288,6 +296,7 @@ async def open_house(
             need_a_person=store.inbox.count,
             trace_url=trace_url,
             brake=brake,
+            quotas=quotas,
         )
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})
         files = RunFiles(workspace, archive, shelf)
@@ -296,8 +305,6 @@ async def open_house(
         async def readiness() -> Mapping[str, str]:
             return {"bus": "", "store": "", "skills": "", "halt": brake.why} | wrong
 
-        known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
-        settings = AgentSettings(http=HttpSettings(tokens=known), trace_url=trace_url)
         letters = Letterbox()
         operations = operators(store, archive, letters, readiness, _NoSkills(), clock, switch)
         exposed = partial(exposition, instruments, "agentic-loop")

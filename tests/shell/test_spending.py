@@ -109,10 +109,18 @@ async def test_what_crashes_lost_counts_too(store: SqliteStore, gap: int) -> Non
     for _ in range(40):
         world.faults.strike_at(gap)
         await world.until_quiet()
-    state, paid = await world.state(), await store.paid(world.spending.today)
+    state, paid = await world.state(), await store.spent(world.spending.today)
     spent = (state.spent.cost_usd or 0.0) + (state.spent.lost_cost_usd or 0.0)
-    assert sum(paid.values()) == pytest.approx(spent)
+    assert sum(usd for usd, _ in paid.values()) == pytest.approx(spent)
     assert spent <= 5.0
+
+
+async def test_one_caller_s_money_is_no_other_s(store: SqliteStore) -> None:
+    world = World(reserve=RESERVE, store=store, usd_of_callers={"bus": THREE_CALLS})
+    world.start()
+    await world.until_quiet()
+    assert "are spent or set aside by bus (usd_per_day of its quota)" in (await world.state()).summary
+    assert "spent by bus" not in world.spending.reached_by("token ci")
 
 
 async def test_a_model_whose_price_is_not_known_is_not_asked_where_money_is_bounded(store: SqliteStore) -> None:

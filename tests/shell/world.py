@@ -179,9 +179,10 @@ class World:
         on_commit: Callable[[Moment], object] = lambda _: None,
         mind: type[Mind] = Mind,
         usd_per_day: float | None = None,
+        usd_of_callers: dict[str, float] | None = None,
     ) -> None:
         """`model` thinks in the place of the scripted mind."""
-        self.usd_per_day = usd_per_day
+        self.usd_per_day, self._usd_of_callers = usd_per_day, usd_of_callers or {}
         self._slots, self._policy, self._on_commit = slots, policy, on_commit
         self._fused, self._verify = fused, verify
         self.faults = Points()
@@ -332,7 +333,8 @@ class World:
             background = Background(group)
             await self.halting(background).recall()
             if isinstance(self.store, SqliteStore):
-                self.spending.recall(self.spending.today, await self.store.paid(self.spending.today))
+                spent = await self.store.spent(self.spending.today)
+                self.spending.recall(self.spending.today, {caller: usd for caller, (usd, _) in spent.items()})
             await self.recovery(background).resume_all()
 
     async def _is_set_aside(self) -> bool:
@@ -355,7 +357,7 @@ class World:
     def build_anew(self) -> None:
         """A new process: all that was in memory is gone."""
         self.faulty = FaultyStore(self.store, self.faults)
-        self.brake, self.spending = Brake(), Spending(self.clock, self.usd_per_day)
+        self.brake, self.spending = Brake(), Spending(self.clock, self.usd_per_day, self._usd_of_callers.get)
         self._publisher = Publisher(self.bus, self.clock, capabilities=self.capabilities, brake=self.brake)
         pace = Pace(now=lambda: self.clock.now().timestamp())
         thinker = Thinker(

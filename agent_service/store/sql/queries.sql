@@ -159,12 +159,19 @@ INSERT INTO dismissals (run_id, version, by, at) VALUES (?, ?, ?, ?)
 ON CONFLICT (run_id) DO UPDATE SET version = excluded.version, by = excluded.by, at = excluded.at
 WHERE excluded.version > dismissals.version;
 
--- name: pay
-INSERT INTO spending (day, caller, usd) VALUES (?, ?, ?)
-ON CONFLICT (day, caller) DO UPDATE SET usd = usd + excluded.usd;
+-- name: spend
+INSERT INTO spending (day, caller, usd, bytes) VALUES (?, ?, ?, ?)
+ON CONFLICT (day, caller) DO UPDATE SET usd = usd + excluded.usd, bytes = bytes + excluded.bytes;
 
--- name: paid
-SELECT caller, usd FROM spending WHERE day = ?;
+-- name: spent
+SELECT caller, usd, bytes FROM spending WHERE day = ?;
+
+-- name: open
+INSERT INTO callers (caller, open_runs) VALUES (?, ?)
+ON CONFLICT (caller) DO UPDATE SET open_runs = open_runs + excluded.open_runs;
+
+-- name: open_runs
+SELECT caller, open_runs FROM callers WHERE open_runs > 0;
 
 -- name: held
 -- Runs whose model call waits for money.

@@ -96,15 +96,11 @@ class SqliteStore:
 
     async def load(self, run_id: str) -> Run | None:
         self._quarantine.check(run_id)
-        loaded = await self.stored(run_id)
+        loaded = await self._unchanged(run_id)
         if loaded is None:
             return None
         try:
-            self._checked(loaded)
             return loaded.run()
-        except Damaged as error:
-            self.quarantine(error)
-            raise
         except ValueError as error:
             self.quarantine(Damaged(run_id, "its state or brief"))
             raise Damaged(run_id, "its state or brief") from error
@@ -207,20 +203,27 @@ class SqliteStore:
         """As the port says; a status that no run has counts 0."""
         return {Status(status): runs for status, runs in await self._database.read(self._sql["counts"])}
 
-    def _checked(self, loaded: Loaded) -> None:
-        """Raises Changed where the rows are not as they were sealed."""
-        if self._seals:
-            apart = loaded.apart()
+    async def _unchanged(self, run_id: str) -> Loaded | None:
+        """The run as its rows are. Raises Changed where they are not as they were sealed, and sets the run aside."""
+        loaded = await self.stored(run_id)
+        if loaded is None or self._seals is None:
+            return loaded
+        apart = loaded.apart()
+        try:
             self._seals.check(loaded.seal, loaded.row, apart)
-            self._remember(Sealed(loaded.row, apart, loaded.seal))
+        except Changed as error:
+            self.quarantine(error)
+            raise
+        self._remember(Sealed(loaded.row, apart, loaded.seal))
+        return loaded
 
     async def _apart(self, run_id: str, seq: int) -> Apart:
         """What is stored beside the row of entry `seq`: as it is known, or else as it is read and found unchanged."""
         known = self._seals.take(run_id, seq) if self._seals else Apart()
-        if known is None:
-            await self.load(run_id)
-            known = self._seals.take(run_id, seq) if self._seals else None
-        return known or Apart()
+        if known is not None:
+            return known
+        loaded = await self._unchanged(run_id)
+        return loaded.apart() if loaded else Apart()
 
     def _seal(self, rows: Rows, before: Apart) -> Sealed:
         row = rows.sealed()

@@ -1,5 +1,6 @@
 """What the agent wrote down of its runs is sealed: it is known again, and whatever other hands changed is found."""
 
+import asyncio
 import contextlib
 import json
 import sqlite3
@@ -7,19 +8,23 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 from agent_service.errors import Changed
 from agent_service.journal import GENESIS, Commit
 from agent_service.store.rows import entry_of
-from agent_service.store.seals import Seals
+from agent_service.store.seals import Apart, Row, Seals
 from agent_service.store.sql.database import FILE
 from agent_service.store.sql.queries import load_queries
 from agent_service.store.sqlite import SqliteStore
 from groundwork.service import key_ring
 from groundwork.service.key_ring import Key, KeyRing
 from tests.core.model_cues import a_compacting_run
+from tests.core.script import Script
+from tests.core.stories import STORIES
 from tests.kit.runs import run_id, wake_of, whole_run
 from tests.projections.journals import commits_of, five_steps
 
@@ -187,3 +192,23 @@ async def test_nothing_is_decided_by_a_journal_that_other_hands_wrote(folder: Pa
         await only_that_journal_is_refused(store)
     async with opened(folder, ring) as by_the_next:
         await only_that_journal_is_refused(by_the_next)
+
+
+class Forgetful(Seals):
+    """Remembers nothing: whatever is sealed next has to be read first, as after a start or an end."""
+
+    def remember(self, row: Row, apart: Apart) -> None:
+        pass
+
+
+@pytest.mark.parametrize("seals", [Seals, Forgetful])
+@settings(max_examples=12, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@given(STORIES)
+def test_an_honest_run_is_never_found_changed_whatever_happens_to_it(seals: type[Seals], story: Script) -> None:
+    async def lived() -> None:
+        with TemporaryDirectory() as folder:
+            async with SqliteStore.open(Path(folder), seals=seals(KeyRing.fresh())) as store:
+                await stored(store, commits_of(story))
+                assert await store.load(story.state.run_id) is not None
+
+    asyncio.run(lived())

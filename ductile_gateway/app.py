@@ -97,7 +97,8 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
     await halts.look_at_last(link, standstill)
     tools = await tools_at_last(settings)
     offers.replace(tools.catalog, tools.problems)
-    ledger, ownership = SqliteLedger(stands_on.store, stands_on.seals), stands_on.ownership
+    ledger = SqliteLedger(stands_on.store, stands_on.seals, run_bytes=settings.run_mb << 20)
+    ownership = stands_on.ownership
     async with _runner(settings, tools, stands_on.store, told=told.calls.sent) as runner:
         shared: dict[str, Any] = {"ownership": ownership, "observer": told.calls, "clock": SystemClock()}
         answers = Answers(ledger, _artifacts(link), NatsBus(link), **shared)

@@ -44,10 +44,10 @@ class Ledger(Protocol):
         """The answer is on the bus. Written with whatever is written next; nothing waits for it."""
 
     async def name_artifacts(
-        self, run_id: str, key: str, candidates: Sequence[Sequence[str]], digests: Sequence[str]
+        self, run_id: str, key: str, candidates: Sequence[Sequence[str]], digests: Sequence[str], sizes: Sequence[int]
     ) -> tuple[str, ...]:
         """For each artifact of the call the first candidate that no other artifact of the run has, durably its own, and
-        beside it its SHA-256 in hex.
+        beside it its SHA-256 in hex and its size in bytes. Raises NoRoom where the run would keep too much.
 
         The same call and candidates give the same names. Names that differ in case only are the same name.
         """

@@ -132,6 +132,8 @@ class GatewaySettings(_Section):
     """How long calls may still take when the gateway is stopped, in seconds; the next start resumes the others."""
     ledger_days: Annotated[float, Field(ge=1)] = 30.0
     """How long the ledger keeps answers: a request that comes again later than that is run again."""
+    run_mb: Annotated[int, Field(ge=1)] = 256
+    """What the artifacts of one run may take together, in MiB: what a tool brings beyond that is for a person."""
     telemetry: TelemetrySettings = TelemetrySettings()
     log: LogSettings = LogSettings()
 

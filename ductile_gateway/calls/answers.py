@@ -88,7 +88,8 @@ class Answers:
         run_id = asked.request.run_id
         wanted = [candidates(artifact, asked, place=place) for place, artifact in enumerate(outcome.artifacts)]
         digests = [artifact.sha256 for artifact in outcome.artifacts]
-        names = await self._ledger.name_artifacts(run_id, asked.key, wanted, digests)
+        sizes = [len(artifact.content) for artifact in outcome.artifacts]
+        names = await self._ledger.name_artifacts(run_id, asked.key, wanted, digests, sizes)
         kept = tuple(Kept(name, artifact) for name, artifact in zip(names, outcome.artifacts, strict=True))
         for one in kept:
             await self._artifacts.put(run_id, one.name, one.artifact.content, one.artifact.content_type)

@@ -2,11 +2,13 @@
 
 import logging
 import sqlite3
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 
 from ductile_gateway.calls.call import AlreadyStarted, Answer, Asked, ChangedByOthers, Intent, Past, Receipt, read_again
 from ductile_gateway.store.seals import ARTIFACT, Seals, parts_of
+from groundwork.service.errors import NoRoom
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from groundwork.telemetry.span import Context
 from schemas.events import ToolRequest
@@ -49,9 +51,10 @@ WHERE answer IS NULL
 _PUBLISHED = "UPDATE calls SET published = 1 WHERE key = ?"
 _NAME_OF = "SELECT key = ?2 AND place = ?3 FROM artifacts WHERE run_id = ?1 AND name = ?4"
 _TAKE_NAME = """
-INSERT INTO artifacts (run_id, key, place, name, sha256, seal) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (run_id, name) DO UPDATE SET sha256 = excluded.sha256, seal = excluded.seal
+INSERT INTO artifacts (run_id, key, place, name, sha256, seal, bytes) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (run_id, name) DO UPDATE SET sha256 = excluded.sha256, seal = excluded.seal, bytes = excluded.bytes
 """
+_KEPT_BYTES = "SELECT COALESCE(SUM(bytes), 0) FROM artifacts WHERE run_id = ? AND key != ?"
 _DIGEST_OF = "SELECT sha256, seal, name FROM artifacts WHERE run_id = ? AND name = ?"
 _OLD = "SELECT key FROM calls WHERE completed_at < ? AND published = 1 ORDER BY completed_at LIMIT ?"
 
@@ -62,11 +65,13 @@ log = logging.getLogger(__name__)
 
 
 class SqliteLedger:
-    """The calls in an open store. Without `seals` whatever it finds is believed."""
+    """The calls in an open store. Without `seals` whatever it finds is believed. `run_bytes`: what the artifacts of one
+    run may take together."""
 
-    def __init__(self, file: SqliteFile, seals: Seals | None = None) -> None:
+    def __init__(self, file: SqliteFile, seals: Seals | None = None, *, run_bytes: int = sys.maxsize) -> None:
         self._file = file
         self._seals = seals
+        self._run_bytes = run_bytes
 
     async def find(self, key: str) -> Past:
         rows = self._file.look_up(_FIND, (key,))
@@ -91,10 +96,11 @@ class SqliteLedger:
         self._file.later(lambda connection: connection.execute(_PUBLISHED, (key,)))
 
     async def name_artifacts(
-        self, run_id: str, key: str, candidates: Sequence[Sequence[str]], digests: Sequence[str]
+        self, run_id: str, key: str, candidates: Sequence[Sequence[str]], digests: Sequence[str], sizes: Sequence[int]
     ) -> tuple[str, ...]:
         def work(connection: sqlite3.Connection) -> tuple[str, ...]:
-            places = enumerate(zip(candidates, digests, strict=True))
+            self._check_room(connection, run_id, key, sum(sizes))
+            places = enumerate(zip(candidates, digests, sizes, strict=True))
             return tuple(self._take_name(connection, (run_id, key, place), *artifact) for place, artifact in places)
 
         return await self._file.write(work)
@@ -140,14 +146,23 @@ class SqliteLedger:
         kind, parts = parts_of(row)
         return self._seals.make(kind, *parts) if self._seals else None
 
+    def _check_room(self, connection: sqlite3.Connection, run_id: str, key: str, more: int) -> None:
+        """Raises NoRoom where the run would keep too much."""
+        ((kept,),) = connection.execute(_KEPT_BYTES, (run_id, key))
+        if kept + more > self._run_bytes:
+            most = f"the {self._run_bytes >> 20} MiB that a run may keep (gateway.run_mb)"
+            raise NoRoom(
+                f"its artifacts take {kept} bytes already, and with {more} more they would take more than {most}"
+            )
+
     def _take_name(
-        self, connection: sqlite3.Connection, owner: tuple[str, str, int], names: Sequence[str], digest: str
+        self, connection: sqlite3.Connection, owner: tuple[str, str, int], names: Sequence[str], digest: str, size: int
     ) -> str:
         for name in names:
             found = connection.execute(_NAME_OF, (*owner, name)).fetchone()
             if found is None or found[0]:
                 seal = self._seals.make(ARTIFACT, owner[0], name, digest) if self._seals else None
-                connection.execute(_TAKE_NAME, (*owner, name, digest, seal))
+                connection.execute(_TAKE_NAME, (*owner, name, digest, seal, size))
                 return name
         raise ValueError(f"all names for an artifact of {owner[1]} are taken: {', '.join(names)}")
 

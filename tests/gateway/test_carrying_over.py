@@ -124,7 +124,9 @@ async def assert_the_rest_is_there(folder: Path) -> None:
         (late,) = SqliteOverdue(file).all()
         assert (late.key, late.job.job_id, late.job.pipeline) == ("an-old-call", "job-late", True)
         assert await SqliteDeliveries(file).find("github", "d-1") == "agentic:start:github:d-1"
-        assert await SqliteLedger(file).name_artifacts(RUN, "another", [("page.html", "b.html")], ["x"]) == ("b.html",)
+        assert await SqliteLedger(file).name_artifacts(RUN, "another", [("page.html", "b.html")], ["x"], [1]) == (
+            "b.html",
+        )
         outbox = SqliteOutbox(file)
         (waits,) = await outbox.due("relay", NOON + timedelta(hours=1), 9)
         (postponed,) = await outbox.due("example.org", NOON + timedelta(hours=1), 9)

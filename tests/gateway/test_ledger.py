@@ -14,7 +14,7 @@ from ductile_gateway.calls.results import answer_to
 from ductile_gateway.status import look_at_store
 from ductile_gateway.store import FILE, open_store
 from ductile_gateway.store.ledger import ANSWERS_TO_PUBLISH, OPEN_INTENTS, SqliteLedger
-from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.errors import Misconfigured, NoRoom, TryAgain
 from tests.gateway.parts import NOON, RUN, a_request, asked_for
 from tests.gateway.stores import KeptReceipts, opened
 
@@ -43,7 +43,7 @@ def an_answer(step: int = 1, *, seconds: int = 0, text: str = "done") -> Answer:
 
 
 async def named(ledger: SqliteLedger, run_id: str, key: str, *candidates: tuple[str, ...]) -> tuple[str, ...]:
-    return await ledger.name_artifacts(run_id, key, candidates, [f"of {key}"] * len(candidates))
+    return await ledger.name_artifacts(run_id, key, candidates, [f"of {key}"] * len(candidates), [1] * len(candidates))
 
 
 async def test_an_intent_is_found_as_it_was_written_and_a_newer_one_replaces_it(ledger: SqliteLedger) -> None:
@@ -162,8 +162,8 @@ async def test_an_artifact_gets_the_first_name_that_no_other_of_the_run_has_and_
 
 async def test_the_digest_of_an_artifact_is_that_of_the_call_whose_name_it_is(ledger: SqliteLedger) -> None:
     for digest in ("first", "made again"):
-        await ledger.name_artifacts(RUN, "call-1", [("a.md",)], [digest])
-        await ledger.name_artifacts(RUN, "call-2", [("a.md", "b.md")], ["of another"])
+        await ledger.name_artifacts(RUN, "call-1", [("a.md",)], [digest], [1])
+        await ledger.name_artifacts(RUN, "call-2", [("a.md", "b.md")], ["of another"], [1])
         assert await ledger.digest_of(RUN, "a.md") == digest
     assert await ledger.digest_of(RUN, "b.md") == "of another"
     assert await ledger.digest_of("another run", "a.md") is None
@@ -242,3 +242,19 @@ async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_ro
         assert look_at_store(file.trouble) == ()
     ours = [record for record in caplog.records if record.name == "groundwork.sqlite.file"]
     assert [record.levelname for record in ours] == ["ERROR", "WARNING"]
+
+
+@pytest.mark.attack(116)
+async def test_the_artifacts_of_a_run_take_so_much_together_and_those_of_another_their_own(tmp_path: Path) -> None:
+    async with open_store(tmp_path) as file:
+        ledger = SqliteLedger(file, run_bytes=100)
+
+        async def keep(run_id: str, key: str, size: int) -> None:
+            await ledger.name_artifacts(run_id, key, [(f"{key}.md",)], [key], [size])
+
+        await keep(RUN, "call-1", 60)
+        with pytest.raises(NoRoom, match="take 60 bytes already"):
+            await keep(RUN, "call-2", 41)
+        await keep(RUN, "call-1", 60)
+        await keep(RUN, "call-3", 40)
+        await keep("run_another", "call-4", 100)

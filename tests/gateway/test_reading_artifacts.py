@@ -155,7 +155,7 @@ async def test_bad_arguments_are_told_and_not_tried_again(
 
 async def test_an_artifact_that_was_replaced_is_not_given_to_a_tool(reader: Reader) -> None:
     relayed = f"fetch-02-relayed-{hashlib.sha256(b'told').hexdigest()[:16]}.txt"
-    await reader.world.ledger.name_artifacts(RUN, "call-1", [("a.md",)], [hashlib.sha256(b"told").hexdigest()])
+    await reader.world.ledger.name_artifacts(RUN, "call-1", [("a.md",)], [hashlib.sha256(b"told").hexdigest()], [4])
     for name in ("a.md", relayed):
         reader.keep(f"artifacts/{name}", b"told")
         assert (await reader.ask("read", artifact=f"artifacts/{name}")).error is None

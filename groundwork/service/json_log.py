@@ -25,8 +25,8 @@ STACK_FRAMES = 8
 NESTING = 6
 MOST_NAMES = 1024
 """Names of fields that are remembered as they were cleaned."""
-EVERY_REQUEST = ("httpx2",)
-"""Libraries that tell of every request at INFO: a job that is waited for would fill the log."""
+EVERY_REQUEST = ("httpx2", "httpcore2")
+"""Libraries that tell of every request: a job that is waited for would fill the log, and so could whoever answers."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 # Control characters, line separators, halves of surrogate pairs, and whatever hides, joins or turns letters: those that

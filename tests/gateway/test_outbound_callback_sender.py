@@ -14,8 +14,10 @@ from ductile_gateway.outbound.notifications import Arrived, Gone, Never, Notific
 from ductile_gateway.outbound.senders import open_callback_sender, retry_after_s, webhook_id
 from ductile_gateway.outbound.settings import CallbackSettings, NetworkSettings, OutboundSettings
 from ductile_gateway.signatures import standard_headers
+from groundwork.service.json_log import set_up
 from tests.gateway.outbound_parts import KEY, SECRET, Receiver
 from tests.gateway.parts import NOON, RUN, StoppedClock
+from tests.kit.logs import logging_kept
 
 
 @pytest.fixture
@@ -108,6 +110,20 @@ async def test_a_receiver_gets_the_signed_body_under_the_name_it_was_called_by(r
 async def test_the_status_decides(receiver: Receiver, status: str, verdict: SendResult) -> None:
     receiver.answer = f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode()
     assert await allowed(receiver) == verdict
+
+
+@pytest.mark.attack(78)
+async def test_of_what_a_receiver_answers_nothing_but_its_status_is_kept(
+    receiver: Receiver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = "\x1b]52;;x\x07 the answer of a stranger"
+    head = f"HTTP/1.1 500 {told}\r\nX-Told: {told}\r\nRetry-After: {told}\r\nContent-Length: {len(told)}\r\n\r\n"
+    receiver.answer = f"{head}{told}".encode()
+    with logging_kept():
+        set_up("DEBUG", "json", redact=tuple)
+        verdict = await allowed(receiver)
+    assert isinstance(verdict, NotYet)
+    assert "stranger" not in f"{verdict} {capsys.readouterr().err}"
 
 
 async def test_a_redirect_is_not_followed(receiver: Receiver) -> None:

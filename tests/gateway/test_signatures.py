@@ -84,6 +84,26 @@ def test_a_signature_list_without_strict_base64_of_version_1_holds_nothing(text:
     assert signatures.standard_digests(text) == ()
 
 
+class Uncompared(bytes):
+    """Bytes that whoever guesses by time would like to see compared byte by byte."""
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("compared as ordinary bytes are, which ends at the first that differs")
+
+    __hash__ = bytes.__hash__
+
+
+@pytest.mark.attack(34)
+def test_signatures_are_compared_in_constant_time() -> None:
+    message, secret = b"a delivery", b"a secret of somebody"
+    right = hmac.digest(secret, message, "sha256")
+    assert signatures.signed_by_any([secret], message, [Uncompared(right)])
+    for wrong in (right[:-1] + b"x", b"x" + right[1:], bytes(32)):
+        assert not signatures.signed_by_any([secret], message, [Uncompared(wrong)])
+    with pytest.raises(AssertionError, match="ends at the first"):
+        assert Uncompared(right) == right
+
+
 def test_of_a_list_no_more_than_eight_signatures_are_looked_at() -> None:
     others = " ".join(["v1," + base64.b64encode(bytes(32)).decode()] * 8)
     good = signatures.standard_digests(STANDARD_SIGNATURE)[0]

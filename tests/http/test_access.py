@@ -60,6 +60,33 @@ BODIES = {
 }
 
 
+class Uncompared(str):
+    """A digest that whoever guesses by time would like to see compared letter by letter."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("compared as ordinary text is, which ends at the first letter that differs")
+
+    __hash__ = str.__hash__
+
+
+class Guessed(TokenSettings):
+    """Inherits for its digest."""
+
+    def digest(self) -> str:
+        return Uncompared(super().digest())
+
+
+@pytest.mark.attack(34)
+async def test_tokens_are_compared_in_constant_time(tmp_path: Path) -> None:
+    ann = Guessed(name="ann", token=SecretStr("the-token-of-ann-here"))
+    async with open_house(tmp_path, tokens=(ann,)) as house, house.client(None) as client:
+        for token, status in (("the-token-of-ann-here", 200), ("the-token-of-ann-herf", 401), ("x" * 21, 401)):
+            answer = await client.get("/v1/runs", headers={"Authorization": f"Bearer {token}"})
+            assert answer.status_code == status
+
+
 @pytest.mark.attack(60)
 async def test_a_token_is_changed_by_writing_its_file(tmp_path: Path) -> None:
     file = tmp_path / "token"

@@ -201,6 +201,7 @@ def _operator(login: str) -> Permissions:
             *_api(("STREAM.INFO", "STREAM.MSG.GET", "CONSUMER.LIST", "CONSUMER.NAMES"), reads),
             *_api(("CONSUMER.INFO",), [f"{stream}.>" for stream in reads]),
             *_reading(reads),
+            *_api(("DIRECT.GET",), (*reads, *(f"{stream}.>" for stream in reads))),
             f"$JS.API.STREAM.MSG.DELETE.{subjects.STREAM_DEAD_LETTERS}",
         ),
         subscribe=(_inbox(login), "agentic.>", "agent.>", f"{subjects.LOG}.>"),

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # An executor of its own in bash: offers the tool `count` beside the gateway's. Needs the nats CLI and jq; NATS_URL says
-# where, LOG a file for what it says. Requests wait on the bus while it is away. They come in an environment variable: one
-# of more than 128 KiB is lost, and asked for again when its time is up.
+# where, NATS_NKEY, NATS_CA and NATS_INBOX_PREFIX how it gets in where the server asks for a key, LOG a file for what it
+# says. Requests wait on the bus while it is away. They come in an environment variable: one of more than 128 KiB is
+# lost, and asked for again when its time is up.
 set -euo pipefail
 name=count-executor route=count result=agentic.tool_result
+
+nats() { command nats ${NATS_INBOX_PREFIX:+--inbox-prefix "$NATS_INBOX_PREFIX"} "$@"; }
 
 catalog() { # what is offered, to whoever asks
   jq -nc --arg executor $name --arg route $route '{$executor, tools: [{name: "count", $route, timeout_s: 20,
@@ -17,7 +20,8 @@ publish() { # under the key $1; where somebody else's message has it, under the 
     ack=$(nats req $result --raw --no-templates --force-stdin --header "Nats-Msg-Id:$id" <<<"$body")
     jq -e .stream <<<"$ack" || return 1
     jq -e .duplicate <<<"$ack" || return 0
-    stored=$(nats req "\$JS.API.STREAM.MSG.GET.$(jq -r .stream <<<"$ack")" --raw "$(jq -c '{seq}' <<<"$ack")")
+    # A login that may not look says it again: said twice it counts once.
+    stored=$(nats req "\$JS.API.STREAM.MSG.GET.$(jq -r .stream <<<"$ack")" --raw "$(jq -c '{seq}' <<<"$ack")" || true)
     [ "$(jq -r '.message | .subject, (.data | @base64d)' <<<"$stored")" != "$result"$'\n'"$body" ] || return 0
     id=$1#$((++number))
   done

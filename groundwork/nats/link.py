@@ -41,7 +41,6 @@ from groundwork.service.errors import Failure, Misconfigured, NoRoom, TryAgain, 
 TRY_SECONDS = 2.0
 BUDGET_SECONDS = 15.0  # electing a new leader in a cluster takes 4 to 9 s
 LONGEST_PAUSE = 0.5
-NEVER_S = 86400
 UNSENT_BYTES = 8 * 1024 * 1024
 
 Guard = Callable[[], Awaitable[None]]
@@ -89,7 +88,6 @@ class NatsLink:
         self._watch = watch
         self._answers = answers
         self._guard: Guard = _nothing_to_ask
-        self._flushing: set[asyncio.Task[None]] = set()
         self.spoken = asyncio.Event()
         """Set once something was published that was not there before: what was under way has gone on."""
         self.id_was_taken: Callable[[], None] = lambda: None
@@ -249,19 +247,11 @@ class NatsLink:
         if self.connected:
             await self._flush(within_s)
         await _close(self._client, within_s=within_s)
-        for flushing in tuple(self._flushing):
-            flushing.cancel()
 
     async def _flush(self, within_s: float) -> None:
-        """Return when the server has all that was sent before, or `within_s` later.
-
-        A flush is never cancelled while the link is open: the client's reading would end over the pong that comes then.
-        """
-        flushing = asyncio.create_task(self._client.flush(timeout=NEVER_S))
-        self._flushing.add(flushing)
-        flushing.add_done_callback(self._flushing.discard)
-        flushing.add_done_callback(lambda done: done.cancelled() or done.exception())
-        await asyncio.wait({flushing}, timeout=within_s)
+        """Return when the server has all that was sent before, or `within_s` later."""
+        with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+            await asyncio.wait_for(self._client.flush(), within_s)
 
     async def _publish(self, subject: str, body: bytes, headers: dict[str, str], within_s: float) -> Published:
         check_message(subject, body, headers, limit=self.max_payload)

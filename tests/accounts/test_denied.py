@@ -99,7 +99,7 @@ SAYS = {
         f"{API}.CONSUMER.CREATE.{subjects.STREAM}.mine",
     ),
     "setup": (
-        subjects.START,
+        subjects.SIGNAL,
         subjects.CANCEL,
         f"{API}.STREAM.DELETE.{subjects.STREAM}",
         f"{API}.STREAM.PURGE.{subjects.STREAM}",

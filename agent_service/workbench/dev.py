@@ -228,7 +228,11 @@ def _write_config(folder: Path, options: DevOptions, nats_url: str, http_port: i
     gateway = {
         "store": str(folder / "gateway"),
         "http": {"host": "127.0.0.1", "port": free_port()},
-        "plugins": {"folders": [str(path) for path in options.plugins], "config": _plugin_config(folder, options)},
+        "plugins": {
+            "folders": [str(path) for path in options.plugins],
+            "config": _plugin_config(folder, options),
+            "closed": [str(folder / name) for name in ("nats", "logs", LOGIN)],
+        },
         **options.gateway,
     }
     path = folder / "agentic.yaml"

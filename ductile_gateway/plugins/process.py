@@ -78,5 +78,5 @@ def _signal(folder: CallFolder, number: signal.Signals) -> bool:
     if guard is None:
         return False
     with contextlib.suppress(ProcessLookupError):
-        os.kill(guard, number)
+        os.killpg(guard, number)  # the plugin is in a group of its own
     return True

@@ -119,7 +119,7 @@ def _agent(login: str) -> Permissions:
             subjects.STATUS,
             subjects.CALLBACK,
             *ANSWERS,
-            *(f"$KV.{subjects.LEASE_BUCKET}.{key}" for key in (subjects.LEASE_AGENT, "halt", "anchor.>")),
+            *(f"$KV.{subjects.LEASE_BUCKET}.{key}" for key in (subjects.LEASE_AGENT, subjects.HALT_KEY, "anchor.>")),
             *_artifacts(),
             *ADVISED_ON,
             *_api(("STREAM.INFO", "STREAM.MSG.GET"), (*STREAMS, *BUCKETS)),

@@ -122,10 +122,14 @@ def waits_for(view: Json) -> Text | None:
     """What a run that goes on waits for, and for how long; None for one that ended."""
     asking, waits = view["asking"], view["waiting_for"]
     how_long = f", {since(waits)}" if waits else ""
+    if view.get("stopped"):  # an earlier agent says nothing of it
+        return Text(f"{one_line(view['stopped'], LONGEST_TEXT)}; `agentic go-on` lets it go on", style="yellow")
     if view["state"] in WAITS:
         return Text(f"{WAITS[view['state']]}{how_long}")
     if view["pendings"]:
         return Text("\n").join(map(_waits_for_a_tool, view["pendings"]))
+    if asking and waits and waits["kind"] == "budget":
+        return Text(f"{one_line(view['summary'], LONGEST_TEXT)}; it goes on at {at(waits['until'])}", style="yellow")
     if asking:
         again = f", again at {at(asking['retry_at'])}" if asking["retry_at"] else how_long
         return Text(f"the model is to {asking['phase']} (call {asking['call']}){again}")

@@ -37,8 +37,9 @@ function show(node, health) {
 function one(part, checks) {
   const worst = WORST.find((mark) => checks.some((check) => check.mark === mark));
   const [drawing, word] = MARKS[worst];
+  const halt = checks.find((check) => check.name === "halt" && check.mark === "wrong");
   const press = () => overlay(`Health: ${NAMES[part] ?? part}`, checks.map(told));
-  return h("li", null, h("button", { type: "button", class: `part is-${worst}`, on: { click: press } }, icon(drawing), NAMES[part] ?? part, h(worst === "ok" ? "span.unseen" : "span", null, ` ${word}`)));
+  return h("li", null, h("button", { type: "button", class: `part is-${worst}`, on: { click: press } }, icon(drawing), NAMES[part] ?? part, h(worst === "ok" ? "span.unseen" : "span", null, ` ${halt ? halt.text : word}`)));
 }
 
 function told(check) {

@@ -76,6 +76,20 @@ async def test_everything_is_reached_by_keyboard_alone(page: Any, dev: Dev) -> N
     await expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
 
 
+async def test_everybody_sees_that_everything_is_stopped_and_what_lets_it_go_on(page: Any, dev: Dev) -> None:
+    run_id = dev("wake", "--json", "stay for a while").document["run_id"]
+    dev("stop-all", "--reason", "it mails everybody")
+    try:
+        await page.goto(f"/#/runs/{run_id}")
+        await expect(page.get_by_label("What to know")).to_contain_text("it mails everybody")
+        await expect(page.get_by_label("What to know")).to_contain_text("agentic go-on")
+        await page.reload()
+        await expect(page.get_by_role("list", name="Health")).to_contain_text("it mails everybody")
+    finally:
+        dev("go-on")
+    dev("cancel", run_id)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_nobody_is_kept_out(dev: Dev, scheme: str) -> None:
     run_id = dev.run("read by everybody")["run_id"]

@@ -93,6 +93,21 @@ def test_a_run_that_goes_on_says_what_it_waits_for() -> None:
     assert "step 1, fetch handle" in drawn(picture(4))
 
 
+def test_a_run_that_is_stopped_says_by_whom_and_what_lets_it_go_on() -> None:
+    text = " ".join(
+        drawn(picture(4, stopped="everything is stopped by ann: it mails everybody")).replace("│", " ").split()
+    )
+    assert "everything is stopped by ann: it mails everybody; `agentic go-on` lets it go on" in text
+
+
+def test_a_run_that_waits_for_money_says_so() -> None:
+    waits = {"kind": "budget", "since": "2026-11-21T12:00:00Z", "until": "2001-02-03T00:00:00Z"}
+    text = " ".join(
+        drawn(picture(2, waiting_for=waits, summary="5 of 5 USD of today are spent")).replace("│", " ").split()
+    )
+    assert "5 of 5 USD of today are spent; it goes on at 2001-02-03 00:00:00 UTC" in text
+
+
 def test_an_instant_has_its_day_where_that_is_another_than_today() -> None:
     today = datetime.now(UTC).date().isoformat()
     assert show.at(f"{today}T04:05:06Z") == "04:05:06 UTC"

@@ -21,7 +21,7 @@ export function runHead(head, page, run, done) {
   const parts = [
     { part: "title", run_id, goal, state, class: run.class, asks, reopens_until },
     { part: "facts", run_id, parent_run_id, children, state, accepted_at, ended_at, waiting_for, pending, models, trace_url, reopened: run.reopened, deadline_at: run.budget.deadline_at },
-    { part: "callout", run_id, state, class: run.class, outcome, reason, remedy, asks, reopens_until, summary: FINAL.has(state) ? run.summary : "" },
+    { part: "callout", run_id, state, class: run.class, outcome, reason, remedy, asks, reopens_until, stopped: run.stopped, summary: FINAL.has(state) ? run.summary : "" },
   ];
   const draw = { title: (one) => title(page, one, done), facts, callout: (one) => callout(page, one, done) };
   list(head, parts, (one) => one.part, (one) => draw[one.part](one));
@@ -78,6 +78,7 @@ function traced(run) {
 /** How it ended or why it stands still, and what a person does now. */
 function callout(page, run, done) {
   const { asks } = run;
+  if (run.stopped) return halted(run.stopped);
   const good = run.state === "done";
   const what = asked(asks);
   const text = good ? run.outcome || run.summary : run.reason || run.summary;
@@ -89,6 +90,12 @@ function callout(page, run, done) {
     what ?? h("p.told", null, text),
     ANSWERED.has(asks?.kind) || reopens(run) ? h("div.buttons", null, replies(page, run, done)) : null,
     run.remedy && remedy(run.remedy));
+}
+
+/** Somebody has stopped everything. */
+function halted(text) {
+  return h("section.callout", { class: "callout warn", "aria-label": "What to know" },
+    h("h2", null, "Stopped"), h("p.told", null, text), remedy({ text: "once that is settled, let everything go on", command: "agentic go-on" }));
 }
 
 /** What to do now, with the command that does it. */

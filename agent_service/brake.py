@@ -6,6 +6,9 @@ What is under way is not broken off: its result is recorded, and what would foll
 from agent_service.errors import Stopped
 from schemas.halt import Halt
 
+LOOK_AGAIN_S = 5.0
+"""After which a start of the bus is looked at again."""
+
 
 class Brake:
     """Free until `halt` is set to one that is not over. Whoever sets it makes it durable first (see halting)."""
@@ -21,4 +24,4 @@ class Brake:
     def check(self) -> None:
         """Raises Stopped while everything stands still."""
         if why := self.why:
-            raise Stopped(why)
+            raise Stopped(why, LOOK_AGAIN_S)

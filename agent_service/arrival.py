@@ -1,5 +1,6 @@
 """A message from the bus, and what it says: strict where the agent has to know, tolerant of what was added since."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,6 +12,7 @@ from schemas import keys
 from schemas.envelope import Misshapen, enveloped, expected, object_in
 from schemas.events import INBOUND, MAX_MESSAGE_BYTES, Correlation, Envelope
 from schemas.flaws import flaws_of
+from schemas.headers import MSG_ID
 
 
 class Unreadable(ValueError):
@@ -27,6 +29,12 @@ class Arrival:
     place: str
     headers: Mapping[str, str] = field(default_factory=dict)
     at: datetime | None = None
+
+    @property
+    def repeated(self) -> str:
+        """The same for a message that says the same under the same `Nats-Msg-Id`; empty where it has none."""
+        msg_id = self.headers.get(MSG_ID)
+        return hashlib.sha256(f"{msg_id}\n".encode() + self.body).hexdigest()[:40] if msg_id else ""
 
 
 def read(arrival: Arrival) -> Envelope[Any]:

@@ -3,9 +3,10 @@
 A run that is accepted is durable, and begins by itself (`recovery.Starter`): its message need not wait for that.
 
 A start from the bus is named by its `wake_id`, else by its dedupe key (by what follows `agentic:start:`, where it
-begins so), else by its place in the stream, so that a start that is delivered twice is one run. What cannot be read, or
-asks for what is not granted, is refused with the reason, and never half stored; a run that waits for a result of which
-no more than what it relates to can be read waits no longer.
+begins so), else by its `Nats-Msg-Id` and what it says, or by its place in the stream: so one that is delivered twice is
+one run, and one that is published twice too, also where the server has forgotten its id. What cannot be read, or asks
+for what is not granted, is refused with the reason, and never half stored; a run that waits for a result of which no
+more than what it relates to can be read waits no longer.
 """
 
 import asyncio
@@ -115,7 +116,7 @@ class Intake:
             case ToolResult() as result:
                 await self._on_result(result, arrival, envelope.dedupe_key or "")
             case AgenticStart() as start:
-                return await self._on_start(arrival, start, _wake_id(start, envelope.dedupe_key, arrival.place))
+                return await self._on_start(arrival, start, _wake_id(start, envelope.dedupe_key, arrival))
             case Cancel() as cancel:
                 by = _sender(arrival, self._control.signer(arrival))
                 await self.follow(_known(cancel.run_id, await self.cancel(cancel, by=by)))
@@ -310,12 +311,12 @@ def _known(run_id: str, heard: Transition) -> Transition:
     return heard
 
 
-def _wake_id(start: AgenticStart, dedupe_key: str | None, place: str) -> str:
+def _wake_id(start: AgenticStart, dedupe_key: str | None, arrival: Arrival) -> str:
     if start.wake_id:
         return start.wake_id
     external = (dedupe_key or "").removeprefix(START_PREFIX)
     if not external:
-        return f"nats-{place}"
+        return f"nats-{arrival.repeated or arrival.place}"
     return external if _is_id(external) else f"key-{hashlib.sha256(external.encode()).hexdigest()[:40]}"
 
 

@@ -16,7 +16,7 @@ from agent_service.api.stopping import StoppingCalls
 from agent_service.api.switch import Switch
 from agent_service.api.why import WhyCalls
 from agent_service.bus import findings
-from agent_service.bus.dead_letters import NatsDeadLetters
+from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
 from agent_service.bus.gateway import NatsTroubles
 from agent_service.bus.whereabouts import NatsWhereabouts
 from agent_service.core.waiting import Status
@@ -32,8 +32,6 @@ from schemas.gateway_status import Finding
 FRESH_S = 2.0
 """How old what the gateway said of itself may be."""
 UNDER_WAY = (Status.QUEUED, Status.RUNNING, Status.PAUSED)
-MOST_LETTERS = 10_000
-"""Messages of the stream of dead letters that are looked through, the newest."""
 
 
 def operations(

@@ -3,6 +3,8 @@ here; NATS clients compare them by case."""
 
 import hashlib
 
+MSG_ID = "Nats-Msg-Id"
+"""By it JetStream knows what it has stored."""
 RUN_ID = "Agentic-Run-Id"
 TRACEPARENT = "traceparent"
 CAPABILITY = "Agentic-Capability"

@@ -37,6 +37,8 @@ from schemas.fields import MAX_COUNT
 from schemas.headers import RETRIED_BY
 
 STREAM = subjects.STREAM_DEAD_LETTERS
+MOST_LETTERS = 10_000
+"""So many messages of the stream a service looks through, the newest: strangers can fill it."""
 _STREAM = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """How a stream may be called that a letter says it came from: anybody can write one who may publish there."""
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from agent_service.bus.dead_letters import NatsDeadLetters
+from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
 from agent_service.bus.topology import topology
 from groundwork.nats.link import NatsLink
 from groundwork.telemetry.metrics import Attributes, Gauge, Instruments
@@ -19,7 +19,7 @@ class BusLevels:
 
     def __init__(self, instruments: Instruments, link: NatsLink) -> None:
         self._link = link
-        self._dead_letters = NatsDeadLetters(link)
+        self._dead_letters = NatsDeadLetters(link, most=MOST_LETTERS)
         wanted = topology()
         self._streams = tuple(stream.name for stream in wanted.all_streams())
         self._consumers = tuple((consumer.stream, consumer.name) for consumer in wanted.consumers)

@@ -48,6 +48,9 @@ ANNOUNCED_WITHIN_S = 2.0
 """The announcement of a run is for others to see: where starts that wait fill their stream, it is left out."""
 UNKNOWN_RUN_DELAYS_S = (0.2, 0.4, 0.8, 1.6, 2.0)
 MOST_UNKNOWN_RUNS = 32
+MOST_DROPPED = 32
+"""Results without a place in their stream that are in hand at the same time: what is beyond is as if it never came."""
+LONGEST_ID = 200
 FORGOTTEN_AFTER_S = 60.0
 MAX_DELIVERIES = 5
 
@@ -118,7 +121,8 @@ class NatsIntake:
         self._intake = intake
         self._background = background
         self._overheard = Overheard(self._take_dropped)
-        self._patience = _Patience()
+        self._patience = {source: _Patience() for source in (STARTS, RESULTS, CONTROL)}
+        self._dropped = 0
         self._incoming = incoming
         self._on_span = on_span
         self._control = self._loop(link, CONTROL, slots=CONTROL_SLOTS)
@@ -169,23 +173,26 @@ class NatsIntake:
         if delivery.subject == subjects.TOOL_RESULT:
             self._overheard.delivered(delivery)
         with self._incoming.message(delivery.subject):
-            run_id = await self._receive(delivery)
+            run_id = await self._receive(source, delivery)
         if self._on_span:
             ended = datetime.now(UTC)
             about = processed(delivery, run_id, stream=source.stream, consumer=source.durable, began=began, ended=ended)
             self._on_span(about)
 
-    async def _receive(self, delivery: Delivery) -> str:
+    async def _receive(self, source: Source, delivery: Delivery) -> str:
         """The run that it was about. Raises TryAgain, GiveUp."""
         try:
             return await self._intake.receive(arrival_of(delivery))
         except UnknownRun as error:
-            raise self._later_or_never(delivery, error) from error
+            raise self._later_or_never(source, delivery, error) from error
         except (Unreadable, Damaged) as error:
             raise GiveUp(str(error)) from error
 
     def _take_dropped(self, msg_id: str, body: bytes) -> None:
-        log.warning("a result was not stored: another message has its id", extra={"msg_id": msg_id})
+        if self._dropped == MOST_DROPPED:
+            return
+        log.warning("a result was not stored: another message has its id", extra={"msg_id": msg_id[:LONGEST_ID]})
+        self._dropped += 1
         place = f"heard-{hashlib.sha256(body).hexdigest()[:32]}"
         self._background.start(self._receive_dropped(Arrival(subject=subjects.TOOL_RESULT, body=body, place=place)))
 
@@ -194,9 +201,11 @@ class NatsIntake:
             await self._intake.receive(arrival)
         except (Unreadable, Damaged) as error:
             log.warning("a result that was not stored is refused", extra={"why": str(error)})
+        finally:
+            self._dropped -= 1
 
-    def _later_or_never(self, delivery: Delivery, error: UnknownRun) -> Failure:
-        delay = self._patience.delay(delivery)
+    def _later_or_never(self, source: Source, delivery: Delivery, error: UnknownRun) -> Failure:
+        delay = self._patience[source].delay(delivery)
         return GiveUp(str(error)) if delay is None else TryAgain(str(error), delay_s=delay)
 
     def _reject(self, delivery: Delivery, stream: str, reason: str) -> Notice:
@@ -210,7 +219,7 @@ class NatsIntake:
 class _Patience:
     """How often a message about a run that is not here is tried again: it may be early, or meant for another store.
 
-    One that waits keeps its place in the consumer, so that only a few may: what comes beyond is given up at once.
+    One that waits keeps its place in its consumer, so that only a few may: what comes beyond is given up at once.
     """
 
     def __init__(self) -> None:

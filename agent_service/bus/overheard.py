@@ -20,6 +20,10 @@ REMEMBERED = 10_000
 """Ids of stored results, of which others may come."""
 MOST_WAITING = 1000
 """Ids that were heard and that the stream has not delivered yet."""
+MOST_UNDER_ONE_ID = 4
+LONGEST_ID = 1024
+MOST_WAITING_BYTES = 16 * 1024 * 1024
+"""Of all of them: anybody who may answer a tool can say megabytes under an id that is never delivered again."""
 
 
 class Overheard:
@@ -29,6 +33,7 @@ class Overheard:
         self._dropped = dropped
         self._stored: OrderedDict[str, int] = OrderedDict()
         self._waiting: OrderedDict[str, list[bytes]] = OrderedDict()
+        self._bytes = 0
 
     async def listen(self, link: NatsLink) -> None:
         """From now on, as long as the link lives."""
@@ -37,24 +42,35 @@ class Overheard:
     def delivered(self, delivery: Delivery) -> None:
         """The stream has this one under its id."""
         msg_id = delivery.headers.get(MSG_ID)
-        if msg_id is None:
+        if msg_id is None or len(msg_id) > LONGEST_ID:
             return
         self._stored[msg_id] = hash(delivery.body)
         if len(self._stored) > REMEMBERED:
             self._stored.popitem(last=False)
         for body in self._waiting.pop(msg_id, ()):
+            self._bytes -= len(body)
             self._judge(msg_id, body)
 
     async def _on_message(self, message: Msg) -> None:
         msg_id = (message.headers or {}).get(MSG_ID)
-        if msg_id is None:
+        if msg_id is None or len(msg_id) > LONGEST_ID:
             return
         if msg_id in self._stored:
             self._judge(msg_id, message.data)
             return
-        self._waiting.setdefault(msg_id, []).append(message.data)
-        if len(self._waiting) > MOST_WAITING:
-            self._waiting.popitem(last=False)
+        self._wait(msg_id, message.data)
+
+    def _wait(self, msg_id: str, body: bytes) -> None:
+        """Under each id the newest is kept with the first: an executor repeats its own, and no more is needed."""
+        bodies = self._waiting.setdefault(msg_id, [])
+        if body in bodies:
+            return
+        if len(bodies) == MOST_UNDER_ONE_ID:
+            self._bytes -= len(bodies.pop())
+        bodies.append(body)
+        self._bytes += len(body)
+        while len(self._waiting) > MOST_WAITING or self._bytes > MOST_WAITING_BYTES:
+            self._bytes -= sum(map(len, self._waiting.popitem(last=False)[1]))
 
     def _judge(self, msg_id: str, body: bytes) -> None:
         if self._stored[msg_id] != hash(body):

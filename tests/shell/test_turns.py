@@ -230,6 +230,15 @@ async def test_a_wake_that_is_repeated_after_its_deadline_still_names_its_run() 
         await world.intake.wake("other", start, known=False, by="test")
 
 
+async def test_a_start_without_a_key_that_is_published_twice_under_one_id_is_one_run_and_another_is_another() -> None:
+    world = World()
+    for goal, msg_id, place in (("append", "1", "7"), ("append", "1", "8"), ("append", "2", "9"), ("else", "1", "10")):
+        body = json.dumps({"goal": goal}).encode()
+        headers = {"Nats-Msg-Id": msg_id}
+        await world.intake.receive(Arrival(subject=subjects.START, body=body, place=place, headers=headers))
+    assert sum((await world.store.counts()).values()) == 3
+
+
 async def test_a_start_without_a_name_is_named_by_its_place_in_the_stream() -> None:
     world = World()
     body = b'{"type":"agentic.start","payload":{"goal":"append"}}'

@@ -1,0 +1,79 @@
+"""Results that no stream keeps are heard as they pass, and no flood of them fills the agent's memory."""
+
+from datetime import UTC, datetime
+from typing import cast
+
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from agent_service.bus.overheard import MOST_WAITING_BYTES, REMEMBERED, Overheard
+from groundwork.nats.delivery import Delivery
+from groundwork.nats.link import NatsLink
+from schemas import subjects
+from schemas.headers import MSG_ID
+
+MIB = 1024 * 1024
+
+
+class Passing:
+    """A bus on which results pass, and the one who listens."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, bytes]] = []
+        self.overheard = Overheard(lambda msg_id, body: self.taken.append((msg_id, body)))
+
+    async def subscribe(self, subject: str, callback: object) -> None:
+        assert subject == subjects.TOOL_RESULT
+        self.callback = callback
+
+    async def passes(self, msg_id: str, body: bytes) -> None:
+        await self.callback(Msg(cast("Client", None), subjects.TOOL_RESULT, "", body, {MSG_ID: msg_id}))  # type: ignore[operator]
+
+    def stored(self, msg_id: str, body: bytes) -> None:
+        self.overheard.delivered(
+            Delivery(
+                subject=subjects.TOOL_RESULT,
+                body=body,
+                headers={MSG_ID: msg_id},
+                stream_seq=1,
+                delivered=1,
+                at=datetime.now(UTC),
+            )
+        )
+
+
+@pytest.fixture
+async def bus() -> Passing:
+    passing = Passing()
+    await passing.overheard.listen(cast("NatsLink", passing))
+    return passing
+
+
+async def test_one_that_is_dropped_because_of_anothers_id_is_taken(bus: Passing) -> None:
+    await bus.passes("id", b"theirs")
+    await bus.passes("id", b"ours")
+    bus.stored("id", b"theirs")
+    assert bus.taken == [("id", b"ours")]
+
+
+@pytest.mark.attack(99)
+async def test_a_flood_under_ids_that_never_come_again_gives_up_the_oldest(bus: Passing) -> None:
+    for number in range(2 * MOST_WAITING_BYTES // MIB):
+        await bus.passes(f"id-{number}", bytes([number]) * MIB)
+    bus.stored("id-0", b"other")
+    assert bus.taken == []
+    bus.stored(f"id-{number}", b"other")
+    assert bus.taken == [(f"id-{number}", bytes([number]) * MIB)]
+
+
+@pytest.mark.attack(99)
+async def test_a_flood_under_one_id_that_was_forgotten_keeps_a_few(bus: Passing) -> None:
+    bus.stored("id", b"first")
+    for number in range(REMEMBERED):
+        bus.stored(f"other-{number}", b"")
+    for number in range(100):
+        await bus.passes("id", bytes([number]) * MIB)
+    bus.stored("id", b"first")
+    assert len(bus.taken) <= 4
+    assert bus.taken[-1] == ("id", bytes([99]) * MIB)

@@ -17,7 +17,8 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-ANSWERS = (b"_INBOX", b"_R_.")
+INBOX = "_INBOX"
+ANSWERS = (INBOX.encode(), b"_R_.")
 """How subjects begin where answers are heard: in the account, and from another one."""
 OF_JETSTREAM = (b"$JS.ACK.", b"$JS.FC.")
 """Where what was delivered to our own inbox is acknowledged."""
@@ -68,9 +69,7 @@ class BusClient(Client):
         return message
 
     def _is_delivery(self, sid: int, reply: bytes) -> bool:
-        subscription = self._subs.get(sid)
-        heard_on = subscription.subject.encode() if subscription else b""
-        return reply.startswith(OF_JETSTREAM) and heard_on.startswith(bytes(self._inbox_prefix))
+        return reply.startswith(OF_JETSTREAM) and sid in self._subs and self._subs[sid].subject.startswith(INBOX)
 
     async def _process_pong(self) -> None:
         if self._pongs and self._pongs[0].done():

@@ -33,8 +33,8 @@ class IngressDoor:
         return self.door.protected
 
     def body(self, what: str = "nothing in particular") -> bytes:
-        """One that no other attack sends."""
-        return json.dumps({"what": what, "named": self.named}).encode()
+        """One that no other attack sends, of the type that GitHub is said to send."""
+        return json.dumps({"what": what, "named": self.named, "issue": {}}).encode()
 
     async def takes(self, path: str, body: bytes, headers: Mapping[str, str]) -> bool:
         """Whether something comes of it that did not come of it before."""

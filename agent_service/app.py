@@ -49,6 +49,7 @@ from agent_service.moments import Moment
 from agent_service.opening import open_store, told_head
 from agent_service.pace import Pace
 from agent_service.ports import Provider
+from agent_service.proven_artifacts import ProvenArtifacts
 from agent_service.publisher import Publisher
 from agent_service.quotas import Quotas
 from agent_service.readiness import readiness, wrong_with
@@ -186,6 +187,7 @@ def build(
     saying = partial(Publisher, capabilities=capabilities, signing=signing, head=partial(told_head, store, keys))
     publisher = saying(NatsBus(link, signing), clock, sampler(), brake=brake)
     workspace, artifacts = Workspace(settings.workspaces), NatsArtifacts(link)
+    proven = ProvenArtifacts(artifacts, store)
     trails = TrailProcess(settings.store, settings.workspaces, _telling(settings))
     on_span = trails.leaf if trails.sends else None
     projector = Projector(trails, workspace, artifacts, on_damage=store.quarantine)
@@ -193,7 +195,7 @@ def build(
     spending = Spending(clock, settings.limits.usd_per_day, lambda caller: settings.quota_of(caller).usd_per_day)
     quotas = Quotas(clock, spending, settings.quota_of)
     committed = _committed(projector, feed, metrics, spending, quotas)
-    thinker = _thinker(settings, model, Evidence(store, artifacts), clock, brake, spending)
+    thinker = _thinker(settings, model, Evidence(store, proven), clock, brake, spending)
     turns = Turns(store, publisher, thinker, clock, committed, brake=brake)
     oversight, own, rules = settings.oversight(), settings.own_tools(), settings.tool_rules
     skills = NatsSkills(
@@ -210,7 +212,7 @@ def build(
     intake = Intake(
         turns,
         skills,
-        ChildResults(store, artifacts),
+        ChildResults(store, proven),
         capabilities,
         Control(settings.control()),
         clock,

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from agent_service.arrival import Unreadable
 from agent_service.core import children, reporting, supervising
 from agent_service.core.state import RunState
-from agent_service.errors import Damaged
+from agent_service.errors import Damaged, Replaced
 from agent_service.ports import KeptArtifacts, RunStore
 from schemas import agent_tool
 from schemas.events import ToolOutput, ToolResult
@@ -64,8 +64,11 @@ class ChildResults:
         return told.model_copy(update={"result": ToolOutput.model_validate(output)})
 
     async def _bring(self, parent_run_id: str, run_id: str, path: str) -> dict[str, JsonValue] | None:
-        """An artifact, copied to the parent's; None where it is not there any more."""
-        content = await self._artifacts.get(run_id, path)
+        """An artifact, copied to the parent's; None where it is not there any more, or was replaced."""
+        try:
+            content = await self._artifacts.get(run_id, path)
+        except Replaced:
+            return None
         if content is None:
             return None
         sha256 = hashlib.sha256(content).hexdigest()

@@ -6,6 +6,7 @@ Damaged           one run's stored rows cannot be read: leave that run alone, th
 Changed           they can, and are not what the agent wrote: the same
 OverQuota         its caller has to wait, or is granted more
 Stopped           everything stands still by a person's word: once it goes on, this is done by itself
+Replaced          an artifact is not what its tool made: nothing goes by it
 ModelError        no answer from the model; `remedy` says what becomes of the run
 and those of both services, in groundwork/service/errors.py.
 """
@@ -58,6 +59,13 @@ class OverQuota(TryAgain):
     def __init__(self, message: str, which: str, delay_s: float) -> None:
         super().__init__(f"{message}: its quota {which} is used up", delay_s)
         self.which = which
+
+
+class Replaced(Exception):
+    """What is stored as an artifact of run `run_id` is not what its tool made."""
+
+    def __init__(self, run_id: str, path: str) -> None:
+        super().__init__(f"{path} of run {run_id} is not what its tool made, by its SHA-256: somebody has replaced it")
 
 
 class ModelError(Exception):

@@ -20,6 +20,7 @@ from agent_service.core.proof import PERSON, STEP, to_look_up
 from agent_service.core.quotable import texts_of, was_asked
 from agent_service.core.quoting import is_among, names_a_field, readings
 from agent_service.core.state import RunState
+from agent_service.errors import Replaced
 from agent_service.ports import Archive, Artifacts
 from groundwork.service.errors import TryAgain
 from schemas.events import ToolResult
@@ -85,6 +86,8 @@ class Evidence:
                 return await self._artifact(state, place)
             output = await self._output(state, int(place.removeprefix(STEP)))
             return await self._with_artifacts(state, output)
+        except Replaced as error:
+            return Told(why=str(error))
         except TryAgain as error:
             return Told(why=f"it cannot be read at the moment: {error}")
 

@@ -6,6 +6,7 @@ import pytest
 
 from agent_service.core.events import Seen
 from agent_service.core.phases import Met, Proof, Reflection, Verdict
+from agent_service.errors import Replaced
 from agent_service.evidence import MOST_QUOTES, PIECE, Evidence, pieces
 from agent_service.journal import Run, commit_of
 from agent_service.ports import Wake
@@ -56,6 +57,18 @@ def kept(content: str | bytes) -> MemoryArtifacts:
 @pytest.mark.parametrize("quote", ["200 OK", "the first words", '"price": 12', "and the very last ones"])
 async def test_a_quote_is_found_wherever_it_stands_in_a_result_or_in_its_artifact(quote: str) -> None:
     assert await look(a_run(), ("step 1", quote)) == [Seen(evidence="step:1", quote=quote, found=True)]
+
+
+class ReplacedArtifacts(MemoryArtifacts):
+    async def get(self, run_id: str, path: str) -> bytes | None:
+        raise Replaced(run_id, path)
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("place", ["step 1", ARTIFACT])
+async def test_nothing_is_proved_by_an_artifact_that_was_replaced_and_it_is_told(place: str) -> None:
+    (seen,) = await look(a_run(), (place, "the first words"), artifacts=ReplacedArtifacts())
+    assert (seen.found, "somebody has replaced it" in seen.why) == (False, True)
 
 
 async def test_a_quote_that_stands_in_another_step_is_not_found_in_this_one() -> None:

@@ -15,6 +15,10 @@ def test_every_case_stands_there_once_and_in_order() -> None:
     assert [number for number, _ in cases.rows()] == list(range(1, cases.ALL + 1))
 
 
+def test_every_case_names_a_test() -> None:
+    assert [number for number, tests in cases.rows() if not tests] == []
+
+
 @pytest.mark.parametrize("test", sorted(cases.by_test()))
 def test_a_test_that_a_case_names_is_one_that_pytest_collects(test: str) -> None:
     file, _, name = test.partition("::")

@@ -144,6 +144,11 @@ async def test_no_cookie_of_a_receiver_is_sent_to_the_next_one_at_its_address(re
     assert not any("cookie" in request.headers for request in receiver.requests)
 
 
+async def test_nothing_of_an_answer_is_kept_but_its_status(receiver: Receiver) -> None:
+    receiver.answer = b"HTTP/1.1 500 <b>Look\x1b[2J\r\nX-Told: me\r\nContent-Length: 7\r\n\r\n<script"
+    assert await allowed(receiver) == NotYet("callback:here answered 500")
+
+
 async def test_an_answer_without_end_is_not_read(receiver: Receiver) -> None:
     receiver.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n" + b"x" * 100000
     assert await allowed(receiver, timeout_s=2) == Arrived()

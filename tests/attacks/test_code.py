@@ -1,0 +1,69 @@
+"""What no code of ours does, because it is a hole wherever it is done. The twins' code does it, and is found."""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.kit import attack
+
+ROOT = Path(__file__).parents[2]
+OURS = ("agent_service", "ductile_gateway", "groundwork", "schemas", "deploy/ductile/plugins")
+TWIN = ("tests/attacks/twins", "tests/attacks/plugins/rogue")
+SECRET = re.compile(r"(^|_)(signature|secret|password|mac|seal)$")
+UNPACKS = {"zipfile", "tarfile", "gzip", "bz2", "lzma", "zlib", "shelve", "pickle", "marshal"}
+RUNS_TEXT = {"eval", "exec", "unpack_archive", "system"}
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """All code of one side."""
+
+    protected: bool
+
+    def nodes(self) -> Iterator[ast.AST]:
+        for folder in OURS if self.protected else TWIN:
+            for file in sorted((ROOT / folder).rglob("*.py")):
+                yield from ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+
+
+@pytest.fixture
+def target(side: str) -> Code:
+    return Code(protected=side == "ours")
+
+
+def named(node: ast.AST) -> str:
+    """The name that an expression ends in."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name.lower()
+    return ""
+
+
+def is_secret(node: ast.AST) -> bool:
+    """Whether it is named like one, or was made with a key."""
+    return bool(SECRET.search(named(node))) or "hmac." in ast.unparse(node)
+
+
+@attack(34)
+async def test_a_digest_that_is_compared_until_it_differs(target: Code) -> list[str]:
+    """`==` ends at the first byte that differs, and its time tells where; `hmac.compare_digest` does not."""
+    comparing = [node for node in target.nodes() if isinstance(node, ast.Compare)]
+    equal = [node for node in comparing if isinstance(node.ops[0], ast.Eq | ast.NotEq)]
+    secret = [node for node in equal if {*map(is_secret, (node.left, *node.comparators))} != {False}]
+    return [ast.unparse(node) for node in secret]
+
+
+@attack(11, 117)
+async def test_content_that_is_unpacked_or_revived(target: Code) -> list[str]:
+    imported = [alias.name for node in target.nodes() if isinstance(node, ast.Import) for alias in node.names]
+    imported += [node.module or "" for node in target.nodes() if isinstance(node, ast.ImportFrom)]
+    return sorted(UNPACKS & {name.partition(".")[0] for name in imported})
+
+
+@attack(51)
+async def test_text_that_is_run(target: Code) -> list[str]:
+    return sorted(RUNS_TEXT & {named(node) for node in target.nodes() if isinstance(node, ast.Call)})

@@ -170,5 +170,5 @@ def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> GatewayS
         environ=environ,
         other_sections=OTHER_SECTIONS,
     )
-    closed = (*settings.plugins.closed, settings.store, *((path,) if path else ()), *beside(path))
+    closed = (*settings.plugins.closed, settings.store, settings.keys_path(), *((path,) if path else ()), *beside(path))
     return settings.model_copy(update={"plugins": settings.plugins.model_copy(update={"closed": closed})})

@@ -10,8 +10,10 @@ from typing import Any
 from groundwork.service.strict_yaml import NotYaml, parse
 
 PRIVATE = ("*.yaml", "*.yml", "*.env", ".env*", "*.keys*", "*.creds")
-PLACES = {"agent": ("store", "workspaces", "keys_file"), "gateway": ("store",)}
+PLACES = {"agent": ("store", "workspaces", "keys_file"), "gateway": ("store", "keys_file")}
 """The settings that name a place, by section."""
+OF_A_STORE = (".keys", ".keys.anchors")
+"""Beside it, also where they are made only after this is asked."""
 DEFAULTS = Path(".agentic")
 MOST_BYTES = 1024 * 1024
 
@@ -36,7 +38,7 @@ def _named_in(path: Path) -> Iterator[Path]:
             if isinstance(place := given.get(key), str) and "\0" not in place:
                 yield Path(place)
                 if key == "store":
-                    yield from Path(place).parent.glob(f"{Path(place).name}.keys*")
+                    yield from (Path(f"{place.rstrip('/')}{ending}") for ending in OF_A_STORE)
 
 
 def _document(path: Path) -> Mapping[str, Any]:

@@ -94,7 +94,14 @@ def _service(folder: Path, monkeypatch: pytest.MonkeyPatch, *, protected: bool, 
     shutil.copytree(PLUGINS, folder / "plugins")
     innocent = shutil.copytree(PLUGINS / "rogue", folder / "plugins" / "innocent") / "manifest.yaml"
     innocent.write_text(innocent.read_text().replace("name: rogue", "name: innocent"))
-    for name in ("agent/runs.db", "gateway/ledger.db", "agent.keys", "home/.ssh/id_ed25519", "gateway/calls/0/request"):
+    for name in (
+        "gateway.keys",
+        "agent/runs.db",
+        "gateway/ledger.db",
+        "agent.keys",
+        "home/.ssh/id_ed25519",
+        "gateway/calls/0/request",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(SECRET)
     config = folder / "agentic.yaml"
@@ -165,7 +172,7 @@ def test_a_plugin_of_another_user_is_that_user_in_all(monkeypatch: pytest.Monkey
     assert Path(work).parent == Path(tmp).parent
 
 
-FILES = ["agent/runs.db", "gateway/ledger.db", "agentic.yaml", "agent.keys", "home/.ssh/id_ed25519"]
+FILES = ["gateway.keys", "agent/runs.db", "gateway/ledger.db", "agentic.yaml", "agent.keys", "home/.ssh/id_ed25519"]
 
 
 @pytest.mark.parametrize("name", [*FILES, "gateway/calls/0/request"])

@@ -171,7 +171,7 @@ def create_app(
 
 def _calls_on_runs(api: RunCalls) -> tuple[Call, ...]:
     return (
-        Call(method="POST", path="/v1/wake", endpoint=api.wake, scope="wake", takes=WakeRequest, errors=(409,)),
+        Call(method="POST", path="/v1/wake", endpoint=api.wake, scope="wake", takes=WakeRequest, errors=(409, 429)),
         Call(path="/v1/runs", endpoint=api.list_runs, scope="read", errors=(422,)),
         Call(path="/v1/counts", endpoint=api.count_runs, scope="read"),
         Call(path=RUN, endpoint=api.show_run, scope="read", errors=(404,)),

@@ -130,7 +130,7 @@ async def test_what_is_not_served_is_an_error_with_the_number_of_http(
     assert await house.how_many() == 1
 
 
-async def test_a_wake_id_for_something_else_names_the_run_that_has_it(caller: Client, house: House) -> None:
+async def test_a_wake_id_for_something_else_names_that_run_to_its_caller_alone(caller: Client, house: House) -> None:
     first = json.loads((await ask(caller, WAKE, {"goal": "x", "wake_id": "w-1"})).data)
     answer = await ask(caller, WAKE, {"goal": "y", "wake_id": "w-1"})
     code, description = error(answer)
@@ -138,7 +138,8 @@ async def test_a_wake_id_for_something_else_names_the_run_that_has_it(caller: Cl
     assert first["run_id"] in description
     async with house.client() as client:
         over_http = await client.post("/v1/wake", json={"goal": "y", "wake_id": "w-1"})
-    assert json.loads(answer.data) == over_http.json()
+    assert over_http.json()["error"]["code"] == json.loads(answer.data)["error"]["code"] == "wake_id_taken"
+    assert first["run_id"] not in over_http.text
 
 
 async def test_a_store_that_is_away_is_said_to_come_back(caller: Client, house: House) -> None:

@@ -56,6 +56,8 @@ async def api(http: HttpSettings, store: Path) -> Finding:
         text = f"the agent at {where} has another store than {store}: it is not the one that is configured here"
         return wrong("http", text, remedy="set agent.http.port to a port of its own, or stop that one")
     troubles = [f"{name}: {trouble}" for name, trouble in checks.items() if trouble != "ok"]
+    if {name for name, trouble in checks.items() if trouble != "ok"} == {"halt"}:
+        return wrong("http", f"the agent at {where}: {checks['halt']}", remedy="`agentic go-on` lets everything go on")
     if troubles:
         return wrong("http", f"the agent at {where} is not ready: {'; '.join(troubles)}", remedy="see its log")
     return ok("http", f"the agent at {where} is ready")

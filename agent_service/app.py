@@ -1,4 +1,4 @@
-"""The composition root: builds the agent from its settings, runs it, and takes it down again.
+"""Runs the agent: what it stands on, its parts (`building`), the order in which it begins, and how it is taken down.
 
 Everything that goes on belongs to one task group. Stop order: no new messages and requests, then what is in hand, then
 the paper trail, the store and the bus.
@@ -7,34 +7,18 @@ the paper trail, the store and the bus.
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
 
-from agent_service.api.feed import Feed
-from agent_service.brake import Brake
-from agent_service.bus.argument_schemas import ArgumentSchemas
-from agent_service.bus.artifacts import NatsArtifacts
-from agent_service.bus.gateway import NatsCallbacks, NatsTroubles
-from agent_service.bus.halts import NatsBoard
+from agent_service.building import Agent, build
 from agent_service.bus.levels import BusLevels
-from agent_service.bus.messages import NatsBus, NatsIntake
-from agent_service.bus.missed import MARK, Missed
+from agent_service.bus.missed import MARK
 from agent_service.bus.room import keep_room
-from agent_service.bus.skills import NatsSkills
 from agent_service.bus.topology import ROLE, check
-from agent_service.capabilities import Capabilities
-from agent_service.child_results import ChildResults
-from agent_service.control import Control
 from agent_service.core.waiting import Status
-from agent_service.evidence import Evidence
-from agent_service.halting import Halting
-from agent_service.identity import SystemClock
-from agent_service.intake import Intake
 from agent_service.metrics.agent import AgentMetrics
 from agent_service.metrics.levels import (
     observe_brake,
@@ -45,85 +29,26 @@ from agent_service.metrics.levels import (
     observe_spending,
 )
 from agent_service.models.opening import open_model
-from agent_service.moments import Moment
-from agent_service.opening import open_store, told_head
-from agent_service.pace import Pace
-from agent_service.ports import Provider
-from agent_service.proven_artifacts import ProvenArtifacts
-from agent_service.publisher import Publisher
-from agent_service.quotas import Quotas
-from agent_service.readiness import readiness, wrong_with
-from agent_service.recovery import FORGETTABLE, Recovery, Starter
-from agent_service.room import Room
+from agent_service.opening import open_store
+from agent_service.readiness import wrong_with
+from agent_service.recovery import FORGETTABLE
 from agent_service.settings import AgentSettings
-from agent_service.signing import Signing
-from agent_service.spending import Spending
 from agent_service.store.sql.database import FILE
-from agent_service.store.sqlite import SqliteStore
-from agent_service.telling import log_lines
-from agent_service.telling.folder.projector import Projector
-from agent_service.telling.folder.run_files import RunFiles
-from agent_service.telling.folder.workspace import Workspace
-from agent_service.thinker import Thinker
-from agent_service.trail_process import Telling, TrailProcess
-from agent_service.turn import Background, OnCommit, Turns
+from agent_service.turn import Background
 from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
-from groundwork.service.foundations import Claim, Ground, laid
+from groundwork.service.foundations import Claim, laid
 from groundwork.service.hand_over import HAND_OVER_S
 from groundwork.service.key_ring import KeyRing
 from groundwork.service.signals import ended_by_signals
 from groundwork.telemetry.metrics import Instruments, exposition, push
-from groundwork.telemetry.sampling import sampler
 from schemas import subjects
-from schemas.argument_schemas import schema_flaw
-
-if TYPE_CHECKING:
-    from agent_service.api.desk import Desk
 
 INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
 """The streams that are watched for what they forget."""
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
-    """The parts that the root starts and that tests look at."""
-
-    settings: AgentSettings
-    ground: Ground
-    store: SqliteStore
-    recovery: Recovery
-    brake: Brake
-    room: Room
-    halting: Halting
-    spending: Spending
-    quotas: Quotas
-    intake: NatsIntake
-    missed: Missed
-    projector: Projector
-    trails: TrailProcess
-    starter: Starter
-    turns: Turns
-    metrics: AgentMetrics
-    desk: "Callable[[], Desk]"
-    """Made when callers are let in: what it shows takes time to load."""
-    feed: Feed
-    skills: NatsSkills
-    signing: Signing
-    thinker: Thinker
-    workspace: Workspace
-    files: RunFiles
-    clock: SystemClock
-
-    @property
-    def ready(self) -> Callable[[], Awaitable[dict[str, str]]]:
-        """What is wrong with each thing it needs."""
-        lease, brake = self.ground.lease, self.brake
-        asked = self.intake, lease, self.ground.link, self.store, self.skills, self.thinker, brake, self.room
-        return partial(readiness, *asked)
 
 
 async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
@@ -170,134 +95,6 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket) ->
             await agent.projector.flush()
             agent.trails.close()
         raise
-
-
-def build(
-    settings: AgentSettings,
-    ground: Ground,
-    store: SqliteStore,
-    keys: KeyRing,
-    model: Provider,
-    metrics: AgentMetrics,
-    background: Background,
-) -> Agent:
-    """Put the agent together. Nothing runs yet."""
-    link, clock, feed, brake = ground.link, SystemClock(), Feed(store), Brake()
-    capabilities, signing = Capabilities(keys), Signing(keys, settings.store)
-    saying = partial(Publisher, capabilities=capabilities, signing=signing, head=partial(told_head, store, keys))
-    publisher = saying(NatsBus(link, signing), clock, sampler(), brake=brake)
-    workspace, artifacts = Workspace(settings.workspaces), NatsArtifacts(link)
-    proven = ProvenArtifacts(artifacts, store)
-    trails = TrailProcess(settings.store, settings.workspaces, _telling(settings))
-    on_span = trails.leaf if trails.sends else None
-    projector = Projector(trails, workspace, artifacts, on_damage=store.quarantine)
-
-    spending = Spending(clock, settings.limits.usd_per_day, lambda caller: settings.quota_of(caller).usd_per_day)
-    quotas = Quotas(clock, spending, settings.quota_of)
-    committed = _committed(projector, feed, metrics, spending, quotas)
-    thinker = _thinker(settings, model, Evidence(store, proven), clock, brake, spending)
-    turns = Turns(store, publisher, thinker, clock, committed, brake=brake)
-    oversight, own, rules = settings.oversight(), settings.own_tools(), settings.tool_rules
-    skills = NatsSkills(
-        link,
-        allow=rules.only,
-        schema_flaw=schema_flaw,
-        oversight=oversight,
-        own=own,
-        proven=rules.require_capability,
-    )
-    policy, incoming = settings.policy(), metrics.incoming
-    room = Room(store.counts, max_queued=settings.http.max_queued)
-    metrics.outgoing.listen_to(link)
-    intake = Intake(
-        turns,
-        skills,
-        ChildResults(store, proven),
-        capabilities,
-        Control(settings.control()),
-        clock,
-        policy=policy,
-        fused=settings.phases == "fused",
-        verify=settings.verify and model.verifies,
-        incoming=incoming,
-        trace_url=settings.trace_url,
-        brake=brake,
-        room=room,
-        quotas=quotas,
-    )
-    starter = Starter(intake, store, background, slots=settings.turns, brake=brake)
-    recovery = Recovery(turns, store, store, publisher, background, slots=settings.turns, brake=brake)
-
-    def desk() -> "Desk":
-        from agent_service.api.desk import Desk
-
-        troubles, callbacks = NatsTroubles(link), NatsCallbacks(link)
-        reading = store, store, intake, skills, troubles, callbacks, background
-        shown: dict[str, Any] = {"need_a_person": store.inbox.count, "trace_url": settings.trace_url}
-        shown |= {"brake": brake, "quotas": quotas}
-        return Desk(*reading, incoming=incoming, room=room, **shown)
-
-    return Agent(
-        settings=settings,
-        ground=ground,
-        store=store,
-        recovery=recovery,
-        brake=brake,
-        spending=spending,
-        room=room,
-        quotas=quotas,
-        halting=Halting(brake, store.halts, NatsBoard(link), turns, store, clock, recovery.try_again),
-        intake=NatsIntake(link, intake, background, incoming, slots=settings.turns, on_span=on_span),
-        missed=Missed(link, intake, settings.store, slots=settings.turns),
-        projector=projector,
-        trails=trails,
-        starter=starter,
-        turns=turns,
-        metrics=metrics,
-        desk=desk,
-        feed=feed,
-        skills=skills,
-        signing=signing,
-        thinker=thinker,
-        workspace=workspace,
-        files=RunFiles(workspace, store, artifacts),
-        clock=clock,
-    )
-
-
-def _committed(projector: Projector, feed: Feed, metrics: AgentMetrics, spending: Spending, quotas: Quotas) -> OnCommit:
-    """All who are told of every entry."""
-
-    def committed(moment: Moment) -> None:
-        run = moment.after
-        projector.moved(run.run_id, ended=run.final)
-        log_lines.write(moment)
-        feed.tell(moment)
-        metrics.runs.committed(moment)
-        spending.committed(moment)
-        quotas.committed(moment)
-
-    return committed
-
-
-def _thinker(
-    settings: AgentSettings, model: Provider, evidence: Evidence, clock: SystemClock, brake: Brake, spending: Spending
-) -> Thinker:
-    rates = settings.model
-    pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
-    checked = ArgumentSchemas(), evidence, clock
-    return Thinker(model, *checked, slots=settings.turns, pace=pace, brake=brake, spending=spending)
-
-
-def _telling(settings: AgentSettings) -> Telling:
-    telemetry, logs = settings.telemetry, settings.log
-    return Telling(
-        receiver=telemetry.receiver("traces"),
-        content=telemetry.content,
-        log_level=logs.level,
-        log_format=logs.format,
-        redact=settings.secrets(),
-    )
 
 
 def _observe(agent: Agent) -> Instruments:

@@ -17,8 +17,8 @@ from fastapi.security import HTTPBearer, SecurityScopes
 
 from agent_service import audit
 from agent_service.api.refusals import Refusal
+from agent_service.caller_settings import HttpSettings, Scope
 from agent_service.callers import of_token
-from agent_service.settings import HttpSettings, Scope
 from groundwork.http.os_user import os_user
 from groundwork.service.address import is_loopback
 from groundwork.service.errors import Misconfigured

@@ -34,7 +34,8 @@ from agent_service.api.requests import (
 )
 from agent_service.api.run_calls import RunCalls
 from agent_service.api.whoami import Whoami
-from agent_service.settings import AgentSettings, Scope
+from agent_service.caller_settings import Scope
+from agent_service.settings import AgentSettings
 from agent_service.telling.folder.run_files import RunFiles
 from groundwork.http.bodies import Bodies
 from groundwork.service.store_id import known_id

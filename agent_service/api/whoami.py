@@ -4,7 +4,8 @@ from typing import get_args
 
 from fastapi import Request
 
-from agent_service.settings import AgentSettings, Scope
+from agent_service.caller_settings import Scope
+from agent_service.settings import AgentSettings
 from agent_service.telling.view import View
 from groundwork.service.installed import installed_version
 from groundwork.service.store_id import known_id

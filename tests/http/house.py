@@ -25,6 +25,7 @@ from agent_service.api.operations import Operations
 from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.api.switch import Switch
 from agent_service.brake import Brake
+from agent_service.caller_settings import HttpSettings, Scope, TokenSettings
 from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
 from agent_service.control import Control
@@ -44,7 +45,7 @@ from agent_service.ports import Archive, ModelCall, Place, Question
 from agent_service.publisher import Publisher
 from agent_service.quotas import Quotas
 from agent_service.room import Room
-from agent_service.settings import AgentSettings, HttpSettings, Scope, TokenSettings
+from agent_service.settings import AgentSettings
 from agent_service.signing import Signing
 from agent_service.spending import Spending
 from agent_service.store.sqlite import SqliteStore

@@ -8,7 +8,8 @@ import pytest
 from pydantic import SecretStr
 
 from agent_service.api.access import Access
-from agent_service.settings import HttpSettings, Scope, TokenSettings, load
+from agent_service.caller_settings import HttpSettings, Scope, TokenSettings
+from agent_service.settings import load
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret_file import FileSecret
 from tests.http import raw

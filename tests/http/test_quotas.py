@@ -10,7 +10,8 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 
-from agent_service.settings import AgentSettings, HttpSettings, QuotaSettings, TokenSettings
+from agent_service.caller_settings import HttpSettings, QuotaSettings, TokenSettings
+from agent_service.settings import AgentSettings
 from tests.http.house import House, known_token, open_house, secret
 
 pytestmark = pytest.mark.attack(59)

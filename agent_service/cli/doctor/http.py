@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 
 from agent_service.api.access import Access
-from agent_service.settings import HttpSettings
+from agent_service.caller_settings import HttpSettings
 from agent_service.telling.findings import ok, warning, wrong
 from groundwork.service.config_file import secrets_in
 from groundwork.service.errors import Misconfigured

@@ -31,7 +31,7 @@ chaos-figures: $(READY)
 	@$(RUN) -m tests.e2e.chaos_figures
 
 test: $(READY)
-	$(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not alone"
+	$(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not alone $(BUT)"
 	$(RUN) -m pytest -m alone
 
 # Every attack, with what came of it: on the program, and on an unprotected twin where there is one.

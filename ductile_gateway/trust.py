@@ -21,6 +21,8 @@ from schemas import signing
 from schemas.gateway_status import Finding
 from schemas.signing import AgentKey, AgentKeys
 
+PATIENCE_S = 10.0
+"""How long an agent may take to tell its keys before a person is told of it: both may have just been started."""
 ASK_EVERY_S = 1.0
 LOOK_EVERY_S = 60.0
 """How often the agent is asked without a reason: a key that it gave up is soon trusted no longer."""
@@ -66,6 +68,7 @@ class Trust:
         self._clock = clock
         self._agent = agent
         self._given = given
+        self._began_at = clock()
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
         self._contested: tuple[str, ...] = ()
@@ -151,7 +154,7 @@ class Trust:
     async def findings(self) -> Sequence[Finding]:
         """What a person should know of it. Raises TryAgain."""
         found = []
-        if not self._given and not self._pins.all():
+        if not self._given and not self._pins.all() and self._clock() - self._began_at > PATIENCE_S:
             why = self._trouble or "it was not asked yet"
             text = f"no agent has told the keys that it signs with, so nobody is told of runs: {why}"
             found.append(_warning(text, "start the agent; one of an earlier version is to be updated first"))

@@ -55,7 +55,6 @@ async def test_the_doctor_is_told_of_the_gateway_of_ductile_and_of_the_token(hom
         ("gateway", "ok"),
         ("ductile", "ok"),
         ("ductile token", "ok"),
-        ("agent's word", "warning"),  # no agent has told its keys yet
         ("tools", "ok"),
         ("results", "ok"),
         ("retrieval", "ok"),

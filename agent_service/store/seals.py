@@ -106,7 +106,7 @@ class Seals:
     def seal(self, row: Row, apart: Apart) -> str:
         """`<id of the key>.<hex>`."""
         key = self._ring.keys[0]
-        return f"{key.id}.{hmac.digest(key.derived(PURPOSE), row.text(apart), 'sha256').hex()}"
+        return f"{key.id}.{key.digest(PURPOSE, row.text(apart)).hex()}"
 
     def strange(self, seal: str) -> str:
         """The id of the key of a seal, if the ring has it not; else empty."""
@@ -121,7 +121,7 @@ class Seals:
             raise Changed(row.run_id, STRANGE_KEY.format(key=strange))
         name, _, found = seal.partition(".")
         key = next(key for key in self._ring.keys if key.id == name)
-        made = hmac.digest(key.derived(PURPOSE), row.text(apart), "sha256").hex()
+        made = key.digest(PURPOSE, row.text(apart)).hex()
         if not hmac.compare_digest(made.encode(), found.encode(errors="surrogatepass")):
             raise Changed(row.run_id, NOT_ITS_SEAL)
 

@@ -39,11 +39,23 @@ class Key:
     def _derived(self) -> dict[str, bytes]:
         return {}
 
+    @cached_property
+    def _begun(self) -> dict[str, hmac.HMAC]:
+        return {}
+
     def derived(self, purpose: str) -> bytes:
         """32 bytes for one purpose alone: what is known of one says nothing of another."""
         if (known := self._derived.get(purpose)) is None:
             known = self._derived[purpose] = hmac.digest(self.secret, purpose.encode(), "sha256")
         return known
+
+    def digest(self, purpose: str, message: bytes | bytearray) -> bytes:
+        """HMAC-SHA256. A begun one is copied for each message, which costs half of beginning it each time."""
+        if (begun := self._begun.get(purpose)) is None:
+            begun = self._begun[purpose] = hmac.new(self.derived(purpose), digestmod="sha256")
+        made = begun.copy()
+        made.update(message)
+        return made.digest()
 
     def mac(self, purpose: str, parts: Sequence[str | bytes]) -> str:
         """`<id>.<base64url>` of an HMAC-SHA256 over the parts, each with its length before it."""
@@ -51,8 +63,8 @@ class Key:
         for part in parts:
             content = part.encode() if isinstance(part, str) else part
             whole += len(content).to_bytes(4, "big") + content
-        digest = hmac.digest(self.derived(purpose), whole, "sha256")[:MAC_BYTES]
-        return f"{self.id}.{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
+        digest = base64.urlsafe_b64encode(self.digest(purpose, whole)[:MAC_BYTES])
+        return f"{self.id}.{digest.rstrip(b'=').decode()}"
 
 
 class KeyRing:

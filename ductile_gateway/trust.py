@@ -28,6 +28,8 @@ LOOK_EVERY_S = 60.0
 """How often the agent is asked without a reason: a key that it gave up is soon trusted no longer."""
 SHOWN = "`ductile-gateway trust` shows whose word counts"
 
+FIRST_CONTACT = "the keys of the agent are known from now on"
+
 log = logging.getLogger(__name__)
 
 
@@ -135,7 +137,8 @@ class Trust:
         now = trusted_of(told, known) if known else first_of(told)
         if now and now[0] == told[0] and {key.id for key in now} != known.keys():
             self._pins.trust(now)
-            log.warning("other keys of the agent are trusted", extra={"keys": [key.id for key in now]})
+            tell, what = (log.warning, "other keys of the agent are trusted") if known else (log.info, FIRST_CONTACT)
+            tell(what, extra={"keys": [key.id for key in now]})
 
     def _known(self, told: Sequence[AgentKey]) -> Mapping[str, str]:
         return {key.id: key.public for key in told if key.public in self._given} if self._given else self._pins.all()

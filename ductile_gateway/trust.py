@@ -21,7 +21,7 @@ from schemas import signing
 from schemas.gateway_status import Finding
 from schemas.signing import AgentKey, AgentKeys
 
-PATIENCE_S = 10.0
+PATIENCE_S = 5.0
 """How long an agent may take to tell its keys before a person is told of it: both may have just been started."""
 ASK_EVERY_S = 1.0
 LOOK_EVERY_S = 60.0

@@ -42,7 +42,7 @@ class CheckView(View):
 
 
 class HealthView(View):
-    """What was found, at most some seconds ago (`at`)."""
+    """What was found, at most some seconds ago (`at`); of the agent itself just now."""
 
     checks: tuple[CheckView, ...]
     at: Instant
@@ -63,7 +63,8 @@ class HealthCalls:
         self._looks = looks
         self._within_s = within_s
         self._fresh_s = fresh_s
-        self._told: HealthView | None = None
+        self._told: tuple[CheckView, ...] | None = None
+        self._seen_at = datetime.now(UTC)
         self._told_at = float("-inf")
         self._asking = asyncio.Lock()
 
@@ -73,14 +74,16 @@ class HealthCalls:
             clock = asyncio.get_running_loop().time
             if self._told is None or clock() - self._told_at > self._fresh_s:
                 self._told = await self._look()
-                self._told_at = clock()
-            return self._told
+                self._told_at, self._seen_at = clock(), datetime.now(UTC)
+            own = _checks("agent", await self._ask("agent", self._ready))
+            return HealthView(checks=(*self._told, *own), at=self._seen_at)
 
-    async def _look(self) -> HealthView:
-        looks: list[tuple[Part, Look]] = [*self._looks.items(), ("agent", self._ready)]
+    async def _look(self) -> tuple[CheckView, ...]:
+        looks = self._looks.items()
         found = await asyncio.gather(*(self._ask(part, look) for part, look in looks))
-        checks = [check for (part, _), findings in zip(looks, found, strict=True) for check in _checks(part, findings)]
-        return HealthView(checks=tuple(checks), at=datetime.now(UTC))
+        return tuple(
+            check for (part, _), findings in zip(looks, found, strict=True) for check in _checks(part, findings)
+        )
 
     async def _ready(self) -> Sequence[Finding]:
         return [_of_readiness(name, trouble) for name, trouble in (await self._readiness()).items()]

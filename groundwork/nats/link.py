@@ -249,9 +249,17 @@ class NatsLink:
         await _close(self._client, within_s=within_s)
 
     async def _flush(self, within_s: float) -> None:
-        """Return when the server has all that was sent before, or `within_s` later."""
-        with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
-            await asyncio.wait_for(self._client.flush(), within_s)
+        """Return when the server has all that was sent before, or `within_s` later.
+
+        In a task of its own: the client's timed wait may lose a cancel that comes with the pong (Python 3.11), and who
+        subscribes could then never be stopped.
+        """
+        flushing = asyncio.ensure_future(self._client.flush())
+        flushing.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            await asyncio.wait({flushing}, timeout=within_s)
+        finally:
+            flushing.cancel()
 
     async def _publish(self, subject: str, body: bytes, headers: dict[str, str], within_s: float) -> Published:
         check_message(subject, body, headers, limit=self.max_payload)

@@ -54,8 +54,6 @@ HEADERS = {
 
 _OF_A_RUN = ("traceparent", "Agentic-Run-Id")
 
-_ENDINGS = (subjects.COMPLETED, subjects.ESCALATED, subjects.FAILED, subjects.CANCELLED)
-_TO_PEOPLE = (subjects.WAITING, subjects.REOPENED)
 
 _TO_RUNS = (subjects.CANCEL, subjects.SIGNAL)
 
@@ -64,13 +62,13 @@ CONSUMERS: dict[str, tuple[str, ...]] = {
     subjects.DURABLE_LOOP: (subjects.TOOL_RESULT,),
     subjects.DURABLE_CONTROL: _TO_RUNS,
     subjects.DURABLE_TOOLS: (subjects.ALL_TOOL_REQUESTS,),
-    subjects.DURABLE_LIFECYCLE: (*_ENDINGS, *_TO_PEOPLE),
+    subjects.DURABLE_LIFECYCLE: subjects.LIFECYCLE,
     subjects.DURABLE_PROGRESS: (subjects.PROGRESS,),
 }
 """What each durable consumer reads, by its name: all of it from one stream."""
 
 STREAMS: dict[str, tuple[str, ...]] = {
-    subjects.STREAM: (*_TO_RUNS, *_ENDINGS, *_TO_PEOPLE),
+    subjects.STREAM: (*_TO_RUNS, *subjects.LIFECYCLE),
     subjects.STREAM_STARTS: (subjects.START,),
     subjects.STREAM_RESULTS: (subjects.TOOL_RESULT,),
     subjects.STREAM_REQUESTS: (subjects.ALL_TOOL_REQUESTS,),

@@ -42,17 +42,6 @@ GATEWAY_CONSUMERS = (
 )
 ORDERS = (subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL)
 """What the agent acts upon."""
-TOLD = (
-    subjects.WAKE_ACCEPTED,
-    subjects.PROGRESS,
-    subjects.COMPLETED,
-    subjects.ESCALATED,
-    subjects.FAILED,
-    subjects.CANCELLED,
-    subjects.WAITING,
-    subjects.REOPENED,
-)
-"""What the agent says of its runs."""
 ADVISED_ON = ("$JS.API.INFO", "$JS.API.STREAM.NAMES", "$SYS.REQ.USER.INFO")
 """What a login asks of itself, and which stream takes a subject."""
 
@@ -110,7 +99,7 @@ def _agent(login: str) -> Permissions:
         publish=(
             *ORDERS,
             subjects.ALL_TOOL_REQUESTS,
-            *TOLD,
+            *subjects.TOLD,
             subjects.REJECTED,
             subjects.DEAD_LETTERS_LOOP,
             subjects.DEAD_LETTERS_CONTROL,

@@ -21,7 +21,11 @@ WAITING = "agent.waiting"
 REOPENED = "agent.reopened"
 REJECTED = "agent.rejected"
 
-ENDINGS = frozenset({COMPLETED, ESCALATED, FAILED, CANCELLED})
+ENDINGS = (COMPLETED, ESCALATED, FAILED, CANCELLED)
+LIFECYCLE = (*ENDINGS, WAITING, REOPENED)
+"""Where a run ends, waits for a person, or goes on after either."""
+TOLD = (WAKE_ACCEPTED, PROGRESS, *LIFECYCLE)
+"""What the agent says of its runs."""
 
 EVENTS = "agent."
 """What every subject begins with on which the agent tells of runs."""

@@ -21,14 +21,6 @@ from schemas import subjects
 DAY_S = 86400.0
 GIB = 1024**3
 CONSUMED = (subjects.STREAM, subjects.STREAM_STARTS, subjects.STREAM_RESULTS, subjects.STREAM_REQUESTS)
-LIFECYCLE = (
-    subjects.COMPLETED,
-    subjects.ESCALATED,
-    subjects.FAILED,
-    subjects.CANCELLED,
-    subjects.WAITING,
-    subjects.REOPENED,
-)
 TO_THE_LOG = RePublish(src=">", dest=f"{subjects.LOG}.>")
 """What a stream has stored is said once more for onlookers: on the subject itself they hear also what it refused, or
 dropped as a repetition."""
@@ -69,7 +61,7 @@ def _work(replicas: int, gib: float) -> StreamSpec:
         _durable(replicas, gib)
         | {
             "description": "Agentic Loop: cancels, signals, endings. Durable.",
-            "subjects": [subjects.CANCEL, subjects.SIGNAL, *LIFECYCLE],
+            "subjects": [subjects.CANCEL, subjects.SIGNAL, *subjects.LIFECYCLE],
         },
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from agent_service.bus.streams import GIB, LIFECYCLE, streams
+from agent_service.bus.streams import GIB, streams
 from groundwork.nats.lease_record import Role
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import BucketSpec, ConsumerSpec, Deviation, KeyValueSpec, Topology, check_topology
@@ -97,7 +97,7 @@ def topology(*, replicas: int = 1, max_gib: float = MAX_GIB, executors: Iterable
                 subjects.STREAM,
                 subjects.DURABLE_LIFECYCLE,
                 "The gateway tells endings, and what waits for a person, to callbacks and to Ductile.",
-                list(LIFECYCLE),
+                list(subjects.LIFECYCLE),
             ),
             _notices(
                 subjects.STREAM_PROGRESS,

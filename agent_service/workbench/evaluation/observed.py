@@ -43,7 +43,6 @@ Happening = Literal[
     "wait",
 ]
 """What can be seen in a journal, beyond how a run ended."""
-ENDINGS = frozenset({subjects.COMPLETED, subjects.ESCALATED, subjects.FAILED, subjects.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +129,7 @@ class Observed:
     @property
     def endings(self) -> list[Said]:
         """The events that say how the run ended, or why it pauses."""
-        return [said for said in self.said if said.subject in ENDINGS]
+        return [said for said in self.said if said.subject in subjects.ENDINGS]
 
     def _requests(self) -> Iterator[Request]:
         for said in self.said:

@@ -13,6 +13,10 @@ from tests.kit.bus import nats_server as nats_server
 from tests.kit.bus import shared_server as shared_server
 from tests.kit.bus import some_server as some_server
 from tests.kit.bus import unused_port as unused_port
+from tests.kit.cluster import cluster as cluster
+from tests.kit.cluster import cluster_link as cluster_link
+from tests.kit.cluster import cut_cluster as cut_cluster
+from tests.kit.cluster import shared_cluster as shared_cluster
 
 pytest.register_assert_rewrite("tests.core.script", "tests.core.rules")
 

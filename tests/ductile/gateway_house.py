@@ -16,11 +16,11 @@ from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from schemas import keys
 from schemas.events import ToolRequest, ToolResult
-from tests.ductile.cut_wire import Rules, wire
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.on_nats import a_bus, all_acknowledged, results, send
 from tests.gateway.parts import a_request
 from tests.gateway.served import Gateway
+from tests.kit.cut_wire import Rules, wire
 from tests.kit.waiting import until
 
 AT_ONCE = 32

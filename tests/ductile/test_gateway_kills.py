@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.ductile.cut_wire import Knife
 from tests.ductile.gateway_house import House, ending, house, kill
 from tests.ductile.under_test import DuctileUnderTest
+from tests.kit.cut_wire import Knife
 from tests.kit.waiting import until
 
 ALL = 4

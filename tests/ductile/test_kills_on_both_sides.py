@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.events import ToolResult
-from tests.ductile.cut_wire import Knife
 from tests.ductile.gateway_house import CALL_ID, House, ending, house, kill
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.on_nats import in_hand
+from tests.kit.cut_wire import Knife
 from tests.kit.waiting import until
 
 CALLS = 3

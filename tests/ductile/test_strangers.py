@@ -10,11 +10,11 @@ import pytest
 from ductile_gateway.calls.call import NeverStarted, Unknown
 from ductile_gateway.ductile.answers import own_refusal
 from groundwork.service.errors import TryAgain
-from tests.ductile.cut_wire import Rule, Rules, Way, wire
 from tests.ductile.fake import FakeDuctile, answers
 from tests.ductile.fake.wire import Answer, says
 from tests.ductile.runner_house import QUICK, a_call, gateway, outcome
 from tests.ductile.under_test import DuctileUnderTest
+from tests.kit.cut_wire import Rule, Rules, Way, wire
 from tests.kit.waiting import until
 
 HTML = b"<html><body>Nothing here</body></html>"

@@ -12,10 +12,10 @@ import httpx2
 
 from agent_service.workbench.dev import DevStack
 from schemas import subjects
-from tests.ductile.cut_wire import Rule, Way, wire
 from tests.e2e.agents import another_agent, last_word
 from tests.e2e.bodies import lines, recording, running, to_the_end, touch, wake
 from tests.e2e.by_hand import Bench, bench, one_step
+from tests.kit.cut_wire import Rule, Way, wire
 from tests.kit.waiting import until
 
 SHORT = {"lease_s": 3}

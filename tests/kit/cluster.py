@@ -1,0 +1,331 @@
+"""Three real nats-servers that are one JetStream cluster: nodes to kill, stop, start again and cut off.
+
+    async def test_a_commit_outlives_its_leader(cluster: Cluster, cluster_link: NatsLink) -> None:
+        await create_missing(cluster_link, topology(...))      # with num_replicas: 3
+        (await cluster.leader("AGENTIC_RUNS")).kill()           # SIGKILL; nobody starts it again
+        ...
+
+`cluster` is one for all tests of a process: after each it is healed (dead nodes started, stopped ones let go on) and
+emptied. `cut_cluster` is a test's own, whose nodes talk over wires that can be cut. A node that is cut off still
+answers its clients; a client is cut off by a `Way` of its own to each node.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import httpx2
+import nats.errors
+import pytest
+
+from agent_service.workbench.dev import free_port
+from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.settings import NatsSettings
+from groundwork.service.errors import Failure
+from groundwork.service.tied_child import tied_to_us
+from tests.kit import cut_wire
+from tests.kit.waiting import until
+
+NODES = 3
+READY_WITHIN_S = 40.0
+LEADER_WITHIN_S = 20.0
+"""Electing one takes 4 to 9 s."""
+PROBE = "PROBE"
+NOWHERE = "127.0.0.1:9"
+LARGE = 1 << 40
+"""Of what a node may store, in bytes: streams reserve theirs whatever the disk has."""
+
+
+@dataclass(slots=True)
+class Way:
+    """What a wire passes: everything, or while it is cut nothing, as where packets are dropped and nobody is told.
+
+    What was under way arrives once it is mended, as TCP would have sent it again.
+    """
+
+    _open: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._open.set()
+
+    def cut(self) -> None:
+        self._open.clear()
+
+    def mend(self) -> None:
+        self._open.set()
+
+    def rule(self) -> cut_wire.Rule:
+        return self._pass
+
+    async def _pass(self, _: cut_wire.Way, chunk: bytes) -> bytes:
+        await self._open.wait()
+        return chunk
+
+
+class Node:
+    """One server. Its folder, ports and store stay the same when it starts again."""
+
+    def __init__(self, name: str, folder: Path, sync_interval: str) -> None:
+        self.name = name
+        self.port, self.routes_port, self.monitor_port = free_port(), free_port(), free_port()
+        self.folder = folder / name
+        self._sync_interval = sync_interval
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    @property
+    def answers(self) -> bool:
+        """Whether its process lives and was not stopped."""
+        return self.pid is not None and not self._stopped
+
+    def start(self, routes: Sequence[int] = ()) -> None:
+        """Returns before it is ready. `routes`: the ports of the others, if they are not those of the last start."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        config = self.folder / "nats-server.json"
+        if routes:
+            config.write_text(json.dumps(self._config(routes), indent=2))
+        with (self.folder / "nats-server.log").open("ab") as output:
+            command = tied_to_us([str(Path(sys.executable).parent / "nats-server"), "--config", str(config)])
+            self._process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        self._stopped = False
+
+    def kill(self) -> None:
+        """SIGKILL. What it acknowledged is in its store."""
+        self._signal(signal.SIGKILL)
+        self._ended()
+
+    def end(self) -> None:
+        """SIGTERM, as a rolling restart does: its leaderships are handed over first."""
+        self.go_on()
+        self._signal(signal.SIGTERM)
+        self._ended()
+
+    def stop(self) -> None:
+        """SIGSTOP: it keeps its connections and says nothing, until `go_on`."""
+        self._signal(signal.SIGSTOP)
+        self._stopped = True
+
+    def go_on(self) -> None:
+        self._signal(signal.SIGCONT)
+        self._stopped = False
+
+    async def healthy(self) -> bool:
+        """Whether it and all that it holds a copy of is up to date."""
+        with contextlib.suppress(httpx2.TransportError):
+            async with httpx2.AsyncClient(trust_env=False, timeout=2) as client:
+                answer = await client.get(f"http://127.0.0.1:{self.monitor_port}/healthz")
+                return answer.status_code == httpx2.codes.OK
+        return False
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.pid is not None:
+            os.kill(self.pid, number)
+
+    def _ended(self) -> None:
+        if self._process is not None:
+            self._process.wait()
+        self._stopped = False
+
+    def _config(self, routes: Sequence[int]) -> dict[str, Any]:
+        return {
+            "server_name": self.name,
+            "listen": f"127.0.0.1:{self.port}",
+            "http": f"127.0.0.1:{self.monitor_port}",
+            "max_payload": 1 << 20,
+            "jetstream": {
+                "store_dir": str(self.folder / "store"),
+                "sync_interval": self._sync_interval,
+                "max_file_store": LARGE,
+                "limits": {"duplicate_window": "168h"},
+            },
+            "cluster": {
+                "name": "tests",
+                "listen": f"127.0.0.1:{self.routes_port}",
+                "no_advertise": True,  # clients keep to the addresses that they were given
+                "advertise": NOWHERE,  # and nodes to theirs: there is no way past a wire
+                "routes": [f"nats-route://127.0.0.1:{port}" for port in routes],
+            },
+        }
+
+
+class Cluster:
+    """Started by `start`, or as a context. `ways`: by the names of two nodes, the wire from the first to the second."""
+
+    def __init__(self, folder: Path, *, sync_interval: str = "always") -> None:
+        self.nodes = tuple(Node(f"n{number + 1}", folder, sync_interval) for number in range(NODES))
+        self.ways: dict[tuple[str, str], Way] = {}
+
+    @property
+    def settings(self) -> NatsSettings:
+        return NatsSettings(urls=tuple(node.url for node in self.nodes))
+
+    @property
+    def living(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if node.answers)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.kill()
+
+    async def start(self) -> None:
+        """Returns when all three are ready."""
+        for node in self.nodes:
+            node.start([other.routes_port for other in self.nodes if other is not node])
+        await self.ready()
+
+    def kill(self) -> None:
+        """The end of all nodes."""
+        for node in self.nodes:
+            node.kill()
+
+    async def ready(self) -> None:
+        """Wait until all nodes that live are up to date, and a stream can be made that all of them hold."""
+        await until(self._healthy, within_s=READY_WITHIN_S, otherwise=self._logs)
+        await until(self._takes_a_stream, within_s=READY_WITHIN_S, otherwise=self._logs)
+
+    async def heal(self) -> None:
+        """All nodes live, hear each other and are up to date."""
+        for way in self.ways.values():
+            way.mend()
+        for node in self.nodes:
+            node.go_on()
+            if not node.answers:
+                node.start()
+        await self.ready()
+
+    async def leader(self, stream: str, consumer: str = "") -> Node:
+        """The leader of a stream or of one of its consumers, once there is one that lives."""
+        found: list[Node] = []
+
+        async def elected() -> bool:
+            name = (await self._info(stream, consumer)).get("cluster", {}).get("leader")
+            found[:] = [node for node in self.living if node.name == name]
+            return bool(found)
+
+        await until(elected, within_s=LEADER_WITHIN_S, otherwise=lambda: f"{stream} has no leader")
+        return found[0]
+
+    async def others(self, stream: str) -> tuple[Node, ...]:
+        """All but the leader."""
+        leader = await self.leader(stream)
+        return tuple(node for node in self.nodes if node is not leader)
+
+    async def step_down(self, stream: str) -> None:
+        """Another leader for a stream, as the cluster does it in good order: about 0.1 s."""
+        async with self.linked() as link:
+            await link.request(f"$JS.API.STREAM.LEADER.STEPDOWN.{stream}", b"")
+
+    def cut_off(self, *nodes: Node) -> None:
+        """These hear each other and nobody else, until `heal`. Only where nodes talk over wires: see `cut_cluster`."""
+        assert self.ways, "this cluster has no wires to cut"
+        names = {node.name for node in nodes}
+        for ends, way in self.ways.items():
+            if len(names.intersection(ends)) == 1:
+                way.cut()
+
+    @asynccontextmanager
+    async def linked(self) -> AsyncIterator[NatsLink]:
+        """A link to the nodes that live."""
+        link = await connect(NatsSettings(urls=tuple(node.url for node in self.living)))
+        try:
+            yield link
+        finally:
+            await link.close()
+
+    async def empty(self) -> None:
+        """No streams, buckets or consumers."""
+        async with self.linked() as link:
+            for stream in await link.jetstream.streams_info():
+                await link.jetstream.delete_stream(stream.config.name or "")
+
+    async def _healthy(self) -> bool:
+        return all([await node.healthy() for node in self.living])
+
+    async def _takes_a_stream(self) -> bool:
+        """For a while after its start a node counts as away where another has not heard of it."""
+        with contextlib.suppress(Failure, nats.errors.Error):
+            async with self.linked() as link:
+                await link.jetstream.add_stream(name=PROBE, storage="memory", num_replicas=len(self.living))
+                return await link.jetstream.delete_stream(PROBE)
+        return False
+
+    async def _info(self, stream: str, consumer: str) -> dict[str, Any]:
+        kind = f"CONSUMER.INFO.{stream}.{consumer}" if consumer else f"STREAM.INFO.{stream}"
+        with contextlib.suppress(Failure):
+            async with self.linked() as link:
+                answer: dict[str, Any] = json.loads(await link.request(f"$JS.API.{kind}", b"", timeout_s=1))
+                return answer
+        return {}
+
+    def _logs(self) -> str:
+        logs = (node.folder / "nats-server.log" for node in self.nodes)
+        return "\n".join(log.read_text(errors="replace")[-800:] for log in logs)
+
+
+@asynccontextmanager
+async def wired(cluster: Cluster) -> AsyncIterator[Cluster]:
+    """The cluster, started with a wire from each node to each other."""
+    async with contextlib.AsyncExitStack() as wires:
+        wires.callback(cluster.kill)
+        near: dict[tuple[str, str], int] = {}
+        for one in cluster.nodes:
+            for other in cluster.nodes:
+                if one is not other:
+                    way = cluster.ways[one.name, other.name] = Way()
+                    near[one.name, other.name] = await wires.enter_async_context(
+                        cut_wire.wire(other.routes_port, way.rule)
+                    )
+        for node in cluster.nodes:
+            node.start([port for (start, _), port in near.items() if start == node.name])
+        await cluster.ready()
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One for all tests of this process. Ask for `cluster`, which is empty and whole."""
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    with asyncio.Runner() as runner:
+        runner.run(made.start())
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+async def cluster(shared_cluster: Cluster) -> AsyncIterator[Cluster]:
+    yield shared_cluster
+    await shared_cluster.heal()
+    await shared_cluster.empty()
+
+
+@pytest.fixture
+async def cut_cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with wired(Cluster(tmp_path / "cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+async def cluster_link(cluster: Cluster) -> AsyncIterator[NatsLink]:
+    link = await connect(cluster.settings)
+    yield link
+    await link.close()

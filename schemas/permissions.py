@@ -28,8 +28,13 @@ STREAMS = (
     subjects.STREAM_PROGRESS,
     subjects.STREAM_DEAD_LETTERS,
 )
+SHARED_STREAMS = (subjects.STREAM_RUNS, subjects.STREAM_LEDGER)
+"""Where several agents, and several gateways, share a store."""
 BUCKETS = (f"OBJ_{subjects.ARTIFACT_BUCKET}", f"KV_{subjects.LEASE_BUCKET}")
 """The streams behind them."""
+AGENTS = subjects.member(subjects.LEASE_AGENT, "*")
+GATEWAYS = subjects.member(subjects.LEASE_GATEWAY, "*")
+"""The leases of several, of which each hears how the others renew theirs."""
 AGENT_CONSUMERS = (
     (subjects.STREAM_STARTS, subjects.DURABLE_STARTS),
     (subjects.STREAM_RESULTS, subjects.DURABLE_LOOP),
@@ -74,11 +79,13 @@ def indispensable(role: RoleName) -> Permissions:
 
 
 def _setup(login: str) -> Permissions:
-    streams = (*STREAMS, *BUCKETS)
+    """Also to bring back a stream from a backup."""
+    streams = (*STREAMS, *SHARED_STREAMS, *BUCKETS)
     return Permissions(
         publish=(
             *ADVISED_ON,
-            *_api(("STREAM.CREATE", "STREAM.UPDATE", "STREAM.INFO"), streams),
+            *_api(("STREAM.CREATE", "STREAM.UPDATE", "STREAM.INFO", "STREAM.RESTORE"), streams),
+            *(f"$JS.SNAPSHOT.RESTORE.{stream}.>" for stream in streams),
             *_api(("CONSUMER.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE"), [f"{stream}.>" for stream in STREAMS]),
             *_moving(),
         ),
@@ -108,7 +115,8 @@ def _agent(login: str) -> Permissions:
             subjects.STATUS,
             subjects.CALLBACK,
             *ANSWERS,
-            *(f"$KV.{subjects.LEASE_BUCKET}.{key}" for key in (subjects.LEASE_AGENT, subjects.HALT_KEY, "anchor.>")),
+            *_leases(subjects.LEASE_AGENT, subjects.HALT_KEY, "anchor.>", AGENTS),
+            *_storing(subjects.STORE, subjects.STREAM_RUNS),
             *_artifacts(),
             *ADVISED_ON,
             *_api(("STREAM.INFO", "STREAM.MSG.GET"), (*STREAMS, *BUCKETS)),
@@ -119,6 +127,7 @@ def _agent(login: str) -> Permissions:
         ),
         subscribe=(
             _inbox(login),
+            *_leases(AGENTS),
             subjects.TOOL_RESULT,
             f"{subjects.SERVICE_AGENT}.*",
             *_listed(subjects.SERVICE_AGENT),
@@ -138,14 +147,20 @@ def _gateway(login: str) -> Permissions:
             subjects.RUN_CALLBACK,
             subjects.AGENT_KEYS,
             *ANSWERS,
-            f"$KV.{subjects.LEASE_BUCKET}.{subjects.LEASE_GATEWAY}",
+            *_leases(subjects.LEASE_GATEWAY, GATEWAYS, f"{subjects.LEASE_PLACES}.*"),
+            *_storing(subjects.LEDGER, subjects.STREAM_LEDGER),
             *_artifacts(),
             *ADVISED_ON,
             *_api(("STREAM.INFO", "STREAM.MSG.GET"), (*STREAMS, *BUCKETS)),
             *_api(("CONSUMER.INFO",), _pairs(GATEWAY_CONSUMERS)),
             *_consuming(GATEWAY_CONSUMERS),
         ),
-        subscribe=(_inbox(login), f"{subjects.SERVICE_GATEWAY}.*", *_listed(subjects.SERVICE_GATEWAY)),
+        subscribe=(
+            _inbox(login),
+            *_leases(GATEWAYS),
+            f"{subjects.SERVICE_GATEWAY}.*",
+            *_listed(subjects.SERVICE_GATEWAY),
+        ),
     )
 
 
@@ -175,8 +190,9 @@ def _approver(login: str) -> Permissions:
 
 
 def _operator(login: str) -> Permissions:
-    """What `agentic dlq`, `nats micro` and looking into streams take, and to send anything again that was refused."""
-    reads = (*STREAMS, *BUCKETS)
+    """What `agentic dlq`, `nats micro`, looking into streams and backups of them take, and to send anything again that
+    was refused."""
+    reads = (*STREAMS, *SHARED_STREAMS, *BUCKETS)
     return Permissions(
         publish=(
             *ORDERS,
@@ -187,7 +203,8 @@ def _operator(login: str) -> Permissions:
             "$SRV.>",
             *ADVISED_ON,
             "$JS.API.STREAM.LIST",
-            *_api(("STREAM.INFO", "STREAM.MSG.GET", "CONSUMER.LIST", "CONSUMER.NAMES"), reads),
+            *_api(("STREAM.INFO", "STREAM.MSG.GET", "STREAM.SNAPSHOT", "CONSUMER.LIST", "CONSUMER.NAMES"), reads),
+            *(f"$JS.SNAPSHOT.ACK.{stream}.>" for stream in reads),
             *_api(("CONSUMER.INFO",), [f"{stream}.>" for stream in reads]),
             *_reading(reads),
             *_api(("DIRECT.GET",), (*reads, *(f"{stream}.>" for stream in reads))),
@@ -239,6 +256,16 @@ def _reading(streams: Iterable[str]) -> tuple[str, ...]:
     looking = _api(("CONSUMER.INFO",), [f"{stream}.>" for stream in kept])
     lists = _api(("CONSUMER.LIST",), kept)
     return (*passing, *unnamed, *looking, *lists, *(f"$JS.FC.{stream}.>" for stream in kept))
+
+
+def _leases(*keys: str) -> tuple[str, ...]:
+    return tuple(f"$KV.{subjects.LEASE_BUCKET}.{key}" for key in keys)
+
+
+def _storing(facts: str, stream: str) -> tuple[str, ...]:
+    """To keep a store that others share: to commit facts, to follow those of others, and to let old ones go."""
+    looks = _api(("STREAM.INFO", "STREAM.MSG.GET", "STREAM.PURGE"), (stream,))
+    return (f"{facts}.>", *looks, *_reading((stream,)))
 
 
 def _artifacts() -> tuple[str, ...]:

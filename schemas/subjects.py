@@ -4,6 +4,7 @@ A subject token made from a name (a route) must match NAME first: nothing a mode
 unmatched (an over-long or wildcard subject is an attack on the bus).
 """
 
+import hashlib
 import re
 
 START = "agentic.start"
@@ -54,6 +55,18 @@ STREAM_PROGRESS = "AGENTIC_PROGRESS"
 STREAM_DEAD_LETTERS = "AGENTIC_DLQ"
 """Dead letters, what was done about them, and `agent.rejected`, which says of each that it is one."""
 
+STREAM_RUNS = "AGENTIC_RUNS"
+"""What agents commit, where several share a store: the journals of all runs, in the one order that counts."""
+STREAM_LEDGER = "AGENTIC_LEDGER"
+"""The same of gateways: what is known of their calls, and what they owe others."""
+STORE = "agentic-store"
+"""The first token of every fact in the stream of runs."""
+LEDGER = "agentic-ledger"
+"""The first token of every fact in the stream of gateways."""
+STORED_TOLD = f"{STORE}.told"
+STORED_HALT = f"{STORE}.halt"
+STORED_GONE = f"{STORE}.gone"
+
 DURABLE_STARTS = "starts"
 """The agent's consumer of starts: apart, so that whoever may only start runs delays nothing of those under way."""
 DURABLE_LOOP = "loop"
@@ -71,7 +84,11 @@ ARTIFACT_BUCKET = "agentic-artifacts"
 LEASE_BUCKET = "agentic-leases"
 """Keys and values: who is the agent of this bus, who its gateway, and whether both stand still."""
 LEASE_AGENT = "agent"
+"""With the id of a store behind it (`agent.store_…`): one of several agents, each of which has a lease of its own."""
 LEASE_GATEWAY = "gateway"
+"""Of several gateways likewise."""
+LEASE_PLACES = "places"
+"""With the name of a tool behind it: whose calls of it are under way, over all gateways."""
 LEASE_ANCHOR = "anchor"
 """With the id of a store behind it: how far that had come."""
 HALT_KEY = "halt"
@@ -107,3 +124,29 @@ def tool_request(route: str) -> str:
     if not NAME.fullmatch(route):
         raise ValueError(f"route {route[:80]!r} is not a legal name ({NAME.pattern})")
     return f"{TOOL_REQUEST}.{route}"
+
+
+def stored_wake(wake_id: str) -> str:
+    """Where the acceptance of a wake is stored: so that one wake is one run, whatever its id is made of."""
+    return f"{STORE}.wake.{hashlib.sha256(wake_id.encode()).hexdigest()[:32]}"
+
+
+def stored_run(run_id: str) -> str:
+    """Where the entries of a run are stored, from its second on."""
+    return f"{STORE}.run.{run_id}"
+
+
+def stored_seen(run_id: str) -> str:
+    """Where it is stored that a person has dismissed the run from the inbox."""
+    return f"{STORE}.seen.{run_id}"
+
+
+def stored_part(fact: str, part: int) -> str:
+    """Where a part of a fact is stored that is too large for one message. `fact` is an id of its own, `part` counts
+    from 1."""
+    return f"{STORE}.part.{fact}.{part}"
+
+
+def member(role: str, holder: str) -> str:
+    """The key of the lease of one of several agents or gateways."""
+    return f"{role}.{holder}"

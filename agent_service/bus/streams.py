@@ -9,6 +9,9 @@ others rely on.
 
 Tool requests, progress and acceptance have streams without a sync of their own, because the journal can say them again:
 a server that is killed loses the newest of them, and the agent says again what is outstanding as soon as it is back.
+
+Where several agents or gateways share a store, its streams are the truth: nothing gives way there (discard new),
+nothing grows old, and only what a rule lets go is purged.
 """
 
 from typing import Any
@@ -35,6 +38,32 @@ def streams(replicas: int, max_gib: float) -> tuple[StreamSpec, ...]:
         _requests(replicas, max_gib),
         _progress(replicas, max_gib),
         _dead_letters(replicas, max_gib),
+    )
+
+
+def shared_streams(replicas: int, max_gib: float) -> tuple[StreamSpec, ...]:
+    """The stores that several agents, and several gateways, share: half of `max_gib` for the latter."""
+    return (
+        _store(subjects.STREAM_RUNS, subjects.STORE, "the journals of all runs", replicas, max_gib),
+        _store(subjects.STREAM_LEDGER, subjects.LEDGER, "what gateways know of their calls", replicas, max_gib / 2),
+    )
+
+
+def _store(stream: str, facts: str, held: str, replicas: int, gib: float) -> StreamSpec:
+    return StreamSpec(
+        stream,
+        {
+            "description": f"Agentic Loop: {held}, shared by several. Durable; back it up.",
+            "subjects": [f"{facts}.>"],
+            "retention": "limits",
+            "storage": "file",
+            "discard": "new",
+            "max_bytes": int(gib * GIB),
+            "duplicate_window": 120.0,
+            "num_replicas": replicas,
+            "deny_delete": True,
+            "allow_direct": True,
+        },
     )
 
 

@@ -5,14 +5,27 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from agent_service.bus.streams import GIB, streams
+from agent_service.bus.streams import GIB, shared_streams, streams
 from groundwork.nats.lease_record import Role
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import BucketSpec, ConsumerSpec, Deviation, KeyValueSpec, Topology, check_topology
+from groundwork.nats.topology import (
+    BucketSpec,
+    ConsumerSpec,
+    Deviation,
+    KeyValueSpec,
+    StreamSpec,
+    Topology,
+    check_topology,
+    found_stream,
+)
 from groundwork.service.errors import Misconfigured
 from schemas import subjects
 
 ACK_WAIT_S = 30.0
+SHARED_ACK_WAIT_S = 5.0
+"""Where several share the work: what a process had in hand that died is handed to another after that."""
+SHARERS = 8
+"""How many times as many messages may be in hand where several share the work."""
 MAX_GIB = 10.0
 OPERATORS_CHOICE = frozenset({"max_bytes", "max_age", "num_replicas", "description"})
 """What a stream may have otherwise than we would create it."""
@@ -22,10 +35,10 @@ ROLE = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_AGENT, command="age
 log = logging.getLogger(__name__)
 
 
-async def check(link: NatsLink) -> None:
+async def check(link: NatsLink, *, shared: bool = False) -> None:
     """Raises Misconfigured for a bus on which something is missing, or a stream that does not take what is said there,
     and warns of what is otherwise than we make it."""
-    findings = await check_topology(link, topology())
+    findings = await check_topology(link, await expected(link, shared=shared))
     missing = ", ".join(f.what for f in findings if f.kind == "missing")
     if missing:
         raise Misconfigured(f"NATS has no {missing}: run `agentic setup` once, then start again")
@@ -34,6 +47,12 @@ async def check(link: NatsLink) -> None:
         raise Misconfigured(f"{what}. Run `agentic setup` once, then start again")
     for finding in (f for f in findings if f.field not in OPERATORS_CHOICE):
         log.warning("NATS differs", extra={"what": finding.what, "field": finding.field, "remedy": finding.remedy})
+
+
+async def expected(link: NatsLink, *, shared: bool) -> Topology:
+    """What should be there with as many replicas as the stream of work has: they differ in more than their number."""
+    found = await found_stream(link, StreamSpec(subjects.STREAM, {}))
+    return topology(replicas=(found and found.config.num_replicas) or 1, shared=shared)
 
 
 def lacking_work(findings: Iterable[Deviation]) -> Deviation | None:
@@ -57,82 +76,99 @@ class Executor:
         return cls(name, tuple(map(subjects.tool_request, routes.split(","))))
 
 
-def topology(*, replicas: int = 1, max_gib: float = MAX_GIB, executors: Iterable[Executor] = ()) -> Topology:
-    """What should exist. `replicas` is 1 or 3; `max_gib` bounds the streams of work on disk, and so the artifacts.
+def topology(
+    *, replicas: int = 1, max_gib: float = MAX_GIB, executors: Iterable[Executor] = (), shared: bool = False
+) -> Topology:
+    """What should exist. `replicas` is 1, 3 or 5; `max_gib` bounds the streams of work on disk, and so the artifacts,
+    and the runs that several agents share, where they do.
 
     The server sets all of it aside at once: see `reserved_gib`.
     """
+    kept = shared_streams(replicas, max_gib) if shared else ()
     return Topology(
-        streams=streams(replicas, max_gib),
-        consumers=(
-            _consumer(
-                subjects.STREAM_STARTS,
-                subjects.DURABLE_STARTS,
-                "The agent takes starts: a run each.",
-                [subjects.START],
-                256,
-            ),
-            _consumer(
-                subjects.STREAM_RESULTS,
-                subjects.DURABLE_LOOP,
-                "The agent takes results: a turn each.",
-                [subjects.TOOL_RESULT],
-                256,
-            ),
-            _consumer(
-                subjects.STREAM,
-                subjects.DURABLE_CONTROL,
-                "The agent takes cancels and signals, past all turns.",
-                [subjects.CANCEL, subjects.SIGNAL],
-                64,
-            ),
-            _consumer(
-                subjects.STREAM_REQUESTS,
-                subjects.DURABLE_TOOLS,
-                "The gateway takes tool requests, and holds each until it has answered.",
-                [subjects.ALL_TOOL_REQUESTS],
-                256,
-            ),
-            _notices(
-                subjects.STREAM,
-                subjects.DURABLE_LIFECYCLE,
-                "The gateway tells endings, and what waits for a person, to callbacks and to Ductile.",
-                list(subjects.LIFECYCLE),
-            ),
-            _notices(
-                subjects.STREAM_PROGRESS,
-                subjects.DURABLE_PROGRESS,
-                "The gateway tells progress to whoever asked for it.",
-                [subjects.PROGRESS],
-            ),
-            *map(_executors, executors),
+        streams=(*streams(replicas, max_gib), *kept),
+        consumers=tuple(_as_shared(spec) if shared else spec for spec in (*_consumers(), *map(_executors, executors))),
+        buckets=_buckets(replicas, max_gib),
+    )
+
+
+def _consumers() -> tuple[ConsumerSpec, ...]:
+    return (
+        _consumer(
+            subjects.STREAM_STARTS,
+            subjects.DURABLE_STARTS,
+            "The agent takes starts: a run each.",
+            [subjects.START],
+            256,
         ),
-        buckets=(
-            BucketSpec(
-                subjects.ARTIFACT_BUCKET,
-                {
-                    "description": "Agentic Loop: what tools brought that is too large for a message.",
-                    "storage": "file",
-                    "num_replicas": replicas,
-                    "max_bytes": int(max_gib * GIB),
-                },
-            ),
-            KeyValueSpec(
-                subjects.LEASE_BUCKET,
-                {
-                    "description": "Agentic Loop: which agent and which gateway have this bus.",
-                    "storage": "file",
-                    "num_replicas": replicas,
-                    "max_bytes": GIB // 1024,
-                },
-            ),
+        _consumer(
+            subjects.STREAM_RESULTS,
+            subjects.DURABLE_LOOP,
+            "The agent takes results: a turn each.",
+            [subjects.TOOL_RESULT],
+            256,
+        ),
+        _consumer(
+            subjects.STREAM,
+            subjects.DURABLE_CONTROL,
+            "The agent takes cancels and signals, past all turns.",
+            [subjects.CANCEL, subjects.SIGNAL],
+            64,
+        ),
+        _consumer(
+            subjects.STREAM_REQUESTS,
+            subjects.DURABLE_TOOLS,
+            "The gateway takes tool requests, and holds each until it has answered.",
+            [subjects.ALL_TOOL_REQUESTS],
+            256,
+        ),
+        _notices(
+            subjects.STREAM,
+            subjects.DURABLE_LIFECYCLE,
+            "The gateway tells endings, and what waits for a person, to callbacks and to Ductile.",
+            list(subjects.LIFECYCLE),
+        ),
+        _notices(
+            subjects.STREAM_PROGRESS,
+            subjects.DURABLE_PROGRESS,
+            "The gateway tells progress to whoever asked for it.",
+            [subjects.PROGRESS],
         ),
     )
 
 
-def reserved_gib(max_gib: float) -> float:
+def _as_shared(spec: ConsumerSpec) -> ConsumerSpec:
+    """A consumer that several read at the same time, each as much as it has hands for."""
+    more = {"ack_wait": SHARED_ACK_WAIT_S, "max_ack_pending": spec.settings["max_ack_pending"] * SHARERS}
+    return ConsumerSpec(spec.stream, spec.name, {**spec.settings, **more})
+
+
+def _buckets(replicas: int, max_gib: float) -> tuple[BucketSpec | KeyValueSpec, ...]:
+    return (
+        BucketSpec(
+            subjects.ARTIFACT_BUCKET,
+            {
+                "description": "Agentic Loop: what tools brought that is too large for a message.",
+                "storage": "file",
+                "num_replicas": replicas,
+                "max_bytes": int(max_gib * GIB),
+            },
+        ),
+        KeyValueSpec(
+            subjects.LEASE_BUCKET,
+            {
+                "description": "Agentic Loop: which agent and which gateway have this bus.",
+                "storage": "file",
+                "num_replicas": replicas,
+                "max_bytes": GIB // 1024,
+            },
+        ),
+    )
+
+
+def reserved_gib(max_gib: float, *, shared: bool = False) -> float:
     """What the server has to have room for, in each of its replicas."""
-    needed = topology(max_gib=max_gib).all_streams()
+    needed = topology(max_gib=max_gib, shared=shared).all_streams()
     return float(sum(stream.settings["max_bytes"] for stream in needed)) / GIB
 
 

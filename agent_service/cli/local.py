@@ -101,6 +101,9 @@ def setup(
             metavar="NAME=ROUTE[,ROUTE]",
         ),
     ] = None,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Also the streams in which several agents and gateways share a store.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Create the streams, consumers and buckets on the NATS server. What exists is checked, never changed.
@@ -115,7 +118,7 @@ def setup(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     log_only_what_is_not_said()
-    made = set_up(config, max_gib=max_gib, replicas=replicas, executors=executors, as_json=as_json)
+    made = set_up(config, max_gib=max_gib, replicas=replicas, executors=executors, shared=shared, as_json=as_json)
     raise typer.Exit(awaited(made))
 
 

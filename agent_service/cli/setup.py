@@ -19,15 +19,22 @@ CONNECT_WITHIN_S = 5.0
 
 
 async def set_up(
-    config: Path | None, *, max_gib: float, replicas: int, executors: Sequence[Executor] = (), as_json: bool
+    config: Path | None,
+    *,
+    max_gib: float,
+    replicas: int,
+    executors: Sequence[Executor] = (),
+    shared: bool = False,
+    as_json: bool,
 ) -> Exit:
     """FAILED when something exists that differs. Raises Misconfigured, and what the bus raises."""
     loaded = settings.load(configuration.own(config))
     link = await nats_link.connect(loaded.nats, name="agentic-setup", timeout_s=CONNECT_WITHIN_S)
+    wanted = topology(max_gib=max_gib, replicas=replicas, executors=executors, shared=shared)
     try:
-        findings = await create_all(link, topology(max_gib=max_gib, replicas=replicas, executors=executors))
+        findings = await create_all(link, wanted)
     except NoRoom as error:
-        needed = f"with --max-gib {max_gib:g} it sets {reserved_gib(max_gib):.1f} GiB aside"
+        needed = f"with --max-gib {max_gib:g} it sets {reserved_gib(max_gib, shared=shared):.1f} GiB aside"
         remedy = "name less, or raise max_file_store of the server or the limits of the account"
         raise Misconfigured(f"the NATS server has no room: {error}; {needed}: {remedy}") from error
     finally:

@@ -1,5 +1,7 @@
 """What has to exist on the NATS server before the gateway can work. It creates nothing itself."""
 
+from dataclasses import replace
+
 from ductile_gateway.calls.results import MAX_RESULT_BYTES
 from groundwork.nats.lease_record import Role
 from groundwork.nats.link import NatsLink
@@ -24,14 +26,18 @@ NEEDED = Topology(
 )
 
 
-async def require(link: NatsLink) -> None:
+SHARED = replace(NEEDED, streams=(*NEEDED.streams, StreamSpec(subjects.STREAM_LEDGER, {})))
+"""Where several gateways share a store."""
+
+
+async def require(link: NatsLink, *, shared: bool = False) -> None:
     """Raises Misconfigured when something is missing, and TryAgain or Broken when the server cannot tell."""
     if link.max_payload < MAX_RESULT_BYTES:
         raise Misconfigured(
             f"the NATS server takes messages of up to {link.max_payload} bytes, and a result may have "
             f"{MAX_RESULT_BYTES}: raise its max_payload"
         )
-    findings = await check_topology(link, NEEDED)
+    findings = await check_topology(link, SHARED if shared else NEEDED)
     if missing := [finding.what for finding in findings if finding.kind == "missing"]:
         raise Misconfigured(f"the NATS server has no {', no '.join(missing)}: run `agentic setup`, which creates them")
 

@@ -8,9 +8,10 @@ from agent_service.bus.moving import set_up
 from agent_service.bus.topology import topology
 from agent_service.cli.doctor.bus import NEEDED, denied
 from groundwork.nats.link import NatsLink
+from groundwork.nats.patterns import matches
 from groundwork.service.errors import Failure
 from schemas import permissions, subjects
-from schemas.permissions import indispensable, permissions_of
+from schemas.permissions import RoleName, indispensable, permissions_of
 
 KEPT = (subjects.STREAM, subjects.STREAM_STARTS, subjects.STREAM_RESULTS)
 
@@ -20,6 +21,39 @@ def test_the_roles_know_all_streams_and_consumers_and_no_others() -> None:
     assert {*permissions.STREAMS, *permissions.BUCKETS} == {stream.name for stream in made.all_streams()}
     consumers = {*permissions.AGENT_CONSUMERS, *permissions.GATEWAY_CONSUMERS}
     assert consumers == {(consumer.stream, consumer.name) for consumer in made.consumers}
+
+
+def test_a_shared_store_has_a_stream_for_agents_and_one_for_gateways() -> None:
+    more = {stream.name for stream in topology(shared=True).all_streams()} - {s.name for s in topology().all_streams()}
+    assert more == set(permissions.SHARED_STREAMS)
+
+
+@pytest.mark.parametrize(("role", "key"), [("agent", subjects.LEASE_AGENT), ("gateway", subjects.LEASE_GATEWAY)])
+def test_who_shares_a_store_hears_how_others_renew_their_leases(role: RoleName, key: str) -> None:
+    other = f"$KV.{subjects.LEASE_BUCKET}.{subjects.member(key, 'store_0123456789abcdef')}"
+    may = permissions_of(role, role)
+    assert any(matches(pattern, other) for pattern in may.subscribe)
+    assert any(matches(pattern, other) for pattern in may.publish)
+
+
+async def test_what_is_stored_by_several_gives_way_to_nothing_and_may_be_let_go_by_a_rule(link: NatsLink) -> None:
+    await set_up(link, topology(max_gib=1, shared=True))
+    fact = subjects.stored_run("run_1")
+    kept = await link.publish(fact, b"theirs", msg_id="theirs", headers={})
+    with pytest.raises(APIError):
+        await link.jetstream.delete_msg(subjects.STREAM_RUNS, kept.seq)
+    config = (await link.jetstream.stream_info(subjects.STREAM_RUNS)).config
+    assert (config.discard, config.max_age or 0) == ("new", 0)
+    await link.jetstream.purge_stream(subjects.STREAM_RUNS, subject=fact)
+    assert (await link.jetstream.stream_info(subjects.STREAM_RUNS)).state.messages == 0
+
+
+async def test_what_a_dead_process_had_in_hand_is_another_s_within_seconds_where_several_share_it(
+    link: NatsLink,
+) -> None:
+    await set_up(link, topology(max_gib=1, shared=True))
+    for stream, name in (*permissions.AGENT_CONSUMERS, *permissions.GATEWAY_CONSUMERS):
+        assert (await link.jetstream.consumer_info(stream, name)).config.ack_wait == 5.0
 
 
 def test_the_agent_is_allowed_all_that_the_doctor_looks_for() -> None:

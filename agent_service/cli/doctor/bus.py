@@ -10,7 +10,7 @@ from typing import Any
 from agent_service.bus import findings
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.messages import CONTROL, RESULTS, STARTS
-from agent_service.bus.topology import OPERATORS_CHOICE, ROLE, lacking_work, topology
+from agent_service.bus.topology import OPERATORS_CHOICE, ROLE, expected, lacking_work
 from agent_service.cli.doctor.gateway import gateway
 from agent_service.cli.doctor.places import SKEW
 from agent_service.settings import AgentSettings
@@ -85,8 +85,8 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
 
 
 async def _topology(link: NatsLink) -> Finding:
-    wanted = topology()
     try:
+        wanted = await expected(link, shared=False)
         findings = await check_topology(link, wanted)
     except Failure as error:
         return wrong("streams", str(error), remedy="give this login the permission, or ask again later")

@@ -205,6 +205,28 @@ def opened(run: RunState) -> Waiting:
     return run.waiting.held or run.waiting if isinstance(run.waiting, Ended) else run.waiting
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """An entry that another agent of the same store has committed, as far as others need to know of it at once.
+
+    `position` is its place in the journal of all runs, `by` the member that decided it, `status` how the run stands
+    after it, `caller` whose run it is. `paid_usd` and `opened` are those of its commit. The run before and after it is
+    read from the store, by those who need it.
+    """
+
+    entry: Entry
+    position: int
+    by: str
+    status: Status
+    caller: str
+    paid_usd: float = 0.0
+    opened: int = 0
+
+    @property
+    def run_id(self) -> str:
+        return self.entry.run_id
+
+
 def tell(before: RunState | None, entry: Entry) -> Moment:
     """The moment of the entry that follows `before`. Raises ValueError for an entry that cannot follow it."""
     event = entry.decoded()

@@ -35,6 +35,7 @@ BUCKETS = (f"OBJ_{subjects.ARTIFACT_BUCKET}", f"KV_{subjects.LEASE_BUCKET}")
 AGENTS = subjects.member(subjects.LEASE_AGENT, "*")
 GATEWAYS = subjects.member(subjects.LEASE_GATEWAY, "*")
 """The leases of several, of which each hears how the others renew theirs."""
+IN_FLIGHT = f"{subjects.IN_FLIGHT}.*"
 AGENT_CONSUMERS = (
     (subjects.STREAM_STARTS, subjects.DURABLE_STARTS),
     (subjects.STREAM_RESULTS, subjects.DURABLE_LOOP),
@@ -147,7 +148,7 @@ def _gateway(login: str) -> Permissions:
             subjects.RUN_CALLBACK,
             subjects.AGENT_KEYS,
             *ANSWERS,
-            *_leases(subjects.LEASE_GATEWAY, GATEWAYS, f"{subjects.LEASE_PLACES}.*"),
+            *_leases(subjects.LEASE_GATEWAY, GATEWAYS, IN_FLIGHT),
             *_storing(subjects.LEDGER, subjects.STREAM_LEDGER),
             *_artifacts(),
             *ADVISED_ON,
@@ -157,7 +158,7 @@ def _gateway(login: str) -> Permissions:
         ),
         subscribe=(
             _inbox(login),
-            *_leases(GATEWAYS),
+            *_leases(GATEWAYS, IN_FLIGHT),
             f"{subjects.SERVICE_GATEWAY}.*",
             *_listed(subjects.SERVICE_GATEWAY),
         ),

@@ -42,11 +42,11 @@ def streams(replicas: int, max_gib: float) -> tuple[StreamSpec, ...]:
 
 
 def shared_streams(replicas: int, max_gib: float) -> tuple[StreamSpec, ...]:
-    """The stores that several agents, and several gateways, share: half of `max_gib` for the latter."""
-    return (
-        _store(subjects.STREAM_RUNS, subjects.STORE, "the journals of all runs", replicas, max_gib),
-        _store(subjects.STREAM_LEDGER, subjects.LEDGER, "what gateways know of their calls", replicas, max_gib / 2),
-    )
+    """The stores that several agents, and several gateways, share: half of `max_gib` for the latter.
+    Of each thing that a gateway knows, the newest fact holds all, and takes the place of those before."""
+    runs = _store(subjects.STREAM_RUNS, subjects.STORE, "the journals of all runs", replicas, max_gib)
+    ledger = _store(subjects.STREAM_LEDGER, subjects.LEDGER, "what gateways know of calls", replicas, max_gib / 2)
+    return runs, StreamSpec(ledger.name, {**ledger.settings, "allow_rollup_hdrs": True})
 
 
 def _store(stream: str, facts: str, held: str, replicas: int, gib: float) -> StreamSpec:

@@ -38,11 +38,7 @@ from ductile_gateway.ports import Artifacts, ToolRunner
 from ductile_gateway.seen import Seen, seen
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import keep_tidy
-from ductile_gateway.store.agent_keys import PinnedKeys
-from ductile_gateway.store.deliveries import SqliteDeliveries
-from ductile_gateway.store.ledger import SqliteLedger
-from ductile_gateway.store.outbox import SqliteOutbox
-from ductile_gateway.store.receipts import SqliteOverdue, SqliteReceipts
+from ductile_gateway.store.stores import Stores
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, tools_at_last
@@ -50,7 +46,6 @@ from ductile_gateway.trust import Trust
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.nats.link import NatsLink
-from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 
 WAITING_IN_HAND = 128
@@ -82,7 +77,7 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
 
 
 def _trust(settings: GatewaySettings, told: Seen) -> Trust:
-    pins, given = PinnedKeys(settings.store, SystemClock()), settings.outbound.agent_keys
+    pins, given = told.stands_on.stores.pins, settings.outbound.agent_keys
     agent = NatsAgentKeys(told.stands_on.ground.link, progress=settings.outbound.wants_progress())
     trust = Trust(pins, agent, given=given, refused=told.metrics.refused)
     told.status.also("agent's word", trust.findings)
@@ -97,9 +92,8 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
     await halts.look_at_last(link, standstill)
     tools = await tools_at_last(settings)
     offers.replace(tools.catalog, tools.problems)
-    ledger = SqliteLedger(stands_on.store, stands_on.seals, run_bytes=settings.run_mb << 20)
-    ownership = stands_on.ownership
-    async with _runner(settings, tools, stands_on.store, told=told.calls.sent) as runner:
+    ledger, ownership = stands_on.stores.ledger, stands_on.ownership
+    async with _runner(settings, tools, stands_on.stores, told=told.calls.sent) as runner:
         shared: dict[str, Any] = {"ownership": ownership, "observer": told.calls, "clock": SystemClock()}
         answers = Answers(ledger, _artifacts(link), NatsBus(link), **shared)
         own = {"ledger": ledger, "runner": runner, "artifacts": _artifacts(link), "runs": NatsRuns(link)}
@@ -137,7 +131,7 @@ async def _tell_others(settings: GatewaySettings, trust: Trust, told: Seen) -> N
     await serve_outbound(
         settings.outbound,
         told.stands_on.ground.link,
-        SqliteOutbox(told.stands_on.store),
+        told.stands_on.stores.outbox,
         trust=trust,
         clock=SystemClock(),
         status=told.status,
@@ -157,7 +151,7 @@ async def _listen(settings: GatewaySettings, offers: Offers, told: Seen) -> None
 
     await serve_ingress(
         settings.ingress,
-        deliveries=SqliteDeliveries(stands_on.store),
+        deliveries=stands_on.stores.deliveries,
         bus=NatsBus(link),
         artifacts=_artifacts(link),
         find_offer=offers.find,
@@ -183,7 +177,7 @@ def _relay(settings: GatewaySettings, offers: Offers, answers: Answers, **ports:
 
 @contextlib.asynccontextmanager
 async def _runner(
-    settings: GatewaySettings, tools: Tools, store: SqliteFile, *, told: ToldOfSent
+    settings: GatewaySettings, tools: Tools, stores: Stores, *, told: ToldOfSent
 ) -> AsyncIterator[ToolRunner]:
     if settings.ductile and settings.runner == "ductile":
         async with (
@@ -192,8 +186,8 @@ async def _runner(
                 api,
                 tools.ductile,
                 settings.ductile,
-                receipts=SqliteReceipts(store),
-                overdue=SqliteOverdue(store),
+                receipts=stores.receipts,
+                overdue=stores.overdue,
                 clock=SystemClock(),
                 told=told,
             ) as runner,

@@ -10,6 +10,7 @@ from ductile_gateway.bus.prerequisites import ROLE, require
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import open_store
 from ductile_gateway.store.seals import Seals, seal_once
+from ductile_gateway.store.stores import Stores
 from groundwork.service import foundations
 from groundwork.service.foundations import Claim, Ground
 from groundwork.service.hand_over import HAND_OVER_S
@@ -23,12 +24,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foundations:
-    """`store` is the gateway's database, whose rows the `seals` are under."""
+    """`store` is the gateway's database, `stores` what is kept there."""
 
     ground: Ground
     ownership: BusOwnership
     store: SqliteFile
-    seals: Seals
+    stores: Stores
 
 
 @asynccontextmanager
@@ -48,4 +49,6 @@ async def laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnCommi
         ring, ownership = KeyRing.open(settings.keys_path()), BusOwnership(ground.lease, ground.predecessor)
         if calls := await seal_once(store, settings.keys_path(), ring):
             log.warning("calls of an earlier version were sealed as they are", extra={"calls": calls})
-        yield Foundations(ground=ground, ownership=ownership, store=store, seals=Seals(ring))
+        most = settings.run_mb << 20
+        stores = Stores.embedded(store, Seals(ring), folder=settings.store, run_bytes=most)
+        yield Foundations(ground=ground, ownership=ownership, store=store, stores=stores)

@@ -25,20 +25,27 @@ async def unrecorded(receipt: Receipt | None = None) -> None:
 
 
 class Ledger(Protocol):
-    """The record of all calls, by key: intent, then answer, then published. One gateway at a time uses it."""
+    """The record of all calls, by key: intent, then answer, then published. One gateway uses it, or several: then each
+    call is that gateway's which began it, until another adopts it."""
 
     async def find(self, key: str) -> Past:
         """What is known of the call. An intent written with `intend_soon` may not be found yet."""
 
     async def intend(self, intent: Intent, receipt: Receipt | None = None) -> None:
         """Durable on return. A newer intent for the same key replaces the older one; a receipt does not replace one
-        that was not dropped: that raises AlreadyStarted, and nothing is changed."""
+        that was not dropped: that raises AlreadyStarted, and nothing is changed. Raises TryAgain where another gateway
+        has begun or answered the call: `find` says so from then on."""
+
+    async def adopt(self, intent: Intent) -> None:
+        """The call is this gateway's from now on, durable on return: the one that began it is gone. Raises TryAgain
+        where it is not as it was found any more."""
 
     def intend_soon(self, intent: Intent) -> None:
         """Written with whatever is written next; a crash may lose it. Never after the answer of the same key."""
 
-    async def answer(self, answer: Answer) -> None:
-        """Durable on return, with or without an intent before. The first answer to a key is kept for ever."""
+    async def answer(self, answer: Answer) -> Answer:
+        """Durable on return, with or without an intent before. The first answer to a key is kept for ever: the one that
+        is kept is returned."""
 
     def published(self, key: str) -> None:
         """The answer is on the bus. Written with whatever is written next; nothing waits for it."""
@@ -56,10 +63,11 @@ class Ledger(Protocol):
         """The digest that was given with the name of the artifact; None where none was."""
 
     async def open_intents(self) -> Sequence[Intent]:
-        """Intents without an answer, oldest first."""
+        """Intents without an answer, oldest first, of all gateways; what others did last may be missing."""
 
     async def answers_to_publish(self, since: datetime) -> Sequence[Answer]:
-        """Answers not known to be published, and all that were completed since then; oldest first."""
+        """Answers not known to be published, and all that were completed since then; oldest first, of all gateways;
+        what others did last may be missing."""
 
     async def forget_before(self, instant: datetime) -> None:
         """Drop published answers that were completed before."""

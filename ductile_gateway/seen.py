@@ -18,7 +18,6 @@ from ductile_gateway.probes.server import serve_probes
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.status import Look, Status, look_at_offers, look_at_store
 from ductile_gateway.store.ledger import SqliteLedger
-from ductile_gateway.store.outbox import SqliteOutbox
 from ductile_gateway.telling import sending
 from ductile_gateway.telling.calls import CallsTold
 from ductile_gateway.telling.metrics import (
@@ -55,7 +54,7 @@ class Seen:
         """Answer whoever asks by HTTP, and push metrics where somebody is to have them, until cancelled."""
         instruments, head_start = self.metrics.instruments, self.stands_on.ground.head_start
         observe_readiness(instruments, self.readiness.wrong)
-        observe_outbox(instruments, lambda: SqliteOutbox(self.stands_on.store).backlog().waiting)
+        observe_outbox(instruments, lambda: self.stands_on.stores.outbox.backlog().waiting)
         metrics = partial(exposition, instruments, subjects.SERVICE_GATEWAY)
         async with asyncio.TaskGroup() as group:
             within_s = HAND_OVER_S if take_over else 0.0

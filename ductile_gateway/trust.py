@@ -43,8 +43,8 @@ class Pins(Protocol):
     def all(self) -> Mapping[str, str]:
         """The public keys by their ids. Raises TryAgain."""
 
-    def trust(self, keys: Sequence[AgentKey]) -> None:
-        """These and no others. Durable on return. Raises TryAgain."""
+    async def trust(self, keys: Sequence[AgentKey]) -> None:
+        """These and no others. Durable on return. Raises TryAgain, also where they were changed meanwhile."""
 
 
 class Agent(Protocol):
@@ -125,18 +125,18 @@ class Trust:
         try:
             told = (await self._agent.keys()).keys
             if not self._given:
-                self._pin(told)
+                await self._pin(told)
         except TryAgain as error:
             self._trouble = str(error)
             raise
         self._trouble, self._asked_at = "", self._clock()
         self._contested = contested_of(told[:1], self._known(told))
 
-    def _pin(self, told: Sequence[AgentKey]) -> None:
+    async def _pin(self, told: Sequence[AgentKey]) -> None:
         known = self._pins.all()
         now = trusted_of(told, known) if known else first_of(told)
         if now and now[0] == told[0] and {key.id for key in now} != known.keys():
-            self._pins.trust(now)
+            await self._pins.trust(now)
             tell, what = (log.warning, "other keys of the agent are trusted") if known else (log.info, FIRST_CONTACT)
             tell(what, extra={"keys": [key.id for key in now]})
 

@@ -34,7 +34,7 @@ async def trust(settings: GatewaySettings, *, again: bool) -> bool:
     if again:
         if not told:
             raise TryAgain("the agent tells no key, so that nothing is changed")
-        pins.trust(first_of(told))
+        await pins.trust(first_of(told))
     return _shown(pins, given, told)
 
 

@@ -39,8 +39,9 @@ class Answers:
         self._clock = clock
 
     async def record(self, asked: Asked, outcome: ToolOutcome) -> Answer:
-        """The answer that follows from an outcome, durable: also while nobody can say who owns the bus, for it leaves
-        only when that is sure; not at all once another gateway does, which raises Misconfigured."""
+        """The answer that follows from an outcome, durable; or the one that there is already. Also while nobody can say
+        who owns the bus, for it leaves only when that is sure; not at all once another gateway does, which raises
+        Misconfigured."""
         try:
             outcome = results.made_fit(outcome)
             kept = await self._keep(asked, outcome)
@@ -55,7 +56,7 @@ class Answers:
             answer = results.answer_to(asked, outcome, (), at=self._clock.now())
         with contextlib.suppress(TryAgain):
             await self._ownership.held()
-        await self._ledger.answer(answer)
+        answer = await self._ledger.answer(answer)
         self._observer.answered(asked, outcome)
         return answer
 

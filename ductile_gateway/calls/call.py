@@ -246,16 +246,24 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """The tool is about to be run, until `deadline_at`. `may_repeat`: it reads, or repeating it does no harm."""
+    """The tool is about to be run, until `deadline_at`. `may_repeat`: it reads, or repeating it does no harm. `by`: the
+    gateway that begins it; empty where the ledger has only one."""
 
     asked: Asked
     may_repeat: bool
     deadline_at: datetime
+    by: str = field(default="", compare=False)
+
+    @property
+    def key(self) -> str:
+        """That of its call."""
+        return self.asked.key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The result of a call, as it is published: `body` is the message, `digest` of the request that it answers."""
+    """The result of a call, as it is published: `body` is the message, `digest` of the request that it answers. `by`:
+    the gateway that has answered it; empty where the ledger has only one."""
 
     key: str
     digest: str
@@ -267,6 +275,7 @@ class Answer:
     completed_at: datetime
     task: str | None = None
     round: int | None = None
+    by: str = field(default="", compare=False)
 
     @property
     def dedupe_key(self) -> str:

@@ -54,16 +54,20 @@ def untold(target: str, outcome: str) -> None:
 
 
 class Outbox(Protocol):
-    """Deliveries still to be made, and for a while those that were. One gateway at a time uses it."""
+    """Deliveries still to be made, and for a while those that were. One gateway uses it, or several: then each delivery
+    is that gateway's which has added it, until another claims it."""
 
     async def add(self, notifications: Sequence[Notification]) -> None:
         """Durable on return. What has been added before, or goes to who wants no more of its run, is left out."""
 
     async def lanes_due(self, now: datetime) -> Sequence[str]:
-        """The lanes in which something is to be tried now."""
+        """The lanes in which something is to be tried now by this gateway."""
 
     async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Notification]:
-        """What is to be tried now, the longest due first, one per run: the oldest that waits."""
+        """What is to be tried now by this gateway, the longest due first, one per run: the oldest that waits."""
+
+    async def claim(self, notification: Notification) -> bool:
+        """Whether it is this gateway's to send, durably, right before that; False where another has it, or had."""
 
     async def settle(self, notification: Notification, outcome: Outcome, *, at: datetime) -> None:
         """Durable on return. `gone` settles all that waits for the same target and run."""
@@ -172,7 +176,8 @@ class Outbound:
 
     async def _deliver(self, notification: Notification) -> None:
         try:
-            await self._conclude(notification, await self._tried(notification))
+            if await self._outbox.claim(notification):
+                await self._conclude(notification, await self._tried(notification))
         except TryAgain as error:
             log.warning("what became of a delivery is not recorded; it is made again", extra={"why": str(error)})
             await asyncio.sleep(error.delay_s)

@@ -50,7 +50,7 @@ class PinnedKeys:
             raise TryAgain(f"{self._path} cannot be read: {error.strerror}") from error
         return self._pins
 
-    def trust(self, keys: Sequence[AgentKey]) -> None:
+    async def trust(self, keys: Sequence[AgentKey]) -> None:
         at = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         since = {(pin.id, pin.public): pin.pinned_at for pin in self._readable()}
         self._write([Pin(key.id, key.public, since.get((key.id, key.public), at)) for key in keys])

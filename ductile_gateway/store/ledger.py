@@ -87,10 +87,16 @@ class SqliteLedger:
         values = self._sealed_intent(intent, None)
         self._file.later(lambda connection: connection.execute(_INTEND, values))
 
-    async def answer(self, answer: Answer) -> None:
+    async def adopt(self, intent: Intent) -> None:
+        """There is no other gateway."""
+
+    async def answer(self, answer: Answer) -> Answer:
         seal = self._seal((answer.key, answer.digest, None, None, None, None, answer.body))
         values = (*_answer_values(answer), seal)
-        await self._file.write(lambda connection: connection.execute(_ANSWER, values))
+        if await self._file.write(lambda connection: connection.execute(_ANSWER, values).rowcount):
+            return answer
+        kept = await self.find(answer.key)
+        return kept if isinstance(kept, Answer) else answer
 
     def published(self, key: str) -> None:
         self._file.later(lambda connection: connection.execute(_PUBLISHED, (key,)))

@@ -71,6 +71,10 @@ class SqliteOutbox:
     async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Notification]:
         return [_delivery(row) for row in self._file.look_up(_DUE, (lane, microseconds(now), limit))]
 
+    async def claim(self, delivery: Notification) -> bool:
+        del delivery
+        return True  # there is no other gateway
+
     async def settle(self, delivery: Notification, outcome: Outcome, *, at: datetime) -> None:
         one = (outcome, microseconds(at), delivery.tries, delivery.target, delivery.key)
         rest = (microseconds(at), delivery.target, delivery.run_id)

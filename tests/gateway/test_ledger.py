@@ -67,8 +67,8 @@ async def test_an_answer_takes_the_place_of_an_intent_and_the_first_is_kept_for_
 ) -> None:
     if intended:
         await ledger.intend(an_intent())
-    await ledger.answer(an_answer(text="first"))
-    await ledger.answer(an_answer(text="second", seconds=5))
+    assert await ledger.answer(an_answer(text="first")) == an_answer(text="first")
+    assert await ledger.answer(an_answer(text="second", seconds=5)) == an_answer(text="first")
     await ledger.intend(an_intent())
     assert await ledger.find(an_answer().key) == an_answer(text="first")
     assert await ledger.open_intents() == []

@@ -11,7 +11,7 @@ from ductile_gateway.bus.micro_service import serve_questions
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, NatsRuns
 from ductile_gateway.bus.prerequisites import ack_wait, require
 from ductile_gateway.bus.requests import NatsRequests
-from ductile_gateway.calls.call import ProducedArtifact, ToolOutcome
+from ductile_gateway.calls.call import Answer, ProducedArtifact, ToolOutcome
 from ductile_gateway.ports import CannotKeep, unrecorded
 from ductile_gateway.store.ledger import SqliteLedger
 from groundwork.nats.artifact_bucket import ArtifactBucket
@@ -219,7 +219,7 @@ async def test_trouble_of_its_own_ends_the_gateway_and_buries_no_request(
     link: NatsLink, error: type[Exception]
 ) -> None:
     class Failing(MemoryLedger):
-        async def answer(self, _: object) -> None:
+        async def answer(self, _: object) -> Answer:
             raise error("the disk failed")
 
     await a_bus(link)

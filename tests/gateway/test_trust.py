@@ -194,7 +194,7 @@ async def test_pins_outlive_a_restart_and_are_their_owners_alone(tmp_path: Path)
 async def test_what_a_person_changes_holds_at_once(tmp_path: Path) -> None:
     town = Town(tmp_path, AGENT.told())
     assert await town.passes(AGENT)
-    PinnedKeys(tmp_path, StoppedClock()).trust([SECOND.told()])
+    await PinnedKeys(tmp_path, StoppedClock()).trust([SECOND.told()])
     town.agent.told = (SECOND.told(),)
     assert await town.passes(SECOND)
     assert not await town.passes(AGENT)

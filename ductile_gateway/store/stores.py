@@ -1,0 +1,42 @@
+"""All that the gateway remembers, as those who use it know it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from ductile_gateway.clock import SystemClock
+from ductile_gateway.ports import Receipts
+from ductile_gateway.store.agent_keys import PinnedKeys
+from ductile_gateway.store.deliveries import SqliteDeliveries
+from ductile_gateway.store.ledger import SqliteLedger
+from ductile_gateway.store.outbox import SqliteOutbox
+from ductile_gateway.store.receipts import SqliteOverdue, SqliteReceipts
+from ductile_gateway.store.seals import Seals
+from ductile_gateway.trust import Pins
+from groundwork.sqlite.file import SqliteFile
+
+
+@dataclass(slots=True, kw_only=True)
+class Stores:
+    """`on_foreign` is called after another gateway has changed what several have in common."""
+
+    ledger: SqliteLedger
+    receipts: Receipts
+    overdue: SqliteOverdue
+    deliveries: SqliteDeliveries
+    outbox: SqliteOutbox
+    pins: Pins
+    on_foreign: Callable[[], None] = lambda: None
+
+    @classmethod
+    def embedded(cls, file: SqliteFile, seals: Seals, *, folder: Path, run_bytes: int) -> Self:
+        """Of one gateway: in an open file, and beside it in the folder."""
+        return cls(
+            ledger=SqliteLedger(file, seals, run_bytes=run_bytes),
+            receipts=SqliteReceipts(file),
+            overdue=SqliteOverdue(file),
+            deliveries=SqliteDeliveries(file),
+            outbox=SqliteOutbox(file),
+            pins=PinnedKeys(folder, SystemClock()),
+        )

@@ -2,9 +2,10 @@
 
 Rules: never asks for more than it has free slots, so that no message waits here while another process is idle; the
 subscription's callback never waits for a handler; a connection that came back is used again within half a second, and
-what was in hand before a crash of this process or of the server comes again at once (see taking_back: the consumer has
-one owner); the acknowledgement is the last thing that happens to a message. Messages are delivered at least once:
-handlers have to bear repetitions. What it is not: a way to create the consumer (see topology).
+what was in hand before a crash of this process or of the server comes again at once (see taking_back; where several
+processes share the consumer, after its ack_wait); the acknowledgement is the last thing that happens to a message.
+Messages are delivered at least once: handlers have to bear repetitions. What it is not: a way to create the consumer
+(see topology).
 """
 
 import asyncio
@@ -47,10 +48,11 @@ async def consume(
     handler: Handler,
     dead_letter: DeadLetters,
     in_progress_s: float,
+    sole: bool = True,
 ) -> None:
     """Run a PullLoop until cancelled, where nobody needs to look at it."""
     settling = Settling(link, stream, durable, handler, dead_letter)
-    await PullLoop(settling, slots=slots, in_progress_s=in_progress_s).run()
+    await PullLoop(settling, slots=slots, in_progress_s=in_progress_s, sole=sole).run()
 
 
 _Message = tuple[int, datetime]
@@ -73,7 +75,7 @@ class PullLoop:
     """Runs once, from `run` until that is cancelled.
 
     `in_progress_s`: at most a third of the consumer's ack_wait. `grace_s`: shorter than that, too. `on_stop`: what is
-    done before the grace begins.
+    done before the grace begins. `sole`: nobody else consumes here, so that what is not in hand here is in nobody's.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class PullLoop:
         in_progress_s: float,
         grace_s: float = GRACE_SECONDS,
         on_stop: Callable[[], None] = lambda: None,
+        sole: bool = True,
     ) -> None:
         self._settling = settling
         self._link = settling.link
@@ -94,7 +97,7 @@ class PullLoop:
         self._in_progress_s = in_progress_s
         self._grace_s = grace_s
         self._on_stop = on_stop
-        self._taking_back = TakingBack(self._link, settling.stream, settling.durable)
+        self._taking_back = TakingBack(self._link, settling.stream, settling.durable, sole=sole)
         self._account = PullAccount(slots, last=time.monotonic())
         self._hands: dict[_Message, _Hand] = {}  # the waiting ones too
         self._waiting: deque[_Hand] = deque()  # came beyond the slots, after a silence that was none

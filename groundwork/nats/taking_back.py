@@ -10,7 +10,8 @@ floor (20,000 messages come again behind one that takes long), drops acknowledge
 and counts deliveries from 1 again. A -NAK leaves all that, and needs no permission but those to acknowledge and to ask
 for the consumer's info.
 
-Only for a consumer with one owner: what another process has in hand is taken from it as well.
+Only for a consumer with one owner: what another process has in hand would be taken from it as well. Of a consumer that
+several share nothing is taken back: it comes again after ack_wait.
 """
 
 import asyncio
@@ -33,15 +34,17 @@ log = logging.getLogger(__name__)
 
 
 class TakingBack:
-    """For one consumer. `begin` when the server may take for in hand what is not; it is so at first."""
+    """For one consumer, of one owner if `sole`. `begin` when the server may take for in hand what is not; it is so at
+    first."""
 
-    def __init__(self, link: NatsLink, stream: str, durable: str) -> None:
+    def __init__(self, link: NatsLink, stream: str, durable: str, *, sole: bool = True) -> None:
         self._link = link
         self._name = f"{stream}.{durable}"
-        self._questions = MOST_QUESTIONS
+        self._most = MOST_QUESTIONS if sole else 0
+        self._questions = self._most
 
     def begin(self) -> None:
-        self._questions = MOST_QUESTIONS
+        self._questions = self._most
 
     @property
     def due(self) -> bool:

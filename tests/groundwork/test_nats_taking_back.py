@@ -40,10 +40,10 @@ class Worker:
 
 
 @contextlib.asynccontextmanager
-async def working(link: NatsLink, worker: Worker) -> AsyncIterator[None]:
+async def working(link: NatsLink, worker: Worker, *, sole: bool = True) -> AsyncIterator[None]:
     dead = DeadLetters("work.dead")
     running = asyncio.create_task(
-        consume(link, "WORK", "workers", slots=10, handler=worker, dead_letter=dead, in_progress_s=10.0)
+        consume(link, "WORK", "workers", slots=10, handler=worker, dead_letter=dead, in_progress_s=10.0, sole=sole)
     )
     try:
         yield
@@ -90,6 +90,19 @@ async def test_what_a_dead_process_had_in_hand_is_worked_on_again_as_its_second_
     await taken_and_dropped(bus, 3)
     async with working(bus, worker):
         await until(lambda: sorted(worker.given) == [("a", 2), ("b", 2), ("c", 2)], within_s=AT_ONCE_S)
+
+
+async def test_where_several_share_the_consumer_what_another_has_in_hand_is_left_to_it(bus: NatsLink) -> None:
+    first, second = Worker(), Worker()
+    first.may_end.clear()
+    async with working(bus, first, sole=False):
+        await publish(bus, "abcdefghij")  # as many as it takes
+        await until(lambda: len(first.given) == 10)
+        async with working(bus, second, sole=False):
+            await publish(bus, "kl")
+            await until(lambda: len(second.given) >= 2)
+            first.may_end.set()
+    assert sorted(second.given) == [("k", 1), ("l", 1)]
 
 
 async def test_what_was_acknowledged_behind_a_message_in_hand_is_not_worked_on_again(bus: NatsLink) -> None:

@@ -61,8 +61,10 @@ class NatsRequests:
         grace_s: float,
         heard: Heard | None = None,
         told: ToldOfHandled | None = None,
+        sole: bool = True,
     ) -> None:
-        """`told` is told of each delivery that was for us. With `trust` only the agent has anything written."""
+        """`told` is told of each delivery that was for us. With `trust` only the agent has anything written. `sole`: no
+        other gateway takes requests here."""
         self._relay = relay
         self._trust = trust
         self._told = told
@@ -70,8 +72,14 @@ class NatsRequests:
         self._offers = offers
         buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_of)
         settling = Settling(link, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, self._handle, buried)
-        times = {"in_progress_s": in_progress_s, "grace_s": grace_s}
-        self._loop = PullLoop(settling, slots=slots, **times, on_stop=relay.begin_no_more)
+        self._loop = PullLoop(
+            settling,
+            slots=slots,
+            in_progress_s=in_progress_s,
+            grace_s=grace_s,
+            on_stop=relay.begin_no_more,
+            sole=sole,
+        )
 
     @property
     def in_hand(self) -> int:

@@ -39,7 +39,11 @@ class NatsLifecycle:
 
     Only what `trust` takes for the agent's own word is read at all."""
 
-    def __init__(self, link: NatsLink, stream: str, durable: str, *, trust: Trust, take: Take) -> None:
+    def __init__(
+        self, link: NatsLink, stream: str, durable: str, *, trust: Trust, take: Take, sole: bool = True
+    ) -> None:
+        """`sole`: no other gateway consumes here."""
+        self._sole = sole
         self._link = link
         self._stream = stream
         self._durable = durable
@@ -51,7 +55,7 @@ class NatsLifecycle:
         in_progress_s = await self._ack_wait() / 3
         buried = DeadLetters(subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_of)
         settling = Settling(self._link, self._stream, self._durable, self._handle, buried)
-        await PullLoop(settling, slots=SLOTS, in_progress_s=in_progress_s).run()
+        await PullLoop(settling, slots=SLOTS, in_progress_s=in_progress_s, sole=self._sole).run()
 
     async def _ack_wait(self) -> float:
         """The consumer's, once there is such a consumer."""

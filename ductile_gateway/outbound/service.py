@@ -34,8 +34,9 @@ async def serve_outbound(
     clock: Clock,
     status: Status,
     told: Told,
+    sole: bool = True,
 ) -> None:
-    """Tell others until cancelled. `told` of each try. Raises Misconfigured or Broken."""
+    """Tell others until cancelled; `told` of each try; `sole`: nobody else does. Raises Misconfigured or Broken."""
     async with (
         _relay(settings.relay, clock) as relay,
         open_callback_sender(settings, clock=clock) as callbacks,
@@ -52,7 +53,7 @@ async def serve_outbound(
             told=told,
         )
         status.also("outbound", partial(_look, outbox, outbound, clock))
-        hears = partial(NatsLifecycle, link, trust=trust, take=outbound.take)
+        hears = partial(NatsLifecycle, link, trust=trust, take=outbound.take, sole=sole)
         milestones = hears(subjects.STREAM, subjects.DURABLE_LIFECYCLE)
         group.create_task(outbound.run())
         group.create_task(milestones.run())

@@ -13,9 +13,6 @@ answers its clients; a client is cut off by a `Way` of its own to each node.
 import asyncio
 import contextlib
 import json
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -31,8 +28,8 @@ from agent_service.workbench.dev import free_port
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Failure
-from groundwork.service.tied_child import tied_to_us
 from tests.kit import cut_wire
+from tests.kit.processes import Process
 from tests.kit.waiting import until
 
 NODES = 3
@@ -71,7 +68,7 @@ class Way:
         return chunk
 
 
-class Node:
+class Node(Process):
     """One server. Its folder, ports and store stay the same when it starts again."""
 
     def __init__(self, name: str, folder: Path, sync_interval: str) -> None:
@@ -79,52 +76,18 @@ class Node:
         self.port, self.routes_port, self.monitor_port = free_port(), free_port(), free_port()
         self.folder = folder / name
         self._sync_interval = sync_interval
-        self._process: subprocess.Popen[bytes] | None = None
-        self._stopped = False
+        self._config_file = self.folder / "nats-server.json"
+        command = (str(Path(sys.executable).parent / "nats-server"), "--config", str(self._config_file))
+        super().__init__(command, self.folder / "nats-server.log")
 
     @property
     def url(self) -> str:
         return f"nats://127.0.0.1:{self.port}"
 
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process is not None and self._process.poll() is None else None
-
-    @property
-    def answers(self) -> bool:
-        """Whether its process lives and was not stopped."""
-        return self.pid is not None and not self._stopped
-
-    def start(self, routes: Sequence[int] = ()) -> None:
-        """Returns before it is ready. `routes`: the ports of the others, if they are not those of the last start."""
+    def configure(self, routes: Sequence[int]) -> None:
+        """Before its first start. `routes`: the ports by which it reaches the others."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        config = self.folder / "nats-server.json"
-        if routes:
-            config.write_text(json.dumps(self._config(routes), indent=2))
-        with (self.folder / "nats-server.log").open("ab") as output:
-            command = tied_to_us([str(Path(sys.executable).parent / "nats-server"), "--config", str(config)])
-            self._process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
-        self._stopped = False
-
-    def kill(self) -> None:
-        """SIGKILL. What it acknowledged is in its store."""
-        self._signal(signal.SIGKILL)
-        self._ended()
-
-    def end(self) -> None:
-        """SIGTERM, as a rolling restart does: its leaderships are handed over first."""
-        self.go_on()
-        self._signal(signal.SIGTERM)
-        self._ended()
-
-    def stop(self) -> None:
-        """SIGSTOP: it keeps its connections and says nothing, until `go_on`."""
-        self._signal(signal.SIGSTOP)
-        self._stopped = True
-
-    def go_on(self) -> None:
-        self._signal(signal.SIGCONT)
-        self._stopped = False
+        self._config_file.write_text(json.dumps(self._config(routes), indent=2))
 
     async def healthy(self) -> bool:
         """Whether it and all that it holds a copy of is up to date."""
@@ -133,15 +96,6 @@ class Node:
                 answer = await client.get(f"http://127.0.0.1:{self.monitor_port}/healthz")
                 return answer.status_code == httpx2.codes.OK
         return False
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self.pid is not None:
-            os.kill(self.pid, number)
-
-    def _ended(self) -> None:
-        if self._process is not None:
-            self._process.wait()
-        self._stopped = False
 
     def _config(self, routes: Sequence[int]) -> dict[str, Any]:
         return {
@@ -178,7 +132,7 @@ class Cluster:
 
     @property
     def living(self) -> tuple[Node, ...]:
-        return tuple(node for node in self.nodes if node.answers)
+        return tuple(node for node in self.nodes if node.awake)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -190,7 +144,8 @@ class Cluster:
     async def start(self) -> None:
         """Returns when all three are ready."""
         for node in self.nodes:
-            node.start([other.routes_port for other in self.nodes if other is not node])
+            node.configure([other.routes_port for other in self.nodes if other is not node])
+            node.start()
         await self.ready()
 
     def kill(self) -> None:
@@ -209,7 +164,7 @@ class Cluster:
             way.mend()
         for node in self.nodes:
             node.go_on()
-            if not node.answers:
+            if not node.awake:
                 node.start()
         await self.ready()
 
@@ -278,8 +233,7 @@ class Cluster:
         return {}
 
     def _logs(self) -> str:
-        logs = (node.folder / "nats-server.log" for node in self.nodes)
-        return "\n".join(log.read_text(errors="replace")[-800:] for log in logs)
+        return "\n".join(node.log.read_text(errors="replace")[-800:] for node in self.nodes)
 
 
 @asynccontextmanager
@@ -296,7 +250,8 @@ async def wired(cluster: Cluster) -> AsyncIterator[Cluster]:
                         cut_wire.wire(other.routes_port, way.rule)
                     )
         for node in cluster.nodes:
-            node.start([port for (start, _), port in near.items() if start == node.name])
+            node.configure([port for (start, _), port in near.items() if start == node.name])
+            node.start()
         await cluster.ready()
         yield cluster
 

@@ -1,0 +1,153 @@
+"""Several agents and gateways on one cluster: processes of their own, configured alike, on this machine.
+
+    async with fleet(cluster, FleetOptions(folder=tmp_path, agents=3, gateways=2, script=script)) as ships: ...
+
+Nobody starts again what is killed. With `cut`, each agent and gateway reaches the bus over wires of its own, which its
+`way` cuts.
+"""
+
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx2
+
+from agent_service.bus.moving import set_up
+from agent_service.bus.topology import topology
+from agent_service.workbench.dev import PLUGINS, free_port
+from tests.kit import cut_wire
+from tests.kit.cluster import Cluster, Way
+from tests.kit.processes import Process
+from tests.kit.waiting import until
+
+READY_WITHIN_S = 40.0
+Kind = Literal["agent", "gateway"]
+PACKAGES: Mapping[Kind, str] = {"agent": "agent_service", "gateway": "ductile_gateway"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetOptions:
+    """`store`: `jetstream`, or `sqlite` for one agent and one gateway."""
+
+    folder: Path
+    agents: int = 1
+    gateways: int = 1
+    store: Literal["jetstream", "sqlite"] = "sqlite"
+    replicas: int = 3
+    script: Path | None = None
+    plugins: tuple[Path, ...] = (PLUGINS,)
+    agent: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings of the section `agent:`, of every agent."""
+    gateway: Mapping[str, Any] = field(default_factory=dict)
+    cut: bool = False
+
+
+class Member(Process):
+    """An agent or a gateway, with an address of its own."""
+
+    def __init__(self, kind: Kind, number: int, folder: Path) -> None:
+        self.kind = kind
+        self.name = f"{kind}-{number}"
+        self.port = free_port()
+        self.config = folder / f"{self.name}.yaml"
+        self.way = Way()
+        command = (sys.executable, "-m", PACKAGES[kind], "serve", "--config", str(self.config))
+        super().__init__(command, folder / "logs" / f"{self.name}.log")
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def ready(self) -> None:
+        """Wait until it says that it is."""
+        await until(self._says_so, within_s=READY_WITHIN_S, otherwise=self._last_words)
+
+    async def _says_so(self) -> bool:
+        with contextlib.suppress(httpx2.TransportError):
+            async with httpx2.AsyncClient(trust_env=False, timeout=2) as client:
+                return (await client.get(f"{self.url}/readyz")).status_code == httpx2.codes.OK
+        return False
+
+    def _last_words(self) -> str:
+        return f"{self.name} is not ready: {self.log.read_text(errors='replace')[-2000:]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    cluster: Cluster
+    options: FleetOptions
+    agents: tuple[Member, ...]
+    gateways: tuple[Member, ...]
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return (*self.agents, *self.gateways)
+
+    async def heal(self) -> None:
+        """All live, reach the bus and are ready."""
+        for member in self.members:
+            member.way.mend()
+            member.go_on()
+            if member.pid is None:
+                member.start()
+        for member in self.members:
+            await member.ready()
+
+
+@asynccontextmanager
+async def fleet(cluster: Cluster, options: FleetOptions) -> AsyncIterator[Fleet]:
+    """All of them, ready, on a cluster that has been set up for them; they are killed at the end."""
+    async with cluster.linked() as link:
+        await set_up(link, topology(replicas=options.replicas, max_gib=1))
+    made = Fleet(
+        cluster=cluster,
+        options=options,
+        agents=tuple(Member("agent", number + 1, options.folder) for number in range(options.agents)),
+        gateways=tuple(Member("gateway", number + 1, options.folder) for number in range(options.gateways)),
+    )
+    async with contextlib.AsyncExitStack() as wires:
+        for member in made.members:
+            urls = await _wired(cluster, member, wires) if options.cut else cluster.settings.urls
+            _configure(member, options, urls)
+            wires.callback(member.kill)
+        await made.heal()
+        yield made
+
+
+async def _wired(cluster: Cluster, member: Member, wires: contextlib.AsyncExitStack) -> tuple[str, ...]:
+    made = [cut_wire.wire(node.port, member.way.rule) for node in cluster.nodes]
+    return tuple([f"nats://127.0.0.1:{await wires.enter_async_context(wire)}" for wire in made])
+
+
+def _configure(member: Member, options: FleetOptions, urls: tuple[str, ...]) -> None:
+    folder = options.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    agent = {
+        **_stored(options, folder / "agent"),
+        "workspaces": str(folder / "workspaces"),
+        "http": {"host": "127.0.0.1", "port": member.port},
+        "model": {"provider": "scripted"} | ({"script": str(options.script)} if options.script else {}),
+        "log": {"level": "warning"},
+        **options.agent,
+    }
+    gateway = {
+        **_stored(options, folder / "gateway"),
+        "http": {"host": "127.0.0.1", "port": member.port},
+        "plugins": {"folders": [str(path) for path in options.plugins]},
+        "log": {"level": "warning"},
+        **options.gateway,
+    }
+    settings = {"nats": {"urls": list(urls)}, "agent": agent, "gateway": gateway}
+    member.config.write_text(json.dumps(settings, indent=2))
+
+
+def _stored(options: FleetOptions, folder: Path) -> dict[str, str]:
+    """Copies of all agents of a machine are in slots of one folder, and their keys in one file."""
+    if options.store == "sqlite":
+        return {"store": str(folder)}
+    return {"store": "jetstream", "cache": str(folder), "keys_file": f"{folder}.keys"}

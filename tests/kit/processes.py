@@ -1,0 +1,64 @@
+"""A process that a test starts, kills, stops and starts again; nobody else does."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from groundwork.service.tied_child import tied_to_us
+from tests.kit.waiting import until
+
+ENDS_WITHIN_S = 30.0
+
+
+class Process:
+    """It ends with the thread that started it, also when that is killed. What it says is in `log`."""
+
+    def __init__(self, command: tuple[str, ...], log: Path) -> None:
+        self.log = log
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    @property
+    def awake(self) -> bool:
+        """Whether it lives and is not stopped."""
+        return self.pid is not None and not self._stopped
+
+    def start(self) -> None:
+        """Returns before it is ready."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as output:
+            command = tied_to_us(list(self._command))
+            self._process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        self._stopped = False
+
+    def kill(self) -> None:
+        """SIGKILL. None of its own children is killed."""
+        self._signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+        self._stopped = False
+
+    async def end(self) -> None:
+        """SIGTERM, and wait until it has ended in good order."""
+        self.go_on()
+        self._signal(signal.SIGTERM)
+        await until(lambda: self.pid is None, within_s=ENDS_WITHIN_S, otherwise=lambda: f"{self.log} has not ended")
+
+    def stop(self) -> None:
+        """SIGSTOP: it keeps its connections and says nothing, until `go_on`."""
+        self._signal(signal.SIGSTOP)
+        self._stopped = True
+
+    def go_on(self) -> None:
+        self._signal(signal.SIGCONT)
+        self._stopped = False
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.pid is not None:
+            os.kill(self.pid, number)

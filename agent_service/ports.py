@@ -29,11 +29,10 @@ class Wake:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Untold:
-    """A run of which it is not known that all was done that its entries after `told`, up to `version`, ask for."""
+    """A run of which it is not known that all was done that its entries `seqs` ask for."""
 
     run_id: str
-    told: int
-    version: int
+    seqs: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,11 @@ class Place:
 
 
 class RunStore(Protocol):
-    """The truth. Entry and state are written in one atomic commit, guarded by the run's version."""
+    """The truth. Entry and state are written in one atomic commit, guarded by the run's version.
+
+    Where several processes share it, each sees to its own: to runs whose newest entry is its own, and to the entries
+    that it has committed; and to those of a dead one whose heir it is.
+    """
 
     async def accept(self, wake: Wake, commit: Commit) -> str:
         """Store a new run, durably, and return its id; where `wake_id` is known with the same digest, the id it has.
@@ -64,18 +67,29 @@ class RunStore(Protocol):
     def quarantine(self, found: Damaged) -> None:
         """Leave the run of `found` alone until the next start: nothing of it is due or queued, nothing is committed."""
 
-    def told(self, run_id: str, seq: int) -> None:
-        """All is done that the run's entries up to `seq` ask for. Written with its next commit, or a little later for
-        many runs at once; nothing waits for it, and a crash may lose it."""
+    def told(self, run_id: str, seq: int, *, since: int = 1) -> None:
+        """All is done that the run's entries from `since` up to `seq` ask for, as far as this process sees to them.
+        Written with its next commit, or a little later for many runs at once; nothing waits for it, and a crash may
+        lose it."""
 
     async def untold(self, limit: int) -> Sequence[Untold]:
-        """Runs, oldest first, of which not all is known to be done."""
+        """Runs, oldest first, of whose entries this process sees to some that are not known to be done."""
 
     async def due(self, now: datetime, limit: int) -> Sequence[str]:
-        """Runs whose `due_at` is not after `now`, earliest first."""
+        """Runs whose `due_at` is not after `now`, earliest first: those that this process sees to, as below."""
 
     async def queued(self, limit: int) -> Sequence[str]:
         """Runs that were accepted and have not begun, oldest first."""
+
+    async def ours(self, run_ids: Sequence[str]) -> Sequence[str]:
+        """Those of the runs that this process sees to."""
+
+    async def is_current(self, run_id: str, version: int) -> bool:
+        """Whether entry `version` is the newest of the run, wherever it was committed. Raises TryAgain."""
+
+    async def superseded(self, run_id: str, call: int, since: int) -> bool:
+        """Whether another process has set something aside for the run's model call `call` after entry `since`: then
+        the call is that one's. Asked of what is known after `load`."""
 
 
 class Archive(Protocol):

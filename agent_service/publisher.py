@@ -5,6 +5,7 @@ that and its newest entry follows from its journal and its state.
 """
 
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from agent_service.brake import Brake
 from agent_service.capabilities import Capabilities
@@ -17,6 +18,12 @@ from schemas import headers, subjects
 from schemas.envelope import with_capability
 
 SOURCE = "/agentic-loop/agent"
+
+
+class Told(Protocol):
+    """Hears that all is done that the run's entries from `since` up to `seq` ask for."""
+
+    def __call__(self, run_id: str, seq: int, *, since: int) -> None: ...
 
 
 class Publisher:
@@ -77,12 +84,12 @@ class Publisher:
 
 
 class Undone:
-    """Entries of which not all is done yet, by run and in their order.
+    """Entries of which not all is done yet, by run and in their order: those that this process sees to.
 
-    `told` hears up to which entry of a run all is done: one that was done before an older one counts with that one.
+    `told` hears since and up to which of them all is done: one that was done before an older one counts with that one.
     """
 
-    def __init__(self, told: Callable[[str, int], None]) -> None:
+    def __init__(self, told: Told) -> None:
         self._told = told
         self._entries: dict[str, dict[int, bool]] = {}
         self.left: dict[str, set[int]] = {}
@@ -93,6 +100,13 @@ class Undone:
     def begin(self, run_id: str, seqs: Iterable[int]) -> None:
         """What these entries ask for is still to be done."""
         self._entries.setdefault(run_id, {}).update(dict.fromkeys(seqs, False))
+
+    def found(self, run_id: str, seqs: Iterable[int]) -> None:
+        """These entries are to be done, says the store; those that somebody has in hand, or left, are known."""
+        new = [seq for seq in seqs if seq not in self._entries.get(run_id, ())]
+        if new:
+            self.begin(run_id, new)
+            self.leave(run_id, new)
 
     def leave(self, run_id: str, seqs: Iterable[int]) -> None:
         """It could not be done for now."""
@@ -106,11 +120,11 @@ class Undone:
     def done(self, run_id: str, seqs: Iterable[int]) -> None:
         entries = self._entries.get(run_id, {})
         entries.update((seq, True) for seq in seqs if seq in entries)
-        told = None
-        while entries and entries[oldest := next(iter(entries))]:
+        told = []
+        while entries and entries[oldest := min(entries)]:
             del entries[oldest]
-            told = oldest
+            told.append(oldest)
         if not entries:
             self._entries.pop(run_id, None)
-        if told is not None:
-            self._told(run_id, told)
+        if told:
+            self._told(run_id, told[-1], since=told[0])

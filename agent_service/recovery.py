@@ -70,9 +70,7 @@ class Recovery:
     async def resume_all(self) -> int:
         """Begin to do everything that the last process left undone; returns of how many runs."""
         for run in await self._store.untold(MOST_LEFT):
-            seqs = range(run.told + 1, run.version + 1)
-            self._turns.undone.begin(run.run_id, seqs)
-            self._turns.undone.leave(run.run_id, seqs)
+            self._turns.undone.found(run.run_id, run.seqs)
         self._resumed = set(self._turns.undone.left)
         self.try_again()
         return len(self._resumed)

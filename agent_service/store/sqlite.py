@@ -133,14 +133,15 @@ class SqliteStore:
         await self._database.write(partial(self._commit, entry, rows, sealed.seal))
         self._remember(sealed)
 
-    def told(self, run_id: str, seq: int) -> None:
+    def told(self, run_id: str, seq: int, *, since: int = 1) -> None:
+        del since  # one process tells of all entries, in their order
         self._told[run_id] = seq
         if self._told_later is None:
             self._told_later = asyncio.get_running_loop().call_later(TOLD_WITHIN_S, self._write_told)
 
     async def untold(self, limit: int) -> Sequence[Untold]:
         rows = await self._database.read(self._sql["untold"], (limit,))
-        return [Untold(run_id=run_id, told=told, version=version) for run_id, told, version in rows]
+        return [Untold(run_id=run_id, seqs=tuple(range(told + 1, version + 1))) for run_id, told, version in rows]
 
     async def due(self, now: datetime, limit: int) -> Sequence[str]:
         rows = await self._database.read(self._sql["due"], (microseconds(now), limit + len(self._quarantine)))
@@ -178,6 +179,19 @@ class SqliteStore:
     async def queued(self, limit: int) -> Sequence[str]:
         rows = await self._database.read(self._sql["queued"], (limit + len(self._quarantine),))
         return self._quarantine.without(run_id for (run_id,) in rows)
+
+    async def ours(self, run_ids: Sequence[str]) -> Sequence[str]:
+        return run_ids
+
+    async def is_current(self, run_id: str, version: int) -> bool:
+        """Always: nobody else commits here."""
+        del run_id, version
+        return True
+
+    async def superseded(self, run_id: str, call: int, since: int) -> bool:
+        """Never, for the same reason."""
+        del run_id, call, since
+        return False
 
     async def run_of(self, wake_id: str) -> str | None:
         return next((run_id for run_id, _ in await self._database.read(self._sql["wake"], (wake_id,))), None)

@@ -107,7 +107,8 @@ class MemoryStore:
             raise VersionMoved(commit.entry.run_id)
         self._append(commit)
 
-    def told(self, run_id: str, seq: int) -> None:
+    def told(self, run_id: str, seq: int, *, since: int = 1) -> None:
+        del since
         if self._told.get(run_id, 0) < seq <= len(self._commits.get(run_id, ())):
             self._told[run_id] = seq
 
@@ -115,9 +116,8 @@ class MemoryStore:
         raise found
 
     async def untold(self, limit: int) -> Sequence[Untold]:
-        runs = ((run, self._told.get(run, 0), len(self._commits[run])) for run in sorted(self._commits))
-        found = [Untold(run_id=run, told=told, version=version) for run, told, version in runs if told < version]
-        return found[:limit]
+        left = ((run, range(self._told.get(run, 0) + 1, len(self._commits[run]) + 1)) for run in sorted(self._commits))
+        return [Untold(run_id=run, seqs=tuple(seqs)) for run, seqs in left if seqs][:limit]
 
     async def due(self, now: datetime, limit: int) -> Sequence[str]:
         timers = sorted((c[-1].state.due_at, run) for run, c in self._commits.items() if c[-1].state.due_at)
@@ -143,6 +143,16 @@ class MemoryStore:
 
     async def queued(self, limit: int) -> Sequence[str]:
         return [run for run in sorted(self._commits) if self._commits[run][-1].state.status is Status.QUEUED][:limit]
+
+    async def ours(self, run_ids: Sequence[str]) -> Sequence[str]:
+        return run_ids
+
+    async def is_current(self, run_id: str, version: int) -> bool:
+        return self.version(run_id) == version
+
+    async def superseded(self, run_id: str, call: int, since: int) -> bool:
+        del run_id, call, since
+        return False
 
     async def run_of(self, wake_id: str) -> str | None:
         return self._wakes[wake_id][1] if wake_id in self._wakes else None

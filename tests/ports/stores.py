@@ -46,7 +46,8 @@ async def stored(store: RunStore, commits: Sequence[Commit]) -> Commit:
 
 
 async def untold(store: RunStore) -> list[tuple[str, int, int]]:
-    return [(run.run_id, run.told, run.version) for run in await store.untold(100)]
+    """Of each run: up to which entry all is done, and its newest entry."""
+    return [(run.run_id, run.seqs[0] - 1, run.seqs[-1]) for run in await store.untold(100)]
 
 
 def as_loaded(commit: Commit) -> Run:

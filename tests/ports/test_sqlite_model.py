@@ -93,7 +93,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.open()
         self.how_far_runs_are_told_is_known()
         # What was said last may or may not have been stored; from now on the store itself says how far it came.
-        untold = {run.run_id: run.told for run in self.run(self.store.untold(1000))}
+        untold = {run.run_id: run.seqs[0] - 1 for run in self.run(self.store.untold(1000))}
         self.told = self.said = {n: untold.get(run_id(n), length) for n, length in self.length.items()}
         self.said = dict(self.told)
 
@@ -118,8 +118,8 @@ class StoreMachine(RuleBasedStateMachine):
         untold = {run.run_id: run for run in self.run(self.store.untold(1000))}
         for number, length in self.length.items():
             run = untold.pop(run_id(number), None)
-            assert self.told[number] <= (run.told if run else length) <= self.said[number]
-            assert run is None or run.version == length
+            assert self.told[number] <= (run.seqs[0] - 1 if run else length) <= self.said[number]
+            assert run is None or run.seqs[-1] == length
         assert untold == {}
 
     def stored(self, number: int, length: int) -> None:

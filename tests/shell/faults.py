@@ -49,7 +49,8 @@ class FaultyStore:
     def quarantine(self, found: Damaged) -> None:
         self._store.quarantine(found)
 
-    def told(self, run_id: str, seq: int) -> None:
+    def told(self, run_id: str, seq: int, *, since: int = 1) -> None:
+        del since
         self._faults.point("before told")
         self._told.append((run_id, seq))
 
@@ -60,6 +61,15 @@ class FaultyStore:
 
     async def untold(self, limit: int) -> Sequence[Untold]:
         return await self._store.untold(limit)
+
+    async def ours(self, run_ids: Sequence[str]) -> Sequence[str]:
+        return await self._store.ours(run_ids)
+
+    async def is_current(self, run_id: str, version: int) -> bool:
+        return await self._store.is_current(run_id, version)
+
+    async def superseded(self, run_id: str, call: int, since: int) -> bool:
+        return await self._store.superseded(run_id, call, since)
 
     async def queued(self, limit: int) -> Sequence[str]:
         return await self._store.queued(limit)

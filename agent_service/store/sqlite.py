@@ -28,6 +28,7 @@ from agent_service.store.seals import Apart, Sealed, Seals, flaw_in_journal
 from agent_service.store.sql.database import open_database
 from agent_service.store.sql.queries import load_queries
 from agent_service.store.standing import SqliteStanding
+from agent_service.store.writing import Mark, Writing
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.file import SqliteFile, microseconds
 from groundwork.sqlite.group_commit import OnCommit, nobody
@@ -57,6 +58,7 @@ class SqliteStore:
         self._held = held
         self._seals = seals
         self._sql = load_queries()
+        self._writing = Writing(self._sql)
         self.inbox = SqliteInbox(database)
         self.halts = SqliteHalts(database)
         self._quarantine = Quarantine()
@@ -96,6 +98,9 @@ class SqliteStore:
 
     async def load(self, run_id: str) -> Run | None:
         self._quarantine.check(run_id)
+        return await self._loaded(run_id)
+
+    async def _loaded(self, run_id: str) -> Run | None:
         loaded = await self._unchanged(run_id)
         if loaded is None:
             return None
@@ -254,7 +259,8 @@ class SqliteStore:
         """The newest entry of a run, and its hash: of a live run as the agent knows them, else by its sealed row."""
         if known := self._seals and self._seals.head(run_id):
             return known[0], known[1].hex()
-        run = await self.load(run_id)
+        self._quarantine.check(run_id)
+        run = await self._loaded(run_id)
         return (run.state.version, run.head) if run else (0, "")
 
     def _accept(self, wake: Wake, commit: Commit, rows: Rows, seal: str | None, connection: sqlite3.Connection) -> str:
@@ -263,28 +269,13 @@ class SqliteStore:
                 raise WakeConflict(wake.wake_id, run_id)
             return str(run_id)
         asked = (wake.wake_id, wake.digest, microseconds(commit.state.accepted_at))
-        if connection.execute(self._sql["add_run"], (*rows.run, seal, *asked)).rowcount == 0:
-            raise _moved(commit.entry)
-        self._append(rows, connection)
+        if not self._writing.add(rows, Mark(seal=seal), asked, connection):
+            raise moved(commit.entry)
         return commit.entry.run_id
 
     def _commit(self, entry: Entry, rows: Rows, seal: str | None, connection: sqlite3.Connection) -> None:
-        if connection.execute(self._sql["advance_run"], (*rows.run, seal)).rowcount == 0:
-            raise _moved(entry)
-        self._append(rows, connection)
-
-    def _append(self, rows: Rows, connection: sqlite3.Connection) -> None:
-        if rows.brief is not None:
-            connection.execute(self._sql["put_brief"], rows.brief)
-        connection.execute(self._sql["append_entry"], rows.entry)
-        if rows.dropped:
-            connection.executemany(self._sql["drop_items"], rows.dropped)
-        if rows.added:
-            connection.executemany(self._sql["add_item"], rows.added)
-        if rows.spent:
-            connection.execute(self._sql["spend"], rows.spent)
-        if rows.opened:
-            connection.execute(self._sql["open"], rows.opened)
+        if not self._writing.advance(rows, Mark(seal=seal), connection):
+            raise moved(entry)
 
     def _write_told(self) -> None:
         self._told_later, told = None, tuple(self._told.items())
@@ -296,5 +287,5 @@ class SqliteStore:
         connection.executemany(self._sql["tell"], told)
 
 
-def _moved(entry: Entry) -> VersionMoved:
+def moved(entry: Entry) -> VersionMoved:
     return VersionMoved(f"run {entry.run_id} is not at version {entry.seq - 1}: load it and decide again")

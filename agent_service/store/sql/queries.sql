@@ -4,17 +4,19 @@
 SELECT run_id, wake_digest FROM runs WHERE wake_id = ?;
 
 -- name: add_run
--- The first ten parameters are those of advance_run.
-INSERT INTO runs
-    (status, version, head, summary, touched_at, due_at, state, run_id, told, seal, wake_id, wake_digest, accepted_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+-- The first eleven parameters are those of advance_run.
+INSERT INTO runs (
+    status, version, head, summary, touched_at, due_at, state, run_id, told, seal, owner,
+    wake_id, wake_digest, accepted_at
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_id) DO NOTHING;
 
 -- name: advance_run
 -- Compare and swap: no row is changed when the run is not at the version before.
 UPDATE runs
 SET status = ?1, version = ?2, head = ?3, summary = ?4, touched_at = max(touched_at, ?5), due_at = ?6, state = ?7,
-    told = max(told, ?9), seal = ?10
+    told = max(told, ?9), seal = ?10, owner = ?11
 WHERE run_id = ?8 AND version = ?2 - 1;
 
 -- name: put_brief
@@ -22,7 +24,9 @@ INSERT INTO briefs (run_id, goal, brief) VALUES (?, ?, ?)
 ON CONFLICT (run_id) DO UPDATE SET goal = excluded.goal, brief = excluded.brief;
 
 -- name: append_entry
-INSERT INTO journal (run_id, seq, at, kind, event, effects_digest, previous, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+-- A position of NULL is the next one.
+INSERT INTO journal (run_id, seq, at, kind, event, effects_digest, previous, hash, position, by)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: drop_items
 -- The oldest of a field.

@@ -1,0 +1,54 @@
+"""Commits written as rows, whoever decides that they are: the store by itself, or the log of a store that is shared."""
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agent_service.store.rows import Rows
+
+Asked = tuple[str, str, int]
+"""Of a new run: its wake id, the digest of what was asked for, and when it was accepted (µs)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What is written beside a commit: the seal of the run's row, the member that wrote it (empty: this agent alone),
+    and its place in the journal of all runs; None for the next one."""
+
+    seal: str | None
+    by: str = ""
+    position: int | None = None
+
+
+class Writing:
+    """By the statements of queries.sql, in the transaction of a connection."""
+
+    def __init__(self, sql: Mapping[str, str]) -> None:
+        self._sql = sql
+
+    def add(self, rows: Rows, mark: Mark, asked: Asked, connection: sqlite3.Connection) -> bool:
+        """A new run; False where its id is taken, and nothing is written."""
+        if connection.execute(self._sql["add_run"], (*rows.run, mark.seal, mark.by, *asked)).rowcount == 0:
+            return False
+        self._append(rows, mark, connection)
+        return True
+
+    def advance(self, rows: Rows, mark: Mark, connection: sqlite3.Connection) -> bool:
+        """A run's next entry; False where the run is not at the entry before, and nothing is written."""
+        if connection.execute(self._sql["advance_run"], (*rows.run, mark.seal, mark.by)).rowcount == 0:
+            return False
+        self._append(rows, mark, connection)
+        return True
+
+    def _append(self, rows: Rows, mark: Mark, connection: sqlite3.Connection) -> None:
+        if rows.brief is not None:
+            connection.execute(self._sql["put_brief"], rows.brief)
+        connection.execute(self._sql["append_entry"], (*rows.entry, mark.position, mark.by))
+        if rows.dropped:
+            connection.executemany(self._sql["drop_items"], rows.dropped)
+        if rows.added:
+            connection.executemany(self._sql["add_item"], rows.added)
+        if rows.spent:
+            connection.execute(self._sql["spend"], rows.spent)
+        if rows.opened:
+            connection.execute(self._sql["open"], rows.opened)

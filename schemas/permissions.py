@@ -80,7 +80,7 @@ def indispensable(role: RoleName) -> Permissions:
 
 
 def _setup(login: str) -> Permissions:
-    """Also to bring back a stream from a backup."""
+    """Also to bring back a stream from a backup, and to make anew what can be said again."""
     streams = (*STREAMS, *SHARED_STREAMS, *BUCKETS)
     return Permissions(
         publish=(
@@ -88,6 +88,7 @@ def _setup(login: str) -> Permissions:
             *_api(("STREAM.CREATE", "STREAM.UPDATE", "STREAM.INFO", "STREAM.RESTORE"), streams),
             *(f"$JS.SNAPSHOT.RESTORE.{stream}.>" for stream in streams),
             *_api(("CONSUMER.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE"), [f"{stream}.>" for stream in STREAMS]),
+            *_api(("STREAM.DELETE", "CONSUMER.LIST"), (subjects.STREAM_REQUESTS, subjects.STREAM_PROGRESS)),
             *_moving(),
         ),
         subscribe=(_inbox(login),),

@@ -137,9 +137,9 @@ def _requests(replicas: int, max_gib: float) -> StreamSpec:
     )
 
 
-def _without_fsync(replicas: int) -> dict[str, str]:
+def _without_fsync(replicas: int) -> dict[str, str | None]:
     """A server with replicas has no such mode, and needs none."""
-    return {"persist_mode": "async"} if replicas == 1 else {}
+    return {"persist_mode": "async" if replicas == 1 else None}
 
 
 def _progress(replicas: int, max_gib: float) -> StreamSpec:

@@ -27,6 +27,7 @@ SHARED_ACK_WAIT_S = 5.0
 SHARERS = 8
 """How many times as many messages may be in hand where several share the work."""
 MAX_GIB = 10.0
+LEAST_GIB = 0.01
 OPERATORS_CHOICE = frozenset({"max_bytes", "max_age", "num_replicas", "description"})
 """What a stream may have otherwise than we would create it."""
 OF_WORK = tuple(f"stream {name}" for name in (subjects.STREAM, subjects.STREAM_STARTS, subjects.STREAM_RESULTS))
@@ -51,8 +52,17 @@ async def check(link: NatsLink, *, shared: bool = False) -> None:
 
 async def expected(link: NatsLink, *, shared: bool) -> Topology:
     """What should be there with as many replicas as the stream of work has: they differ in more than their number."""
+    replicas, _ = await size_found(link)
+    return topology(replicas=replicas, shared=shared)
+
+
+async def size_found(link: NatsLink) -> tuple[int, float]:
+    """How many replicas there are, and for how many GiB of work was made room, by the stream of work; 1 and MAX_GIB
+    where there is none yet. Raises Misconfigured and TryAgain."""
     found = await found_stream(link, StreamSpec(subjects.STREAM, {}))
-    return topology(replicas=(found and found.config.num_replicas) or 1, shared=shared)
+    if found is None:
+        return 1, MAX_GIB
+    return found.config.num_replicas or 1, max(2 * (found.config.max_bytes or 0) / GIB, LEAST_GIB)
 
 
 def lacking_work(findings: Iterable[Deviation]) -> Deviation | None:

@@ -85,15 +85,23 @@ def serve(config: Config = None, take_over: TakeOver = False) -> None:
     epilog=examples(
         "agentic setup --config agentic.yaml",
         "agentic setup --max-gib 0.5",
+        "agentic setup --replicas 3 --change --dry-run",
         "agentic setup --executor weekday-executor=weekday",
     ),
 )
 def setup(
     config: Config = None,
     max_gib: Annotated[
-        float, typer.Option(min=0.01, help="Most GiB of work that the server keeps, and as much of artifacts.")
-    ] = 10.0,
-    replicas: Annotated[int, typer.Option(min=1, max=5, help="On how many servers of a cluster it is kept.")] = 1,
+        float | None,
+        typer.Option(
+            min=0.01,
+            help="Most GiB of work that the server keeps, and as much of artifacts; 10, or as what exists.",
+        ),
+    ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option(min=1, max=5, help="On how many servers of a cluster it is kept; 1, or as what exists."),
+    ] = None,
     executor: Annotated[
         list[str] | None,
         typer.Option(
@@ -104,22 +112,26 @@ def setup(
     shared: Annotated[
         bool, typer.Option("--shared", help="Also the streams in which several agents and gateways share a store.")
     ] = False,
+    change: Annotated[bool, typer.Option("--change", help="Change what exists otherwise, too.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create the streams, consumers and buckets on the NATS server. What exists is checked, never changed.
+    """Create the streams, consumers and buckets on the NATS server. What exists is checked, and changed with --change.
 
     The server sets room for all of it aside at once: with 10 GiB some 22, with 0.5 some 1.3.
     """
     from agent_service.bus.topology import Executor
-    from agent_service.cli.setup import set_up
+    from agent_service.cli.setup import Asked, set_up
 
     try:
         executors = [Executor.read(text) for text in executor or ()]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     log_only_what_is_not_said()
-    made = set_up(config, max_gib=max_gib, replicas=replicas, executors=executors, shared=shared, as_json=as_json)
-    raise typer.Exit(awaited(made))
+    asked = Asked(
+        replicas=replicas, max_gib=max_gib, executors=executors, shared=shared, change=change, dry_run=dry_run
+    )
+    raise typer.Exit(awaited(set_up(config, asked, as_json=as_json)))
 
 
 @commands.command(rich_help_panel=PANEL_TRY, epilog=examples("agentic dev", "agentic dev --dir /tmp/try --http-port 0"))

@@ -28,31 +28,31 @@ async def complete(link: NatsLink, topology: Topology) -> list[Deviation]:
 
 
 async def _complete_stream(link: NatsLink, spec: StreamSpec) -> list[Deviation]:
-    config = await _config(link, spec.what, f"$JS.API.STREAM.INFO.{spec.name}")
+    config = await config_of(link, spec.what, f"$JS.API.STREAM.INFO.{spec.name}")
     added = _added(config, StreamConfig(**spec.settings).as_dict())
     if not added:
         return []
-    await asked(link, spec.what, _answer(link, f"$JS.API.STREAM.UPDATE.{spec.name}", config | added))
+    await asked(link, spec.what, answer_of(link, f"$JS.API.STREAM.UPDATE.{spec.name}", config | added))
     return _changed(spec, config, added)
 
 
 async def _complete_consumer(link: NatsLink, spec: ConsumerSpec) -> list[Deviation]:
-    config = await _config(link, spec.what, f"$JS.API.CONSUMER.INFO.{spec.stream}.{spec.name}")
+    config = await config_of(link, spec.what, f"$JS.API.CONSUMER.INFO.{spec.stream}.{spec.name}")
     added = _added(config, ConsumerConfig(**spec.settings).as_dict())
     if not added:
         return []
     request = {"stream_name": spec.stream, "config": config | added, "action": "update"}
-    await asked(link, spec.what, _answer(link, f"$JS.API.CONSUMER.CREATE.{spec.stream}.{spec.name}", request))
+    await asked(link, spec.what, answer_of(link, f"$JS.API.CONSUMER.CREATE.{spec.stream}.{spec.name}", request))
     return _changed(spec, config, added)
 
 
-async def _config(link: NatsLink, what: str, subject: str) -> Json:
+async def config_of(link: NatsLink, what: str, subject: str) -> Json:
     """As the server tells it; empty where there is none."""
-    found: Json = (await asked(link, what, _answer(link, subject))).get("config", {})
+    found: Json = (await asked(link, what, answer_of(link, subject))).get("config", {})
     return found
 
 
-async def _answer(link: NatsLink, subject: str, request: Json | None = None) -> Json:
+async def answer_of(link: NatsLink, subject: str, request: Json | None = None) -> Json:
     """What JetStream says; nothing where there is no such thing. Raises APIError for any other refusal."""
     answer: Json = json.loads(await link.request(subject, json.dumps(request).encode() if request else b""))
     error = answer.get("error", {})

@@ -119,13 +119,13 @@ class Topology:
 @dataclass(frozen=True, slots=True)
 class Deviation:
     """One thing that is not as specified (`missing`, `unset`, `lacks`, `differs`), or was made so now (`created`,
-    `changed`).
+    `changed`, `remade`).
 
     `unset`: one of ADDED, of something that was made without it. `lacks`: one of LISTS, of which `expected` is what is
     not there. `actual` is empty for what was not set.
     """
 
-    kind: Literal["missing", "unset", "lacks", "differs", "created", "changed"]
+    kind: Literal["missing", "unset", "lacks", "differs", "created", "changed", "remade"]
     what: str
     field: str = ""
     expected: str = ""
@@ -293,4 +293,6 @@ def shown(value: object) -> str:
     """A setting for people."""
     if isinstance(value, RePublish):
         return f"{value.src} to {value.dest}"
+    if value is None:
+        return "as the server sets it"
     return str(getattr(value, "value", value))

@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import partial
 from itertools import chain
 
+from agent_service.background import Background
 from agent_service.building import Agent, build
 from agent_service.bus.levels import BusLevels
 from agent_service.bus.missed import MARK
@@ -34,7 +35,6 @@ from agent_service.readiness import wrong_with
 from agent_service.recovery import FORGETTABLE
 from agent_service.settings import AgentSettings
 from agent_service.store.sql.database import FILE
-from agent_service.turn import Background
 from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.service.foundations import Claim, laid

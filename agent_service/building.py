@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent_service.api.feed import Feed
+from agent_service.background import Background
 from agent_service.brake import Brake
 from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.bus.artifacts import NatsArtifacts
@@ -42,7 +43,7 @@ from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.thinker import Thinker
 from agent_service.trail_process import Telling, TrailProcess
-from agent_service.turn import Background, OnCommit, Turns
+from agent_service.turn import OnCommit, Turns
 from groundwork.service.foundations import Ground
 from groundwork.service.key_ring import KeyRing
 from groundwork.telemetry.sampling import sampler

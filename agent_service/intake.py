@@ -31,7 +31,8 @@ from agent_service.core.effects import Transition
 from agent_service.core.events import CancelRequested, RunStarted, SignalReceived, ToolReturned, WakeAccepted
 from agent_service.core.limits import LimitPolicy, LimitRefused, check_caps, grant
 from agent_service.core.remedies import remedy
-from agent_service.errors import WakeConflict
+from agent_service.core.state import RunState
+from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.fitting import unfit
 from agent_service.identity import trace_url
 from agent_service.lineage import depth_of
@@ -174,11 +175,26 @@ class Intake:
 
     async def _on_result(self, said: ToolResult, arrival: Arrival, key: str = "", *, malformed: bool = False) -> None:
         """Raises Unreadable for one that counts for nothing, because whoever sent it cannot prove a right to."""
-        state = await self._turns.state(said.run_id)
+        heard = None
+        while heard is None:  # what it is worth depends on what is waited for: judged anew when that changes meanwhile
+            state = await self._turns.state(said.run_id)
+            event = await self._returned(said, state, arrival, key, malformed=malformed)
+            with suppress(VersionMoved):
+                heard = _known(said.run_id, await self._turns.take(said.run_id, event, made_of=state))
+        if heard.refused:
+            raise Unreadable(str(heard.ignored))
+        if heard.ignored:
+            self._incoming.stale_result(duplicate=bool(heard.state and heard.state.has_finished(said.step)))
+        elif heard.state and heard.state.final and not heard.effects:
+            self._incoming.late_result()
+
+    async def _returned(
+        self, said: ToolResult, state: RunState | None, arrival: Arrival, key: str, *, malformed: bool
+    ) -> ToolReturned:
         given = said.capability or arrival.headers.get(CAPABILITY)
         result, proof = self._capabilities.of_result(_of_its_task(said, key), given, state)
         came = await self._children.of(result)
-        event = ToolReturned(
+        return ToolReturned(
             at=self._clock.now(),
             result=came,
             malformed=malformed and came is result,
@@ -186,13 +202,6 @@ class Intake:
             unfit=unfit(state, came) if state and came.status == "continuation" else (),
             proof="named" if came is not result else proof,
         )
-        heard = _known(result.run_id, await self._turns.take(result.run_id, event))
-        if heard.refused:
-            raise Unreadable(str(heard.ignored))
-        if heard.ignored:
-            self._incoming.stale_result(duplicate=bool(heard.state and heard.state.has_finished(result.step)))
-        elif heard.state and heard.state.final and not heard.effects:
-            self._incoming.late_result()
 
     async def _end_wait(self, arrival: Arrival, why: str) -> None:
         """A result that cannot be read was the answer all the same: no other comes."""

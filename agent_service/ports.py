@@ -84,6 +84,9 @@ class RunStore(Protocol):
     async def ours(self, run_ids: Sequence[str]) -> Sequence[str]:
         """Those of the runs that this process sees to."""
 
+    async def sees_to(self, run_id: str, seq: int) -> bool:
+        """Whether this process sees to what entry `seq` of the run asks for."""
+
     async def is_current(self, run_id: str, version: int) -> bool:
         """Whether entry `version` is the newest of the run, wherever it was committed. Raises TryAgain."""
 

@@ -4,7 +4,8 @@ The bus is told in no table of its own: a run's row says up to which entry all i
 that and its newest entry follows from its journal and its state.
 """
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 from agent_service.brake import Brake
@@ -13,11 +14,14 @@ from agent_service.core.effects import Publish
 from agent_service.identity import root_span_id, trace_id
 from agent_service.ports import Bus, Clock
 from agent_service.signing import Signing
+from groundwork.service.errors import TryAgain
 from groundwork.telemetry.sampling import Keeps
 from schemas import headers, subjects
 from schemas.envelope import with_capability
 
 SOURCE = "/agentic-loop/agent"
+
+log = logging.getLogger(__name__)
 
 
 class Told(Protocol):
@@ -92,6 +96,7 @@ class Undone:
     def __init__(self, told: Told) -> None:
         self._told = told
         self._entries: dict[str, dict[int, bool]] = {}
+        self._put_off: set[str] = set()
         self.left: dict[str, set[int]] = {}
         """Entries that nobody has in hand: to be tried again."""
         self.held: set[str] = set()
@@ -112,6 +117,18 @@ class Undone:
         """It could not be done for now."""
         self.left.setdefault(run_id, set()).update(seqs)
 
+    def hold(self, run_id: str, seqs: Iterable[int]) -> None:
+        """It waits until everything goes on."""
+        self.leave(run_id, seqs)
+        self.held.add(run_id)
+
+    def put_off(self, run_id: str, seqs: Collection[int], error: TryAgain) -> None:
+        """The bus did not take it. An outage meets every run: only the first is told of, and the last."""
+        level = logging.DEBUG if self._put_off else logging.WARNING
+        log.log(level, "left in the outbox", extra={"run_id": run_id, "entry": max(seqs), "why": str(error)})
+        self._put_off.add(run_id)
+        self.leave(run_id, seqs)
+
     def take(self, run_id: str) -> set[int]:
         """What was left of a run; whoever takes it sees to it that it is done or left again."""
         self.held.discard(run_id)
@@ -128,3 +145,10 @@ class Undone:
             self._entries.pop(run_id, None)
         if told:
             self._told(run_id, told[-1], since=told[0])
+        self._taken_by_the_bus(run_id)
+
+    def _taken_by_the_bus(self, run_id: str) -> None:
+        if run_id in self._put_off:
+            self._put_off.discard(run_id)
+            if not self._put_off:
+                log.warning("nothing is left in the outbox any more")

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TypeGuard
 
+from agent_service.background import Background
 from agent_service.brake import Brake
 from agent_service.core import supervising
 from agent_service.core.announcing import asked, outstanding
@@ -27,7 +28,7 @@ from agent_service.intake import Intake
 from agent_service.journal import Run, rehearse
 from agent_service.ports import Archive, Clock, RunStore
 from agent_service.publisher import Publisher
-from agent_service.turn import Background, Turns
+from agent_service.turn import Turns
 from groundwork.service.errors import TryAgain
 from groundwork.service.outage import Outage
 from schemas import subjects
@@ -66,14 +67,21 @@ class Recovery:
         self._background = background
         self._slots = asyncio.Semaphore(slots)
         self._resumed: set[str] = set()
+        self.left = asyncio.Event()
+        """Set when another process of the same store has died: it may have left something to this one."""
 
     async def resume_all(self) -> int:
         """Begin to do everything that the last process left undone; returns of how many runs."""
-        for run in await self._store.untold(MOST_LEFT):
-            self._turns.undone.found(run.run_id, run.seqs)
+        await self.look()
         self._resumed = set(self._turns.undone.left)
         self.try_again()
         return len(self._resumed)
+
+    async def look(self) -> None:
+        """Find what is to be done by what the store says, and nobody here has in hand: to be tried again. Raises
+        TryAgain."""
+        for run in await self._store.untold(MOST_LEFT):
+            self._turns.undone.found(run.run_id, run.seqs)
 
     def try_again(self) -> None:
         """Begin to do what could not be done before; what waits until everything goes on, once it does."""
@@ -87,7 +95,7 @@ class Recovery:
         What was decided since then is said as it is decided, and what was resumed on start is said by that: an executor
         that listens without a consumer would hear it twice. Raises TryAgain when the bus is away.
         """
-        run_ids = await self._archive.unsettled(forgotten_at - FORGETTABLE)
+        run_ids = await self._store.ours(await self._archive.unsettled(forgotten_at - FORGETTABLE))
         run_ids, self._resumed = [run_id for run_id in run_ids if run_id not in self._resumed], set()
         for some in (run_ids[i : i + SAID_AT_ONCE] for i in range(0, len(run_ids), SAID_AT_ONCE)):
             await asyncio.gather(*(self._say(run_id, forgotten_at, now) for run_id in some))
@@ -139,6 +147,19 @@ class Recovery:
             await asyncio.sleep(LEFT_EVERY_S)
             self.try_again()
 
+    async def keep_looking(self) -> None:
+        """Take up, for ever, what other processes of the same store leave when they die; at once when `left` is set."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LEFT_EVERY_S):
+                    await self.left.wait()
+            self.left.clear()
+            try:
+                await self.look()
+            except TryAgain as error:
+                log.warning("what others left cannot be read", extra={"why": str(error)})
+            self.try_again()
+
     async def _resume(self, run_id: str, seqs: set[int]) -> None:
         """A few at a time, so that a service with many runs to resume answers meanwhile."""
         async with self._slots:
@@ -157,21 +178,24 @@ class Recovery:
     async def _effects(self, state: RunState, seqs: set[int]) -> Sequence[Effect]:
         """What entries `seqs` told the bus, decided once more, and what the run is owed as it stands.
 
-        A tool is asked only for what the run still waits for.
+        A tool is asked only for what the run still waits for, and the model by who sees to the entry that asks for it.
         """
         said: dict[str, Publish] = {}
+        ask, asks_since = asked(state), 0
         try:
-            for entry, transition in rehearse(await self._archive.entries(state.run_id, limit=max(seqs))):
+            for entry, transition in rehearse(await self._archive.entries(state.run_id, limit=state.version)):
                 if entry.seq in seqs:
                     said |= {effect.key: effect for effect in transition.effects if _is_news(effect)}
+                if ask in transition.effects:
+                    asks_since = entry.seq
                 await asyncio.sleep(0)
         except Damaged:
             raise
         except (ValueError, AssertionError, TypeError) as error:  # the state says all that others wait for
             log.warning("its journal cannot be followed", extra={"run_id": state.run_id, "why": str(error)})
         said |= {effect.key: effect for effect in outstanding(state)}
-        ask = asked(state)
-        return *said.values(), *supervising.owed(state), *((ask,) if ask else ())
+        asks = ask is not None and await self._store.sees_to(state.run_id, asks_since or state.version)
+        return *said.values(), *supervising.owed(state), *((ask,) if ask and asks else ())
 
     async def _say(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:
         run = await self._readable(run_id)
@@ -183,7 +207,7 @@ class Recovery:
             await self._turns.see_to(run.state, supervising.owed(run.state))
         except Stopped:
             self._turns.undone.begin(run_id, (run.state.version,))
-            self._turns.hold(run_id, (run.state.version,))
+            self._turns.undone.hold(run_id, (run.state.version,))
 
     async def _readable(self, run_id: str) -> Run | None:
         """The run, unless it is left alone."""

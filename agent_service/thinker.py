@@ -86,7 +86,8 @@ class Thinker:
         self._clock = clock
         self._pace = pace or Pace()
         self._slots = asyncio.Semaphore(slots)
-        self._wanted: set[tuple[str, int]] = set()
+        self._wanted: dict[tuple[str, int], int] = {}
+        """Calls that are under way, and the versions of their runs at which they were asked for."""
         self._calls: dict[tuple[str, int], asyncio.Task[Any]] = {}
         self._admitted: dict[tuple[str, int], _Admitted] = {}
         """Calls that this process has set something aside for and not made yet."""
@@ -105,16 +106,20 @@ class Thinker:
         waiting = state.waiting  # a call that was put off is asked for again by its timer
         if not isinstance(waiting, ForModel) or waiting.asking.call != effect.call or key in self._wanted:
             return None
-        self._wanted.add(key)
+        self._wanted[key] = state.version
         try:
             async with self._slots:
                 return await self._ask(key, state, effect) if key in self._wanted else None
         finally:
-            self._wanted.discard(key)
+            self._wanted.pop(key, None)
+
+    def calls_of(self, run_id: str) -> dict[int, int]:
+        """The numbers of the run's calls that are under way here, each with the version at which it was asked for."""
+        return {call: version for (of, call), version in self._wanted.items() if of == run_id}
 
     def abandon(self, run_id: str, call: int) -> None:
         """Stop waiting for a call, or for a slot to make it."""
-        self._wanted.discard((run_id, call))
+        self._wanted.pop((run_id, call), None)
         admitted = self._admitted.pop((run_id, call), None)
         if admitted:
             self._pace.settle(admitted.tokens, 0)

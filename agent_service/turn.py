@@ -4,7 +4,9 @@
 
 The lock of a run is held while it is loaded, decided and committed, not while the model thinks: a cancel must end a run
 in the middle of a model call. That one run has one turn at a time follows from its state: a reply counts only for the
-call it asks for. The store's version guards against every other process; the loser loads and decides again.
+call it asks for. The store's version guards against every other process; the loser loads and decides again. What a
+remembered state would ignore is decided upon where the run really stands, for what is ignored is acknowledged. A model
+call for which another process has set something aside is that one's: what it brought here counts for nothing.
 
 A crash leaves an event not committed (it is delivered again), committed and not performed (the run's row says so, and
 its effects follow from journal and state), or performed and not acknowledged (delivered again, and ignored).
@@ -17,8 +19,7 @@ a signal) is told to the caller instead, and the run goes on.
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Coroutine, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
 from weakref import WeakValueDictionary
 
 from agent_service import journal
@@ -35,7 +36,7 @@ from agent_service.journal import Commit, Run
 from agent_service.moments import Moment
 from agent_service.ports import Clock, RunStore, Wake
 from agent_service.publisher import Publisher, Undone
-from agent_service.thinker import Thinker
+from agent_service.thinker import Reply, Thinker
 from groundwork.service.errors import Fatal, TryAgain
 
 REMEMBERED_RUNS = 4096
@@ -69,7 +70,6 @@ class Turns:
         self._clock = clock
         self._on_commit = on_commit
         self._breaks: Counter[str] = Counter()
-        self._put_off_runs: set[str] = set()
         self._known: OrderedDict[str, Run] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.undone = Undone(store.told)
@@ -95,24 +95,55 @@ class Turns:
         run = await self._load(run_id)
         return run.state if run else None
 
-    async def take(self, run_id: str, event: Event) -> Transition:
-        """One turn: `event`, and all that follows until the run rests. Raises TryAgain if it is not committed."""
-        transition = await self._commit_or_end(run_id, event)
+    async def current(self, run_id: str) -> RunState | None:
+        """The same, wherever it was moved on last. Raises Damaged, TryAgain."""
+        await self._is_outdated(self._known.get(run_id))
+        return await self.state(run_id)
+
+    def forget(self, run_id: str, version: int) -> None:
+        """Another process has committed entry `version`: what is remembered of the run before is of no use."""
+        if (known := self._known.get(run_id)) and known.state.version < version:
+            del self._known[run_id]
+
+    async def take(self, run_id: str, event: Event, *, made_of: RunState | None = None) -> Transition:
+        """One turn: `event`, and all that follows until the run rests. Raises TryAgain if it is not committed.
+
+        `made_of`: the run as the event was made of it; raises VersionMoved where that is to be done again.
+        """
+        transition = await self._commit_or_end(run_id, event, made_of)
         await self.follow(transition)
         return transition
 
-    async def commit(self, run_id: str, event: Event) -> Transition:
+    async def commit(self, run_id: str, event: Event, made_of: RunState | None = None) -> Transition:
         """Only the first half of a turn: `event` decided and durable. `follow` is the other half."""
         async with self._locks.setdefault(run_id, asyncio.Lock()):
             for _ in range(CONFLICTS_BEFORE_GIVING_UP):
                 run = await self._load(run_id)
+                if run and made_of and run.state.version != made_of.version:
+                    await self._check(event, made_of)
                 transition = decide(run.state if run else None, event)
-                if transition.ignored or run is None:
+                if (transition.ignored or run is None) and not await self._is_outdated(run):
                     _log_ignored(run_id, event, transition)
                     return transition
-                if await self._commit(run, event, transition):
+                if run and not transition.ignored and await self._commit(run, event, transition):
                     return transition
-        raise TryAgain(f"run {run_id}: another process keeps moving it on; stop one of them")
+        raise TryAgain(f"run {run_id}: others keep moving it on")
+
+    async def _check(self, event: Event, made_of: RunState) -> None:
+        """Raises VersionMoved for an event that was made of an earlier state and does not hold of what the run is now:
+        what a result is worth depends on what is waited for, and a call may be another process's by now."""
+        run_id, made_at = made_of.run_id, made_of.version
+        if not isinstance(event, Reply) or await self._store.superseded(run_id, event.call, made_at):
+            raise VersionMoved(f"run {run_id} stands elsewhere than at version {made_at}, which this was made of")
+
+    async def _is_outdated(self, run: Run | None) -> bool:
+        """Whether `run` is remembered, and another process has moved it on. It is remembered no longer then."""
+        if run is None or self._known.get(run.state.run_id) is not run:
+            return False
+        if await self._store.is_current(run.state.run_id, run.state.version):
+            return False
+        self._known.pop(run.state.run_id, None)
+        return True
 
     async def follow(self, transition: Transition | None) -> None:
         """Perform what `transition` asks for, and take the model's replies, until the run rests."""
@@ -129,38 +160,22 @@ class Turns:
         try:
             answer = await self._perform(state, effects)
         except Stopped:
-            self.hold(state.run_id, seqs)
+            self.undone.hold(state.run_id, seqs)
             return None
         except TryAgain as error:
-            self._put_off(state.run_id, seqs, error)
+            self.undone.put_off(state.run_id, seqs, error)
             return None
         except Fatal:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stand still
             return await self._broke(state.run_id, seqs, error)
-        transition = await self._keep(state.run_id, answer) if answer else None
+        transition = await self._keep(state, answer) if answer else None
         self._done(state.run_id, seqs)
         return transition
-
-    def hold(self, run_id: str, seqs: Collection[int]) -> None:
-        """Leave what entries `seqs` ask for until everything goes on."""
-        self.undone.leave(run_id, seqs)
-        self.undone.held.add(run_id)
-
-    def _put_off(self, run_id: str, seqs: Collection[int], error: TryAgain) -> None:
-        """Leave what the bus does not take. An outage meets every run: only the first is told of, and the last."""
-        level = logging.DEBUG if self._put_off_runs else logging.WARNING
-        log.log(level, "left in the outbox", extra={"run_id": run_id, "entry": max(seqs), "why": str(error)})
-        self._put_off_runs.add(run_id)
-        self.undone.leave(run_id, seqs)
 
     def _done(self, run_id: str, seqs: Collection[int]) -> None:
         self.undone.done(run_id, seqs)
         self._breaks.pop(run_id, None)
-        if run_id in self._put_off_runs:
-            self._put_off_runs.discard(run_id)
-            if not self._put_off_runs:
-                log.warning("nothing is left in the outbox any more")
 
     async def _broke(self, run_id: str, seqs: Collection[int], error: Exception) -> Transition | None:
         """Leave the entries for another try; after the last one end the run, with nothing of it left to be done."""
@@ -177,11 +192,11 @@ class Turns:
             self._done(run_id, seqs)
         return transition
 
-    async def _commit_or_end(self, run_id: str, event: Event) -> Transition:
+    async def _commit_or_end(self, run_id: str, event: Event, made_of: RunState | None) -> Transition:
         """`event` committed, or, where this program breaks over it, the run's end. Raises as `commit` does."""
         try:
-            return await self.commit(run_id, event)
-        except (TryAgain, Fatal, Damaged):
+            return await self.commit(run_id, event, made_of)
+        except (TryAgain, Fatal, Damaged, VersionMoved):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stand still
             return await self._end(run_id, error, f"an event of kind {type(event).__name__}")
@@ -191,16 +206,23 @@ class Turns:
         why = f"a fault of the agent ({type(error).__name__}) over {over}: report it with what the agent's log says"
         return await self.commit(run_id, TurnBroke(at=self._clock.now(), reason=why))
 
-    async def _keep(self, run_id: str, answer: Event) -> Transition:
+    async def _keep(self, state: RunState, answer: Reply) -> Transition | None:
         """Commit what the model said, however long the store is full or locked: it is paid for, and asked once."""
+        run_id, heard = state.run_id, None
         while True:
             try:
-                return await self._commit_or_end(run_id, answer)
+                heard = await self._commit_or_end(run_id, answer, state)
             except TryAgain as error:
                 log.warning("a reply waits for the store", extra={"run_id": run_id, "why": str(error)})
                 await asyncio.sleep(error.delay_s)
+                continue
+            except VersionMoved:
+                log.info("another process makes the call", extra={"run_id": run_id, "call": answer.call})
+            if heard is None or heard.ignored:
+                self._thinker.abandon(run_id, answer.call)  # its second half is not made
+            return heard
 
-    async def _perform(self, state: RunState, effects: Sequence[Effect]) -> Event | None:
+    async def _perform(self, state: RunState, effects: Sequence[Effect]) -> Reply | None:
         asked: AskModel | None = None
         for effect in effects:
             match effect:
@@ -242,7 +264,7 @@ class Turns:
         await self.follow(accepted)
         for effect in reporting.report(known) if known else ():
             await self._publisher.publish(wake.run_id, effect)
-        now = await self.state(parent.run_id)
+        now = await self.current(parent.run_id)
         if now is None or not children.wants(now, wake.run_id):
             await self._cancel_child(parent.run_id, wake.run_id, f"the run {parent.run_id} waits for it no more")
 
@@ -285,29 +307,6 @@ class Turns:
             del self._known[run_id]
         elif len(self._known) > REMEMBERED_RUNS:
             self._known.popitem(last=False)
-
-
-class Background:
-    """Starts turns that no message carries: after a wake, a timer, a cancel, a restart. Their errors are logged."""
-
-    def __init__(self, group: asyncio.TaskGroup) -> None:
-        self._group = group
-
-    def start(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Run `work` to its end. What it leaves undone is in the store, and is taken up again from there."""
-        name = getattr(work, "__qualname__", "work")
-        self._group.create_task(_to_its_end(work, name), name=name)
-
-
-async def _to_its_end(work: Coroutine[Any, Any, Any], name: str) -> None:
-    try:
-        await work
-    except TryAgain as error:
-        log.warning("put off", extra={"work": name, "why": str(error)})
-    except Damaged as error:
-        log.info("left alone", extra={"work": name, "run_id": error.run_id})
-    except Exception:  # the last stop of an error in background work: it must not end every other turn
-        log.exception("failed", extra={"work": name})
 
 
 def _log_ignored(run_id: str, event: Event, transition: Transition) -> None:

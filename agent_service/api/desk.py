@@ -21,6 +21,7 @@ from agent_service.api.requests import (
     WakeAnswer,
     WakeRequest,
 )
+from agent_service.background import Background
 from agent_service.brake import Brake
 from agent_service.core.effects import Transition
 from agent_service.core.state import RunState
@@ -35,7 +36,6 @@ from agent_service.room import Room
 from agent_service.telling.acts import executor_of
 from agent_service.telling.entries import EntryView, JournalReader, entry_view
 from agent_service.telling.views import RunLineView, RunView, line_view, run_view
-from agent_service.turn import Background
 from groundwork.service.errors import TryAgain
 from schemas.events import Signal
 from schemas.fields import Instant

@@ -16,6 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from agent_service.arrival import Arrival, Unreadable
+from agent_service.background import Background
 from agent_service.bus.overheard import Overheard
 from agent_service.bus.processed import processed
 from agent_service.errors import Damaged
@@ -23,7 +24,6 @@ from agent_service.intake import Intake, UnknownRun
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.publisher import SOURCE
 from agent_service.signing import Signing
-from agent_service.turn import Background
 from groundwork.nats.delivery import Delivery
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
 from groundwork.nats.publishing import Stored

@@ -19,6 +19,7 @@ from agent_service.errors import Changed, Damaged, VersionMoved, WakeConflict
 from agent_service.journal import Commit, Entry, Run
 from agent_service.lines import EVERY_RUN, RunLine, Wanted
 from agent_service.ports import Place, Untold, Wake
+from agent_service.store.alone import Alone
 from agent_service.store.halts import SqliteHalts
 from agent_service.store.inbox import SqliteInbox
 from agent_service.store.listing import read_list
@@ -44,7 +45,7 @@ async def _ours() -> None:
     return
 
 
-class SqliteStore:
+class SqliteStore(Alone):
     """Fills the ports RunStore and Archive. A full or locked disk raises TryAgain, a broken one Broken.
 
     `held` says whether its agent has the bus: it raises TryAgain while nobody can say, another Failure once another
@@ -184,19 +185,6 @@ class SqliteStore:
     async def queued(self, limit: int) -> Sequence[str]:
         rows = await self._database.read(self._sql["queued"], (limit + len(self._quarantine),))
         return self._quarantine.without(run_id for (run_id,) in rows)
-
-    async def ours(self, run_ids: Sequence[str]) -> Sequence[str]:
-        return run_ids
-
-    async def is_current(self, run_id: str, version: int) -> bool:
-        """Always: nobody else commits here."""
-        del run_id, version
-        return True
-
-    async def superseded(self, run_id: str, call: int, since: int) -> bool:
-        """Never, for the same reason."""
-        del run_id, call, since
-        return False
 
     async def run_of(self, wake_id: str) -> str | None:
         return next((run_id for run_id, _ in await self._database.read(self._sql["wake"], (wake_id,))), None)

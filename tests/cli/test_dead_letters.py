@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agent_service.api.dead_letters import DeadLetterCalls, LetterQuery
+from agent_service.background import Background
 from agent_service.bus.dead_letters import NatsDeadLetters, retry_id
 from agent_service.bus.messages import NatsIntake
 from agent_service.bus.topology import topology
@@ -21,7 +22,6 @@ from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.intake import Intake
 from agent_service.metrics.incoming import IncomingMetrics
-from agent_service.turn import Background
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import StreamSpec, Topology, create_missing

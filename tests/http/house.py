@@ -24,6 +24,7 @@ from agent_service.api.feed import Feed
 from agent_service.api.operations import Operations
 from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.api.switch import Switch
+from agent_service.background import Background
 from agent_service.brake import Brake
 from agent_service.caller_settings import HttpSettings, Scope, TokenSettings
 from agent_service.capabilities import Capabilities
@@ -53,7 +54,7 @@ from agent_service.telling import log_lines
 from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.thinker import Thinker
-from agent_service.turn import Background, Turns
+from agent_service.turn import Turns
 from groundwork.http.protocol import BoundedProtocol
 from groundwork.service.errors import TryAgain
 from groundwork.service.key_ring import KeyRing

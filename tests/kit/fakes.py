@@ -10,6 +10,7 @@ from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.journal import Commit, Entry, Run
 from agent_service.lines import EVERY_RUN, RunLine, Wanted, line_of
 from agent_service.ports import Place, Untold, Wake
+from agent_service.store.alone import Alone
 from groundwork.service.errors import TryAgain
 from schemas.halt import Halt
 from tests.kit.runs import NOON, run_id
@@ -79,7 +80,7 @@ class MemoryBoard:
             raise TryAgain("the bus is away")
 
 
-class MemoryStore:
+class MemoryStore(Alone):
     """Runs in dicts. Fills the ports RunStore and Archive; what is told is written at once instead of later."""
 
     def __init__(self) -> None:
@@ -143,16 +144,6 @@ class MemoryStore:
 
     async def queued(self, limit: int) -> Sequence[str]:
         return [run for run in sorted(self._commits) if self._commits[run][-1].state.status is Status.QUEUED][:limit]
-
-    async def ours(self, run_ids: Sequence[str]) -> Sequence[str]:
-        return run_ids
-
-    async def is_current(self, run_id: str, version: int) -> bool:
-        return self.version(run_id) == version
-
-    async def superseded(self, run_id: str, call: int, since: int) -> bool:
-        del run_id, call, since
-        return False
 
     async def run_of(self, wake_id: str) -> str | None:
         return self._wakes[wake_id][1] if wake_id in self._wakes else None

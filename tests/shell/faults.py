@@ -65,6 +65,9 @@ class FaultyStore:
     async def ours(self, run_ids: Sequence[str]) -> Sequence[str]:
         return await self._store.ours(run_ids)
 
+    async def sees_to(self, run_id: str, seq: int) -> bool:
+        return await self._store.sees_to(run_id, seq)
+
     async def is_current(self, run_id: str, version: int) -> bool:
         return await self._store.is_current(run_id, version)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_service.background import Background
 from agent_service.core.decide import decide
 from agent_service.core.effects import AskModel, Publish
 from agent_service.core.events import SignalReceived
@@ -23,7 +24,6 @@ from agent_service.journal import flaw_in_chain, rehearse
 from agent_service.lines import Wanted
 from agent_service.store.sql.database import FILE
 from agent_service.store.sqlite import SqliteStore
-from agent_service.turn import Background
 from schemas import subjects
 from schemas.events import Constraints, Signal
 from tests.shell.world import APPEND, World

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from agent_service.background import Background
 from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.waiting import Reserve, Status
 from agent_service.errors import Stopped
-from agent_service.turn import Background
 from schemas import subjects
 from schemas.halt import Halt
 from tests.kit.crashes import Crash

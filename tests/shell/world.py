@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_service.arrival import Arrival
+from agent_service.background import Background
 from agent_service.brake import Brake
 from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
@@ -32,7 +33,7 @@ from agent_service.recovery import Recovery
 from agent_service.spending import Spending
 from agent_service.store.sqlite import SqliteStore
 from agent_service.thinker import Thinker
-from agent_service.turn import Background, Turns
+from agent_service.turn import Turns
 from groundwork.service.errors import TryAgain
 from groundwork.service.key_ring import KeyRing
 from groundwork.telemetry.metrics import Instruments

@@ -1,0 +1,34 @@
+"""Work that no message carries: begun, and forgotten by whoever began it."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from agent_service.errors import Damaged
+from groundwork.service.errors import TryAgain
+
+log = logging.getLogger(__name__)
+
+
+class Background:
+    """Starts turns that no message carries: after a wake, a timer, a cancel, a restart. Their errors are logged."""
+
+    def __init__(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run `work` to its end. What it leaves undone is in the store, and is taken up again from there."""
+        name = getattr(work, "__qualname__", "work")
+        self._group.create_task(_to_its_end(work, name), name=name)
+
+
+async def _to_its_end(work: Coroutine[Any, Any, Any], name: str) -> None:
+    try:
+        await work
+    except TryAgain as error:
+        log.warning("put off", extra={"work": name, "why": str(error)})
+    except Damaged as error:
+        log.info("left alone", extra={"work": name, "run_id": error.run_id})
+    except Exception:  # the last stop of an error in background work: it must not end every other turn
+        log.exception("failed", extra={"work": name})

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ductile_gateway.calls.places import NoPlace, Places
+from ductile_gateway.calls.shared_places import SharedPlaces
 from ductile_gateway.ports import Clock
 from groundwork.service.errors import TryAgain
 
@@ -22,18 +23,23 @@ LANE_COME_BACK_S = 0.25
 QUEUE_COME_BACK_S = 5.0
 QUEUE_FRESH_FOR = timedelta(seconds=2)
 
+Share = Callable[[Places, Mapping[str, int]], SharedPlaces]
+"""Takes the places here, and how many calls of each tool may be under way over all gateways."""
+
 log = logging.getLogger(__name__)
 
 
 class Lanes:
-    """Places for calls that run at the same time: `most` of them, and of each tool in `widths` that many. Any other
-    name passes freely.
+    """Places for calls that run at the same time: `most` of them, and of each tool in `widths` that many, over all
+    gateways where they `share` them. Any other name passes freely.
 
     `room`: how many calls may wait in hand for their turn. What comes beyond is given back to the bus."""
 
-    def __init__(self, widths: Mapping[str, int], *, most: int, room: int) -> None:
+    def __init__(self, widths: Mapping[str, int], *, most: int, room: int, share: Share | None = None) -> None:
         self._widths = widths
-        self._places = Places(most, widths, room=room)
+        self._places = Places(most, dict.fromkeys(widths, 0) if share else widths, room=room)
+        self.shared = share(self._places, widths) if share else None
+        """Who widens the lanes, and has to run."""
 
     @contextlib.asynccontextmanager
     async def enter(self, run_id: str, tool: str) -> AsyncIterator[None]:
@@ -48,6 +54,8 @@ class Lanes:
         try:
             yield
         finally:
+            if self.shared:
+                self.shared.before_going(tool)
             self._places.go(run_id, tool)
 
     def close(self) -> None:

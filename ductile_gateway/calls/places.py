@@ -8,7 +8,7 @@ for one that has fewer.
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
@@ -32,8 +32,10 @@ class Places:
     """`total` of them; in each lane of `widths` at most as many at a time. `room`: how many may wait, None for any."""
 
     def __init__(self, total: int, widths: Mapping[str, int] | None = None, *, room: int | None = None) -> None:
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when a call waits, or gives its place back."""
         self._total = total
-        self._widths = widths or {}
+        self._widths = dict(widths or {})
         self._room = room
         self._taken = 0
         self._there: Counter[tuple[str, str]] = Counter()
@@ -65,11 +67,23 @@ class Places:
         _take_one(self._in_lane, lane)
         _take_one(self._of_run, run_id)
         self._ended[run_id] = next(self._ticks)
-        while next_one := self._next():
-            self._forget(next_one)
-            self.come_anyway(next_one.run_id, next_one.lane)
-            next_one.let_in.set_result(None)
+        self._let_in()
         self._forget_run(run_id)
+        self.on_change()
+
+    def allow(self, lane: str, width: int) -> None:
+        """As many as `width` at a time in the lane, from now on. Those that are there stay."""
+        self._widths[lane] = width
+        self._let_in()
+
+    def there(self, lane: str) -> int:
+        """How many are in the lane."""
+        return self._in_lane[lane]
+
+    def wanted(self, lane: str) -> int:
+        """How many would be in the lane, were it as wide as can be."""
+        waiting = sum(len(queue) for (its_lane, _), queue in self._queues.items() if its_lane == lane)
+        return self._in_lane[lane] + min(waiting, max(0, self._total - self._taken))
 
     def close(self) -> None:
         """No place is given any more: also not to those that wait."""
@@ -80,11 +94,18 @@ class Places:
     def _is_free(self, lane: str) -> bool:
         return self._taken < self._total and self._in_lane[lane] < self._widths.get(lane, self._total)
 
+    def _let_in(self) -> None:
+        while next_one := self._next():
+            self._forget(next_one)
+            self.come_anyway(next_one.run_id, next_one.lane)
+            next_one.let_in.set_result(None)
+
     async def _wait(self, run_id: str, lane: str) -> None:
         self._make_room(run_id)
         me = _Waiting(lane, run_id, next(self._ticks), asyncio.get_running_loop().create_future())
         self._queues.setdefault((lane, run_id), deque()).append(me)
         self._waiting_of[run_id] += 1
+        self.on_change()
         try:
             await me.let_in
         except asyncio.CancelledError:

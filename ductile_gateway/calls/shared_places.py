@@ -1,0 +1,170 @@
+"""Places for the calls of a tool that hold over several gateways: each lets in as many as the tool's record gives it.
+
+    calls come ─▶ needs ─▶ record, by compare-and-swap: places are dealt (shares) ─▶ so many are let in here
+
+Rules: no more is let in than the newest record that we know to be stored gives us; what we give back is closed here
+before it is written. Whoever writes a record deals out what is free, so that a place given back reaches the next in one
+write. A gateway that is gone has no share any more. What waits because the bus is away waits in hand.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NoReturn, Protocol
+
+from ductile_gateway.calls.places import Places
+from ductile_gateway.calls.shares import Share, Shares, dealt, deserved
+from groundwork.service.errors import TryAgain
+
+SAY_AGAIN_S = 2.0
+"""Who lacks a place says so again: what is said on the bus once may not be heard."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The shares of a tool as they are stored. `seq` names this state of them, 0 where there is none."""
+
+    shares: Shares = field(default_factory=dict)
+    seq: int = 0
+
+
+class Records(Protocol):
+    """The records of all tools, which every gateway sees. Each method raises TryAgain."""
+
+    async def look(self, tool: str) -> Record:
+        """The newest."""
+
+    async def swap(self, tool: str, shares: Shares, after: int) -> int | None:
+        """Store these where `after` is the newest; returns what names them now, None where another was faster."""
+
+
+@dataclass(slots=True)
+class _Lane:
+    width: int
+    known: Record = field(default_factory=Record)
+    stale: bool = True
+    closed: int = 0
+    """Places that the record still gives us, and that we let nobody into any more."""
+    said_at: float = float("-inf")
+    busy: bool = False
+
+
+class SharedPlaces:
+    """Widens and narrows the lanes of `places` for as long as it runs; `widths` are those over all gateways. `me` is
+    this one, `is_gone` tells of another whether it is."""
+
+    def __init__(
+        self, places: Places, widths: Mapping[str, int], records: Records, *, me: str, is_gone: Callable[[str], bool]
+    ) -> None:
+        self._places = places
+        self._records = records
+        self._me = me
+        self._is_gone = is_gone
+        self._lanes = {tool: _Lane(width) for tool, width in widths.items()}
+        self._woken = asyncio.Event()
+        places.on_change = self._woken.set
+
+    def heard(self, tool: str) -> None:
+        """Another may have written the record of the tool."""
+        if lane := self._lanes.get(tool):
+            lane.stale = True
+            self._woken.set()
+
+    def heard_all(self) -> None:
+        """Another is gone, or what was heard may have gaps."""
+        for tool in self._lanes:
+            self.heard(tool)
+
+    def before_going(self, tool: str) -> None:
+        """A call is about to give its place back: here to the next, unless that is another gateway's."""
+        lane = self._lanes.get(tool)
+        if lane and deserved(self._others(lane), self._mine(tool, lane)):
+            lane.closed = max(0, self._recorded(lane).has - self._places.there(tool) + 1)
+            self._open(tool, lane)
+
+    async def run(self) -> NoReturn:
+        """Until cancelled. Raises Broken or Misconfigured."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._woken.clear()
+                for tool, lane in self._lanes.items():
+                    if not lane.busy and self._is_due(tool, lane):
+                        lane.busy = True
+                        group.create_task(self._settle(tool, lane))
+                await self._wait()
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(SAY_AGAIN_S / 2):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+
+    def _is_due(self, tool: str, lane: _Lane) -> bool:
+        recorded, needs = self._recorded(lane), self._needs(tool, lane)
+        if lane.stale and (recorded.has or needs or not lane.known.seq):
+            return True
+        if needs > recorded.has:
+            return needs > recorded.needs or self._clock() - lane.said_at > SAY_AGAIN_S
+        unused = recorded.has > self._places.there(tool)
+        return recorded.lacks or (unused and self._others_lack(lane))
+
+    async def _settle(self, tool: str, lane: _Lane) -> None:
+        """Bring the record to what is so here, and this here to what the record says."""
+        try:
+            if lane.stale:
+                lane.stale = False
+                lane.known = await self._records.look(tool)
+                self._open(tool, lane)  # what we were given is used before anything is given back
+            await self._say(tool, lane)
+        except TryAgain as error:
+            lane.stale = True
+            log.debug("places are not dealt now", extra={"tool": tool, "why": str(error)})
+            await asyncio.sleep(error.delay_s)
+        finally:
+            lane.busy = False
+            self._woken.set()
+
+    async def _say(self, tool: str, lane: _Lane) -> None:
+        mine, others = self._mine(tool, lane), self._others(lane)
+        shares = dealt({**others, self._me: mine}, lane.width)
+        is_new = shares != lane.known.shares or (mine.lacks and self._clock() - lane.said_at > SAY_AGAIN_S)
+        if is_new:
+            lane.closed = closed = max(0, self._recorded(lane).has - mine.has)
+            self._open(tool, lane)
+            lane.said_at = self._clock()
+            seq = await self._records.swap(tool, shares, lane.known.seq)
+            if seq is None:
+                lane.stale = True
+                return
+            lane.known, lane.closed = Record(shares, seq), max(0, lane.closed - closed)
+        self._open(tool, lane)
+
+    def _open(self, tool: str, lane: _Lane) -> None:
+        """Let in as many as the record gives us, without those that are given back."""
+        self._places.allow(tool, max(0, self._recorded(lane).has - lane.closed))
+
+    def _recorded(self, lane: _Lane) -> Share:
+        return lane.known.shares.get(self._me, Share())
+
+    def _mine(self, tool: str, lane: _Lane) -> Share:
+        """What we keep, and would fill. What is under way here counts also where others took us for gone."""
+        recorded, there = self._recorded(lane), self._places.there(tool)
+        kept = there if self._others_lack(lane) else max(there, recorded.has)
+        return replace(recorded, has=kept, needs=self._needs(tool, lane))
+
+    def _needs(self, tool: str, lane: _Lane) -> int:
+        return min(self._places.wanted(tool), lane.width)
+
+    def _others(self, lane: _Lane) -> Shares:
+        shares = lane.known.shares
+        return {name: shares[name] for name in shares if name != self._me and not self._is_gone(name)}
+
+    def _others_lack(self, lane: _Lane) -> bool:
+        return any(share.lacks for share in self._others(lane).values())
+
+    def _clock(self) -> float:
+        return asyncio.get_running_loop().time()

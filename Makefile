@@ -14,7 +14,7 @@ LOCKED := -m pip install --quiet --disable-pip-version-check --require-hashes --
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo demo-z3 chaos chaos-figures test attack fuzz test-browser test-ductile check bench bench-ductile bench-prompts bench-entries eval build sbom audit setup clean
+.PHONY: demo demo-z3 chaos chaos-figures chaos-cluster test attack fuzz test-browser test-ductile check bench bench-ductile bench-prompts bench-entries eval build sbom audit setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -29,6 +29,11 @@ chaos: $(READY)
 # What a kill -9 of each process costs: over 200 kills at random moments, a quarter of an hour. Prints JSON.
 chaos-figures: $(READY)
 	@$(RUN) -m tests.e2e.chaos_figures
+
+# All that can befall three agents and two gateways on a NATS cluster of three, under load: 20 minutes. Prints JSON.
+# A smaller one: make chaos-cluster STORM="--runs 100 --times 1 --faults 'agent killed' 'leader killed'"
+chaos-cluster: $(READY)
+	@$(RUN) -m tests.e2e.chaos_cluster $(STORM)
 
 test: $(READY)
 	$(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not alone $(BUT)"

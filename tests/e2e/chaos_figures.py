@@ -10,16 +10,13 @@ result. The stream's own clock is this machine's. Starting a process is part of 
 
 import argparse
 import asyncio
-import itertools
 import json
-import math
 import os
 import random
 import sqlite3
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
@@ -31,17 +28,13 @@ import yaml
 
 from agent_service.workbench.dev import DevOptions, DevStack, Service, stack
 from groundwork.nats import link as nats_link
-from groundwork.nats.delivery import Delivery
 from groundwork.nats.link import NatsLink
-from groundwork.nats.pull_loop import consume
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.settling import DeadLetters
-from groundwork.nats.topology import ConsumerSpec, Topology, create_missing
 from groundwork.service.errors import TryAgain
-from schemas import keys, subjects
+from schemas import subjects
 from schemas.asyncapi import STREAMS
+from tests.e2e.chaos_load import WATCHER, loaded, script, spread, times_run, write_tool
 
-STEPS = 5
 VICTIMS = ("agent", "gateway", "nats-server", "all")
 OPEN_RUNS = (1, 100, 1000)
 KILLS = 18
@@ -49,86 +42,6 @@ KILLS = 18
 LONGEST_LULL_S = 1.0
 LOOK_S = 0.005
 RESUMED_WITHIN_S = 60.0
-ENDED_WITHIN_S = 600.0
-ENDINGS = (subjects.COMPLETED, subjects.ESCALATED, subjects.FAILED, subjects.CANCELLED)
-WATCHER = "chaos"
-
-MANIFEST = {
-    "manifest_spec": "ductile.plugin",
-    "manifest_version": 1,
-    "name": "ledger",
-    "version": "0.1.0",
-    "protocol": 2,
-    "entrypoint": "run.sh",
-    "description": "Notes that it was called.",
-    "concurrency_safe": True,
-    "commands": [
-        {"name": "note", "type": "write", "description": "Note the call.", "input_schema": {"type": "object"}}
-    ],
-}
-PLUGIN = """#!/bin/sh
-printf '%s\\n' "$(cat)" >>'{calls}'
-echo '{{"status": "ok", "result": "noted"}}'
-"""
-
-
-def script() -> dict[str, Any]:
-    """Five calls, each of which names its run and step, then done."""
-    plan = {"action": {"tool": "ledger", "command": "note", "arguments": {"call": "$goal after step $step"}}}
-    met = [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]
-    frame = {"goal_statement": "Note.", "definition_of_done": ["one", "two", "three"]}
-    return {
-        "name": "chaos",
-        "rules": [
-            {
-                "phase": "reflect",
-                "when": {"steps": STEPS},
-                "reflect": {"verdict": "done", "summary": "noted", "met": met},
-            },
-            {"phase": "reflect", "reflect": {"verdict": "continue", "summary": "on"}, "plan": plan},
-            {"phase": "plan", "plan": plan},
-            {"phase": "frame", "frame": frame},
-        ],
-    }
-
-
-class Load:
-    """Keeps a number of runs open, until it is told to let them end."""
-
-    def __init__(self, link: NatsLink) -> None:
-        self._link = link
-        self._ended: dict[str, asyncio.Event] = {}
-        self._names = (f"run {number}" for number in itertools.count(1))
-        self.endings: Counter[str] = Counter()
-        self.closing = False
-
-    async def keep_one_open(self) -> None:
-        while not self.closing:
-            name = next(self._names)
-            ended = self._ended[name] = asyncio.Event()
-            await self._start(name)
-            await ended.wait()
-
-    async def take(self, delivery: Delivery) -> None:
-        """An ending; one that comes twice counts once."""
-        ended = self._ended.pop(json.loads(delivery.body)["payload"]["goal"], None)
-        if ended is not None:
-            self.endings[delivery.subject] += 1
-            ended.set()
-
-    @property
-    def open(self) -> int:
-        return len(self._ended)
-
-    async def _start(self, name: str) -> None:
-        key = keys.start(name.replace(" ", "-"))
-        body = json.dumps({"type": subjects.START, "payload": {"goal": name}, "dedupe_key": key}).encode()
-        while True:
-            try:
-                await self._link.publish(subjects.START, body, msg_id=key, headers={})
-            except TryAgain:
-                continue
-            return
 
 
 @dataclass(slots=True)
@@ -166,8 +79,7 @@ class House:
         cell.used += [_cpu_s(service.pid) for service in services[:1] if service.pid]
 
     def tools_run_twice(self) -> int:
-        seen = Counter(_call(line) for line in self.calls.read_text().splitlines())
-        return sum(1 for times in seen.values() if times > 1)
+        return sum(1 for times in times_run(self.calls).values() if times > 1)
 
     def _services(self, victim: str) -> Sequence[Service]:
         chosen = {
@@ -221,25 +133,14 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _call(line: str) -> str:
-    request = json.loads(line)
-    payload = request.get("payload") or request["event"]["payload"]
-    return str(payload["call"])
-
-
 @asynccontextmanager
 async def house(folder: Path) -> AsyncIterator[House]:
-    calls, plugin = folder / "calls", folder / "plugins" / "ledger"
-    plugin.mkdir(parents=True)
-    calls.touch()
-    (plugin / "manifest.yaml").write_text(yaml.safe_dump(MANIFEST))
-    (plugin / "run.sh").write_text(PLUGIN.format(calls=calls))
-    (plugin / "run.sh").chmod(0o755)
+    calls = write_tool(folder / "plugins", folder / "calls")
     (folder / "script.yaml").write_text(yaml.safe_dump(script()))
     options = DevOptions(
         folder=folder / "stack",
         script=folder / "script.yaml",
-        plugins=(plugin.parent,),
+        plugins=(folder / "plugins",),
         agent={"log": {"level": "warning"}},
         gateway={"log": {"level": "warning"}},
     )
@@ -251,32 +152,12 @@ async def house(folder: Path) -> AsyncIterator[House]:
             await link.close()
 
 
-@asynccontextmanager
-async def loaded(house: House, open_runs: int) -> AsyncIterator[Load]:
-    """So many open runs; on leaving, all have ended, or have had their time."""
-    watcher = ConsumerSpec(subjects.STREAM, WATCHER, {"filter_subjects": list(ENDINGS), "ack_policy": "explicit"})
-    await create_missing(house.link, Topology(consumers=(watcher,)))
-    load, dead = Load(house.link), DeadLetters(subjects.DEAD_LETTERS_LOOP)
-    watching = consume(
-        house.link, subjects.STREAM, WATCHER, slots=64, handler=load.take, dead_letter=dead, in_progress_s=10
-    )
-    tasks = [asyncio.create_task(work) for work in (watching, *(load.keep_one_open() for _ in range(open_runs)))]
-    try:
-        yield load
-        load.closing = True
-        await asyncio.wait(tasks[1:], timeout=ENDED_WITHIN_S)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 async def at(open_runs: int, victims: Sequence[str], kills: int, chance: random.Random) -> dict[str, Any]:
     """The figures of one number of open runs, in a stack of its own."""
     with tempfile.TemporaryDirectory(prefix="chaos-") as name:
         cells = {victim: Cell() for victim in victims}
         async with house(Path(name)) as made:
-            async with loaded(made, open_runs) as load:
+            async with loaded(made.link, open_runs) as load:
                 await made.first_since(subjects.ALL_TOOL_REQUESTS, 0)
                 for victim in _shuffled(victims, kills, chance):
                     await asyncio.sleep(chance.uniform(0, LONGEST_LULL_S))
@@ -300,16 +181,10 @@ def _shuffled(victims: Sequence[str], kills: int, chance: random.Random) -> Iter
 def _told(cell: Cell) -> dict[str, Any]:
     return {
         "kills": len(cell.resumes),
-        "resume_s": _spread(cell.resumes),
-        "cpu_s": _spread(cell.used),
+        "resume_s": spread(cell.resumes),
+        "cpu_s": spread(cell.used),
         "model_calls_repeated": cell.asked_again,
     }
-
-
-def _spread(values: Sequence[float]) -> dict[str, float]:
-    ordered = sorted(values) or [0.0]
-    at = {"p50": 0.5, "p99": 0.99, "max": 1.0}
-    return {name: round(ordered[math.ceil(share * len(ordered)) - 1], 3) for name, share in at.items()}
 
 
 async def figures(open_runs: Sequence[int], victims: Sequence[str], kills: int, seed: int) -> dict[str, Any]:

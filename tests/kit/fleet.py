@@ -103,7 +103,7 @@ class Fleet:
 async def fleet(cluster: Cluster, options: FleetOptions) -> AsyncIterator[Fleet]:
     """All of them, ready, on a cluster that has been set up for them; they are killed at the end."""
     async with cluster.linked() as link:
-        await set_up(link, topology(replicas=options.replicas, max_gib=1))
+        await set_up(link, topology(replicas=options.replicas, max_gib=1, shared=options.store == "jetstream"))
     made = Fleet(
         cluster=cluster,
         options=options,

@@ -103,7 +103,7 @@ def _observe(agent: Agent) -> Instruments:
     observe_runs(instruments, agent.store, agent.clock, lambda: len(undone.left))
     observe_inbox(instruments, agent.store.inbox)
     observe_brake(instruments, agent.brake)
-    observe_spending(instruments, agent.spending)
+    observe_spending(instruments, agent.limits.spending)
     observe_disk(instruments, agent.settings.store / FILE)
     observe_readiness(instruments, agent.ready)
     BusLevels(instruments, agent.ground.link)
@@ -114,10 +114,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     """First what was left goes on and what waits is taken up; then what can wait for that."""
     moments = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
     await agent.halting.recall()
-    today = agent.spending.today
-    spent = await agent.store.spent(today)
-    agent.spending.recall(today, {caller: usd for caller, (usd, _) in spent.items()})
-    agent.quotas.recall(await agent.store.open_runs(), {caller: size for caller, (_, size) in spent.items()})
+    agent.limits.recall(agent.store.taken)
     left = await agent.recovery.resume_all()
     for work in (
         wrong_with(agent.skills.catalog()),  # asked for at once: runs that are to begin wait for it
@@ -134,7 +131,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     if any(runs[status] for status in UNDER_WAY):
         await agent.ground.head_start()
     await _let_callers_in(agent, group, listener)
-    if not agent.spending.reached:
+    if not agent.limits.spending.reached:
         agent.recovery.let_go(await agent.store.held(), agent.clock.now())
     behind_since = agent.workspace.caught_up_at() or agent.clock.now()
     if agent.trails.sends:
@@ -184,7 +181,9 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
     from groundwork.http.server import serve_http
 
     ready, metrics = agent.ready, partial(exposition, _observe(agent), subjects.SERVICE_AGENT)
-    asked = operations(agent.settings, agent.store, agent.ground.link, agent.skills, ready, switch, agent.spending)
+    asked = operations(
+        agent.settings, agent.store, agent.ground.link, agent.skills, ready, switch, agent.limits.spending
+    )
     streams = EventStreams(agent.feed, agent.store, agent.store)
     http = create_app(desk, agent.files, ready, agent.settings, operations=asked, streams=streams, metrics=metrics)
     measured = Measured(http, request_durations(agent.metrics.instruments))

@@ -34,6 +34,7 @@ from agent_service.readiness import readiness
 from agent_service.recovery import Recovery, Starter
 from agent_service.room import Room
 from agent_service.settings import AgentSettings
+from agent_service.shared_limits import SharedLimits
 from agent_service.signing import Signing
 from agent_service.spending import Spending
 from agent_service.store.sqlite import SqliteStore
@@ -64,8 +65,7 @@ class Agent:
     brake: Brake
     room: Room
     halting: Halting
-    spending: Spending
-    quotas: Quotas
+    limits: SharedLimits
     intake: NatsIntake
     missed: Missed
     projector: Projector
@@ -111,10 +111,9 @@ def build(
     on_span = trails.leaf if trails.sends else None
     projector = Projector(trails, workspace, artifacts, on_damage=store.quarantine)
 
-    spending = Spending(clock, settings.limits.usd_per_day, lambda caller: settings.quota_of(caller).usd_per_day)
-    quotas = Quotas(clock, spending, settings.quota_of)
-    committed = _committed(projector, feed, metrics, spending, quotas)
-    thinker = _thinker(settings, model, Evidence(store, proven), clock, brake, spending)
+    limits = _limits(settings, clock)
+    committed = _committed(projector, feed, metrics, limits)
+    thinker = _thinker(settings, model, Evidence(store, proven), clock, brake, limits)
     turns = Turns(store, publisher, thinker, clock, committed, brake=brake)
     oversight, own, rules = settings.oversight(), settings.own_tools(), settings.tool_rules
     skills = NatsSkills(
@@ -142,7 +141,7 @@ def build(
         trace_url=settings.trace_url,
         brake=brake,
         room=room,
-        quotas=quotas,
+        quotas=limits.quotas,
     )
     starter = Starter(intake, store, background, slots=settings.turns, brake=brake)
     recovery = Recovery(turns, store, store, publisher, background, slots=settings.turns, brake=brake)
@@ -153,7 +152,7 @@ def build(
         troubles, callbacks = NatsTroubles(link), NatsCallbacks(link)
         reading = store, store, intake, skills, troubles, callbacks, background
         shown: dict[str, Any] = {"need_a_person": store.inbox.count, "trace_url": settings.trace_url}
-        shown |= {"brake": brake, "quotas": quotas}
+        shown |= {"brake": brake, "quotas": limits.quotas}
         return Desk(*reading, incoming=incoming, room=room, **shown)
 
     return Agent(
@@ -162,9 +161,8 @@ def build(
         store=store,
         recovery=recovery,
         brake=brake,
-        spending=spending,
+        limits=limits,
         room=room,
-        quotas=quotas,
         halting=Halting(brake, store.halts, NatsBoard(link), turns, store, clock, recovery.try_again),
         intake=NatsIntake(link, intake, background, incoming, slots=settings.turns, on_span=on_span),
         missed=Missed(link, intake, settings.store, slots=settings.turns),
@@ -184,7 +182,14 @@ def build(
     )
 
 
-def _committed(projector: Projector, feed: Feed, metrics: AgentMetrics, spending: Spending, quotas: Quotas) -> OnCommit:
+def _limits(settings: AgentSettings, clock: SystemClock) -> SharedLimits:
+    rates = settings.model
+    pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
+    spending = Spending(clock, settings.limits.usd_per_day, lambda caller: settings.quota_of(caller).usd_per_day)
+    return SharedLimits(pace, spending, Quotas(clock, spending, settings.quota_of))
+
+
+def _committed(projector: Projector, feed: Feed, metrics: AgentMetrics, limits: SharedLimits) -> OnCommit:
     """All who are told of every entry."""
 
     def committed(moment: Moment) -> None:
@@ -193,18 +198,15 @@ def _committed(projector: Projector, feed: Feed, metrics: AgentMetrics, spending
         log_lines.write(moment)
         feed.tell(moment)
         metrics.runs.committed(moment)
-        spending.committed(moment)
-        quotas.committed(moment)
+        limits.committed(moment)
 
     return committed
 
 
 def _thinker(
-    settings: AgentSettings, model: Provider, evidence: Evidence, clock: SystemClock, brake: Brake, spending: Spending
+    settings: AgentSettings, model: Provider, evidence: Evidence, clock: SystemClock, brake: Brake, limits: SharedLimits
 ) -> Thinker:
-    rates = settings.model
-    pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
-    checked = ArgumentSchemas(), evidence, clock
+    checked, pace, spending = (ArgumentSchemas(), evidence, clock), limits.pace, limits.spending
     return Thinker(model, *checked, slots=settings.turns, pace=pace, brake=brake, spending=spending)
 
 

@@ -237,7 +237,7 @@ class Intake:
                 depth, by = await self._depth(start), _sender(arrival)
                 told: dict[str, Any] = {"by": by, "payer": BUS, "traceparent": caller}
                 event = self._accepted(wake_id, start, depth, announce=False, **told)
-                with self._quotas.wake(BUS):
+                async with self._quotas.wake(BUS):
                     run_id, accepted = await self._turns.accept(_wake(wake_id, start), event)
                 waking.duplicate = accepted is None
         except (LimitRefused, WakeConflict) as refusal:

@@ -1,18 +1,30 @@
-"""Pace: no more requests and tokens per minute than granted, over all runs of this process, first come first served.
+"""Pace: no more requests and tokens per minute than granted, over all runs, first come first served in each process.
 
 Rules: a call that would have to wait long is told when to come back, so that its wait is a durable timer and no task.
 When the provider says "too many", everybody holds back until it may be asked again, not only the run that heard it.
+Processes that share a store count each other's calls: what one sets aside for a call is an entry that all hear of.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
 
+from agent_service.core.events import CallReserved, Event, ModelReplied, ModelUnavailable
+from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
+from agent_service.journal import Entry
+from agent_service.moments import Elsewhere, Moment
+from agent_service.shares import Company, Share, alone
 
 MINUTE_S = 60.0
 LONGEST_WAIT_S = 20.0
 """Longer waits are put off durably."""
+HELD_BACK = frozenset({"rate_limit", "overloaded"})
+"""Errors of a provider after which no run asks before the time is over."""
+OF_CALLS = frozenset(kind.__name__ for kind in (CallReserved, ModelReplied, ModelUnavailable))
+"""Entries that tell of calls that were admitted."""
 
 
 class Bucket:
@@ -24,6 +36,10 @@ class Bucket:
         self._capacity = float(per_minute)
         self._level = float(per_minute)
         self._at = now
+
+    def left(self, now: float) -> float:
+        self._fill(now)
+        return self._level
 
     def wait_s(self, amount: float, now: float, *, behind: float) -> float:
         """How long until `amount` is there besides what is taken before it; what never fits waits for a full bucket."""
@@ -39,8 +55,19 @@ class Bucket:
         self._at = now
 
 
+@dataclass(frozen=True, slots=True)
+class _Other:
+    """What another process set aside for a call."""
+
+    tokens: int
+    by: str
+
+
 class Pace:
-    """Admits model calls. None for a rate means no limit of ours. `now` and `sleep` are in seconds."""
+    """Admits model calls. None for a rate means no limit of ours. `now` and `sleep` are in seconds.
+
+    `members`: how many processes share the rates.
+    """
 
     def __init__(
         self,
@@ -49,44 +76,115 @@ class Pace:
         tokens_per_minute: int | None = None,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        members: Callable[[], int] = alone,
     ) -> None:
         self._now = now
         self._sleep = sleep
-        self._requests = Bucket(requests_per_minute, now()) if requests_per_minute else None
-        self._tokens = Bucket(tokens_per_minute, now()) if tokens_per_minute else None
+        self._company = Company(members=members, now=now, sleep=sleep)
+        self._shares = Share(self._company), Share(self._company)
+        """Of requests, and of tokens."""
+        self._rates = requests_per_minute, tokens_per_minute
+        self._requests, self._tokens = self._full(now())
+        self._others: dict[str, _Other] = {}
+        """Calls that others make, by run."""
         self._held_until = float("-inf")
         self._why = ""
         self._turn = asyncio.Lock()
         self._waiting: list[int] = []
         """The tokens of each call that waits for its turn."""
 
-    async def admit(self, tokens: int) -> None:
+    @property
+    def limited(self) -> bool:
+        return any(self._rates)
+
+    async def admit(self, tokens: int, run_id: str = "") -> None:
         """Return when a call of `tokens` may be made. Raises ModelError (try again) when that takes long."""
         self._check(self._wait_s(tokens, behind=self._waiting))
         self._waiting.append(tokens)
         try:
             async with self._turn:
-                while (wait := self._wait_s(tokens)) > 0:
-                    self._check(wait)
-                    await self._sleep(wait)
+                await self._until_there(tokens)
                 self._take(1, tokens)
+                for share, amount in zip(self._shares, (1, tokens), strict=True):
+                    share.take(run_id, amount)
         finally:
             self._waiting.remove(tokens)
 
-    def settle(self, admitted: int, used: int) -> None:
+    def settle(self, admitted: int, used: int, run_id: str = "") -> None:
         """Give back what a call was admitted for and did not use, or take what it used beyond."""
         self._take(0, used - admitted)
+        self._heard(run_id)
+
+    def committed(self, moment: Moment) -> None:
+        """What was set aside for a call here is known to all from this entry on."""
+        self._heard(moment.entry.run_id)
+        self._others.pop(moment.entry.run_id, None)
+
+    def elsewhere(self, one: Elsewhere) -> None:
+        """What another process sets aside for a call, and uses of it."""
+        self._heard(one.run_id)
+        if one.entry.kind in OF_CALLS:
+            self._count(one.entry, one.by)
+        elif one.status in FINAL:
+            self._others.pop(one.run_id, None)
+
+    def recall(self, entries: Iterable[Entry], now: datetime) -> None:
+        """What the journal says of the calls of the last minute, whoever made them. `now` is the instant of `now()`."""
+        then = self._now() - MINUTE_S
+        self._requests, self._tokens = self._full(then)
+        for entry in entries:
+            self._count(entry, at=self._now() - min(MINUTE_S, max(0.0, (now - entry.at).total_seconds())))
 
     def hold(self, seconds: float, why: str) -> None:
         """Let no call begin for `seconds`: the provider asked for it."""
         self._held_until = max(self._held_until, self._now() + seconds)
         self._why = why
 
-    def _take(self, requests: int, tokens: int) -> None:
+    def _full(self, now: float) -> tuple[Bucket | None, Bucket | None]:
+        requests, tokens = (Bucket(rate, now) if rate else None for rate in self._rates)
+        return requests, tokens
+
+    async def _until_there(self, tokens: int) -> None:
+        """Until there is enough of both rates, and it is for this process to take it."""
+        while True:
+            if (wait := self._wait_s(tokens)) > 0:
+                self._check(wait)
+                await self._sleep(wait)
+            elif self._is_ours(tokens):
+                return
+            else:
+                await self._company.news()
+
+    def _is_ours(self, tokens: int) -> bool:
+        now, wanted = self._now(), zip(self._shares, (self._requests, self._tokens), (1, tokens), strict=True)
+        return all(rate is None or share.allows(amount, left=rate.left(now)) for share, rate, amount in wanted)
+
+    def _heard(self, run_id: str) -> None:
+        for share in self._shares:
+            share.heard(run_id)
+
+    def _count(self, entry: Entry, by: str = "", at: float | None = None) -> None:
+        """What an entry says of a call that was not made here now: it was made `by` another, `at` that instant."""
+        event, run_id = entry.decoded(), entry.run_id
+        if isinstance(event, CallReserved):
+            self._others[run_id] = _Other(event.reserve.tokens, by)
+            self._take(1, event.reserve.tokens, at)
+        elif (call := self._others.pop(run_id, None)) is not None:
+            self._take(0, _used(event) - call.tokens, at)
+            if call.by == by:
+                self._hold_back(event)
+
+    def _hold_back(self, event: Event) -> None:
+        """Where the provider asked another process for it."""
+        if isinstance(event, ModelUnavailable) and event.error_class in HELD_BACK and event.retry_after_s is not None:
+            self.hold(event.retry_after_s, event.message)
+
+    def _take(self, requests: int, tokens: int, at: float | None = None) -> None:
+        now = self._now() if at is None else at
         if self._requests:
-            self._requests.take(requests, self._now())
+            self._requests.take(requests, now)
         if self._tokens:
-            self._tokens.take(tokens, self._now())
+            self._tokens.take(tokens, now)
 
     def _wait_s(self, tokens: int, behind: Collection[int] = ()) -> float:
         """How long a call of `tokens` has to wait when all calls of `behind` are made before it."""
@@ -104,3 +202,7 @@ class Pace:
         held = self._held_until > self._now()
         message = f"the provider asked to wait: {self._why}" if held else "the rate limits of agent.model are used up"
         raise ModelError("try_again", "rate_limit", message, retry_after_s=wait_s)
+
+
+def _used(event: Event) -> int:
+    return event.usage.input_tokens + event.usage.output_tokens if isinstance(event, ModelReplied) else 0

@@ -3,20 +3,23 @@
 Rules: a caller is a token of the API, or a sender as far as NATS names it. Who is over its quota is told which and
 until when, and nothing is stored; others notice nothing. What was asked for today, and how many runs are open, is known
 through restarts; the minute begins anew. A run that a run started is nobody's wake, and spends its caller's money.
+Processes that share a store count each other's wakes, by the entries that accept them.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import date, datetime, timedelta
+from itertools import count
 from typing import Self
 
 from agent_service.callers import UNBOUNDED, Quota, opened
 from agent_service.errors import OverQuota
 from agent_service.identity import SystemClock
-from agent_service.moments import Moment
+from agent_service.moments import Elsewhere, Moment
 from agent_service.pace import Bucket
 from agent_service.ports import Clock
+from agent_service.shares import ALONE, Company, Share
 from agent_service.spending import Spending
 
 OPEN_RETRY_S = 30.0
@@ -26,10 +29,14 @@ QuotaOf = Callable[[str], Quota]
 
 
 class Quotas:
-    """`of` says which quota a caller has."""
+    """`of` says which quota a caller has; it is shared with `company`."""
 
-    def __init__(self, clock: Clock, spending: Spending, of: QuotaOf) -> None:
+    def __init__(self, clock: Clock, spending: Spending, of: QuotaOf, *, company: Company = ALONE) -> None:
         self._clock = clock
+        self._company = company
+        self._shares: defaultdict[str, Share] = defaultdict(lambda: Share(company))
+        """By caller: of its wakes."""
+        self._numbers = count()
         self._spending = spending
         self._of = of
         self._minutes: dict[str, Bucket] = {}
@@ -50,20 +57,22 @@ class Quotas:
         """What the store says: how many runs of each caller are open, and what each asked for today."""
         self._open, self._day, self._bytes = Counter(open_runs), self._clock.now().date(), Counter(bytes_today)
 
-    @contextmanager
-    def wake(self, caller: str, *, known: bool = False) -> Iterator[None]:
+    @asynccontextmanager
+    async def wake(self, caller: str, *, known: bool = False) -> AsyncIterator[None]:
         """Inside, a wake of the caller is accepted; one that is `known` already only counts as a request. Raises
         OverQuota."""
         quota = self._of(caller)
         if quota.wakes_per_minute is not None:
-            self._take_one(caller, quota.wakes_per_minute)
+            await self._take_one(caller, quota.wakes_per_minute)
         if not known:
-            self._check(caller, quota)
+            while not self._check(caller, quota):
+                await self._company.news()
         self._entering[caller] += 1
+        self._shares[caller].take(wake := str(next(self._numbers)), 1)
         try:
             yield
         finally:
-            self._entered(caller)
+            self._entered(caller, wake)
 
     def committed(self, moment: Moment) -> None:
         """What an entry opens, or ends."""
@@ -74,16 +83,31 @@ class Quotas:
             self._of_today()[caller] += len(moment.entry.event)
             self._arrived[caller] += 1
 
-    def _take_one(self, caller: str, most: int) -> None:
-        now = self._clock.now().timestamp()
-        minute = self._minutes.get(caller)
-        if minute is None or minute.per_minute != most:
-            minute = self._minutes[caller] = Bucket(most, now)
+    def elsewhere(self, one: Elsewhere) -> None:
+        """What an entry of another process opens, or ends."""
+        if not one.opened:
+            return
+        self._open[one.caller] += one.opened
+        if one.entry.seq > 1:
+            return
+        self._of_today()[one.caller] += len(one.entry.event)
+        if (most := self._of(one.caller).wakes_per_minute) is not None:
+            self._minute(one.caller, most).take(1, self._seconds())
+
+    async def _take_one(self, caller: str, most: int) -> None:
+        while not self._of_minute(caller, most):
+            await self._company.news()
+        self._minute(caller, most).take(1, self._seconds())
+
+    def _of_minute(self, caller: str, most: int) -> bool:
+        """Whether this process may take one of the wakes that are left. Raises OverQuota where there is none."""
+        minute, now = self._minute(caller, most), self._seconds()
         if (wait_s := minute.wait_s(1, now, behind=0)) > 0:
             raise OverQuota(f"{caller} has asked for {most} wakes within a minute", "wakes_per_minute", wait_s)
-        minute.take(1, now)
+        return self._shares[caller].allows(1, left=minute.left(now))
 
-    def _check(self, caller: str, quota: Quota) -> None:
+    def _check(self, caller: str, quota: Quota) -> bool:
+        """Whether this process may accept one more run of the caller. Raises OverQuota where nobody may."""
         runs = self._open[caller] + self._entering[caller] - self._arrived[caller]
         taken = self._of_today()[caller]
         if quota.open_runs is not None and runs >= quota.open_runs:
@@ -92,10 +116,21 @@ class Quotas:
             raise OverQuota(f"{caller} has sent {taken} bytes today (UTC)", "bytes_per_day", self._left_of_today())
         if quota.usd_per_day is not None and (why := self._spending.reached_by(caller)):
             raise OverQuota(why, "usd_per_day", self._left_of_today())
+        return quota.open_runs is None or self._shares[caller].allows(1, left=quota.open_runs - runs)
 
-    def _entered(self, caller: str) -> None:
+    def _minute(self, caller: str, most: int) -> Bucket:
+        minute = self._minutes.get(caller)
+        if minute is None or minute.per_minute != most:
+            minute = self._minutes[caller] = Bucket(most, self._seconds())
+        return minute
+
+    def _seconds(self) -> float:
+        return self._clock.now().timestamp()
+
+    def _entered(self, caller: str, wake: str) -> None:
         self._entering[caller] -= 1
         self._arrived[caller] -= self._arrived[caller] > 0
+        self._shares[caller].heard(wake)
 
     def _of_today(self) -> Counter[str]:
         if self._day != (today := self._clock.now().date()):

@@ -25,7 +25,7 @@ from agent_service.core.phases import Decision, Next, Plan, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import ForModel
 from agent_service.errors import ModelError, Stopped
-from agent_service.pace import Pace
+from agent_service.pace import HELD_BACK, Pace
 from agent_service.ports import Answer, Clock, Estimate, Model, ModelCall, Question
 from agent_service.spending import Spending
 from agent_service.usable import MOST_BYTES
@@ -36,8 +36,6 @@ Reply = CallReserved | ModelReplied | ModelUnavailable
 UNUSABLE = frozenset({"model_auth", "model_not_found"})
 """Errors that every run would meet."""
 TROUBLE_FOR = timedelta(seconds=60)
-HELD_BACK = frozenset({"rate_limit", "overloaded"})
-"""Errors after which no run asks before the time is over."""
 
 
 class ArgumentCheck(Protocol):
@@ -122,7 +120,7 @@ class Thinker:
         self._wanted.pop((run_id, call), None)
         admitted = self._admitted.pop((run_id, call), None)
         if admitted:
-            self._pace.settle(admitted.tokens, 0)
+            self._pace.settle(admitted.tokens, 0, run_id)
         task = self._calls.get((run_id, call))
         if task is not None:
             task.cancel()
@@ -156,19 +154,19 @@ class Thinker:
         if call.estimate is None:
             return await self._event(await call.make(), question, heard=question.state.heard)
         tokens = call.estimate.reserve.tokens
-        self._spending.admit(question.state, call.estimate.reserve.cost_usd)
-        await self._pace.admit(tokens)
-        self._check_again(tokens)
+        await self._spending.admit(question.state, call.estimate.reserve.cost_usd)
+        await self._pace.admit(tokens, question.state.run_id)
+        self._check_again(tokens, question.state.run_id)
         state = question.state
         self._admitted[key] = _Admitted(call=call, tokens=tokens, version=state.version, heard=state.heard)
         return self._reserved(call.estimate, question.call)
 
-    def _check_again(self, admitted: int) -> None:
+    def _check_again(self, admitted: int, run_id: str) -> None:
         """After the wait for its turn. Raises Stopped."""
         try:
             self._brake.check()
         except Stopped:
-            self._pace.settle(admitted, 0)
+            self._pace.settle(admitted, 0, run_id)
             raise
 
     async def _second_half(self, admitted: _Admitted, question: Question) -> Reply:

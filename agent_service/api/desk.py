@@ -128,7 +128,7 @@ class Desk:
             known = await self._archive.run_of(wake_id) is not None
             told: dict[str, Any] = {"by": by, "payer": payer, "traceparent": traceparent}
             try:
-                with self._quotas.wake(payer, known=known):
+                async with self._quotas.wake(payer, known=known):
                     return await self._wake(wake_id, request, waking, known=known, **told)
             except WakeConflict as error:
                 raise await self._conflict(error, payer) from error

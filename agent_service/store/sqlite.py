@@ -9,7 +9,7 @@ import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -29,6 +29,7 @@ from agent_service.store.seals import Apart, Sealed, Seals, flaw_in_journal
 from agent_service.store.sql.database import open_database
 from agent_service.store.sql.queries import load_queries
 from agent_service.store.standing import SqliteStanding
+from agent_service.store.taken import SqliteTaken
 from agent_service.store.writing import Mark, Writing
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.file import SqliteFile, microseconds
@@ -62,6 +63,7 @@ class SqliteStore(Alone):
         self._writing = Writing(self._sql)
         self.inbox = SqliteInbox(database)
         self.halts = SqliteHalts(database)
+        self.taken = SqliteTaken(database)
         self._quarantine = Quarantine()
         self._told: dict[str, int] = {}
         self._told_later: asyncio.TimerHandle | None = None
@@ -192,15 +194,6 @@ class SqliteStore(Alone):
     async def unsettled(self, since: datetime) -> Sequence[str]:
         rows = await self._database.read(self._sql["unsettled"], (microseconds(since),))
         return self._quarantine.without(run_id for (run_id,) in rows)
-
-    async def spent(self, day: date) -> dict[str, tuple[float, int]]:
-        """By caller, that day (UTC): what models cost, in USD, and how many bytes of wakes came."""
-        rows = await self._database.read(self._sql["spent"], (f"{day:%Y-%m-%d}",))
-        return {caller: (usd, size) for caller, usd, size in rows}
-
-    async def open_runs(self) -> dict[str, int]:
-        """How many runs of each caller have not ended, without those that runs started."""
-        return dict(await self._database.read(self._sql["open_runs"]))
 
     async def held(self) -> Sequence[str]:
         """Runs whose model call waits for money."""

@@ -258,8 +258,8 @@ async def open_house(
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
         settings = AgentSettings(http=HttpSettings(tokens=known), trace_url="http://traces/{trace_id}")
         quotas = Quotas(clock, Spending(clock), settings.quota_of)
-        spent = await store.spent(clock.now().date())
-        quotas.recall(await store.open_runs(), {caller: size for caller, (_, size) in spent.items()})
+        spent = store.taken.spent(clock.now().date())
+        quotas.recall(store.taken.open_runs(), {caller: size for caller, (_, size) in spent.items()})
         turns = Turns(store, Publisher(bus, clock, brake=brake), thinker, clock, committed, brake=brake)
         switch = Switch(Halting(brake, store.halts, MemoryBoard(), turns, store, clock, lambda: None))
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)

@@ -40,7 +40,9 @@ def wake_of(commit: Commit, digest: str = "digest") -> Wake:
     return Wake(wake_id=commit.state.wake_id, digest=digest)
 
 
-def accepted(number: int = 1, *, wake_id: str | None = None, goal: str = "Find the answer.") -> Commit:
+def accepted(
+    number: int = 1, *, wake_id: str | None = None, goal: str = "Find the answer.", caller: str = ""
+) -> Commit:
     """The first commit of run `number`, which is accepted that many seconds after noon."""
     at = NOON + number * SECOND
     event = WakeAccepted(
@@ -51,6 +53,7 @@ def accepted(number: int = 1, *, wake_id: str | None = None, goal: str = "Find t
         limits=Limits(deadline_at=at + timedelta(hours=1)),
         announce=True,
         context={"background": "asked by a test"},
+        caller=caller,
     )
     return commit_of(None, event, decide(None, event))
 

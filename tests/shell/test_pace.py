@@ -4,38 +4,25 @@ Time passes only when a case says so: no test of waiting has to wait.
 """
 
 import asyncio
-import heapq
 from collections.abc import Callable
-from itertools import count
 
 import pytest
 
 from agent_service.errors import ModelError
 from agent_service.pace import LONGEST_WAIT_S, Pace
-
-TURNS_LOOKED_AT = 50
-"""Of the event loop: more than enough for everybody who can go on to do so."""
+from tests.kit.virtual_time import VirtualTime
 
 
-class Callers:
+class Callers(VirtualTime):
     """Calls that ask a pace to be admitted, what became of each, and the time that they do it in."""
 
     def __init__(self, requests: int | None = None, tokens: int | None = None) -> None:
-        self.now = 0.0
+        super().__init__()
         self.admitted: list[tuple[float, str]] = []
         """The instant and the name of each call, in the order of their admission."""
         self.refused: dict[str, ModelError] = {}
-        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
-        self._numbers = count()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self.pace = Pace(
-            requests_per_minute=requests, tokens_per_minute=tokens, now=lambda: self.now, sleep=self._sleep
-        )
-
-    async def _sleep(self, seconds: float) -> None:
-        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._sleepers, (self.now + max(seconds, 1e-6), next(self._numbers), woken))
-        await woken
+        self.pace = Pace(requests_per_minute=requests, tokens_per_minute=tokens, now=lambda: self.now, sleep=self.sleep)
 
     async def _admit(self, name: str, tokens: int) -> None:
         try:
@@ -50,21 +37,6 @@ class Callers:
 
     def give_up(self, name: str) -> None:
         self._tasks[name].cancel()
-
-    async def passes(self, seconds: float) -> None:
-        """Let everything happen that happens within `seconds`."""
-        until = self.now + seconds
-        await self._settled()
-        while self._sleepers and self._sleepers[0][0] <= until:
-            self.now, _, woken = heapq.heappop(self._sleepers)
-            if not woken.done():
-                woken.set_result(None)
-            await self._settled()
-        self.now = until
-
-    async def _settled(self) -> None:
-        for _ in range(TURNS_LOOKED_AT):
-            await asyncio.sleep(0)
 
     async def leave(self) -> None:
         for task in self._tasks.values():

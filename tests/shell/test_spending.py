@@ -109,7 +109,7 @@ async def test_what_crashes_lost_counts_too(store: SqliteStore, gap: int) -> Non
     for _ in range(40):
         world.faults.strike_at(gap)
         await world.until_quiet()
-    state, paid = await world.state(), await store.spent(world.spending.today)
+    state, paid = await world.state(), store.taken.spent(world.spending.today)
     spent = (state.spent.cost_usd or 0.0) + (state.spent.lost_cost_usd or 0.0)
     assert sum(usd for usd, _ in paid.values()) == pytest.approx(spent)
     assert spent <= 5.0

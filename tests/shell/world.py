@@ -334,7 +334,7 @@ class World:
             background = Background(group)
             await self.halting(background).recall()
             if isinstance(self.store, SqliteStore):
-                spent = await self.store.spent(self.spending.today)
+                spent = self.store.taken.spent(self.spending.today)
                 self.spending.recall(self.spending.today, {caller: usd for caller, (usd, _) in spent.items()})
             await self.recovery(background).resume_all()
 

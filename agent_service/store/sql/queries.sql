@@ -177,6 +177,18 @@ ON CONFLICT (caller) DO UPDATE SET open_runs = open_runs + excluded.open_runs;
 -- name: open_runs
 SELECT caller, open_runs FROM callers WHERE open_runs > 0;
 
+-- name: set_aside
+-- For calls that are under way.
+SELECT run_id, json_extract(brief, '$.caller'), json_extract(state, '$.waiting.reserve.cost_usd') AS usd
+FROM runs JOIN briefs USING (run_id)
+WHERE status = 'running' AND CASE WHEN json_valid(state) AND json_valid(brief) THEN usd END IS NOT NULL;
+
+-- name: calls
+-- Of the newest ?1 places, those since ?2 that tell of model calls.
+SELECT run_id, seq, at, kind, event, effects_digest, previous, hash FROM journal
+WHERE position > (SELECT coalesce(max(position), 0) FROM journal) - ?1 AND at >= ?2
+AND kind IN ('CallReserved', 'ModelReplied', 'ModelUnavailable') ORDER BY position;
+
 -- name: held
 -- Runs whose model call waits for money.
 SELECT run_id FROM runs

@@ -3,6 +3,7 @@
 VersionMoved      another turn was faster: load again, decide again
 WakeConflict      the wake id names another request: choose another id
 Damaged           one run's stored rows cannot be read: leave that run alone, the others go on
+Newer             a newer version of the agent has moved the run on: that is for its like, and not for this one
 Changed           they can, and are not what the agent wrote: the same
 OverQuota         its caller has to wait, or is granted more
 Stopped           everything stands still by a person's word: once it goes on, this is done by itself
@@ -47,6 +48,17 @@ class Changed(Damaged):
 
     def __str__(self) -> str:
         return f"{super().__str__()}. What was changed says `agentic verify {self.run_id}`"
+
+
+class Newer(TryAgain):
+    """Run `run_id` is in the hands of a newer version of the agent."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            f"run {run_id} was moved on by a newer version of the agent and is left alone here; agents of that version "
+            "go on with it. Upgrade this one"
+        )
+        self.run_id = run_id
 
 
 class Stopped(TryAgain):

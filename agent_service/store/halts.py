@@ -27,6 +27,10 @@ class SqliteHalts:
         await self._database.write(partial(self._keep, halt))
 
     def _keep(self, halt: Halt, connection: sqlite3.Connection) -> None:
-        until = microseconds(halt.until) if halt.until else None
-        values = halt.number, microseconds(halt.since), halt.by, halt.reason, until, halt.until_by, halt.over
-        connection.execute(self._sql["keep_halt"], values)
+        connection.execute(self._sql["keep_halt"], halt_row(halt))
+
+
+def halt_row(halt: Halt) -> tuple[object, ...]:
+    """A halt as the parameters of the statement `keep_halt`."""
+    until = microseconds(halt.until) if halt.until else None
+    return halt.number, microseconds(halt.since), halt.by, halt.reason, until, halt.until_by, halt.over

@@ -138,6 +138,10 @@ class Seals:
         known, _, apart = self._known.pop(run_id, (0, b"", None))
         return apart if known == seq else None
 
+    def forget(self, run_id: str) -> None:
+        """Another has moved the run on."""
+        self._known.pop(run_id, None)
+
     def head(self, run_id: str) -> tuple[int, bytes] | None:
         """The newest entry of a run and its hash, where the agent knows them by itself."""
         return self._known[run_id][:2] if run_id in self._known else None

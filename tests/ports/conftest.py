@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from agent_service.ports import Archive, RunStore
-from tests.ports.stores import Opened, Opener, memory, sqlite
+from tests.ports.stores import Opened, Opener, memory, shared_in_memory, sqlite
 
-OPENERS = {"memory": memory, "sqlite": sqlite}
+OPENERS = {"memory": memory, "sqlite": sqlite, "shared": shared_in_memory}
 
 
 @pytest.fixture(params=OPENERS)

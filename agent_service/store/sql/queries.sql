@@ -203,3 +203,64 @@ SELECT number, since, by, reason, until, until_by, over FROM halts ORDER BY numb
 
 -- name: dismissal
 SELECT version, by, at FROM dismissals WHERE run_id = ?;
+
+-- name: standing
+SELECT version, head, told FROM runs WHERE run_id = ?;
+
+-- name: told_apart
+SELECT since, upto FROM told_apart WHERE run_id = ? ORDER BY since;
+
+-- name: forget_told_apart
+DELETE FROM told_apart WHERE run_id = ?;
+
+-- name: tell_apart
+INSERT INTO told_apart (run_id, since, upto) VALUES (?, ?, ?);
+
+-- name: skip
+INSERT INTO skipped (position, run_id, version, why) VALUES (?, ?, ?, ?) ON CONFLICT (position) DO NOTHING;
+
+-- name: skipped
+SELECT run_id, version, why FROM skipped ORDER BY position;
+
+-- name: written
+-- Entry ?2 of a run: its position, its hash, and who wrote it.
+SELECT position, hash, by FROM journal WHERE run_id = ? AND seq = ?;
+
+-- name: newest_of
+-- The run's newest entry: its number, and its position.
+SELECT version, position FROM runs JOIN journal USING (run_id) WHERE runs.run_id = ? AND seq = version;
+
+-- name: owned
+-- Who wrote the newest entry.
+SELECT owner FROM runs WHERE run_id = ?;
+
+-- name: due_of
+-- Of ?2, and of those who are not among the others that live, which ?3 lists (here and below).
+SELECT run_id, owner FROM runs
+WHERE due_at <= ?1 AND (owner = ?2 OR owner NOT IN (SELECT value FROM json_each(?3)))
+ORDER BY due_at LIMIT ?4;
+
+-- name: queued_of
+SELECT run_id, owner FROM runs
+WHERE status = 'queued' AND (owner = ?1 OR owner NOT IN (SELECT value FROM json_each(?2)))
+ORDER BY run_id LIMIT ?3;
+
+-- name: held_of
+SELECT run_id, owner FROM runs
+WHERE status = 'running' AND (owner = ?1 OR owner NOT IN (SELECT value FROM json_each(?2)))
+AND CASE WHEN json_valid(state) THEN json_extract(state, '$.waiting.still_since') END IS NOT NULL;
+
+-- name: untold_of
+SELECT runs.run_id, journal.seq, journal.by FROM runs INDEXED BY runs_untold
+JOIN journal ON journal.run_id = runs.run_id AND journal.seq > runs.told
+WHERE runs.told < runs.version AND (journal.by = ?1 OR journal.by NOT IN (SELECT value FROM json_each(?2)))
+AND NOT EXISTS (
+    SELECT 1 FROM told_apart
+    WHERE told_apart.run_id = runs.run_id AND journal.seq BETWEEN told_apart.since AND told_apart.upto
+)
+ORDER BY runs.run_id;
+
+-- name: reserved
+-- Who set something aside for a model call of a run after entry ?2.
+SELECT by FROM journal
+WHERE run_id = ?1 AND seq > ?2 AND kind = 'CallReserved' AND CASE WHEN json_valid(event) THEN json_extract(event, '$.call') END = ?3;

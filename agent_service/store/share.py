@@ -1,0 +1,53 @@
+"""Which of the work is this member's, where several share a store: its own, and its share of what is left by others."""
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from agent_service.ports import Untold
+from agent_service.store.sql.queries import load_queries
+from agent_service.store.standing_on import Members
+from groundwork.sqlite.file import SqliteFile, microseconds
+
+LOOKED_AT = 10_000
+"""Rows that are looked at for work: none of others that live; each heir sees to some of the rest."""
+
+
+class Share:
+    """Reads the copy."""
+
+    def __init__(self, database: SqliteFile, members: Members) -> None:
+        self._database = database
+        self._members = members
+        self._sql = load_queries()
+
+    async def due(self, now: datetime) -> Iterable[str]:
+        rows = await self._database.read(self._sql["due_of"], (microseconds(now), *self._whose, LOOKED_AT))
+        return self._ours(rows)
+
+    async def queued(self) -> Iterable[str]:
+        return self._ours(await self._database.read(self._sql["queued_of"], (*self._whose, LOOKED_AT)))
+
+    async def held(self) -> Iterable[str]:
+        return self._ours(await self._database.read(self._sql["held_of"], self._whose))
+
+    async def untold(self) -> Sequence[Untold]:
+        """Runs, oldest first, with the entries of them that this member is to see to."""
+        found: dict[str, list[int]] = {}
+        for run_id, seq, by in await self._database.read(self._sql["untold_of"], self._whose):
+            if self._members.mine(by, run_id):
+                found.setdefault(run_id, []).append(seq)
+        return [Untold(run_id=run_id, seqs=tuple(sorted(seqs))) for run_id, seqs in found.items()]
+
+    def is_ours(self, run_id: str) -> bool:
+        rows = self._database.look_up(self._sql["owned"], (run_id,))
+        return any(self._members.mine(owner, run_id) for (owner,) in rows)
+
+    @property
+    def _whose(self) -> tuple[str, str]:
+        """This member, and the others that live, as statements take them."""
+        me = self._members.me
+        return me, json.dumps(sorted(self._members.live - {me}))
+
+    def _ours(self, rows: Iterable[tuple[str, str]]) -> Iterable[str]:
+        return (run_id for run_id, owner in rows if self._members.mine(owner, run_id))

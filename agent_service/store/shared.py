@@ -1,0 +1,296 @@
+"""The run store that several agents share: the truth is a log of facts, of which each process has a copy in SQLite.
+
+    decide ─▶ append, if the run's newest fact is the one it was decided on ─▶ acknowledged ─▶ the copy has it ─▶ done
+
+Rules: what is decided stands on the newest fact by the word of the log's leader; the copy is where that is read, once
+it has come so far. Whoever is shown something reads the copy as it is. A commit of which nobody knows whether it was
+stored raises TryAgain: its caller loads and decides again. If it turns out to be stored after all, `on_elsewhere` hears
+of it as of the commits of others, for nobody has begun what it asks for.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from agent_service.errors import Changed, Damaged, Newer, VersionMoved, WakeConflict
+from agent_service.journal import Commit, Run
+from agent_service.moments import Elsewhere
+from agent_service.ports import Untold, Wake
+from agent_service.store.appending import Appending
+from agent_service.store.applying import Applying, Skipped
+from agent_service.store.facts import VERSION, EntryFact, HaltFact, ToldFact
+from agent_service.store.own_entries import OwnEntries
+from agent_service.store.rows import rows_of
+from agent_service.store.seals import Apart, Sealed, Seals
+from agent_service.store.share import Share
+from agent_service.store.shared_words import SharedHalts, SharedInbox
+from agent_service.store.sqlite import TOLD_WITHIN_S, Held, SqliteStore, moved
+from agent_service.store.standing_on import Copy, Log, Members
+from groundwork.nats.shared_log import Fact
+from groundwork.service.errors import Failure, TryAgain
+from groundwork.sqlite.file import SqliteFile, microseconds
+from schemas import subjects
+from schemas.halt import Halt
+
+RUNS_TOLD_AT_ONCE = 1000
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+def _nobody(_: object) -> None:
+    """Where no one wants to know."""
+
+
+class SharedStore(SqliteStore):
+    """Fills the ports RunStore and Archive for one member.
+
+    `held` says whether this process is still that member: without its word nothing is appended. `on_elsewhere` hears of
+    every entry that this process did not commit, `on_halt` of every halt that another agent has kept.
+    """
+
+    def __init__(
+        self,
+        database: SqliteFile,
+        standing_on: tuple[Log, Copy, Members],
+        applying: Applying,
+        *,
+        held: Held,
+        seals: Seals | None = None,
+    ) -> None:
+        super().__init__(database, held, seals)
+        self._log, self._copy, self._members = standing_on
+        self._applying = applying
+        self._share = Share(database, self._members)
+        self._own = OwnEntries()
+        self._appending = Appending(database, self._log, self._copy)
+        self._newer: set[str] = set()
+        self._began_at = float("inf")
+        """The position up to which nothing is news."""
+        self._something_is_done = asyncio.Event()
+        self.inbox = SharedInbox(database, self._log, self._copy, self._members.me)
+        self.halts = SharedHalts(database, self._log, self._copy, self._members.me)
+        self.on_elsewhere: Callable[[Elsewhere], object] = _nobody
+        self.on_halt: Callable[[Halt], object] = _nobody
+
+    async def begin(self) -> None:
+        """From what the copy has. To be awaited before anything else, once that has caught up."""
+        self._began_at = self._copy.reached
+        for run_id, level, why in await self._database.read(self._sql["skipped"]):
+            self._leave_alone(Skipped(run_id=run_id, level=level, why=why))
+
+    async def accept(self, wake: Wake, commit: Commit) -> str:
+        """As the port says; VersionMoved when another wake has taken the run id."""
+        await self._permitted()
+        if known := self._named(wake):
+            return known
+        if self.version(commit.entry.run_id):
+            raise moved(commit.entry)
+        rows = rows_of(commit)
+        sealed = self._seal(rows, Apart())
+        asked = wake.wake_id, wake.digest, microseconds(commit.state.accepted_at)
+        caller = commit.state.brief.caller
+        fact = EntryFact.of(rows, by=self._members.me, seal=sealed.seal, caller=caller, asked=asked)
+        try:
+            await self._appending.append(fact, 0)
+        except VersionMoved:
+            return self._named(wake) or self._refused(wake, commit)
+        self._stored(fact, sealed)
+        return commit.entry.run_id
+
+    async def load(self, run_id: str) -> Run | None:
+        """As the port says; Newer for a run that a newer version of the agent has moved on."""
+        self._quarantine.check(run_id)
+        await self._newest_here(run_id)
+        return await self._loaded(run_id)
+
+    async def commit(self, commit: Commit) -> None:
+        entry = commit.entry
+        self._quarantine.check(entry.run_id)
+        await self._permitted()
+        after = self._position_of(commit)
+        rows, told = rows_of(commit), self._own.to_tell(entry.run_id)
+        try:
+            sealed = self._seal(rows, await self._apart(entry.run_id, entry.seq - 1))
+            caller = commit.state.brief.caller
+            fact = EntryFact.of(rows, by=self._members.me, seal=sealed.seal, caller=caller, told=told)
+            await self._appending.append(fact, after)
+        except BaseException:
+            self._own.not_told(entry.run_id, told)
+            raise
+        self._stored(fact, sealed)
+
+    def told(self, run_id: str, seq: int, *, since: int = 1) -> None:
+        if self._own.done(run_id, since, seq):
+            self._something_is_done.set()
+
+    async def keep_telling(self) -> None:
+        """Tell the others what is done, for ever, unless commits of the same runs take it along."""
+        while True:
+            await self._something_is_done.wait()
+            await asyncio.sleep(TOLD_WITHIN_S)
+            self._something_is_done.clear()
+            try:
+                await self.tell()
+            except TryAgain:
+                self._something_is_done.set()
+
+    async def tell(self) -> None:
+        """Tell the others what is done, now. Raises TryAgain."""
+        while told := self._own.all_to_tell(RUNS_TOLD_AT_ONCE):
+            fact = ToldFact(v=VERSION, by=self._members.me, runs=told)
+            try:
+                await self._permitted()
+                await self._log.append(subjects.STORED_TOLD, fact.encoded(), after=None)
+            except BaseException:
+                for run_id, some in told.items():
+                    self._own.not_told(run_id, some)
+                raise
+
+    async def untold(self, limit: int) -> Sequence[Untold]:
+        found = (await self._share.untold())[:limit]
+        for run in found:
+            self._own.add(run.run_id, run.seqs)
+        return found
+
+    async def due(self, now: datetime, limit: int) -> Sequence[str]:
+        return self._workable(await self._share.due(now), limit)
+
+    async def queued(self, limit: int) -> Sequence[str]:
+        return self._workable(await self._share.queued(), limit)
+
+    async def held(self) -> Sequence[str]:
+        return self._workable(await self._share.held())
+
+    async def ours(self, run_ids: Sequence[str]) -> Sequence[str]:
+        return [run_id for run_id in run_ids if self._share.is_ours(run_id)]
+
+    async def sees_to(self, run_id: str, seq: int) -> bool:
+        written = self._database.look_up(self._sql["written"], (run_id, seq))
+        return any(self._members.mine(by, run_id) for _, _, by in written)
+
+    async def is_current(self, run_id: str, version: int) -> bool:
+        return await self._newest_here(run_id) == version
+
+    async def superseded(self, run_id: str, call: int, since: int) -> bool:
+        reserved = self._database.look_up(self._sql["reserved"], (run_id, since, call))
+        return any(by != self._members.me for (by,) in reserved)
+
+    async def run_of(self, wake_id: str) -> str | None:
+        if known := await super().run_of(wake_id):
+            return known
+        if fact := await self._log.newest(subjects.stored_wake(wake_id)):
+            await self._copy.wait(fact.seq)
+        return await super().run_of(wake_id)
+
+    def applied(self, facts: Sequence[Fact]) -> None:
+        """The copy has these facts now. Called on the loop, in their order."""
+        for fact in facts:
+            match self._applying.outcome(fact):
+                case EntryFact() as entry:
+                    self._heard(entry, fact.seq)
+                case HaltFact(by=by, halt=halt) if by != self._members.me:
+                    self._tell_of(self.on_halt, halt, fact.seq)
+                case Skipped() as skipped:
+                    self._leave_alone(skipped)
+
+    async def _permitted(self) -> None:
+        try:
+            await self._held()
+        except Failure as error:
+            raise TryAgain(f"nothing is stored: {error}") from error
+
+    def _stored(self, fact: EntryFact, sealed: Sealed) -> None:
+        self._own.add(fact.run_id, (fact.seq,))
+        self._remember(sealed)
+
+    def _named(self, wake: Wake) -> str:
+        """The run that the wake names in the copy; empty for none. Raises WakeConflict."""
+        for run_id, digest in self._database.look_up(self._sql["wake"], (wake.wake_id,)):
+            if digest != wake.digest:
+                raise WakeConflict(wake.wake_id, run_id)
+            return str(run_id)
+        return ""
+
+    def _refused(self, wake: Wake, commit: Commit) -> str:
+        """The wake is known, and its run is not."""
+        if self.version(commit.entry.run_id):
+            raise moved(commit.entry)
+        raise TryAgain(
+            f"the wake {wake.wake_id!r} names a run that this agent cannot read: an agent of a newer version took it, "
+            "or its first entry is damaged. Ask an agent of the newest version, or use a new wake_id"
+        )
+
+    def _position_of(self, commit: Commit) -> int:
+        """That of the fact on which the commit was decided; 0 for the first one of its subject. Raises VersionMoved."""
+        version, position = self._newest_in_copy(commit.entry.run_id)
+        if version != commit.entry.seq - 1 or version == 0:
+            raise moved(commit.entry)
+        return 0 if version == 1 else position
+
+    def _newest_in_copy(self, run_id: str) -> tuple[int, int]:
+        """The run's newest entry and its position; zeros where there is none."""
+        for version, position in self._database.look_up(self._sql["newest_of"], (run_id,)):
+            return version, position
+        return 0, 0
+
+    async def _newest_here(self, run_id: str) -> int:
+        """The newest entry of the run, once the copy has what the log's leader has; 0 where there is no such run.
+
+        Raises TryAgain, and Newer and Damaged where the copy cannot take it in.
+        """
+        fact = await self._log.newest(subjects.stored_run(run_id))
+        if fact is not None:
+            await self._copy.wait(fact.seq)
+        elif self._newest_in_copy(run_id)[0] != 1:
+            await self._copy.caught_up()
+        if run_id in self._newer:
+            raise Newer(run_id)
+        self._quarantine.check(run_id)
+        version, position = self._newest_in_copy(run_id)
+        if fact is not None and position < fact.seq and version:
+            raise Damaged(run_id, f"what lies at {fact.seq} of the log of all runs")
+        return version
+
+    def _heard(self, entry: EntryFact, position: int) -> None:
+        """An entry is in the copy: one that this process waits for, or news."""
+        ours = entry.by == self._members.me
+        if ours and self._appending.expected(entry):
+            return
+        if self._seals:
+            self._seals.forget(entry.run_id)
+        if ours and position > self._began_at:
+            self._own.add(entry.run_id, (entry.seq,))
+        told = Elsewhere(
+            entry=entry.entry(),
+            position=position,
+            by=entry.by,
+            status=entry.status,
+            caller=entry.caller,
+            paid_usd=entry.paid_usd,
+            opened=entry.opened[1] if entry.opened else 0,
+        )
+        self._tell_of(self.on_elsewhere, told, position)
+
+    def _tell_of(self, hears: Callable[[T], object], news: T, at: int) -> None:
+        """News, and not what was in the log when this process began."""
+        if at <= self._began_at:
+            return
+        try:
+            hears(news)
+        except Exception:  # who is told must not keep the copy from going on
+            log.exception("what another agent stored could not be told of")
+
+    def _leave_alone(self, skipped: Skipped) -> None:
+        if skipped.level and skipped.run_id:
+            self._newer.add(skipped.run_id)
+        elif skipped.run_id:
+            self.quarantine(Changed(skipped.run_id, f"a fact in the log of all runs: {skipped.why}"))
+        else:
+            log.warning("a fact in the log of all runs is skipped", extra={"why": skipped.why})
+
+    def _workable(self, run_ids: Iterable[str], limit: int | None = None) -> Sequence[str]:
+        return self._quarantine.without(run_id for run_id in run_ids if run_id not in self._newer)[:limit]

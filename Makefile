@@ -14,7 +14,7 @@ LOCKED := -m pip install --quiet --disable-pip-version-check --require-hashes --
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo demo-z3 chaos chaos-figures chaos-cluster test attack fuzz test-browser test-ductile check bench bench-ductile bench-prompts bench-entries eval build sbom audit setup clean
+.PHONY: demo demo-z3 chaos chaos-figures chaos-cluster test attack fuzz test-browser test-ductile test-kubernetes check bench bench-ductile bench-prompts bench-entries eval build sbom audit setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -56,6 +56,11 @@ test-browser: $(READY)
 	  && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; } \
 	  || echo "No Chromium, and none could be installed: the tests of the page are skipped." >&2
 	$(RUN) -m pytest -m browser -n 2 --dist loadfile
+
+# What deploy/kubernetes tells Kubernetes, against its schemas. Rendered by kubectl; what needs it is skipped where there is none.
+test-kubernetes: $(READY)
+	$(RUN) $(LOCKED) -r requirements-kubernetes.lock
+	$(RUN) -m pytest tests/deploy
 
 # The tests that a real Ductile takes part in. Elsewhere they are skipped, and a fake stands in for it.
 test-ductile: $(READY)

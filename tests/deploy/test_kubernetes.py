@@ -1,0 +1,183 @@
+"""What deploy/kubernetes tells Kubernetes is valid, fits together, and fits the program that it runs."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agent_service.bus.topology import topology
+from agent_service.cli.main import app
+from groundwork.service import key_ring
+from schemas.nats_accounts import ACCOUNT
+from tests.deploy.manifests import (
+    FOLDER,
+    RENDERED,
+    Document,
+    containers,
+    named,
+    needs_kubectl,
+    of_kind,
+    pods,
+    rendered,
+    volumes,
+    written,
+)
+from tests.deploy.servers import read_by_nats
+
+OLDEST, NEWEST = "1.31.0", "1.37.0"
+README = (FOLDER / "README.md").read_text(encoding="utf-8")
+WRITTEN = dict(written())
+CUSTOM = ("ScaledObject",)
+"""Kinds that are no part of Kubernetes: what is known of them here is tested below."""
+
+
+def validate(document: Document, version: str) -> None:
+    """Raises what differs from the schema, also for what it does not know."""
+    validating = pytest.importorskip("kubernetes_validate", reason="no schemas: `make test-kubernetes` brings them")
+    validating.validate(document, version, strict=True)
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("place", WRITTEN)
+def test_every_document_is_valid_as_it_is_written(place: str, version: str) -> None:
+    validate(WRITTEN[place], version)
+
+
+@needs_kubectl
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("part", RENDERED)
+def test_every_document_is_valid_as_it_is_rendered(part: str, version: str) -> None:
+    documents = rendered(part)
+    assert len(set(map(named, documents))) == len(documents) >= 2
+    for document in documents:
+        if document["kind"] not in CUSTOM:
+            validate(document, version)
+
+
+def test_a_misspelt_field_is_found() -> None:
+    wrong = yaml.safe_load("{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {selectors: {a: b}}}")
+    with pytest.raises(Exception, match="selectors"):
+        validate(wrong, NEWEST)
+
+
+@needs_kubectl
+@pytest.mark.parametrize("part", RENDERED)
+def test_what_names_something_else_names_what_is_there(part: str) -> None:
+    documents = rendered(part)
+    templates = [template["metadata"]["labels"].items() for template in pods(documents).values()]
+    for service in of_kind(documents, "Service", "PodDisruptionBudget"):
+        selector = service["spec"]["selector"]
+        wanted = selector.get("matchLabels", selector).items()
+        assert sum(wanted <= labels for labels in templates) == 1, named(service)
+    settings = {found["metadata"]["name"] for found in of_kind(documents, "ConfigMap")}
+    assert {volume["configMap"]["name"] for volume in volumes(documents) if "configMap" in volume} == settings
+    scaled = {found["spec"]["scaleTargetRef"]["name"] for found in of_kind(documents, *CUSTOM)}
+    assert scaled <= set(pods(documents))
+    assert all(found["metadata"].get("namespace", "agentic") == "agentic" for found in documents)
+
+
+@needs_kubectl
+@pytest.mark.parametrize("part", RENDERED)
+def test_no_secret_is_written_down_and_each_that_is_needed_is_explained(part: str) -> None:
+    documents = rendered(part)
+    assert not of_kind(documents, "Secret")
+    for volume in volumes(documents):
+        assert "secret" not in volume or f"`{volume['secret']['secretName']}`" in README
+
+
+@needs_kubectl
+@pytest.mark.parametrize("part", RENDERED)
+def test_a_pod_may_do_nothing_that_it_does_not_need(part: str) -> None:
+    for name, template in pods(rendered(part)).items():
+        pod = template["spec"]
+        assert pod["automountServiceAccountToken"] is False, name
+        assert pod["securityContext"]["runAsNonRoot"] is True, name
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        for container in containers(template):
+            may = container["securityContext"]
+            assert may == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert {"cpu", "memory"} <= set(container["resources"]["requests"]), name
+            assert "memory" in container["resources"]["limits"], name
+
+
+@needs_kubectl
+@pytest.mark.parametrize("part", ["base", "overlays/try", "overlays/production"])
+def test_every_pod_may_reach_the_bus_and_is_reached_by_nobody_unnamed(part: str) -> None:
+    policies = [policy["spec"] for policy in of_kind(rendered(part), "NetworkPolicy")]
+    everybody = [policy for policy in policies if not policy["podSelector"]]
+    assert any(not policy.get("ingress") and "Ingress" in policy["policyTypes"] for policy in everybody)
+    assert 4222 in [port["port"] for policy in everybody for rule in policy.get("egress", ()) for port in rule["ports"]]
+    ports = {port["name"] for pod in pods(rendered(part)).values() for port in pod["spec"]["containers"][0]["ports"]}
+    let_in = [rule for policy in policies for rule in policy.get("ingress", ())]
+    assert let_in
+    assert all(rule["from"] and {port["port"] for port in rule["ports"]} <= ports for rule in let_in)
+
+
+@needs_kubectl
+@pytest.mark.parametrize("part", ["setup", "overlays/try/setup"])
+def test_the_streams_are_made_for_replicas(part: str) -> None:
+    [container] = containers(pods(rendered(part))["agentic-setup"])
+    assert container["args"][:4] == ["agentic", "setup", "--config", "/etc/agentic/agentic.yaml"]
+    options = dict(zip(container["args"][4::2], container["args"][5::2], strict=True))
+    assert options["--replicas"] == "3"
+    assert float(options["--max-gib"]) >= 1
+
+
+@needs_kubectl
+@pytest.mark.parametrize("part", RENDERED)
+def test_every_container_begins_a_command_that_exists(part: str) -> None:
+    commands = {
+        command.name or command.callback.__name__
+        for group in app.registered_groups
+        if group.typer_instance
+        for command in group.typer_instance.registered_commands
+        if command.callback
+    }
+    for template in pods(rendered(part)).values():
+        program, command, *_ = template["spec"]["containers"][0]["args"]
+        assert (program, command) == ("ductile-gateway", "serve") or (program == "agentic" and command in commands)
+
+
+def test_the_keys_that_are_made_are_read_by_the_services(tmp_path: Path) -> None:
+    made = subprocess.run(
+        ["sh", FOLDER / "keys.sh"], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
+    )
+    secrets = {found["metadata"]["name"]: found["stringData"] for found in yaml.safe_load_all(made.stdout)}
+    for name in ("agent", "gateway"):
+        file = tmp_path / f"{name}.keys"
+        file.write_text(secrets[f"agentic-{name}-keys"][file.name])
+        assert len(key_ring.read(file)) == 1
+    tokens = yaml.safe_load((FOLDER / "base" / "agentic.yaml").read_text())["agent"]["http"]["tokens"]
+    assert {token["name"] for token in tokens} == set(secrets["agentic-agent-tokens"])
+
+
+def test_the_servers_take_the_settings_that_the_chart_is_given(tmp_path: Path) -> None:
+    """The chart writes them in JSON, which the server reads; what the chart makes by itself is not looked at here."""
+    for values in ("values.yaml", "values-try.yaml"):
+        config = yaml.safe_load((FOLDER / "nats" / values).read_text())["config"]
+        ours = {key: value for key, value in config.get("merge", {}).items() if not key.endswith("$include")}
+        ours["jetstream"] = config["jetstream"]["merge"] | {"store_dir": str(tmp_path)}
+        file = tmp_path / values
+        file.write_text(json.dumps(ours))
+        read = read_by_nats(file)
+        assert read.returncode == 0, read.stderr
+        assert ours["jetstream"]["sync_interval"] == "always"
+        assert config["cluster"] == {"enabled": True, "replicas": 3}
+
+
+@needs_kubectl
+def test_pods_are_added_by_consumers_that_exist() -> None:
+    documents = rendered("overlays/production")
+    known = {(consumer.stream, consumer.name) for consumer in topology(shared=True).consumers}
+    triggers = [trigger for found in of_kind(documents, *CUSTOM) for trigger in found["spec"]["triggers"]]
+    lags = [trigger["metadata"] for trigger in triggers if trigger["type"] == "nats-jetstream"]
+    assert {(lag["stream"], lag["consumer"]) for lag in lags} <= known
+    assert {lag["account"] for lag in lags} == {ACCOUNT}
+    assert all(isinstance(value, str) for trigger in triggers for value in trigger["metadata"].values())
+    assert all("replicas" not in found["spec"] for found in of_kind(documents, "Deployment")), "KEDA has the say"

@@ -95,6 +95,10 @@ class ToolRunner(Protocol):
     What it has to remember of a call under way it keeps under the call's key until it is told to forget it.
     """
 
+    @property
+    def finds_anywhere(self) -> bool:
+        """Whether a call that one gateway has started can be found by another, on another machine."""
+
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         """Run the call, and `begin` right before. Raises AlreadyStarted for a key that was started and not forgotten,
         and what `begin` raises. Cancelling leaves what runs outside of this process running."""
@@ -136,6 +140,13 @@ class Ownership(Protocol):
 
     def doubt(self, key: str) -> str:
         """Why another gateway may have begun the call; empty where it cannot."""
+
+    def lost(self, intent: Intent) -> str:
+        """That the gateway which began the call is gone, in words; empty where this one began it. Raises TryAgain while
+        the other lives."""
+
+    def sees_to(self, call: Intent | Answer) -> bool:
+        """Whether it is for this gateway to end it, where no request comes for it: it is its own, or left to it."""
 
 
 class Bus(Protocol):

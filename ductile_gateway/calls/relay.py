@@ -11,7 +11,7 @@ the next start) or published (dropped as a duplicate); the message is acknowledg
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Container
+from collections.abc import AsyncIterator, Awaitable, Container
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -37,18 +37,16 @@ from ductile_gateway.calls.call import (
     Verdict,
 )
 from ductile_gateway.calls.contents import Contents
+from ductile_gateway.calls.insisting import insist
 from ductile_gateway.calls.standstill import Standstill
 from ductile_gateway.calls.waiting import WaitingCalls
+from ductile_gateway.calls.wanted import Wanted
 from ductile_gateway.ports import Artifacts, Clock, Ledger, Observer, Offers, Ownership, Runs, ToolRunner
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
 
 PUBLISHED_AGAIN = timedelta(seconds=60)
 """How far back results are published once more: a power cut may have cost the bus what it had acknowledged."""
 PUBLISHED_AT_ONCE = 32
-A_MOMENT = timedelta(seconds=2)
-"""Who asked for a call so short a time ago lived then, and its run with it."""
-WAITED_FOR_LONG = timedelta(seconds=30)
-ASK_AGAIN_S = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +77,7 @@ class Relay:
         self._runner = runner
         self._contents = Contents(artifacts, ledger)
         self._answers = answers
-        self._runs = runs
+        self._wanted = Wanted(runs, clock)
         self._ownership = ownership
         self._lanes = lanes
         self._observer = observer
@@ -107,41 +105,27 @@ class Relay:
         self._lanes.close()
 
     async def recover(self) -> None:
-        """Resume the calls that an earlier process began. Returns when they are answered."""
-        intents = await self._ledger.open_intents()
+        """Resume the calls that an earlier process began, or a gateway that is gone and whose heir this one is. Returns
+        when they are answered."""
+        intents = [one for one in await self._ledger.open_intents() if self._ownership.sees_to(one)]
         if intents:
             log.info("recovering", extra={"to_resume": len(intents)})
         async with asyncio.TaskGroup() as group:
             for intent in intents:
-                group.create_task(self._insist(intent.asked.facts(), partial(self.take, intent.asked)))
+                group.create_task(insist(intent.asked.facts(), partial(self.take, intent.asked)))
 
     async def say_again(self) -> None:
         """Publish the answers that were not published, and those of late: the bus may have forgotten them."""
-        answers = await self._ledger.answers_to_publish(self._clock.now() - PUBLISHED_AGAIN)
+        since = self._clock.now() - PUBLISHED_AGAIN
+        answers = [one for one in await self._ledger.answers_to_publish(since) if self._ownership.sees_to(one)]
         if answers:
             log.info("saying again", extra={"to_publish": len(answers)})
         at_once = asyncio.Semaphore(PUBLISHED_AT_ONCE)
         async with asyncio.TaskGroup() as group:
             for answer in answers:
                 await at_once.acquire()
-                task = group.create_task(self._insist(answer.facts(), partial(self._publish, answer)))
+                task = group.create_task(insist(answer.facts(), partial(self._publish, answer)))
                 task.add_done_callback(lambda _: at_once.release())
-
-    async def _insist(self, facts: dict[str, object], work: Callable[[], Awaitable[None]]) -> None:
-        told = ""
-        while True:
-            try:
-                return await work()
-            except TryAgain as error:
-                if str(error) != told:
-                    told = str(error)
-                    log.warning("to be tried again", extra=facts | {"why": told})
-                await asyncio.sleep(error.delay_s)
-            except (Broken, Misconfigured):
-                raise
-            except Exception:  # of one call, which the others must not pay for; its request comes again
-                log.exception("a call could not be resumed", extra=facts)
-                return None
 
     async def _answer(self, asked: Asked, past: Past) -> Answer:
         if past is None:
@@ -151,7 +135,7 @@ class Relay:
                 self._observer.known(asked)
                 return results.brought_back(answer, asked.request.capability)
             case policy.Resume(intent):
-                return await self._answers.record(asked, await self._resume(intent))
+                return await self._answers.record(asked, await self._taken_up(intent))
             case policy.Distrust(reason):
                 return await self._answers.record(asked, self._distrusted(asked, reason))
             case policy.Conflict():
@@ -190,22 +174,6 @@ class Relay:
                 await place.enter_async_context(self._lanes.enter(request.run_id, request.tool))
             yield
 
-    async def _check(self, intent: Intent) -> None:
-        """Nothing is begun for a run that has ended. A write is asked about every time, as late as can be; where nobody
-        answers it waits for its agent (one that names executors), up to its deadline, unless that was there a moment
-        ago. A read is asked about when it has waited for long, and not held up. Raises Unwanted or TryAgain."""
-        request, waited = intent.asked.request, self._waited(intent)
-        if intent.may_repeat and waited <= WAITED_FOR_LONG:
-            return
-        has_ended = await self._runs.has_ended(request.run_id)
-        if has_ended:
-            raise Unwanted
-        if has_ended is None and not intent.may_repeat and request.executor and waited > A_MOMENT:
-            raise TryAgain("no agent says whether the run of this write goes on", ASK_AGAIN_S)
-
-    def _waited(self, intent: Intent) -> timedelta:
-        return self._clock.now() - intent.asked.request.requested_at
-
     async def _run(self, run: policy.Run) -> ToolOutcome:
         payload = await self._contents.into(run.intent.asked, run.command)
         if isinstance(payload, ToolOutcome):
@@ -219,8 +187,7 @@ class Relay:
     async def _start(self, intent: Intent, call: ToolCall) -> ToolOutcome:
         doubt = self._ownership.doubt(call.key)
         try:
-            if self._waited(intent) > A_MOMENT:  # whoever waits for a Ductile that is away is not to do so for nobody
-                await self._check(intent)
+            await self._wanted.check_early(intent)
             if doubt and not intent.may_repeat:
                 verdict: Verdict = Unknown(doubt)
             else:
@@ -230,7 +197,7 @@ class Relay:
         return self._of_reruns(policy.after_run(verdict, intent), intent)
 
     async def _begin(self, intent: Intent, receipt: Receipt | None = None) -> None:
-        await self._check(intent)
+        await self._wanted.check(intent)
         self._standstill.check()
         await self._ownership.held()
         if intent.may_repeat and receipt is None:
@@ -238,6 +205,7 @@ class Relay:
             self._ledger.intend_soon(intent)
         else:
             await self._ledger.intend(intent, receipt)
+            await self._ownership.held()  # a process may have been stopped while it was written
         self._observer.begun(intent.asked)
 
     def _of_reruns(self, outcome: ToolOutcome, intent: Intent) -> ToolOutcome:
@@ -254,6 +222,18 @@ class Relay:
             return self._of_reruns(outcome, intent)
         await self._runner.forget(call.key)
         return await self._start(intent, call)
+
+    async def _taken_up(self, intent: Intent) -> ToolOutcome:
+        """What came of a call that was begun before, perhaps by another gateway. Raises TryAgain while that one lives.
+
+        It is adopted where it can be found from here, or repeated. Else it stays that gateway's, so that a crash of
+        this one leaves it in doubt as well."""
+        lost = self._ownership.lost(intent)
+        if lost and not (intent.may_repeat or self._runner.finds_anywhere):
+            return policy.after_run(Unknown(lost), intent)
+        if lost:
+            await self._ledger.adopt(intent)
+        return await self._resume(intent)
 
     async def _resume(self, intent: Intent) -> ToolOutcome:
         log.info("resuming", extra=intent.asked.facts())

@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 class DuctileRunner:
     """Runs calls in one Ductile, from `open_runner`. One gateway per ledger."""
 
+    finds_anywhere = True
+
     def __init__(
         self,
         receipts: Receipts,

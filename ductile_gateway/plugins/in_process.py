@@ -18,6 +18,8 @@ from schemas.continuation import ContinuationInvalid, of_object
 class InProcessTools:
     """Runs `echo` at once. Fills the port ToolRunner."""
 
+    finds_anywhere = False
+
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
         await begin()
         wanted = None if "evidence" in call.payload else call.payload.get("continuation")

@@ -35,6 +35,8 @@ class LocalPlugins:
     per `state_dir`.
     """
 
+    finds_anywhere = False
+
     def __init__(
         self,
         plugins: Mapping[str, InstalledPlugin],

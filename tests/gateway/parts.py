@@ -12,7 +12,9 @@ from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.answers import Answers
 from ductile_gateway.calls.call import (
     AlreadyStarted,
+    Answer,
     Asked,
+    Intent,
     NeverStarted,
     ToolCall,
     ToolOutcome,
@@ -147,6 +149,8 @@ class MemoryLedger(SqliteLedger):
 class FakeRunner:
     """Answers with `verdict`, once `gate` is open. If it `remembers`, what was started is `left` to be resumed."""
 
+    finds_anywhere = False
+
     def __init__(self, verdict: Verdict | None = None, *, remembers: bool = True) -> None:
         self.verdict: Verdict = verdict or ToolOutcome("ok", text="done")
         self.remembers = remembers
@@ -243,6 +247,14 @@ class SoleOwner:
     def doubt(self, key: str) -> str:
         del key
         return ""
+
+    def lost(self, intent: Intent) -> str:
+        del intent
+        return ""
+
+    def sees_to(self, call: Intent | Answer) -> bool:
+        del call
+        return True
 
 
 class World:

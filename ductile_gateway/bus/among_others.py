@@ -1,0 +1,50 @@
+"""Who may begin calls on a bus that several gateways have in common: each of them, while its own lease lasts.
+
+What a call came to is known to all by the ledger, with the gateway that began it. What another began is left to it for
+as long as it is a member. Once it is none, its lease was taken from it, so that it begins nothing more: what it had
+begun is adopted by whoever its request comes to, or by its heir.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from ductile_gateway.calls.call import Answer, Intent
+from groundwork.service.errors import TryAgain
+
+COME_BACK_S = 1.0
+
+
+class Members(Protocol):
+    """Those of the bus; `me` is this one, `live` all that may act."""
+
+    me: str
+
+    @property
+    def live(self) -> frozenset[str]: ...
+
+    def mine(self, owner: str, key: str) -> bool:
+        """Whether what `owner` began, under this key, is seen to by this one: itself, or the heir of one that is
+        gone."""
+
+
+class AmongOthers:
+    """Fills the port Ownership. `held` is that of this gateway's own lease."""
+
+    def __init__(self, members: Members, held: Callable[[], Awaitable[None]]) -> None:
+        self.held = held
+        self._members = members
+
+    def doubt(self, key: str) -> str:
+        """What no ledger knows nobody has begun."""
+        del key
+        return ""
+
+    def lost(self, intent: Intent) -> str:
+        if intent.by == self._members.me:
+            return ""
+        if intent.by in self._members.live:
+            raise TryAgain(f"another gateway carries it out ({intent.by})", COME_BACK_S)
+        return f"the gateway that began it is gone ({intent.by or 'one of an earlier time'})"
+
+    def sees_to(self, call: Intent | Answer) -> bool:
+        return self._members.mine(call.by, call.key)

@@ -182,7 +182,14 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
 
     ready, metrics = agent.ready, partial(exposition, _observe(agent), subjects.SERVICE_AGENT)
     asked = operations(
-        agent.settings, agent.store, agent.ground.link, agent.skills, ready, switch, agent.limits.spending
+        agent.settings,
+        agent.store,
+        agent.ground.link,
+        agent.skills,
+        ready,
+        switch,
+        agent.limits.spending,
+        agent.draining,
     )
     streams = EventStreams(agent.feed, agent.store, agent.store)
     http = create_app(desk, agent.files, ready, agent.settings, operations=asked, streams=streams, metrics=metrics)

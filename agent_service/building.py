@@ -18,6 +18,7 @@ from agent_service.bus.skills import NatsSkills
 from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
 from agent_service.control import Control
+from agent_service.draining import Draining
 from agent_service.evidence import Evidence
 from agent_service.halting import Halting
 from agent_service.identity import SystemClock
@@ -65,6 +66,7 @@ class Agent:
     brake: Brake
     room: Room
     halting: Halting
+    draining: Draining
     limits: SharedLimits
     intake: NatsIntake
     missed: Missed
@@ -146,6 +148,8 @@ def build(
     starter = Starter(intake, store, background, slots=settings.turns, brake=brake)
     recovery = Recovery(turns, store, store, publisher, background, slots=settings.turns, brake=brake)
 
+    receiving = NatsIntake(link, intake, background, incoming, slots=settings.turns, on_span=on_span)
+
     def desk() -> "Desk":
         from agent_service.api.desk import Desk
 
@@ -164,7 +168,10 @@ def build(
         limits=limits,
         room=room,
         halting=Halting(brake, store.halts, NatsBoard(link), turns, store, clock, recovery.try_again),
-        intake=NatsIntake(link, intake, background, incoming, slots=settings.turns, on_span=on_span),
+        intake=receiving,
+        draining=Draining(
+            brake=brake, background=background, leave=receiving.leave, thinking=lambda: thinker.under_way
+        ),
         missed=Missed(link, intake, settings.store, slots=settings.turns),
         projector=projector,
         trails=trails,

@@ -8,6 +8,7 @@ from functools import partial
 
 from agent_service.api.calls import Readiness
 from agent_service.api.dead_letters import DeadLetterCalls
+from agent_service.api.draining import DrainCalls
 from agent_service.api.health import HealthCalls, Look, Part
 from agent_service.api.inbox import InboxCalls
 from agent_service.api.inspection import Inspection
@@ -20,6 +21,7 @@ from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
 from agent_service.bus.gateway import NatsTroubles
 from agent_service.bus.whereabouts import NatsWhereabouts
 from agent_service.core.waiting import Status
+from agent_service.draining import Draining
 from agent_service.ports import PromptText, Question, Skills
 from agent_service.settings import AgentSettings
 from agent_service.spending import SETTING, Spending
@@ -42,6 +44,7 @@ def operations(
     readiness: Readiness,
     switch: Switch,
     spending: Spending,
+    draining: Draining,
 ) -> Operations:
     letters, troubles = NatsDeadLetters(link, most=MOST_LETTERS), NatsTroubles(link, fresh_s=FRESH_S)
     now = NatsTroubles(link, fresh_s=0)
@@ -60,6 +63,7 @@ def operations(
         health=HealthCalls(readiness, looks),
         why=WhyCalls(store, store.inbox, NatsWhereabouts(link), letters, skills, now.status, readiness),
         stopping=StoppingCalls(switch),
+        draining=DrainCalls(draining),
     )
 
 

@@ -33,7 +33,7 @@ async def readiness(
         "store": await wrong_with(archive.counts()),
         "skills": await wrong_with(skills.catalog()),
         "model": thinker.trouble,
-        "halt": brake.why,
+        "halt": brake.holds,
         "room": room.trouble,
     }
 

@@ -86,7 +86,7 @@ class Recovery:
     def try_again(self) -> None:
         """Begin to do what could not be done before; what waits until everything goes on, once it does."""
         undone = self._turns.undone
-        for run_id in set(undone.left) - (undone.held if self._brake.why else set()):
+        for run_id in set(undone.left) - (undone.held if self._brake.holds else set()):
             self._background.start(self._resume(run_id, undone.take(run_id)))
 
     async def say_again(self, forgotten_at: datetime, now: datetime) -> int:
@@ -117,7 +117,7 @@ class Recovery:
 
     async def fire_due(self, now: datetime) -> None:
         """Begin a turn for every run whose timer has come. Time that comes while everything stands still waits."""
-        if self._brake.why:
+        if self._brake.holds:
             return
         for run_id in await self._store.due(now, DUE_AT_ONCE):
             self._background.start(self._fire(run_id, now))
@@ -257,7 +257,7 @@ class Starter:
                     await news.wait()
 
     async def _look(self) -> None:
-        if self._brake.why or len(self._under_way) >= self._slots:
+        if self._brake.holds or len(self._under_way) >= self._slots:
             return
         for run_id in await self._store.queued(self._slots + len(self._under_way)):
             if run_id not in self._under_way and len(self._under_way) < self._slots:

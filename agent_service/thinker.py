@@ -111,6 +111,11 @@ class Thinker:
         finally:
             self._wanted.pop(key, None)
 
+    @property
+    def under_way(self) -> int:
+        """How many calls are under way."""
+        return len(self._wanted)
+
     def calls_of(self, run_id: str) -> dict[int, int]:
         """The numbers of the run's calls that are under way here, each with the version at which it was asked for."""
         return {call: version for (of, call), version in self._wanted.items() if of == run_id}

@@ -27,6 +27,7 @@ from agent_service.api.requests import (
     AnswerRequest,
     ApprovalRequest,
     CancelRequest,
+    DrainRequest,
     Nothing,
     SignalRequest,
     StopRequest,
@@ -236,6 +237,8 @@ def _calls_for_operators(operations: Operations) -> tuple[Call, ...]:
         Call(path=f"{LETTERS}/{{seq}}/discard", endpoint=letters.discard_letter, **act),
         Call(path="/v1/stop-all", endpoint=stopping.stop_all, **{**switch, "takes": StopRequest}),
         Call(path="/v1/go-on", endpoint=stopping.go_on, **switch),
+        Call(path="/v1/drain", endpoint=operations.draining.show_drain, scope="read"),
+        Call(path="/v1/drain", endpoint=operations.draining.drain, **{**switch, "takes": DrainRequest}),
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from agent_service.api.dead_letters import DeadLetterCalls
+from agent_service.api.draining import DrainCalls
 from agent_service.api.health import HealthCalls
 from agent_service.api.inbox import InboxCalls
 from agent_service.api.inspection import Inspection
@@ -20,3 +21,4 @@ class Operations:
     health: HealthCalls
     why: WhyCalls
     stopping: StoppingCalls
+    draining: DrainCalls

@@ -90,6 +90,11 @@ class StopRequest(_Sent):
     reason: Annotated[Text, Field(max_length=1024)] | None = None
 
 
+class DrainRequest(_Sent):
+    within_s: Annotated[float, Field(ge=0, le=3600)] = 60.0
+    """How long what is in hand may take, in seconds; the rest is given up."""
+
+
 class CancelRequest(_Sent):
     reason: Annotated[Text, Field(max_length=1024)] | None = None
 

@@ -123,6 +123,7 @@ class NatsIntake:
         self._overheard = Overheard(self._take_dropped)
         self._patience = {source: _Patience() for source in (STARTS, RESULTS, CONTROL)}
         self._dropped = 0
+        self._running: asyncio.Task[None] | None = None
         self._incoming = incoming
         self._on_span = on_span
         self._control = self._loop(link, CONTROL, slots=CONTROL_SLOTS)
@@ -138,11 +139,20 @@ class NatsIntake:
         return "; ".join(loop.trouble for loop in self._loops if loop.trouble)
 
     async def run(self) -> None:
-        """Consume until cancelled. Raises Fatal when the agent cannot go on (a disk that fails)."""
+        """Consume until cancelled, by `leave` too. Raises Fatal when the agent cannot go on (a disk that fails)."""
         await self._overheard.listen(self._link)
+        self._running = asyncio.current_task()
         async with asyncio.TaskGroup() as group:
             for loop in self._loops:
                 group.create_task(loop.run())
+
+    async def leave(self, within_s: float) -> None:
+        """Consume no more. What is in hand has `within_s` to end, the rest is given back for others."""
+        if self._running:
+            for loop in self._loops:
+                loop.grace_s = within_s
+            self._running.cancel()
+            await asyncio.wait({self._running})
 
     async def hear_people(self) -> None:
         """Returns when what people said while nobody listened is in hand, so that it comes before any timer of its run.

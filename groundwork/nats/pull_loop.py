@@ -95,7 +95,7 @@ class PullLoop:
         self._inbox = self._link.new_inbox()
         self._slots = slots
         self._in_progress_s = in_progress_s
-        self._grace_s = grace_s
+        self.grace_s = grace_s
         self._on_stop = on_stop
         self._taking_back = TakingBack(self._link, settling.stream, settling.durable, sole=sole)
         self._account = PullAccount(slots, last=time.monotonic())
@@ -253,7 +253,7 @@ class PullLoop:
             for hand in self._waiting:
                 await self._say(hand.reply, NAK)
             if self._tasks and not await self._fenced():  # else nothing that they do can count any more
-                await asyncio.wait(self._tasks, timeout=self._grace_s)
+                await asyncio.wait(self._tasks, timeout=self.grace_s)
         finally:
             late = list(self._tasks)
             for task in late:

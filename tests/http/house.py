@@ -34,6 +34,7 @@ from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
+from agent_service.draining import Draining
 from agent_service.errors import ModelError
 from agent_service.evidence import Evidence
 from agent_service.halting import Halting
@@ -41,7 +42,7 @@ from agent_service.intake import Intake
 from agent_service.journal import Commit, Entry
 from agent_service.lines import EVERY_RUN, RunLine, Wanted
 from agent_service.metrics.incoming import IncomingMetrics
-from agent_service.moments import Elsewhere, Moment, tell
+from agent_service.moments import Moment, tell
 from agent_service.ports import Archive, ModelCall, Place, Question
 from agent_service.publisher import Publisher
 from agent_service.quotas import Quotas
@@ -206,15 +207,8 @@ class House:
             self.feed.tell(tell(before.state if before else None, commit.entry))
         return commits[0].entry.run_id
 
-    async def overhear(self, commits: Sequence[Commit]) -> str:
-        """Let it happen in another process, of which this one hears."""
-        for commit in commits:
-            await self.elsewhere([commit])
-            self.feed.elsewhere(overheard(commit, self.archive.newest()))
-        return commits[0].entry.run_id
-
     async def elsewhere(self, commits: Sequence[Commit]) -> str:
-        """Let it happen in another process, of which this one hears nothing."""
+        """Let it happen in another process."""
         for commit in commits:
             if commit.entry.seq == 1:
                 await self.store.accept(wake_of(commit), commit)
@@ -231,18 +225,16 @@ class House:
         return len(await self.store.runs(limit=1000))
 
 
-def overheard(commit: Commit, position: int) -> Elsewhere:
-    """What this process hears of a commit of another one."""
-    state, entry = commit.state, commit.entry
-    return Elsewhere(entry=entry, position=position, by="another", status=state.status, caller=state.brief.caller)
-
-
 def bearer(who: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret(who)}"} if who else {}
 
 
 def known_token(name: str) -> TokenSettings:
     return TokenSettings(name=name, scopes=TOKENS[name], token=SecretStr(secret(name)))
+
+
+async def nothing_to_leave(_: float) -> None:
+    """Nobody listens to a bus here."""
 
 
 async def no_metrics() -> bytes:
@@ -318,10 +310,13 @@ async def open_house(
         wrong: dict[str, str] = {}
 
         async def readiness() -> Mapping[str, str]:
-            return {"bus": "", "store": "", "skills": "", "halt": brake.why} | wrong
+            return {"bus": "", "store": "", "skills": "", "halt": brake.holds} | wrong
 
         letters = Letterbox()
-        operations = operators(store, archive, letters, readiness, _NoSkills(), clock, switch)
+        draining = Draining(
+            brake=brake, background=Background(group), leave=nothing_to_leave, thinking=lambda: 0, end=lambda: None
+        )
+        operations = operators(store, archive, letters, readiness, _NoSkills(), clock, switch, draining)
         exposed = partial(exposition, instruments, "agentic-loop")
         streams = EventStreams(feed, store, archive)
         app = create_app(desk, files, readiness, settings, operations=operations, streams=streams, metrics=exposed)

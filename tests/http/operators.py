@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 
 from agent_service.api.dead_letters import DeadLetterCalls
+from agent_service.api.draining import DrainCalls
 from agent_service.api.health import HealthCalls
 from agent_service.api.inbox import InboxCalls
 from agent_service.api.inspection import Inspection
@@ -11,6 +12,7 @@ from agent_service.api.operations import Operations
 from agent_service.api.stopping import StoppingCalls
 from agent_service.api.switch import Switch
 from agent_service.api.why import WhyCalls
+from agent_service.draining import Draining
 from agent_service.models.prompts.prompt import as_text
 from agent_service.ports import Archive, Clock, Skills
 from agent_service.store.sqlite import SqliteStore
@@ -41,6 +43,7 @@ def operators(
     skills: Skills,
     clock: Clock,
     switch: Switch,
+    draining: Draining,
 ) -> Operations:
     """All of it; `readiness` is what the agent finds of itself."""
     return Operations(
@@ -50,4 +53,5 @@ def operators(
         health=HealthCalls(readiness, {}),
         why=WhyCalls(store, store.inbox, Nowhere(), letters, skills, no_gateway, readiness),
         stopping=StoppingCalls(switch),
+        draining=DrainCalls(draining),
     )

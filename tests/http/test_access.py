@@ -47,6 +47,8 @@ RULES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/docs"): "read",
     ("POST", "/v1/stop-all"): "control",
     ("POST", "/v1/go-on"): "control",
+    ("GET", "/v1/drain"): "read",
+    ("POST", "/v1/drain"): "control",
     ("GET", "/healthz"): None,
     ("GET", "/readyz"): None,
     ("GET", "/"): None,
@@ -58,6 +60,7 @@ BODIES = {
     "/v1/runs/{run_id}/approvals": {"decision": "reject"},
     "/v1/runs/{run_id}/answers": {"answer": "x"},
     "/v1/stop-all": {"reason": "x"},
+    "/v1/drain": {"within_s": 1},
 }
 
 

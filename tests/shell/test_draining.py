@@ -1,0 +1,78 @@
+"""A process that is drained takes nothing new, ends what it has in hand, and then itself."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from agent_service.background import Background
+from agent_service.brake import Brake
+from agent_service.draining import Draining
+from agent_service.errors import Stopped
+from tests.kit.waiting import until
+
+
+@dataclass
+class Process:
+    """One whose model calls and messages end when the test says so."""
+
+    group: asyncio.TaskGroup
+    brake: Brake = field(default_factory=Brake)
+    calls: int = 0
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def draining(self) -> Draining:
+        return Draining(
+            brake=self.brake,
+            background=Background(self.group),
+            leave=self.leave,
+            thinking=lambda: self.calls,
+            end=self.ended.set,
+        )
+
+    async def leave(self, _: float) -> None:
+        await self.left.wait()
+
+
+@pytest.fixture
+async def process() -> AsyncIterator[Process]:
+    async with asyncio.TaskGroup() as group:
+        yield Process(group)
+
+
+async def test_nothing_begins_from_the_moment_on_in_which_it_is_asked_to_drain(process: Process) -> None:
+    process.left.set()
+    process.brake.check()
+    process.draining().begin(9.0, by="somebody")
+    with pytest.raises(Stopped, match="drained"):
+        process.brake.check()
+    assert process.brake.why == ""  # nobody has stopped everything
+    await process.ended.wait()
+
+
+async def test_it_ends_when_messages_and_model_calls_have_ended_and_not_before(process: Process) -> None:
+    process.calls = 1
+    draining = process.draining()
+    draining.begin(9.0, by="somebody")
+    process.left.set()
+    await asyncio.sleep(0.3)
+    assert not process.ended.is_set()
+    process.calls = 0
+    await until(process.ended.is_set)
+
+
+async def test_what_does_not_end_in_time_is_given_up(process: Process) -> None:
+    process.calls = 1
+    process.draining().begin(0.1, by="somebody")
+    await until(process.ended.is_set)
+
+
+async def test_asked_again_it_keeps_to_what_was_asked_first(process: Process) -> None:
+    process.left.set()
+    draining = process.draining()
+    draining.begin(9.0, by="somebody")
+    draining.begin(1.0, by="somebody else")
+    assert draining.within_s == 9.0
+    await until(process.ended.is_set)

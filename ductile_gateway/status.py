@@ -35,6 +35,7 @@ class Status:
     ) -> None:
         self._looks = dict(looks)
         self._waiting: Callable[[], tuple[WaitingCall, ...]] = tuple
+        self._member: Callable[[], tuple[str, int]] = lambda: ("", 1)
         self._version = version
         self._executor = executor
         self._within_s = within_s
@@ -50,6 +51,10 @@ class Status:
         """Who knows of the calls that wait."""
         self._waiting = told
 
+    def one_of(self, member: Callable[[], tuple[str, int]]) -> None:
+        """Who tells which of several gateways this is, and how many there are."""
+        self._member = member
+
     async def tell(self) -> GatewayStatus:
         """What all parts found."""
         async with self._asking:
@@ -59,8 +64,14 @@ class Status:
                 findings = tuple(finding for part in parts for finding in part)
                 waiting = self._waiting()
                 findings += tuple(look_at_waiting(waiting))
+                gateway, gateways = self._member()
                 self._told = GatewayStatus(
-                    version=self._version, findings=findings, waiting=waiting, executor=self._executor
+                    version=self._version,
+                    findings=findings,
+                    waiting=waiting,
+                    executor=self._executor,
+                    gateway=gateway,
+                    gateways=gateways,
                 )
                 self._told_at = clock()
             return self._told

@@ -45,3 +45,7 @@ class GatewayStatus(_Wire):
     waiting: tuple[WaitingCall, ...] = ()
     executor: ToolName | None = None
     """By this name it offers its tools."""
+    gateway: Text = ""
+    """Which of several that share a ledger says so; each of them answers. Empty where there can be only one."""
+    gateways: Annotated[int, Field(ge=1)] = 1
+    """How many there are, as far as it knows."""

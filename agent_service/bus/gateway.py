@@ -1,14 +1,18 @@
-"""What is asked of the gateway over the bus, beside its tools: whether it would send to a callback, and what ails it.
+"""What is asked of gateways over the bus, beside their tools: whether they would send to a callback, what ails them.
 
-A gateway that does not answer has nothing to tell: nothing waits for it.
+A gateway that does not answer has nothing to tell: nothing waits for it. Of several that share a ledger each says how
+it is.
 """
 
 import asyncio
 import json
 import time
+from collections.abc import Sequence
+from contextlib import aclosing
 
 from pydantic import ValidationError
 
+from groundwork.nats.answers import answers
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure
 from schemas import subjects
@@ -66,7 +70,27 @@ class NatsTroubles:
 
     async def _ask(self) -> GatewayStatus | None:
         try:
-            answer = await self._link.request(subjects.STATUS, b"", timeout_s=STATUS_WITHIN_S)
-            return GatewayStatus.model_validate_json(answer)
+            return together(await statuses(self._link, within_s=STATUS_WITHIN_S))
         except (Failure, ValidationError):
             return None
+
+
+async def statuses(link: NatsLink, *, within_s: float) -> Sequence[GatewayStatus]:
+    """How each gateway is that answers in time. Raises Failure where none does, and ValidationError where what answers
+    is none."""
+    told: dict[str, GatewayStatus] = {}
+    async with aclosing(answers(link, subjects.STATUS, within_s=within_s)) as found:
+        async for answer in found:
+            status = GatewayStatus.model_validate_json(answer)
+            told[status.gateway] = status
+            if len(told) >= status.gateways:
+                break
+    return tuple(told.values())
+
+
+def together(told: Sequence[GatewayStatus]) -> GatewayStatus:
+    """What several gateways say, as if it were one that says it."""
+    first = told[0]
+    findings = tuple(finding for status in told for finding in status.findings)
+    waiting = tuple(call for status in told for call in status.waiting)
+    return first.model_copy(update={"findings": findings, "waiting": waiting})

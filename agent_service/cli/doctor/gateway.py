@@ -5,10 +5,10 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from agent_service.bus.gateway import statuses
 from agent_service.bus.skills import NatsSkills, unknown_names
 from agent_service.cli.doctor.retrieval import retrieval
 from agent_service.settings import AgentSettings
@@ -31,22 +31,35 @@ COMMAND = (sys.executable, "-m", "ductile_gateway", "check", "--settings-only", 
 CORRECT = "correct what the executor named there offers, or rename its tool"
 START = "start `ductile-gateway serve`; `ductile-gateway check` lists its tools"
 
-Told = TypeVar("Told", bound=BaseModel)
-
 
 async def gateway(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Finding]:
     """What it says over the bus, and what the agent makes of its tools."""
     try:
-        status = await _ask(link, subjects.STATUS, GatewayStatus, within_s=LOOKS_WITHIN_S)
+        told = await statuses(link, within_s=LOOKS_WITHIN_S)
+    except Failure:
+        told = ()
     except ValidationError:
         yield wrong("gateway", "what answers is no gateway", remedy="run both services in the same version")
         return
-    for finding in status.findings if status else ():
+    for finding in (finding for status in told for finding in _named(status)):
         yield finding
-    if status is None:
+    if not told:
         yield warning("gateway", "no gateway says how it is", remedy=START)
-    async for finding in _tools(link, settings, silent="see above" if status else START):
+    if silent := _number_silent(told):
+        yield warning("gateway", f"{silent} more do not say how they are", remedy="see their logs")
+    async for finding in _tools(link, settings, silent="see above" if told else START):
         yield finding
+
+
+def _named(status: GatewayStatus) -> Sequence[Finding]:
+    """What it found, and of several which one it is."""
+    if not status.gateway:
+        return status.findings
+    return [one.model_copy(update={"text": f"{one.text} ({status.gateway})"}) for one in status.findings]
+
+
+def _number_silent(told: Sequence[GatewayStatus]) -> int:
+    return max((status.gateways for status in told), default=0) - len(told)
 
 
 async def _tools(link: NatsLink, settings: AgentSettings, *, silent: str) -> AsyncIterator[Finding]:
@@ -89,14 +102,6 @@ def _proofs(offered: Sequence[ToolOffer]) -> Finding:
         "have their executors echo `capability`, as docs/BUS.md says; then set agent.tools.require_capability: true"
     )
     return warning("results", text, remedy=remedy)
-
-
-async def _ask(link: NatsLink, subject: str, model: type[Told], *, within_s: float) -> Told | None:
-    """The answer; None when nobody gives one. Raises ValidationError."""
-    try:
-        return model.model_validate_json(await link.request(subject, b"", timeout_s=within_s))
-    except Failure:
-        return None
 
 
 def _offer(tool: ToolOffer) -> str:

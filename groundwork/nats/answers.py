@@ -1,0 +1,34 @@
+"""All answers to one question, where several processes answer it."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from nats.aio.msg import Msg
+
+from groundwork.nats.link import NatsLink
+from groundwork.service.errors import TryAgain
+
+NOBODY = "503"
+
+
+async def answers(link: NatsLink, subject: str, body: bytes = b"", *, within_s: float) -> AsyncGenerator[bytes, None]:
+    """As they come; who knows that there are no more stops asking. Raises TryAgain where none comes in time."""
+    came: asyncio.Queue[Msg] = asyncio.Queue()
+    inbox, is_none = link.new_inbox(), True
+    subscription = await link.subscribe(inbox, came.put)
+    try:
+        if not await link.send(subject, body, reply=inbox):
+            raise TryAgain(f"{subject}: not connected to NATS")
+        deadline = asyncio.get_running_loop().time() + within_s
+        while True:
+            async with asyncio.timeout_at(deadline):
+                message = await came.get()
+            if (message.headers or {}).get("Status") == NOBODY:
+                raise TryAgain(f"{subject}: nobody answers")
+            is_none = False
+            yield message.data
+    except TimeoutError:
+        if is_none:
+            raise TryAgain(f"{subject}: no answer within {within_s:g} s") from None
+    finally:
+        await subscription.unsubscribe()

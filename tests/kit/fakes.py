@@ -83,11 +83,12 @@ class MemoryBoard:
 class MemoryStore(Alone):
     """Runs in dicts. Fills the ports RunStore and Archive; what is told is written at once instead of later."""
 
-    def __init__(self) -> None:
-        self._commits: dict[str, list[Commit]] = {}
-        self._wakes: dict[str, tuple[str, str]] = {}
+    def __init__(self, of: "MemoryStore | None" = None) -> None:
+        """`of`: another, whose runs this one has too."""
+        self._commits: dict[str, list[Commit]] = of._commits if of else {}
+        self._wakes: dict[str, tuple[str, str]] = of._wakes if of else {}
         self._told: dict[str, int] = {}
-        self._stored: list[Entry] = []
+        self._stored: list[Entry] = of._stored if of else []
 
     async def accept(self, wake: Wake, commit: Commit) -> str:
         known = self._wakes.get(wake.wake_id)

@@ -29,7 +29,7 @@ class FaultyStore:
         """A kind of event over which the program breaks."""
         self._store = store
         self._faults = faults
-        self._told: list[tuple[str, int]] = []
+        self._told: list[tuple[str, int, int]] = []
 
     async def accept(self, wake: Wake, commit: Commit) -> str:
         return await self._around("accept", self._store.accept(wake, commit))
@@ -50,13 +50,16 @@ class FaultyStore:
         self._store.quarantine(found)
 
     def told(self, run_id: str, seq: int, *, since: int = 1) -> None:
-        del since
         self._faults.point("before told")
-        self._told.append((run_id, seq))
+        self._told.append((run_id, seq, since))
 
     def write_told(self) -> None:
-        for run_id, seq in self._told:
-            self._store.told(run_id, seq)
+        for run_id, seq, since in self._told:
+            self._store.told(run_id, seq, since=since)
+        self._told.clear()
+
+    def forget_told(self) -> None:
+        """As when this process dies before it is written."""
         self._told.clear()
 
     async def untold(self, limit: int) -> Sequence[Untold]:

@@ -361,7 +361,7 @@ class World:
         self.brake, self.spending = Brake(), Spending(self.clock, self.usd_per_day, self._usd_of_callers.get)
         self._publisher = Publisher(self.bus, self.clock, capabilities=self.capabilities, brake=self.brake)
         pace = Pace(now=lambda: self.clock.now().timestamp())
-        thinker = Thinker(
+        self.thinker = Thinker(
             self._model,
             NoSchemas(),
             Evidence(self.store, self.artifacts),
@@ -371,7 +371,7 @@ class World:
             brake=self.brake,
             spending=self.spending,
         )
-        self.turns = Turns(self.faulty, self._publisher, thinker, self.clock, self._committed, brake=self.brake)
+        self.turns = Turns(self.faulty, self._publisher, self.thinker, self.clock, self._committed, brake=self.brake)
         self.intake = Intake(
             self.turns,
             self.offer,

@@ -1,0 +1,139 @@
+"""Several agents of one store, bus and gateway: each a small world of its own in all else, minds too."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, Literal
+
+from agent_service.background import Background
+from agent_service.core.state import RunState
+from agent_service.overtaken import Overtaken
+from agent_service.recovery import Recovery
+from schemas import subjects
+from schemas.events import Cancel, Signal
+from tests.kit.sharing import Member, SharedMemory
+from tests.kit.waiting import until
+from tests.shell.world import World
+
+
+class Replica(World):
+    """One agent of a town, with what it has in hand."""
+
+    member: Member
+
+    def set_up(self, member: Member, group: asyncio.TaskGroup) -> None:
+        self.member = member
+        self.in_hand: list[asyncio.Task[Any]] = []
+        self.recovering: Recovery = self.recovery(Background(group))
+        # Whoever would make its calls is asked by name: `turns` and its thinker are those that the world has built.
+        overtaken = Overtaken(member.me, self.turns, self.thinker, self.faulty, self.recovering, Background(group))
+        member.on_elsewhere = overtaken.hear
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Have `work` in hand, which ends with this agent if it dies."""
+        task = asyncio.ensure_future(work)
+        self.in_hand.append(task)
+        return task
+
+    async def take(self, subject: str) -> None:
+        """The oldest message of `subject` that is not acknowledged, and what it begins; then it is acknowledged."""
+        delivery = next(each for each in self.bus.unacknowledged if each.subject == subject)
+        await self.receive(self.bus.unacknowledged.index(delivery))
+        self.bus.unacknowledged.remove(delivery)
+
+    async def say(self, signal_id: str, kind: Literal["message", "answer"] = "message") -> None:
+        """Somebody says something to the run, through this agent."""
+        run = await self.state()
+        signal = Signal(run_id=run.run_id, signal_id=signal_id, kind=kind, message="mind the gap")
+        await self.intake.follow(await self.intake.signal(signal, by="ann"))
+
+    async def cancel(self) -> None:
+        """Somebody cancels the run, through this agent."""
+        cancel = Cancel(run_id=(await self.state()).run_id)
+        await self.intake.follow(await self.intake.cancel(cancel, by="ann"))
+
+    async def look(self) -> None:
+        """Find what is to be done, and begin to do it."""
+        self.faulty.write_told()
+        await self.recovering.look()
+        self.recovering.try_again()
+
+    async def has_done_all(self) -> bool:
+        """Whether nothing is left that this agent sees to."""
+        self.faulty.write_told()
+        return not await self.member.untold(10) and not self.turns.undone.left
+
+
+class Town:
+    def __init__(self, group: asyncio.TaskGroup, names: str, **world: Any) -> None:
+        self._group = group
+        self.shared = SharedMemory(*names)
+        self.agents = {name: Replica(store=member, **world) for name, member in self.shared.members.items()}
+        first = next(iter(self.agents.values()))
+        self.bus, self.gateway = first.bus, first.gateway
+        for name, agent in self.agents.items():
+            agent.bus, agent.gateway, agent.clock = first.bus, first.gateway, first.clock
+            agent.capabilities = first.capabilities
+            agent.build_anew()
+            self.set_up(name)
+
+    def set_up(self, name: str) -> None:
+        """After it was built."""
+        self.agents[name].set_up(self.shared.members[name], self._group)
+
+    def __getitem__(self, name: str) -> Replica:
+        return self.agents[name]
+
+    def found_dead(self, name: str) -> None:
+        """It may be alive all the same, and not know yet that its place was taken."""
+        self.shared.live.remove(name)
+        self.shared.members[name].fenced = True
+
+    async def dies(self, name: str) -> None:
+        """It is gone, with all that it had in hand and in memory, and was found dead."""
+        for task in self.agents[name].in_hand:
+            task.cancel()
+        await asyncio.gather(*self.agents[name].in_hand, return_exceptions=True)
+        self.found_dead(name)
+
+    async def state(self) -> RunState:
+        return await next(iter(self.agents.values())).state()
+
+    async def kinds(self) -> list[str]:
+        """Of the entries of the run that was asked for."""
+        return [entry.kind for entry in await self.shared.truth.entries((await self.state()).run_id)]
+
+    async def who(self, kind: str) -> list[str]:
+        """Who has committed the run's entries of this kind."""
+        by = self.shared.by[(await self.state()).run_id]
+        return [name for name, each in zip(by, await self.kinds(), strict=True) if each == kind]
+
+    @property
+    def calls(self) -> dict[str, int]:
+        """How many model calls each has made."""
+        return {name: agent.mind.calls.total() for name, agent in self.agents.items()}
+
+    def play(self) -> None:
+        """The gateway takes all requests."""
+        requests = [each for each in self.bus.unacknowledged if each.subject.startswith(subjects.TOOL_REQUEST)]
+        for delivery in requests:
+            self.gateway.handle(delivery)
+            self.bus.unacknowledged.remove(delivery)
+
+    async def to_its_end(self, *names: str) -> RunState:
+        """The agents take messages in turn, until the run has ended."""
+        turn = 0
+        while not (await self.state()).final:
+            await until(lambda: self.bus.unacknowledged)
+            self.play()
+            agent, turn = self.agents[names[turn % len(names)]], turn + 1
+            for delivery in [d for d in self.bus.unacknowledged if d.subject == subjects.TOOL_RESULT][:1]:
+                await agent.take(delivery.subject)
+        return await self.state()
+
+
+@contextlib.asynccontextmanager
+async def town(names: str = "ab", **world: Any) -> AsyncIterator[Town]:
+    """Agents named by the letters of `names`. What goes on in the background ends with the town."""
+    async with asyncio.TaskGroup() as group:
+        yield Town(group, names, **world)

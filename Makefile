@@ -14,7 +14,7 @@ LOCKED := -m pip install --quiet --disable-pip-version-check --require-hashes --
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo demo-z3 chaos chaos-figures chaos-cluster test attack fuzz test-browser test-ductile test-kubernetes check bench bench-ductile bench-prompts bench-entries eval build sbom audit setup clean
+.PHONY: demo demo-z3 chaos chaos-figures chaos-cluster test attack fuzz test-browser test-ductile test-kubernetes check bench bench-cluster bench-ductile bench-prompts bench-entries eval build sbom audit setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -77,6 +77,10 @@ check: $(READY)
 
 bench: $(READY)
 	@$(RUN) -m agent_service bench
+
+# Agents on one NATS server and on a cluster of three: how much they carry, and what a step costs. A quarter of an hour.
+bench-cluster: $(READY)
+	@$(RUN) -m tests.e2e.cluster_figures $(FLEETS)
 
 # What gateway and bus add to a call of a tool in a real Ductile.
 bench-ductile: $(READY)

@@ -21,6 +21,9 @@ from groundwork.telemetry.settings import TelemetrySettings
 from schemas.fields import ToolName
 
 SECTION = "gateway"
+JETSTREAM = Path("jetstream")
+"""As the store: streams of the bus, which several gateways have in common."""
+SHARED_KEYS = Path(".agentic/gateway.keys")
 ENV_PREFIX = "GATEWAY_"
 OTHER_SECTIONS = ("agent",)
 
@@ -99,10 +102,15 @@ class GatewaySettings(_Section):
     """By this name it offers its tools, beside other executors, and takes requests that name it."""
     nats: NatsSettings = NatsSettings()
     store: Path = Path(".agentic/gateway")
-    """Folder of the ledger and of calls under way, on a local disk: one gateway at a time."""
+    """Folder of the ledger and of calls under way, on a local disk: one gateway at a time. Or the word `jetstream`: the
+    ledger is on the bus, and any number of gateways share it."""
+    cache: Path = Path(".agentic/gateway-copy")
+    """With `store: jetstream`, where each gateway of this machine has a folder of its own: for its copy of the ledger,
+    which can be made again, and for calls under way."""
     keys_file: Path | None = None
     """The keys by which the gateway knows its own records again; made where there is none. By default beside the folder
-    of the store, never in it: `<store>.keys`."""
+    of the store, never in it: `<store>.keys`. Gateways that share a ledger have the same keys, by default
+    `.agentic/gateway.keys`."""
     lease_s: Annotated[float, Field(ge=1)] = 10.0
     """How long the bus belongs to a gateway that does not renew its lease, in seconds: a fifth of it is between two
     renewals."""
@@ -125,7 +133,8 @@ class GatewaySettings(_Section):
     slots: Annotated[int, Field(ge=1)] = 32
     """Calls carried out at the same time; more requests wait in hand, where runs take turns."""
     concurrency: Annotated[int, Field(ge=1)] = 4
-    """Calls of one tool at the same time, unless the tool has a number of its own."""
+    """Calls of one tool at the same time, of all gateways together that share a ledger, unless the tool has a number of
+    its own."""
     timeout_s: Annotated[float, Field(gt=0)] = 60.0
     """How long a call may take, in seconds, unless the tool has a number of its own."""
     grace_s: Annotated[float, Field(ge=0)] = 5.0
@@ -143,8 +152,17 @@ class GatewaySettings(_Section):
             raise ValueError("runner `ductile` needs the section `ductile`, with its url and a token")
         return self
 
+    @property
+    def shared(self) -> bool:
+        """Whether the ledger is one of several gateways, on the bus."""
+        return self.store == JETSTREAM
+
     def keys_path(self) -> Path:
-        return self.keys_file or self.store.with_name(f"{self.store.name}.keys")
+        return self.keys_file or (SHARED_KEYS if self.shared else self.store.with_name(f"{self.store.name}.keys"))
+
+    def private_folder(self) -> Path:
+        """Where the gateway keeps what it has on this machine."""
+        return self.cache if self.shared else self.store
 
     def choices(self) -> Mapping[str, ToolChoice] | None:
         """The tools by name; None for all plugins."""
@@ -170,5 +188,6 @@ def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> GatewayS
         environ=environ,
         other_sections=OTHER_SECTIONS,
     )
-    closed = (*settings.plugins.closed, settings.store, settings.keys_path(), *((path,) if path else ()), *beside(path))
+    ours = (settings.private_folder(), settings.keys_path())
+    closed = (*settings.plugins.closed, *ours, *((path,) if path else ()), *beside(path))
     return settings.model_copy(update={"plugins": settings.plugins.model_copy(update={"closed": closed})})

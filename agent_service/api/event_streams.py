@@ -8,7 +8,7 @@ take in time is not kept for it: it is let go (see `door`), and comes back to th
 import logging
 import re
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import groupby
@@ -140,7 +140,7 @@ class EventStreams:
         return _stream(self._feed.follow_all(source), after, ends=False)
 
     async def _of_run(self, run_id: str, after: int, limit: int) -> Stretch:
-        moments = [(moment.entry.seq, moment) for moment in await self._reader.moments(run_id, after, limit)]
+        moments = [(moment.entry.seq, moment) for moment in await self._read(run_id, after, limit)]
         return Stretch(moments[-1][0] if moments else after, moments)
 
     async def _of_all(self, after: int, limit: int) -> Stretch:
@@ -150,11 +150,17 @@ class EventStreams:
             moments |= await self._at(run_id, list(group))
         return Stretch(max((place.position for place in places), default=after), sorted(moments.items()))
 
+    async def _read(self, run_id: str, after: int, limit: int) -> Sequence[Moment]:
+        moments = await self._reader.moments(run_id, after, limit)
+        if moments:
+            self._feed.reached(moments[-1].after)
+        return moments
+
     async def _at(self, run_id: str, places: list[Place]) -> dict[int, Moment]:
         """The moments of a run at `places`, by position; none of a run that is damaged."""
         first, last = places[0].seq, places[-1].seq
         try:
-            moments = await self._reader.moments(run_id, first - 1, last - first + 1)
+            moments = await self._read(run_id, first - 1, last - first + 1)
         except ValueError as error:  # Damaged too; the other runs are told
             log.warning("left out of the stream of all runs", extra={"run_id": run_id, "why": str(error)})
             return {}

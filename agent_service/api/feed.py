@@ -1,9 +1,10 @@
 """Pushes what is committed to those who follow a run, or all runs. Nothing is asked for in their name.
 
 A moment reaches its run's channel when it is committed. The channel of all runs takes them in the order of the journal:
-only that knows their positions, so its newest places are looked up right before followers are woken. Places that nobody
-here tells of (another process wrote there, or a turn was given up in the middle of its commit) are passed over after a
-second: their followers find them in the journal.
+only that knows their positions, so its newest places are looked up right before followers are woken. What other agents
+of the same store commit is told as soon as it is known here, in the same order. Places that nobody tells of (a process
+wrote there that nobody hears, or a turn was given up in the middle of its commit) are passed over after a second: their
+followers find them in the journal.
 """
 
 import asyncio
@@ -12,7 +13,10 @@ from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from agent_service.api.channel import Channel, Source
-from agent_service.moments import Moment
+from agent_service.api.reached import Reached
+from agent_service.core.state import RunState
+from agent_service.journal import Entry
+from agent_service.moments import Elsewhere, Moment
 from agent_service.ports import Place
 from groundwork.service.errors import TryAgain
 
@@ -41,8 +45,9 @@ class Feed:
         self._look_every_s = look_every_s
         self._runs: dict[str, Channel] = {}
         self._all: Channel | None = None
-        self._moments: dict[tuple[str, int], Moment] = {}
-        """Committed, and not yet in the channel of all runs: by run and `seq`."""
+        self._moments: dict[tuple[str, int], Moment | None] = {}
+        """Committed, and not yet in the channel of all runs: by run and `seq`. None: it is to be read from there."""
+        self._reached = Reached()
         self._position = 0
         """Up to here, all places were looked at."""
         self._overdue = 0
@@ -57,18 +62,19 @@ class Feed:
 
     def tell(self, moment: Moment) -> None:
         """It is committed."""
-        entry = moment.entry
-        if channel := self._runs.get(entry.run_id):
-            if entry.seq > channel.newest + 1:
-                channel.skip(entry.seq - 1)
-            if entry.seq > channel.newest:
-                channel.tell(entry.seq, moment)
-                channel.wake_soon()
-        if self._all:
-            if len(self._moments) >= MOST_UNTOLD:
-                self._moments.clear()
-            self._moments[entry.run_id, entry.seq] = moment
-            self._all.wake_soon()
+        if self._follows(moment.entry.run_id):
+            self._reached.note(moment.after)
+            self._push(moment.entry, moment)
+
+    def elsewhere(self, one: Elsewhere) -> None:
+        """Another process has committed it."""
+        if self._follows(one.run_id):
+            self._push(one.entry, self._reached.moment(one))
+
+    def reached(self, state: RunState) -> None:
+        """The journal of a run was read for its followers, up to where it stood like this."""
+        if self._follows(state.run_id):
+            self._reached.note(state)
 
     @contextmanager
     def follow_run(self, run_id: str, source: Source) -> Iterator[Channel]:
@@ -81,6 +87,7 @@ class Feed:
         finally:
             if not channel.followers:
                 self._runs.pop(run_id, None)
+                self._unfollowed()
 
     @contextmanager
     def follow_all(self, source: Source) -> Iterator[Channel]:
@@ -98,6 +105,29 @@ class Feed:
             if not channel.followers:
                 self._all = None
                 self._moments.clear()
+                self._unfollowed()
+
+    def _unfollowed(self) -> None:
+        if self._all is None and not self._runs:
+            self._reached.forget()
+
+    def _follows(self, run_id: str) -> bool:
+        return self._all is not None or run_id in self._runs
+
+    def _push(self, entry: Entry, moment: Moment | None) -> None:
+        """To all who follow its run, or all runs; without a `moment` they read it from the journal."""
+        channel = self._runs.get(entry.run_id)
+        if channel and entry.seq > channel.newest:
+            if moment is None or entry.seq > channel.newest + 1:
+                channel.skip(entry.seq if moment is None else entry.seq - 1)
+            if moment:
+                channel.tell(entry.seq, moment)
+            channel.wake_soon()
+        if self._all:
+            if len(self._moments) >= MOST_UNTOLD:
+                self._moments.clear()
+            self._moments[entry.run_id, entry.seq] = moment
+            self._all.wake_soon()
 
     def _channels(self) -> Iterator[Channel]:
         yield from self._runs.values()
@@ -136,9 +166,10 @@ class Feed:
 
     def _take_up(self, place: Place, *, overdue: bool) -> bool:
         """False for a place that is only to be told of."""
-        moment = self._moments.pop((place.run_id, place.seq), None)
-        if moment is None and not overdue:
+        named = place.run_id, place.seq
+        if named not in self._moments and not overdue:
             return False
+        moment = self._moments.pop(named, None)
         if self._all and moment:
             self._all.tell(place.position, moment)
         elif self._all:

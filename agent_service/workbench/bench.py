@@ -12,7 +12,6 @@ import asyncio
 import resource
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 from agent_service.workbench.dev import DevOptions, DevStack, stack
 from agent_service.workbench.floor import Floor, floor
 from agent_service.workbench.load import Load, spread
+from agent_service.workbench.usage import children, cpu_s, peak_mb
 from agent_service.workbench.watchers import watching
 from groundwork.nats import link as nats_link
 from groundwork.nats.settings import NatsSettings
@@ -33,7 +33,6 @@ IDLE_S = 5.0
 REST_LOOK_S = 0.5
 AT_REST = 0.06
 """Of one core: what all processes may use together and count as idle."""
-TICKS_PER_S = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +124,7 @@ async def measure(
             "telemetry": otlp or "off",
             "durability": {"nats_sync_interval": sync_interval, "sqlite": "WAL, synchronous=FULL"},
             "idle_cpu_percent": idle,
-            "peak_rss_mb": {name: _peak_mb(pid) for name, pid in _pids(made).items()},
+            "peak_rss_mb": {name: peak_mb(pid) for name, pid in _pids(made).items()},
             "figures": [asdict(f) for f in figures],
             "gathered": asdict(gathered),
             "watched": [asdict(w) for w in watched],
@@ -229,32 +228,16 @@ def _pids(made: DevStack) -> dict[str, int]:
     nats = int((made.options.folder / "nats" / "nats-server.pid").read_text())
     pids = {"nats": nats, "agent": made.agent.pid, "gateway": made.gateway.pid}
     started = {name: pid for name, pid in pids.items() if pid is not None}
-    return started | dict(zip(["paper trail"], _children(started["agent"]), strict=False))  # its only child
-
-
-def _children(pid: int) -> list[int]:
-    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in _words(task / "children")]
-
-
-def _words(file: Path) -> list[str]:
-    with suppress(OSError):  # a thread that has just ended
-        return file.read_text().split()
-    return []
+    return started | dict(zip(["paper trail"], children(started["agent"]), strict=False))  # its only child
 
 
 def _cpu(made: DevStack) -> dict[str, float]:
     """CPU seconds so far, user and system, of each process."""
     used = {}
     for name, pid in _pids(made).items():
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        used[name] = (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+        used[name] = cpu_s(pid)
     own = resource.getrusage(resource.RUSAGE_SELF)
     return used | {"load": own.ru_utime + own.ru_stime}
-
-
-def _peak_mb(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return round(next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024, 1)
 
 
 def _disk(made: DevStack) -> int:

@@ -25,12 +25,10 @@ REQUEST_BYTES, RESULT_BYTES = 770, 790
 ADDRESS = "FLOOR_NATS_URL"
 SLOTS = 256
 WARM_UP_STEPS = 200
-NEEDED = Topology(
-    streams=(StreamSpec(STREAM, {"subjects": ["floor.>"], "duplicate_window": 3600.0, "max_bytes": 1 << 28}),),
-    consumers=tuple(
-        ConsumerSpec(STREAM, subject.removeprefix("floor."), {"filter_subjects": [subject], "max_ack_pending": SLOTS})
-        for subject in (REQUEST, RESULT)
-    ),
+STORED = {"subjects": ["floor.>"], "duplicate_window": 3600.0, "max_bytes": 1 << 28}
+CONSUMERS = tuple(
+    ConsumerSpec(STREAM, subject.removeprefix("floor."), {"filter_subjects": [subject], "max_ack_pending": SLOTS})
+    for subject in (REQUEST, RESULT)
 )
 
 
@@ -65,11 +63,12 @@ class Floor:
 
 
 @asynccontextmanager
-async def floor(url: str) -> AsyncIterator[Floor]:
-    """The driver at work, and its worker."""
-    link = await connect(NatsSettings(urls=(url,)), name="agentic-floor")
-    await create_missing(link, NEEDED)
-    environ = os.environ | {ADDRESS: url}  # not an argument, which everybody on this machine could read
+async def floor(*urls: str, replicas: int = 1) -> AsyncIterator[Floor]:
+    """The driver at work, and its worker, on a server or on a cluster whose stream has so many replicas."""
+    link = await connect(NatsSettings(urls=urls), name="agentic-floor")
+    stream = StreamSpec(STREAM, STORED | {"num_replicas": replicas})
+    await create_missing(link, Topology(streams=(stream,), consumers=CONSUMERS))
+    environ = os.environ | {ADDRESS: " ".join(urls)}  # not an argument, which everybody on this machine could read
     worker = await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, env=environ)
     made = Floor(link)
     loop = asyncio.create_task(_consume(link, "result", made.take))
@@ -89,9 +88,9 @@ async def _consume(link: NatsLink, durable: str, handler: Handler) -> None:
     await consume(link, STREAM, durable, slots=SLOTS, handler=handler, dead_letter=dead, in_progress_s=10.0)
 
 
-async def work(url: str) -> None:
+async def work(*urls: str) -> None:
     """The worker, until it is ended."""
-    link = await connect(NatsSettings(urls=(url,)), name="agentic-floor-worker")
+    link = await connect(NatsSettings(urls=urls), name="agentic-floor-worker")
 
     async def answer(delivery: Delivery) -> None:
         key = delivery.body.decode().strip()
@@ -101,4 +100,4 @@ async def work(url: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(work(os.environ[ADDRESS]))
+    asyncio.run(work(*os.environ[ADDRESS].split()))

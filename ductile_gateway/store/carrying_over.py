@@ -39,7 +39,8 @@ _COPIES: Mapping[str, tuple[_Copy, ...]] = {
         _Copy(
             "SELECT position, target, lane, key, run_id, type, url, body, accepted_at, tries, due_at, why, outcome, "
             "settled_at FROM deliveries",
-            "INSERT OR IGNORE INTO outbox VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR IGNORE INTO outbox (position, target, lane, key, run_id, type, url, body, accepted_at, tries, "
+            "due_at, why, outcome, settled_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         ),
     ),
     "deliveries.db": (

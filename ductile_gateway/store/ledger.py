@@ -14,13 +14,14 @@ from groundwork.telemetry.span import Context
 from schemas.events import ToolRequest
 
 Row = tuple[
-    str, str, str, str, int, str, int, int, bytes, str, int, int, str | None, int | None, bytes | None, int, str | None
+    *tuple[str, str, str, str, int, str | None, int | None, int | None, bytes | None],
+    *tuple[str, int, int, str | None, int | None, bytes | None, int | None, str | None, str],
 ]
 """The columns as an intent has them; what only an answer has, or has not, is told from `answer`."""
 
 _SELECT = """
 SELECT key, digest, trace_id, span_id, sampled, route, may_repeat, deadline_at, request, run_id, step, attempt,
-    task, round, answer, completed_at, seal
+    task, round, answer, completed_at, seal, by
 FROM calls
 """
 _FIND = f"{_SELECT} WHERE key = ?"
@@ -56,7 +57,7 @@ ON CONFLICT (run_id, name) DO UPDATE SET sha256 = excluded.sha256, seal = exclud
 """
 _KEPT_BYTES = "SELECT COALESCE(SUM(bytes), 0) FROM artifacts WHERE run_id = ? AND key != ?"
 _DIGEST_OF = "SELECT sha256, seal, name FROM artifacts WHERE run_id = ? AND name = ?"
-_OLD = "SELECT key FROM calls WHERE completed_at < ? AND published = 1 ORDER BY completed_at LIMIT ?"
+OLD = "SELECT key FROM calls WHERE completed_at < ? AND published = 1 ORDER BY completed_at LIMIT ?"
 
 UNKNOWN_DIGEST = "none that is known"
 """No content has it."""
@@ -133,10 +134,10 @@ class SqliteLedger:
 
     async def forget_before(self, instant: datetime) -> None:
         before = microseconds(instant)
-        await self._file.forget(lambda connection, most: _forget(connection, before, most))
+        await self._file.forget(lambda connection, most: forget(connection, before, most))
 
     def _past(self, row: Row) -> Intent | Answer | ChangedByOthers:
-        key, digest, _, _, _, route, may_repeat, deadline_at, request, *_, answer, _, seal = row
+        key, digest, _, _, _, route, may_repeat, deadline_at, request, *_, answer, _, seal, _ = row
         kind, parts = parts_of((key, digest, route, may_repeat, deadline_at, request, answer))
         if self._seals and not self._seals.fits(seal, kind, *parts):
             log.error("what the ledger holds of a call was changed by other hands", extra={"call": key, "what": kind})
@@ -155,11 +156,7 @@ class SqliteLedger:
     def _check_room(self, connection: sqlite3.Connection, run_id: str, key: str, more: int) -> None:
         """Raises NoRoom where the run would keep too much."""
         ((kept,),) = connection.execute(_KEPT_BYTES, (run_id, key))
-        if kept + more > self._run_bytes:
-            most = f"the {self._run_bytes >> 20} MiB that a run may keep (gateway.run_mb)"
-            raise NoRoom(
-                f"its artifacts take {kept} bytes already, and with {more} more they would take more than {most}"
-            )
+        check_room(kept, more, most=self._run_bytes)
 
     def _take_name(
         self, connection: sqlite3.Connection, owner: tuple[str, str, int], names: Sequence[str], digest: str, size: int
@@ -170,16 +167,28 @@ class SqliteLedger:
                 seal = self._seals.make(ARTIFACT, owner[0], name, digest) if self._seals else None
                 connection.execute(_TAKE_NAME, (*owner, name, digest, seal, size))
                 return name
-        raise ValueError(f"all names for an artifact of {owner[1]} are taken: {', '.join(names)}")
+        raise all_are_taken(owner[1], names)
+
+
+def check_room(kept: int, more: int, *, most: int) -> None:
+    """Raises NoRoom where the artifacts of a run would take more than `most` bytes."""
+    if kept + more > most:
+        may = f"the {most >> 20} MiB that a run may keep (gateway.run_mb)"
+        raise NoRoom(f"its artifacts take {kept} bytes already, and with {more} more they would take more than {may}")
+
+
+def all_are_taken(key: str, names: Sequence[str]) -> ValueError:
+    """No candidate for the name of an artifact is left."""
+    return ValueError(f"all names for an artifact of {key} are taken: {', '.join(names)}")
 
 
 def _past(row: Row) -> Intent | Answer:
     key, digest, trace_id, span_id, sampled, route, may_repeat, deadline_at, request = row[:9]
-    run_id, step, attempt, task, number, answer, completed_at, _ = row[9:]
+    run_id, step, attempt, task, number, answer, completed_at, _, by = row[9:]
     trace = Context(trace_id, span_id, sampled=bool(sampled))
     if answer is None:
-        asked = read_again(route, request, trace=trace)
-        return Intent(asked=asked, may_repeat=bool(may_repeat), deadline_at=instant(deadline_at))
+        asked = read_again(route or "", request or b"", trace=trace)
+        return Intent(asked=asked, may_repeat=bool(may_repeat), deadline_at=instant(deadline_at or 0), by=by)
     return Answer(
         key=key,
         digest=digest,
@@ -188,9 +197,10 @@ def _past(row: Row) -> Intent | Answer:
         step=step,
         attempt=attempt,
         body=answer,
-        completed_at=instant(completed_at),
+        completed_at=instant(completed_at or 0),
         task=task,
         round=number,
+        by=by,
     )
 
 
@@ -214,8 +224,9 @@ def _attempt(of: ToolRequest | Answer) -> tuple[object, ...]:
     return of.run_id, of.step, of.attempt, of.task, of.round
 
 
-def _forget(connection: sqlite3.Connection, before: int, most: int) -> int:
-    keys = connection.execute(_OLD, (before, most)).fetchall()
+def forget(connection: sqlite3.Connection, before: int, most: int) -> int:
+    """Drop at most so many published answers that were completed before; returns how many. -1: all of them."""
+    keys = connection.execute(OLD, (before, most)).fetchall()
     connection.executemany("DELETE FROM artifacts WHERE key = ?", keys)
     connection.executemany("DELETE FROM calls WHERE key = ?", keys)
     return len(keys)

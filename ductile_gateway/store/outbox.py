@@ -33,7 +33,8 @@ UPDATE outbox SET outcome = 'gone', settled_at = ?, body = x'', url = ''
 WHERE target = ? AND run_id = ? AND outcome IS NULL
 """
 _POSTPONE = "UPDATE outbox SET due_at = ?, tries = ?, why = ? WHERE target = ? AND key = ? AND outcome IS NULL"
-_FORGET = """
+OLD = "SELECT target, key FROM outbox WHERE outcome IS NOT NULL AND settled_at < ? ORDER BY settled_at LIMIT ?"
+FORGET = """
 DELETE FROM outbox WHERE position IN
 (SELECT position FROM outbox WHERE outcome IS NOT NULL AND settled_at < ? ORDER BY settled_at LIMIT ?)
 """
@@ -69,7 +70,7 @@ class SqliteOutbox:
         return [lane for (lane,) in self._file.look_up(_LANES, (microseconds(now),))]
 
     async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Notification]:
-        return [_delivery(row) for row in self._file.look_up(_DUE, (lane, microseconds(now), limit))]
+        return [read_delivery(row) for row in self._file.look_up(_DUE, (lane, microseconds(now), limit))]
 
     async def claim(self, delivery: Notification) -> bool:
         del delivery
@@ -98,7 +99,7 @@ class SqliteOutbox:
 
     async def forget_before(self, instant: datetime) -> None:
         before = microseconds(instant)
-        await self._file.forget(lambda connection, most: connection.execute(_FORGET, (before, most)).rowcount)
+        await self._file.forget(lambda connection, most: connection.execute(FORGET, (before, most)).rowcount)
 
 
 def _values(delivery: Notification) -> tuple[object, ...]:
@@ -106,7 +107,8 @@ def _values(delivery: Notification) -> tuple[object, ...]:
     return (*named, delivery.body, microseconds(delivery.accepted_at), delivery.tries)
 
 
-def _delivery(row: Row) -> Notification:
+def read_delivery(row: Row) -> Notification:
+    """The delivery in a row of the table."""
     target, lane, key, run_id, event_type, url, body, accepted_at, tries = row
     return Notification(
         target=target,

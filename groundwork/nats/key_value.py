@@ -1,7 +1,8 @@
-"""One value of a key-value bucket, as everybody who may read the bucket's stream finds it."""
+"""One value of a key-value bucket, as everybody who may read the bucket's stream finds it: by the stream's leader."""
 
 import base64
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from groundwork.nats.link import NatsLink
@@ -9,16 +10,53 @@ from groundwork.service.errors import TryAgain
 
 ASK_WITHIN_S = 2.0
 _REMOVED = "KV-Operation"
+_NO_MESSAGE = 10037
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The newest of a key, stored as `seq`: what a change of it is compared with."""
+
+    body: bytes
+    seq: int
 
 
 async def value(link: NatsLink, bucket: str, key: str) -> bytes | None:
     """The newest value; None where there is none, or it was removed. Raises TryAgain where nobody can say."""
+    answer = await _asked(link, bucket, key)
+    return _body_of(answer.get("message") or {}, bucket)
+
+
+async def newest(link: NatsLink, bucket: str, key: str) -> Value:
+    """The newest value, to be changed; without a body where it was removed, and as 0 where there never was one. Raises
+    TryAgain where nobody can say."""
+    answer = await _asked(link, bucket, key)
+    if answer.get("error", {}).get("err_code") == _NO_MESSAGE:
+        return Value(b"", 0)
+    message = answer.get("message")
+    if not isinstance(message, dict) or not isinstance(message.get("seq"), int):
+        raise TryAgain(f"the bucket {bucket}: {answer.get('error', {}).get('description') or 'no message came'}")
+    return Value(_body_of(message, bucket) or b"", message["seq"])
+
+
+async def _asked(link: NatsLink, bucket: str, key: str) -> dict[str, Any]:
     wanted = json.dumps({"last_by_subj": f"$KV.{bucket}.{key}"}).encode()
     answer = await link.request(f"$JS.API.STREAM.MSG.GET.KV_{bucket}", wanted, timeout_s=ASK_WITHIN_S)
     try:
-        message: dict[str, Any] = json.loads(answer).get("message") or {}
+        document: dict[str, Any] = json.loads(answer)
+        return document | {"error": document.get("error") or {}}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _not_answered(bucket) from error
+
+
+def _body_of(message: dict[str, Any], bucket: str) -> bytes | None:
+    try:
         if _REMOVED.encode() in base64.b64decode(message.get("hdrs", "")):
             return None
         return base64.b64decode(message["data"]) if "data" in message else None
     except (ValueError, TypeError, AttributeError) as error:
-        raise TryAgain(f"the bucket {bucket}: not answered by JetStream") from error
+        raise _not_answered(bucket) from error
+
+
+def _not_answered(bucket: str) -> TryAgain:
+    return TryAgain(f"the bucket {bucket}: not answered by JetStream")

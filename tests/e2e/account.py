@@ -80,12 +80,13 @@ async def account(link: NatsLink) -> Account:
     """Read all of it."""
     made = Account()
     for stream in TOLD_IN:
-        async for message in _all(link, stream):
+        async for message in messages(link, stream):
             made.take(message)
     return made
 
 
-async def _all(link: NatsLink, stream: str) -> AsyncIterator[Msg]:
+async def messages(link: NatsLink, stream: str) -> AsyncIterator[Msg]:
+    """All that the stream holds now."""
     info: Any = await link.jetstream.stream_info(stream)
     if not info.state.messages:
         return

@@ -11,7 +11,6 @@ result. The stream's own clock is this machine's. Starting a process is part of 
 import argparse
 import asyncio
 import json
-import os
 import random
 import sqlite3
 import sys
@@ -27,6 +26,7 @@ from typing import Any
 import yaml
 
 from agent_service.workbench.dev import DevOptions, DevStack, Service, stack
+from agent_service.workbench.usage import cpu_s
 from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings
@@ -76,7 +76,7 @@ class House:
             back = max(back, await _started(service, before[service]))
         subject = subjects.TOOL_RESULT if victim == "gateway" else subjects.ALL_TOOL_REQUESTS
         cell.resumes.append(await self.first_since(subject, back) - back)
-        cell.used += [_cpu_s(service.pid) for service in services[:1] if service.pid]
+        cell.used += [cpu_s(service.pid) for service in services[:1] if service.pid]
 
     def tools_run_twice(self) -> int:
         return sum(1 for times in times_run(self.calls).values() if times > 1)
@@ -126,11 +126,6 @@ async def _started(service: Service, before: int) -> float:
     while service.starts == before:  # noqa: ASYNC110 - a fact of another task, looked for often enough
         await asyncio.sleep(LOOK_S)
     return service.started_at
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @asynccontextmanager

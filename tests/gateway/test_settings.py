@@ -46,6 +46,15 @@ def test_the_environment_has_the_last_word(tmp_path: Path) -> None:
     assert list(settings.choices() or {}) == ["echo"]
 
 
+def test_gateways_that_share_a_ledger_have_the_same_keys_and_plugins_reach_neither_those_nor_their_folders(
+    tmp_path: Path,
+) -> None:
+    settings = loaded(tmp_path, {"store": "jetstream", "cache": "/var/lib/copy"})
+    assert (settings.shared, settings.keys_path()) == (True, Path(".agentic/gateway.keys"))
+    assert {Path("/var/lib/copy"), Path(".agentic/gateway.keys")} <= set(settings.plugins.closed)
+    assert not loaded(tmp_path, {"store": "/jetstream"}).shared
+
+
 def test_texts_that_plugins_are_configured_with_are_secrets(tmp_path: Path) -> None:
     config = {"fetch": {"api_key": "${KEY}", "retries": 3}}
     settings = loaded(tmp_path, {"plugins": {"config": config}}, {"KEY": "hunter2-secret"})

@@ -42,7 +42,7 @@ from agent_service.intake import Intake
 from agent_service.journal import Commit, Entry
 from agent_service.lines import EVERY_RUN, RunLine, Wanted
 from agent_service.metrics.incoming import IncomingMetrics
-from agent_service.moments import Moment, tell
+from agent_service.moments import Elsewhere, Moment, tell
 from agent_service.ports import Archive, ModelCall, Place, Question
 from agent_service.publisher import Publisher
 from agent_service.quotas import Quotas
@@ -207,8 +207,15 @@ class House:
             self.feed.tell(tell(before.state if before else None, commit.entry))
         return commits[0].entry.run_id
 
+    async def overhear(self, commits: Sequence[Commit]) -> str:
+        """Let it happen in another process, of which this one hears."""
+        for commit in commits:
+            await self.elsewhere([commit])
+            self.feed.elsewhere(overheard(commit, self.archive.newest()))
+        return commits[0].entry.run_id
+
     async def elsewhere(self, commits: Sequence[Commit]) -> str:
-        """Let it happen in another process."""
+        """Let it happen in another process, of which this one hears nothing."""
         for commit in commits:
             if commit.entry.seq == 1:
                 await self.store.accept(wake_of(commit), commit)
@@ -223,6 +230,12 @@ class House:
 
     async def how_many(self) -> int:
         return len(await self.store.runs(limit=1000))
+
+
+def overheard(commit: Commit, position: int) -> Elsewhere:
+    """What this process hears of a commit of another one."""
+    state, entry = commit.state, commit.entry
+    return Elsewhere(entry=entry, position=position, by="another", status=state.status, caller=state.brief.caller)
 
 
 def bearer(who: str | None) -> dict[str, str]:

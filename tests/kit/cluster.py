@@ -98,6 +98,13 @@ class Node(Process):
         return False
 
     def _config(self, routes: Sequence[int]) -> dict[str, Any]:
+        cluster = {
+            "name": "tests",
+            "listen": f"127.0.0.1:{self.routes_port}",
+            "no_advertise": True,  # clients keep to the addresses that they were given
+            "advertise": NOWHERE,  # and nodes to theirs: there is no way past a wire
+            "routes": [f"nats-route://127.0.0.1:{port}" for port in routes],
+        }
         return {
             "server_name": self.name,
             "listen": f"127.0.0.1:{self.port}",
@@ -109,21 +116,16 @@ class Node(Process):
                 "max_file_store": LARGE,
                 "limits": {"duplicate_window": "168h"},
             },
-            "cluster": {
-                "name": "tests",
-                "listen": f"127.0.0.1:{self.routes_port}",
-                "no_advertise": True,  # clients keep to the addresses that they were given
-                "advertise": NOWHERE,  # and nodes to theirs: there is no way past a wire
-                "routes": [f"nats-route://127.0.0.1:{port}" for port in routes],
-            },
+            **({"cluster": cluster} if routes else {}),
         }
 
 
 class Cluster:
-    """Started by `start`, or as a context. `ways`: by the names of two nodes, the wire from the first to the second."""
+    """Started by `start`, or as a context; one node is a server by itself. `ways`: by the names of two nodes, the wire
+    from the first to the second."""
 
-    def __init__(self, folder: Path, *, sync_interval: str = "always") -> None:
-        self.nodes = tuple(Node(f"n{number + 1}", folder, sync_interval) for number in range(NODES))
+    def __init__(self, folder: Path, *, nodes: int = NODES, sync_interval: str = "always") -> None:
+        self.nodes = tuple(Node(f"n{number + 1}", folder, sync_interval) for number in range(nodes))
         self.ways: dict[tuple[str, str], Way] = {}
 
     @property

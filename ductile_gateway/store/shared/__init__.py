@@ -1,0 +1,1 @@
+"""What several gateways have in common: in a stream of facts, and of it a copy in SQLite for each."""

@@ -1,0 +1,104 @@
+"""The outbox that several gateways have in common. Fills the port Outbox.
+
+A delivery is the gateway's that has added it, so that nobody has to claim what all goes well with. Those of a gateway
+that is gone are its heir's, who claims each right before it is sent.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+
+from ductile_gateway.outbound.dispatch import Outcome
+from ductile_gateway.outbound.notifications import Notification
+from ductile_gateway.store.outbox import OLD, SqliteOutbox, read_delivery
+from ductile_gateway.store.shared import owed
+from ductile_gateway.store.shared.rows import (
+    NOTIFICATION,
+    Members,
+    Row,
+    Rows,
+    subject_of,
+    subject_of_forgotten,
+    told_before,
+)
+from groundwork.sqlite.file import SqliteFile, microseconds
+
+ALL = -1
+_OWNERS = "SELECT DISTINCT by FROM outbox WHERE outcome IS NULL"
+_IS_GONE = "SELECT 1 FROM outbox WHERE outcome = 'gone' AND target = ? AND run_id = ? LIMIT 1"
+_WAITING = "SELECT key FROM outbox WHERE outcome IS NULL AND target = ? AND run_id = ?"
+_LANES = """
+SELECT lane FROM (SELECT DISTINCT lane FROM outbox WHERE outcome IS NULL) AS waiting
+WHERE EXISTS (
+    SELECT 1 FROM heads
+    WHERE heads.lane = waiting.lane AND due_at <= ? AND by IN (SELECT value FROM json_each(?))
+)
+"""
+_DUE = """
+SELECT target, lane, key, run_id, type, url, body, accepted_at, tries
+FROM heads WHERE lane = ? AND due_at <= ? AND by IN (SELECT value FROM json_each(?)) ORDER BY due_at, position LIMIT ?
+"""
+
+
+class SharedOutbox(SqliteOutbox):
+    """The notifications of all gateways. `file` is the own copy."""
+
+    def __init__(self, file: SqliteFile, rows: Rows, *, members: Members) -> None:
+        super().__init__(file)
+        self._rows = rows
+        self._members = members
+
+    async def add(self, deliveries: Sequence[Notification]) -> None:
+        for delivery in deliveries:
+            if not self._file.look_up(_IS_GONE, (delivery.target, delivery.run_id)):
+                fact = owed.written(owed.owed(delivery, by=self._members.me))
+                await self._rows.change(_subject(delivery), partial(_unless_there, fact=fact))
+
+    async def lanes_due(self, now: datetime) -> Sequence[str]:
+        return [lane for (lane,) in self._file.look_up(_LANES, (microseconds(now), self._owners()))]
+
+    async def due(self, lane: str, now: datetime, limit: int) -> Sequence[Notification]:
+        values = (lane, microseconds(now), self._owners(), limit)
+        return [read_delivery(row) for row in self._file.look_up(_DUE, values)]
+
+    async def claim(self, delivery: Notification) -> bool:
+        mine = partial(owed.claimed, by=self._members.me, may=self._may)
+        row = await self._rows.change(_subject(delivery), partial(owed.changed, change=mine))
+        one = owed.read_fact(row.body, seq=row.seq) if row.body is not None else None
+        return one is not None and one.outcome is None and one.by == self._members.me
+
+    async def settle(self, delivery: Notification, outcome: Outcome, *, at: datetime) -> None:
+        change = partial(owed.settled, outcome=outcome, at=at, tries=delivery.tries)
+        await self._rows.change(_subject(delivery), partial(owed.changed, change=change))
+        if outcome == "gone":
+            for (key,) in self._file.look_up(_WAITING, (delivery.target, delivery.run_id)):
+                subject = subject_of(NOTIFICATION, delivery.target, key)
+                await self._rows.change(
+                    subject, partial(owed.changed, change=partial(owed.settled, outcome=outcome, at=at))
+                )
+
+    async def postpone(self, delivery: Notification, due_at: datetime, *, why: str) -> None:
+        change = partial(owed.postponed, due_at=due_at, tries=delivery.tries, why=why, by=self._members.me)
+        await self._rows.change(_subject(delivery), partial(owed.changed, change=change))
+
+    async def forget_before(self, instant: datetime) -> None:
+        before = microseconds(instant)
+        if old := await self._file.read(OLD, (before, ALL)):
+            await self._rows.forget([subject_of(NOTIFICATION, *names) for names in old])
+            await self._rows.tell(subject_of_forgotten(NOTIFICATION), told_before(before))
+
+    def _owners(self) -> str:
+        """The gateways whose deliveries are this one's to make, for the statements above."""
+        return json.dumps([owner for (owner,) in self._file.look_up(_OWNERS) if self._may(owner)])
+
+    def _may(self, owner: str) -> bool:
+        return self._members.mine(owner, owner)
+
+
+def _subject(delivery: Notification) -> str:
+    return subject_of(NOTIFICATION, delivery.target, delivery.key)
+
+
+def _unless_there(row: Row, *, fact: bytes) -> bytes | None:
+    return fact if row.body is None else None

@@ -1,0 +1,140 @@
+"""Rows that several gateways have in common: each is the newest fact of a subject of its own, and whole in it.
+
+    newest fact, as the leader has it ─▶ change (pure) ─▶ append, if it is the newest still ─▶ every gateway's copy
+
+Rules: what is decided is decided over the newest fact, never over a copy, which may be behind. Of two that change a row
+at the same time one decides again. The newest fact takes the place of those before it.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from groundwork.nats.shared_log import Fact, Moved
+from groundwork.service.errors import TryAgain
+from schemas import subjects
+
+CALL, ARTIFACTS, RECEIVED, NOTIFICATION, PINS = "call", "artifacts", "received", "notification", "pins"
+FORGOTTEN = "forgotten"
+"""What a row is of; the last tells copies that rows are no more."""
+VERSION = 1
+TRIES = 20
+COME_BACK_S = 0.2
+FORGOTTEN_AT_ONCE = 16
+
+_INSTEAD = {"Nats-Rollup": "sub"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`seq`: of its newest fact; 0, and no body, where there is none."""
+
+    seq: int = 0
+    body: bytes | None = None
+
+
+Change = Callable[[Row], bytes | None]
+"""What a row is to hold instead; None to leave it."""
+
+
+class Log(Protocol):
+    """The stream of facts: groundwork/nats/shared_log.py."""
+
+    async def append(
+        self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = ...
+    ) -> int: ...
+
+    async def newest(self, subject: str) -> Fact | None: ...
+
+    async def purge(self, subject: str) -> None: ...
+
+
+class Copy(Protocol):
+    """This gateway's copy: groundwork/sqlite/replica.py."""
+
+    async def wait(self, seq: int) -> None: ...
+
+
+class Members(Protocol):
+    """The gateways: groundwork/nats/members.py."""
+
+    @property
+    def me(self) -> str: ...
+
+    def mine(self, owner: str, key: str) -> bool: ...
+
+
+class Rows:
+    """The rows of a stream, as one gateway reads and changes them. Everything raises TryAgain or Misconfigured."""
+
+    def __init__(self, log: Log, copy: Copy) -> None:
+        self._log = log
+        self._copy = copy
+
+    async def read(self, subject: str) -> Row:
+        """As the leader has it."""
+        newest = await self._log.newest(subject)
+        return Row(newest.seq, newest.body) if newest else Row()
+
+    async def change(self, subject: str, change: Change) -> Row:
+        """The row after the change, which may be asked for several times. What it raises is raised, and nothing is
+        changed. On return the own copy has it, if it is not far behind."""
+        for _ in range(TRIES):
+            row = await self.read(subject)
+            if (wanted := change(row)) is not None:
+                try:
+                    row = Row(await self._log.append(subject, wanted, after=row.seq, headers=_INSTEAD), wanted)
+                except Moved:
+                    continue
+            await self.shown(row.seq)
+            return row
+        raise TryAgain(f"{subject} is changed by others all the time: nothing of this change is stored", COME_BACK_S)
+
+    async def forget(self, forgotten: Sequence[str]) -> None:
+        """Have the rows of these subjects no more. Copies are told by a fact of their own (`tell`), afterwards."""
+        for first in range(0, len(forgotten), FORGOTTEN_AT_ONCE):
+            await asyncio.gather(*map(self._log.purge, forgotten[first : first + FORGOTTEN_AT_ONCE]))
+
+    async def tell(self, subject: str, body: bytes) -> None:
+        """A fact of which only the newest counts, whatever was before it."""
+        await self.shown(await self._log.append(subject, body, after=None, headers=_INSTEAD))
+
+    async def shown(self, seq: int) -> None:
+        """Return when the own copy is so far; lists of one that is far behind are told later."""
+        with contextlib.suppress(TryAgain):
+            await self._copy.wait(seq)
+
+
+def subject_of(kind: str, *names: str) -> str:
+    """That of a row, by all that names it."""
+    named = hashlib.sha256(json.dumps(names).encode()).hexdigest()[:32]
+    return f"{subjects.LEDGER}.{kind}.{named}"
+
+
+def subject_of_forgotten(kind: str) -> str:
+    """That of the fact which tells until when rows of a kind were forgotten."""
+    return f"{subjects.LEDGER}.{FORGOTTEN}.{kind}"
+
+
+def framed(columns: Mapping[str, Any], body: bytes = b"") -> bytes:
+    """A row as a fact: a line of JSON, and behind it what is large, as it is."""
+    line = json.dumps({"version": VERSION} | dict(columns), separators=(",", ":"))
+    return line.encode() + b"\n" + body
+
+
+def told_before(microseconds: int) -> bytes:
+    """A fact that tells until when, in microseconds since 1970 UTC."""
+    return framed({"before": microseconds})
+
+
+def unframed(fact: bytes) -> tuple[dict[str, Any], bytes]:
+    """The columns and the body of a row. Raises ValueError for what no gateway of this version wrote."""
+    line, _, body = fact.partition(b"\n")
+    columns = json.loads(line)
+    if not isinstance(columns, dict) or columns.pop("version", None) != VERSION:
+        raise ValueError("it is of another version, or of somebody else")
+    return columns, body

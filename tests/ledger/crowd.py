@@ -1,0 +1,114 @@
+"""Gateways that share their stores: over a log in memory, which can be behind, lose its word, or hold up a change."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ductile_gateway.store import open_store
+from ductile_gateway.store.seals import Seals
+from ductile_gateway.store.shared.call_rows import CallRows
+from ductile_gateway.store.shared.copy import Applying
+from ductile_gateway.store.shared.rows import Rows
+from ductile_gateway.store.shared.stores import shared_stores
+from ductile_gateway.store.stores import Stores
+from groundwork.nats.shared_log import Fact, Moved
+from groundwork.service.key_ring import KeyRing
+from groundwork.sqlite.file import SqliteFile
+
+
+class MemoryLog:
+    """The newest fact of each subject, as the leader of a stream would keep those that take the place of others."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Fact] = {}
+        self.appended: list[Fact] = []
+        self.copies: list[MemoryCopy] = []
+        self.overtaken_by: Callable[[], Awaitable[object]] | None = None
+        """What is done before the next append, by another gateway."""
+
+    async def append(self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = {}) -> int:
+        if (faster := self.overtaken_by) is not None:
+            self.overtaken_by = None
+            await faster()
+        newest = self.facts.get(subject)
+        if after is not None and after != (newest.seq if newest else 0):
+            raise Moved(subject)
+        fact = Fact(seq=len(self.appended) + 1, subject=subject, body=body, headers=headers, at=datetime.now(UTC))
+        self.appended.append(fact)
+        self.facts[subject] = fact
+        for copy in self.copies:
+            await copy.follow()
+        return fact.seq
+
+    async def newest(self, subject: str) -> Fact | None:
+        return self.facts.get(subject)
+
+    async def purge(self, subject: str) -> None:
+        self.facts.pop(subject, None)
+
+
+class MemoryCopy:
+    """A gateway's copy of the log, which applies nothing while it is `behind`."""
+
+    def __init__(self, log: MemoryLog, file: SqliteFile, apply: Applying) -> None:
+        self._log = log
+        self._file = file
+        self._apply = apply
+        self._reached = 0
+        self.behind = False
+
+    async def wait(self, seq: int) -> None:
+        del seq
+
+    async def follow(self) -> None:
+        """Apply what of the log is still there, as a stream would bring it."""
+        if self.behind:
+            return
+        kept = {fact.seq for fact in self._log.facts.values()}
+        for fact in self._log.appended[self._reached :]:
+            if fact.seq in kept:
+                await self._file.write(lambda connection, fact=fact: self._apply(connection, fact))  # type: ignore[misc]
+        self._reached = len(self._log.appended)
+
+
+class Party:
+    """Who lives. `me` is one of them; the heir of all who are gone is the first of those who live."""
+
+    def __init__(self, me: str, live: set[str]) -> None:
+        self.me = me
+        self.live = live
+
+    def mine(self, owner: str, key: str) -> bool:
+        del key
+        return owner == self.me or (owner not in self.live and self.me == min(self.live))
+
+
+class Crowd:
+    """Several gateways over one log. `live`: those who live, by name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log = MemoryLog()
+        self.live = {"a", "b"}
+        self.copies: dict[str, MemoryCopy] = {}
+        self._folder = folder
+        self._seals = Seals(KeyRing.fresh())
+
+    @asynccontextmanager
+    async def gateway(self, name: str, *, run_bytes: int = 1 << 30) -> AsyncIterator[Stores]:
+        """One of them, with its copy in a folder of its own."""
+        (folder := self._folder / name).mkdir(exist_ok=True)
+        async with open_store(folder) as file:
+            copy = self.copies[name] = MemoryCopy(self.log, file, Applying(self._seals))
+            self.log.copies.append(copy)
+            await copy.follow()
+            rows = Rows(self.log, copy)
+            calls = CallRows(rows)
+            members = Party(name, self.live)
+            writing = asyncio.create_task(calls.write_soon())
+            try:
+                yield shared_stores(file, rows, calls, members=members, seals=self._seals, run_bytes=run_bytes)
+            finally:
+                writing.cancel()
+                self.log.copies.remove(copy)

@@ -1,0 +1,262 @@
+"""Several gateways over one ledger: what only then can go wrong."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ductile_gateway.calls.call import Answer, ChangedByOthers, Intent, Receipt
+from ductile_gateway.ductile.watch import Job
+from ductile_gateway.store import FILE
+from ductile_gateway.store.shared.pins import SUBJECT as PINS
+from ductile_gateway.store.shared.rows import CALL, subject_of
+from ductile_gateway.store.stores import Stores
+from groundwork.service.errors import TryAgain
+from tests.gateway.parts import NOON, RUN
+from tests.kit.waiting import until
+from tests.ledger.crowd import Crowd
+from tests.ledger.test_beside_the_ledger import FIRST
+from tests.ledger.test_beside_the_ledger import SECOND_KEY as OTHER
+from tests.ledger.test_ledger import NAMES, SECOND, an_answer, an_intent, named
+from tests.ledger.test_outbox import a_delivery
+
+KEY = an_intent().key
+DUMPED = ("calls", "overdue", "artifacts", "received", "outbox", "pins")
+
+
+@pytest.fixture
+def crowd(tmp_path: Path) -> Crowd:
+    return Crowd(tmp_path)
+
+
+@pytest.fixture
+async def a(crowd: Crowd) -> AsyncIterator[Stores]:
+    async with crowd.gateway("a") as stores:
+        yield stores
+
+
+@pytest.fixture
+async def b(crowd: Crowd) -> AsyncIterator[Stores]:
+    async with crowd.gateway("b") as stores:
+        yield stores
+
+
+async def test_a_call_says_which_gateway_has_begun_it_and_which_has_answered_it(a: Stores, b: Stores) -> None:
+    await a.ledger.intend(an_intent())
+    found = await b.ledger.find(KEY)
+    assert isinstance(found, Intent)
+    assert found.by == "a"
+    await b.ledger.adopt(found)
+    await b.ledger.answer(an_answer())
+    answered = await a.ledger.find(KEY)
+    assert isinstance(answered, Answer)
+    assert answered.by == "b"
+
+
+@pytest.mark.parametrize("receipt", [None, Receipt(NOON)])
+async def test_what_another_has_begun_is_begun_by_nobody_else(a: Stores, b: Stores, receipt: Receipt | None) -> None:
+    await a.ledger.intend(an_intent(), Receipt(NOON + SECOND))
+    with pytest.raises(TryAgain, match="another gateway has begun"):
+        await b.ledger.intend(an_intent(may_repeat=True), receipt)
+    assert await a.receipts.find(KEY) == Receipt(NOON + SECOND)
+
+
+async def test_of_two_that_begin_a_call_at_the_same_moment_one_does(crowd: Crowd, a: Stores, b: Stores) -> None:
+    crowd.log.overtaken_by = lambda: b.ledger.intend(an_intent())
+    with pytest.raises(TryAgain, match="another gateway has begun"):
+        await a.ledger.intend(an_intent())
+    found = await a.ledger.find(KEY)
+    assert isinstance(found, Intent)
+    assert found.by == "b"
+
+
+async def test_of_two_that_adopt_a_call_one_does_and_its_first_gateway_has_it_no_more(crowd: Crowd) -> None:
+    async with crowd.gateway("a") as a, crowd.gateway("b") as b, crowd.gateway("c") as c:
+        await a.ledger.intend(an_intent(), Receipt(NOON))
+        found = await b.ledger.find(KEY)
+        assert isinstance(found, Intent)
+        await b.ledger.adopt(found)
+        with pytest.raises(TryAgain, match="another gateway sees to"):
+            await c.ledger.adopt(found)
+        await a.receipts.accepted(KEY, "j-of-another-life")
+        await a.receipts.drop(KEY)
+        with pytest.raises(TryAgain):
+            await a.ledger.intend(an_intent())
+        assert await b.receipts.find(KEY) == Receipt(NOON)
+
+
+async def test_of_two_answers_both_gateways_go_by_the_first(a: Stores, b: Stores) -> None:
+    first, second = an_answer(text="first"), an_answer(text="second", seconds=1)
+    assert [await a.ledger.answer(first), await b.ledger.answer(second)] == [first, first]
+    with pytest.raises(TryAgain, match="answered meanwhile"):
+        await a.ledger.intend(an_intent())
+
+
+async def test_what_is_asked_by_key_is_known_though_the_own_copy_is_behind(crowd: Crowd, a: Stores, b: Stores) -> None:
+    crowd.copies["b"].behind = True
+    await a.ledger.intend(an_intent(), Receipt(NOON))
+    await a.deliveries.record("peer", "delivery-1", event_key="key", at=NOON)
+    assert await named(a.ledger, RUN, "call-1", NAMES) == ("a.md",)
+    assert await b.ledger.find(KEY) == an_intent()
+    assert await b.receipts.find(KEY) == Receipt(NOON)
+    assert await b.deliveries.find("peer", "delivery-1") == "key"
+    assert await b.ledger.digest_of(RUN, "A.md") == "of call-1"
+    assert await named(b.ledger, RUN, "call-2", NAMES) == ("a-02.md",)
+    assert await b.ledger.open_intents() == []
+
+
+async def test_two_artifacts_that_are_named_at_the_same_moment_have_two_names(
+    crowd: Crowd, a: Stores, b: Stores
+) -> None:
+    crowd.log.overtaken_by = lambda: named(b.ledger, RUN, "call-2", NAMES)
+    assert await named(a.ledger, RUN, "call-1", NAMES) == ("a-02.md",)
+    assert await named(b.ledger, RUN, "call-2", NAMES) == ("a.md",)
+
+
+async def test_a_read_that_is_answered_at_once_costs_one_fact(crowd: Crowd, a: Stores) -> None:
+    a.ledger.intend_soon(an_intent(may_repeat=True))
+    await a.ledger.answer(an_answer())
+    assert [fact.subject for fact in crowd.log.appended] == [subject_of(CALL, KEY)]
+
+
+async def test_a_read_that_takes_longer_is_known_to_others_before_it_is_answered(a: Stores, b: Stores) -> None:
+    a.ledger.intend_soon(an_intent(may_repeat=True))
+    assert await a.ledger.find(KEY) == an_intent(may_repeat=True)
+
+    async def known() -> bool:
+        return await b.ledger.find(KEY) == an_intent(may_repeat=True)
+
+    await until(known)
+    await b.ledger.answer(an_answer())
+    assert await a.ledger.find(KEY) == an_answer()
+
+
+async def test_a_job_that_outlives_its_call_is_seen_by_all_until_one_has_told_its_end(a: Stores, b: Stores) -> None:
+    await a.ledger.intend(an_intent(), Receipt(NOON))
+    await a.overdue.add(KEY, Job("j-1", pipeline=True), NOON)
+    await a.overdue.add(KEY, Job("j-2", pipeline=False), NOON)
+    await a.ledger.answer(an_answer())
+    (late,) = b.overdue.all()
+    assert (late.key, late.job, late.since) == (KEY, Job("j-1", pipeline=True), NOON)
+    await b.overdue.drop(KEY)
+    assert [*a.overdue.all(), *b.overdue.all()] == []
+    assert await a.ledger.find(KEY) == an_answer()
+
+
+@pytest.mark.parametrize("forged", [b"no fact", b'{"version": 2}\n', b'{"version": 1, "key": 7, "sealed": true}\n'])
+async def test_a_fact_that_nobody_can_read_holds_up_its_own_call_alone(
+    crowd: Crowd, a: Stores, b: Stores, forged: bytes
+) -> None:
+    await crowd.log.append(subject_of(CALL, KEY), forged, after=None)
+    assert isinstance(await a.ledger.find(KEY), ChangedByOthers)
+    await a.ledger.answer(an_answer())
+    assert await b.ledger.find(KEY) == an_answer()
+    await b.ledger.intend(an_intent(2))
+    assert await a.ledger.open_intents() == [an_intent(2)]
+
+
+async def test_an_answer_that_others_have_put_there_is_not_believed(crowd: Crowd, a: Stores) -> None:
+    await a.ledger.answer(an_answer())
+    fact = crowd.log.facts[subject_of(CALL, KEY)]
+    await crowd.log.append(fact.subject, fact.body.replace(b"done", b"gone"), after=None)
+    assert isinstance(await a.ledger.find(KEY), ChangedByOthers)
+    assert await a.ledger.answers_to_publish(NOON) == []
+
+
+async def test_a_gateway_that_joins_late_has_the_same_copy(crowd: Crowd, a: Stores, b: Stores, tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        await a.ledger.intend(an_intent(step), Receipt(NOON))
+    await b.ledger.answer(an_answer(2))
+    await b.ledger.answer(an_answer(3, seconds=60))
+    await a.overdue.add(an_intent(1).key, Job("j-1", pipeline=False), NOON)
+    await named(a.ledger, RUN, an_answer(2).key, NAMES)
+    await named(b.ledger, RUN, an_answer(3).key, NAMES)
+    await a.deliveries.record("peer", "delivery-1", event_key="key", at=NOON)
+    await b.deliveries.record("peer", "delivery-2", event_key="key", at=NOON + SECOND)
+    b.ledger.published(an_answer(2).key)
+    await until(lambda: '"published":1' in crowd.log.facts[subject_of(CALL, an_answer(2).key)].body.decode())
+    await a.ledger.forget_before(NOON + SECOND)
+    await b.deliveries.forget_before(NOON + SECOND)
+    async with crowd.gateway("c"):
+        assert copied(tmp_path / "a") == copied(tmp_path / "b") == copied(tmp_path / "c")
+    assert await b.ledger.find(an_answer(2).key) is None
+    assert await a.deliveries.find("peer", "delivery-1") is None
+
+
+async def test_what_one_has_added_is_sent_by_no_other_that_lives(crowd: Crowd, a: Stores, b: Stores) -> None:
+    await a.outbox.add([a_delivery()])
+    await b.outbox.add([a_delivery()])
+    assert await b.outbox.lanes_due(NOON) == []
+    assert not await b.outbox.claim(a_delivery())
+    assert await a.outbox.due("subscription:a", NOON, 10) == [a_delivery()]
+    assert await a.outbox.claim(a_delivery())
+    assert len(crowd.log.appended) == 1, "where all goes well nobody pays for a claim"
+
+
+async def test_what_a_dead_gateway_owed_is_its_heirs_and_no_longer_its_own(crowd: Crowd, a: Stores, b: Stores) -> None:
+    await b.outbox.add([a_delivery(), a_delivery(run_id="run_another")])
+    crowd.live.discard("b")
+    assert await a.outbox.lanes_due(NOON) == ["subscription:a"]
+    due = await a.outbox.due("subscription:a", NOON, 10)
+    assert [await a.outbox.claim(one) for one in due] == [True, True]
+    assert not await b.outbox.claim(a_delivery())
+    await b.outbox.postpone(a_delivery(), NOON + 60 * SECOND, why="it had been stopped")
+    assert await a.outbox.due("subscription:a", NOON, 1) == [a_delivery()]
+    await a.outbox.settle(a_delivery(), "arrived", at=NOON)
+    assert not await a.outbox.claim(a_delivery())
+
+
+async def test_the_order_of_a_run_holds_over_all_gateways(a: Stores, b: Stores) -> None:
+    await a.outbox.add([a_delivery("waiting")])
+    await b.outbox.add([a_delivery("completed")])
+    assert await b.outbox.lanes_due(NOON) == []
+    await a.outbox.settle(a_delivery("waiting"), "arrived", at=NOON)
+    assert await b.outbox.due("subscription:a", NOON, 10) == [a_delivery("completed")]
+
+
+async def test_what_is_owed_keeps_its_place_in_a_copy_that_is_made_anew(crowd: Crowd, a: Stores) -> None:
+    await a.outbox.add([a_delivery("waiting"), a_delivery("completed")])
+    await a.outbox.postpone(a_delivery("waiting"), NOON, why="ConnectError")
+    crowd.live.clear()
+    crowd.live.add("c")
+    async with crowd.gateway("c") as c:
+        assert await c.outbox.due("subscription:a", NOON, 10) == [a_delivery("waiting")]
+
+
+async def test_the_stream_keeps_neither_body_nor_address_of_what_was_delivered(crowd: Crowd, a: Stores) -> None:
+    await a.outbox.add([a_delivery()])
+    await a.outbox.settle(a_delivery(), "arrived", at=NOON)
+    (fact,) = crowd.log.facts.values()
+    assert b"secret" not in fact.body
+    assert not fact.body.partition(b"\n")[2]
+
+
+async def test_of_two_gateways_that_hear_of_an_agent_for_the_first_time_one_pins_its_keys(
+    crowd: Crowd, a: Stores, b: Stores
+) -> None:
+    crowd.log.overtaken_by = lambda: b.pins.trust([FIRST])
+    with pytest.raises(TryAgain, match="another gateway has pinned"):
+        await a.pins.trust([OTHER])
+    assert a.pins.all() == b.pins.all() == {FIRST.id: FIRST.public}
+
+
+async def test_keys_that_others_have_pinned_are_trusted_by_nobody_until_a_person_mends_it(
+    crowd: Crowd, a: Stores, b: Stores
+) -> None:
+    await a.pins.trust([FIRST])
+    fact = crowd.log.facts[PINS]
+    await crowd.log.append(PINS, fact.body.replace(FIRST.public.encode(), OTHER.public.encode()), after=None)
+    with pytest.raises(TryAgain, match="changed by other hands"):
+        b.pins.all()
+    await b.pins.trust([FIRST])
+    assert a.pins.all() == {FIRST.id: FIRST.public}
+
+
+def copied(folder: Path) -> dict[str, list[tuple[object, ...]]]:
+    """All that a gateway's copy has; the order of writing, without the numbers that say it."""
+    with closing(sqlite3.connect(folder / FILE)) as connection:
+        connection.row_factory = sqlite3.Row
+        found = {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in DUMPED}  # noqa: S608
+    return {table: [tuple(row) for row in rows] for table, rows in found.items()}

@@ -27,6 +27,8 @@ import yaml
 from schemas import subjects
 from tests.e2e.account import Account, account
 from tests.e2e.chaos_load import STEPS, Load, loaded, script, spread, times_run, write_tool
+from tests.e2e.counted_mind import CountedMind, counted
+from tests.e2e.minds import asking
 from tests.e2e.storm import FAULTS, Storm
 from tests.kit.cluster import Cluster, wired
 from tests.kit.fleet import FleetOptions, fleet
@@ -45,6 +47,8 @@ class Plan:
     runs: int = 3000
     open_runs: int = 40
     wait_s: float = 0.5
+    paid: bool = False
+    """Whether a provider is asked, which counts its calls, instead of a script."""
     faults: Sequence[str] = tuple(FAULTS)
     times: int = 3
     seed: int = 1
@@ -52,6 +56,11 @@ class Plan:
 
 async def figures(plan: Plan, folder: Path) -> dict[str, Any]:
     """Let it all happen, and tell what became of it."""
+    with counted(plan.wait_s) as (mind, url):
+        return await _figures(plan, folder, mind, url)
+
+
+async def _figures(plan: Plan, folder: Path, mind: CountedMind, url: str) -> dict[str, Any]:
     calls = write_tool(folder / "plugins", folder / "calls")
     (folder / "script.yaml").write_text(yaml.safe_dump(script(plan.wait_s)))
     options = FleetOptions(
@@ -61,6 +70,7 @@ async def figures(plan: Plan, folder: Path) -> dict[str, Any]:
         store="jetstream" if plan.store == "jetstream" else "sqlite",
         script=folder / "script.yaml",
         plugins=(folder / "plugins",),
+        agent=asking(url) if plan.paid else {},
         cut=True,
     )
     async with wired(Cluster(folder / "nodes")) as cluster, fleet(cluster, options) as ships, cluster.linked() as link:
@@ -68,7 +78,8 @@ async def figures(plan: Plan, folder: Path) -> dict[str, Any]:
         async with loaded(link, plan.open_runs, ended_within_s=ENDED_WITHIN_S) as load:
             await storm.strike(plan.faults, plan.times)
             await _begun(load, plan.runs)
-        return _told(plan, storm, load, await account(link), times_run(calls))
+        told = _told(plan, storm, load, await account(link), times_run(calls))
+    return told | ({"model_calls": _paid(mind, storm)} if plan.paid else {})
 
 
 async def _begun(load: Load, runs: int) -> None:
@@ -103,6 +114,14 @@ def _shown(fault: str, storm: Storm, books: Account) -> dict[str, Any]:
     return {"times": len(struck), "runs_under_way": len(silences), "silence_s": spread(silences)}
 
 
+def _paid(mind: CountedMind, storm: Storm) -> dict[str, Any]:
+    """`again`: calls for a decision that had been asked for, by the fault that had come last."""
+    again = Counter(
+        next((each.fault for each in reversed(storm.struck) if each.at <= at), "none") for at in mind.again()
+    )
+    return {"decisions": len(mind.asked), "again": dict(again)}
+
+
 def main() -> None:
     plan = Plan()
     parser = argparse.ArgumentParser(description="Let a storm come over a fleet on a cluster, print JSON.")
@@ -112,6 +131,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=plan.runs, help="at least so many")
     parser.add_argument("--open-runs", type=int, default=plan.open_runs)
     parser.add_argument("--wait-s", type=float, default=plan.wait_s, help="how long each decision takes")
+    parser.add_argument("--paid", action="store_true", help="ask a provider that counts its calls")
     parser.add_argument("--faults", nargs="+", choices=sorted(FAULTS), default=plan.faults)
     parser.add_argument("--times", type=int, default=plan.times, help="that each fault comes")
     parser.add_argument("--seed", type=int, default=plan.seed)

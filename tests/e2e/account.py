@@ -1,4 +1,4 @@
-"""What streams say of all runs when all is over: nothing of it is asked of agents or gateways."""
+"""What streams say of all runs when all is over, without a word of agents or gateways; and what each agent lists."""
 
 import asyncio
 import json
@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+import httpx2
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from groundwork.nats.link import NatsLink
 from schemas import headers, subjects
+from tests.kit.fleet import Member
 
 TOLD_IN = (subjects.STREAM, subjects.STREAM_PROGRESS, subjects.STREAM_REQUESTS, subjects.STREAM_RESULTS)
 SILENT_S = 2.0
@@ -99,3 +101,15 @@ async def messages(link: NatsLink, stream: str) -> AsyncIterator[Msg]:
                 return
     finally:
         await asyncio.wait_for(subscription.unsubscribe(), SILENT_S)
+
+
+async def listed(agent: Member) -> dict[str, dict[str, Any]]:
+    """Every run, by its id, as this agent lists it."""
+    found: dict[str, dict[str, Any]] = {}
+    async with httpx2.AsyncClient(base_url=agent.url, trust_env=False, timeout=30) as client:
+        cursor: str | None = ""
+        while cursor is not None:
+            page = (await client.get("/v1/runs", params={"limit": 100} | ({"cursor": cursor} if cursor else {}))).json()
+            found |= {line["run_id"]: line for line in page["runs"]}
+            cursor = page["next_cursor"]
+    return found

@@ -25,7 +25,7 @@ import uvloop
 import yaml
 
 from schemas import subjects
-from tests.e2e.account import Account, account
+from tests.e2e.account import Account, account, listed
 from tests.e2e.chaos_load import STEPS, Load, loaded, script, spread, times_run, write_tool
 from tests.e2e.counted_mind import CountedMind, counted
 from tests.e2e.minds import asking
@@ -79,6 +79,7 @@ async def _figures(plan: Plan, folder: Path, mind: CountedMind, url: str) -> dic
             await storm.strike(plan.faults, plan.times)
             await _begun(load, plan.runs)
         told = _told(plan, storm, load, await account(link), times_run(calls))
+        told["listed_otherwise_by_another_agent"] = _differ([await listed(agent) for agent in ships.agents])
     return told | ({"model_calls": _paid(mind, storm)} if plan.paid else {})
 
 
@@ -112,6 +113,12 @@ def _shown(fault: str, storm: Storm, books: Account) -> dict[str, Any]:
     struck = [each for each in storm.struck if each.fault == fault]
     silences = [silence for each in struck for silence in books.silences(each.at, each.over)]
     return {"times": len(struck), "runs_under_way": len(silences), "silence_s": spread(silences)}
+
+
+def _differ(lists: Sequence[dict[str, dict[str, Any]]]) -> list[str]:
+    """Runs of which not all say the same."""
+    first, *others = lists
+    return sorted(run for run in first if any(first[run] != other.get(run) for other in others))
 
 
 def _paid(mind: CountedMind, storm: Storm) -> dict[str, Any]:

@@ -22,7 +22,8 @@ AWAY_S = 8.0
 ELECTION_S = 12.0
 WITHOUT_QUORUM_S = 5.0
 FULL_S = 5.0
-LONGEST_LULL_S = 2.0
+LULL_S = (3.0, 5.0)
+"""Least and most: what one fault has delayed goes on before the next comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Storm:
         order = list(itertools.chain.from_iterable(itertools.repeat(faults, times)))
         self.chance.shuffle(order)
         for fault in order:
-            await asyncio.sleep(self.chance.uniform(0, LONGEST_LULL_S))
+            await asyncio.sleep(self.chance.uniform(*LULL_S))
             began = time.time()
             await FAULTS[fault](self)
             self.struck.append(Struck(fault, began, time.time()))

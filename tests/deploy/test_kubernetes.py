@@ -139,14 +139,19 @@ def test_every_container_begins_a_command_that_exists(part: str) -> None:
         for command in group.typer_instance.registered_commands
         if command.callback
     }
-    for template in pods(rendered(part)).values():
-        program, command, *_ = template["spec"]["containers"][0]["args"]
-        assert (program, command) == ("ductile-gateway", "serve") or (program == "agentic" and command in commands)
+    for container in (template["spec"]["containers"][0] for template in pods(rendered(part)).values()):
+        before_its_end = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ())
+        for program, command, *_ in filter(None, (container["args"], before_its_end)):
+            assert (program, command) == ("ductile-gateway", "serve") or (program == "agentic" and command in commands)
 
 
 def test_the_keys_that_are_made_are_read_by_the_services(tmp_path: Path) -> None:
     made = subprocess.run(
-        ["sh", FOLDER / "keys.sh"], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
+        ["sh", FOLDER / "keys.sh"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "/usr/bin:/bin", "KUBECONFIG": "/dev/null"},
     )
     secrets = {found["metadata"]["name"]: found["stringData"] for found in yaml.safe_load_all(made.stdout)}
     for name in ("agent", "gateway"):

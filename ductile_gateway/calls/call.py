@@ -247,7 +247,7 @@ class Receipt:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
     """The tool is about to be run, until `deadline_at`. `may_repeat`: it reads, or repeating it does no harm. `by`: the
-    gateway that begins it; empty where the ledger has only one."""
+    gateway that begins it; empty where the ledger has only one, or it turned out that none has begun it."""
 
     asked: Asked
     may_repeat: bool

@@ -63,6 +63,15 @@ async def test_what_another_has_begun_is_begun_by_nobody_else(a: Stores, b: Stor
     assert await a.receipts.find(KEY) == Receipt(NOON + SECOND)
 
 
+async def test_what_was_never_sent_may_be_begun_by_any_gateway(a: Stores, b: Stores) -> None:
+    await a.ledger.intend(an_intent(), Receipt(NOON))
+    await a.receipts.drop(KEY)
+    await b.ledger.intend(an_intent(), Receipt(NOON + SECOND))
+    with pytest.raises(TryAgain, match="another gateway has begun"):
+        await a.ledger.intend(an_intent(), Receipt(NOON))
+    assert await a.receipts.find(KEY) == Receipt(NOON + SECOND)
+
+
 async def test_of_two_that_begin_a_call_at_the_same_moment_one_does(crowd: Crowd, a: Stores, b: Stores) -> None:
     crowd.log.overtaken_by = lambda: b.ledger.intend(an_intent())
     with pytest.raises(TryAgain, match="another gateway has begun"):
@@ -145,7 +154,7 @@ async def test_a_job_that_outlives_its_call_is_seen_by_all_until_one_has_told_it
     assert await a.ledger.find(KEY) == an_answer()
 
 
-@pytest.mark.parametrize("forged", [b"no fact", b'{"version": 2}\n', b'{"version": 1, "key": 7, "sealed": true}\n'])
+@pytest.mark.parametrize("forged", [b"no fact", b"{}\n", b'{"version": 1, "key": 7, "sealed": true}\n'])
 async def test_a_fact_that_nobody_can_read_holds_up_its_own_call_alone(
     crowd: Crowd, a: Stores, b: Stores, forged: bytes
 ) -> None:
@@ -153,6 +162,17 @@ async def test_a_fact_that_nobody_can_read_holds_up_its_own_call_alone(
     assert isinstance(await a.ledger.find(KEY), ChangedByOthers)
     await a.ledger.answer(an_answer())
     assert await b.ledger.find(KEY) == an_answer()
+    await b.ledger.intend(an_intent(2))
+    assert await a.ledger.open_intents() == [an_intent(2)]
+
+
+async def test_a_call_that_a_newer_gateway_wrote_is_left_to_that_one(crowd: Crowd, a: Stores, b: Stores) -> None:
+    newer = b'{"version": 2, "key": "another form"}\n'
+    await crowd.log.append(subject_of(CALL, KEY), newer, after=None)
+    for refused in (a.ledger.find(KEY), a.ledger.intend(an_intent()), a.ledger.answer(an_answer())):
+        with pytest.raises(TryAgain, match="newer gateway"):
+            await refused
+    assert crowd.log.facts[subject_of(CALL, KEY)].body == newer
     await b.ledger.intend(an_intent(2))
     assert await a.ledger.open_intents() == [an_intent(2)]
 

@@ -1,7 +1,8 @@
 """The row of a call, and every change that it knows. Pure.
 
-A call is the gateway's that has begun it (`by`), until another adopts it: whoever finds that it is another's writes no
-intent and no receipt there. Anybody may answer, once: the first answer is kept.
+A call is the gateway's that has begun it (`by`), until another adopts it, or it turns out that it was never sent: then
+it is nobody's. Whoever finds that it is another's writes no intent and no receipt there. Anybody may answer, once: the
+first answer is kept.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import instant, microseconds
 
 LOOK_AGAIN_S = 0.2
+NOBODY = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +120,7 @@ def intended(call: Call, intent: Intent, receipt: Receipt | None, *, by: str, se
     """Its tool is about to be run by this gateway. Raises TryAgain and AlreadyStarted as Ledger.intend."""
     if call.is_answered:
         raise TryAgain(f"the call {call.key} was answered meanwhile", LOOK_AGAIN_S)
-    if call.is_there and call.by != by:
+    if call.by not in (NOBODY, by):
         raise TryAgain(f"another gateway has begun the call {call.key} ({call.by})", LOOK_AGAIN_S)
     if receipt and call.begun_at is not None:
         raise AlreadyStarted(call.key)
@@ -172,10 +174,10 @@ def accepted(call: Call, job_id: str, *, by: str) -> Call:
 
 
 def dropped(call: Call, *, by: str) -> Call:
-    """Its receipt is needed no more."""
+    """Its receipt is needed no more: it was never sent, and any gateway may begin it."""
     if call.is_answered or call.begun_at is None or call.by != by:
         return call
-    return replace(call, begun_at=None, job_id=None, way=None, newest=None)
+    return replace(call, by=NOBODY, begun_at=None, job_id=None, way=None, newest=None)
 
 
 def published(call: Call) -> Call:

@@ -21,6 +21,7 @@ from ductile_gateway.store.shared.rows import (
     NOTIFICATION,
     PINS,
     RECEIVED,
+    Newer,
     subject_of,
     unframed,
 )
@@ -79,7 +80,7 @@ class Applying:
         try:
             if apply:
                 apply(connection, fact)
-        except (ValueError, KeyError, TypeError, sqlite3.IntegrityError, sqlite3.ProgrammingError) as error:
+        except (Newer, ValueError, KeyError, TypeError, sqlite3.IntegrityError, sqlite3.ProgrammingError) as error:
             log.error(  # noqa: TRY400
                 "a fact of the gateways cannot be read: it is left out",
                 extra={"subject": fact.subject, "seq": fact.seq, "why": str(error)},

@@ -41,6 +41,10 @@ Change = Callable[[Row], bytes | None]
 """What a row is to hold instead; None to leave it."""
 
 
+class Newer(TryAgain):
+    """A row of a version that is not known here: whoever knows it sees to it."""
+
+
 class Log(Protocol):
     """The stream of facts: groundwork/nats/shared_log.py."""
 
@@ -132,9 +136,12 @@ def told_before(microseconds: int) -> bytes:
 
 
 def unframed(fact: bytes) -> tuple[dict[str, Any], bytes]:
-    """The columns and the body of a row. Raises ValueError for what no gateway of this version wrote."""
+    """The columns and the body of a row. Raises Newer, and ValueError for what no gateway wrote."""
     line, _, body = fact.partition(b"\n")
     columns = json.loads(line)
-    if not isinstance(columns, dict) or columns.pop("version", None) != VERSION:
-        raise ValueError("it is of another version, or of somebody else")
+    version = columns.pop("version", None) if isinstance(columns, dict) else None
+    if version is None:
+        raise ValueError("it says no version")
+    if version != VERSION:
+        raise Newer(f"a newer gateway wrote it (version {version}): it is left to that one. Upgrade this one")
     return columns, body

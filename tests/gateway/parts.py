@@ -137,6 +137,9 @@ class MemoryFile:
     def look_up(self, statement: str, values: tuple[object, ...] = ()) -> list[Any]:
         return self._connection.execute(statement, values).fetchall()
 
+    async def read(self, statement: str, values: tuple[object, ...] = ()) -> list[Any]:
+        return self.look_up(statement, values)
+
 
 class MemoryLedger(SqliteLedger):
     """The ledger over a database in memory."""

@@ -14,6 +14,7 @@ from ductile_gateway.store.shared.rows import Rows
 from ductile_gateway.store.shared.stores import shared_stores
 from ductile_gateway.store.stores import Stores
 from groundwork.nats.shared_log import Fact, Moved
+from groundwork.service.errors import TryAgain
 from groundwork.service.key_ring import KeyRing
 from groundwork.sqlite.file import SqliteFile
 
@@ -27,26 +28,46 @@ class MemoryLog:
         self.copies: list[MemoryCopy] = []
         self.overtaken_by: Callable[[], Awaitable[object]] | None = None
         """What is done before the next append, by another gateway."""
+        self.on_the_way: Callable[[], Awaitable[object]] = nothing
+        """What happens while a question or an answer is on its way."""
+        self.loses: Callable[[], str] = str
+        """Of an append: "it" before it is stored, its "word" that it was; else nothing."""
 
     async def append(self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = {}) -> int:
         if (faster := self.overtaken_by) is not None:
             self.overtaken_by = None
             await faster()
-        newest = self.facts.get(subject)
-        if after is not None and after != (newest.seq if newest else 0):
-            raise Moved(subject)
-        fact = Fact(seq=len(self.appended) + 1, subject=subject, body=body, headers=headers, at=datetime.now(UTC))
-        self.appended.append(fact)
-        self.facts[subject] = fact
+        await self.on_the_way()
+        lost = self.loses()
+        if lost == "it":
+            raise TryAgain("not known to be stored")
+        fact = self._stored(subject, body, after, headers)
         for copy in self.copies:
             await copy.follow()
+        await self.on_the_way()
+        if lost == "word":
+            raise TryAgain("not known to be stored")
         return fact.seq
 
     async def newest(self, subject: str) -> Fact | None:
+        await self.on_the_way()
         return self.facts.get(subject)
 
     async def purge(self, subject: str) -> None:
         self.facts.pop(subject, None)
+
+    def _stored(self, subject: str, body: bytes, after: int | None, headers: Mapping[str, str]) -> Fact:
+        newest = self.facts.get(subject)
+        if after is not None and after != (newest.seq if newest else 0):
+            raise Moved(subject)
+        seq, at = len(self.appended) + 1, datetime.now(UTC)
+        fact = self.facts[subject] = Fact(seq=seq, subject=subject, body=body, headers=headers, at=at)
+        self.appended.append(fact)
+        return fact
+
+
+async def nothing() -> None:
+    """Nothing happens."""
 
 
 class MemoryCopy:
@@ -99,16 +120,21 @@ class Crowd:
     async def gateway(self, name: str, *, run_bytes: int = 1 << 30) -> AsyncIterator[Stores]:
         """One of them, with its copy in a folder of its own."""
         (folder := self._folder / name).mkdir(exist_ok=True)
-        async with open_store(folder) as file:
-            copy = self.copies[name] = MemoryCopy(self.log, file, Applying(self._seals))
-            self.log.copies.append(copy)
-            await copy.follow()
-            rows = Rows(self.log, copy)
-            calls = CallRows(rows)
-            members = Party(name, self.live)
-            writing = asyncio.create_task(calls.write_soon())
-            try:
-                yield shared_stores(file, rows, calls, members=members, seals=self._seals, run_bytes=run_bytes)
-            finally:
-                writing.cancel()
-                self.log.copies.remove(copy)
+        async with open_store(folder) as file, self.over(file, name, run_bytes=run_bytes) as stores:
+            yield stores
+
+    @asynccontextmanager
+    async def over(self, file: SqliteFile, name: str, *, run_bytes: int = 1 << 30) -> AsyncIterator[Stores]:
+        """One of them, with its copy in this file."""
+        copy = self.copies[name] = MemoryCopy(self.log, file, Applying(self._seals))
+        self.log.copies.append(copy)
+        await copy.follow()
+        rows = Rows(self.log, copy)
+        calls = CallRows(rows)
+        members = Party(name, self.live)
+        writing = asyncio.create_task(calls.write_soon())
+        try:
+            yield shared_stores(file, rows, calls, members=members, seals=self._seals, run_bytes=run_bytes)
+        finally:
+            writing.cancel()
+            self.log.copies.remove(copy)

@@ -22,7 +22,8 @@ import nats.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from groundwork.nats.delivery import IN_PROGRESS, NAK, Delivery, is_delivery, nak, read_delivery
+from groundwork.nats.delivery import NAK, Delivery, is_delivery, nak, read_delivery
+from groundwork.nats.holding import Holding
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_account import EXPIRES_SECONDS, HEARTBEAT_SECONDS, PullAccount
 from groundwork.nats.settling import DeadLetters, Handler, Settling
@@ -74,8 +75,9 @@ class _Hand:
 class PullLoop:
     """Runs once, from `run` until that is cancelled.
 
-    `in_progress_s`: at most a third of the consumer's ack_wait. `grace_s`: shorter than that, too. `on_stop`: what is
-    done before the grace begins. `sole`: nobody else consumes here, so that what is not in hand here is in nobody's.
+    `in_progress_s`: at most a third of the consumer's ack_wait. `on_stop`: what is done before the grace begins.
+    `sole`: nobody else consumes here, so that what is not in hand here is in nobody's; else the ack_wait is read from
+    the consumer.
     """
 
     def __init__(
@@ -94,10 +96,11 @@ class PullLoop:
         self._pull_subject = f"$JS.API.CONSUMER.MSG.NEXT.{settling.stream}.{settling.durable}"
         self._inbox = self._link.new_inbox()
         self._slots = slots
-        self._in_progress_s = in_progress_s
         self.grace_s = grace_s
         self._on_stop = on_stop
         self._taking_back = TakingBack(self._link, settling.stream, settling.durable, sole=sole)
+        every_s = in_progress_s if sole else None
+        self._holding = Holding(self._link, settling.stream, settling.durable, self._replies, every_s=every_s)
         self._account = PullAccount(slots, last=time.monotonic())
         self._hands: dict[_Message, _Hand] = {}  # the waiting ones too
         self._waiting: deque[_Hand] = deque()  # came beyond the slots, after a silence that was none
@@ -133,7 +136,7 @@ class PullLoop:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._ask_for_more())
                 tasks.create_task(self._notice_silence())
-                tasks.create_task(self._report_progress())
+                tasks.create_task(self._holding.keep())
                 if self._link.succeeds:
                     tasks.create_task(self._take_back_once_more())
                 await self._broken
@@ -172,7 +175,7 @@ class PullLoop:
                 if was_away:
                     self._taking_back.begin()
                 self._account.start_over(time.monotonic())
-                await self._hold_all()
+                await self._holding.hold()
             self._room.set()
 
     async def _take_back_once_more(self) -> None:
@@ -181,14 +184,8 @@ class PullLoop:
         self._taking_back.begin()
         self._room.set()
 
-    async def _report_progress(self) -> None:
-        while True:
-            await asyncio.sleep(self._in_progress_s)
-            await self._hold_all()
-
-    async def _hold_all(self) -> None:
-        for hand in list(self._hands.values()):
-            await self._link.send(hand.reply, IN_PROGRESS)
+    def _replies(self) -> list[str]:
+        return [hand.reply for hand in self._hands.values()]
 
     async def _on_message(self, message: Msg) -> None:
         if is_delivery(message):
@@ -253,12 +250,20 @@ class PullLoop:
             for hand in self._waiting:
                 await self._say(hand.reply, NAK)
             if self._tasks and not await self._fenced():  # else nothing that they do can count any more
-                await asyncio.wait(self._tasks, timeout=self.grace_s)
+                await self._let_them_end()
         finally:
             late = list(self._tasks)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+
+    async def _let_them_end(self) -> None:
+        await self._holding.hold()
+        holding = asyncio.create_task(self._holding.keep())
+        try:
+            await asyncio.wait(self._tasks, timeout=self.grace_s)
+        finally:
+            holding.cancel()
 
     async def _fenced(self) -> bool:
         """Whether nothing will ever leave by this link again, because its guard forbids it for good."""

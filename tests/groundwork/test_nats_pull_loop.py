@@ -29,10 +29,16 @@ Handler = Callable[[Delivery], Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def consuming(
-    link: NatsLink, handler: Handler, *, slots: int = 10, in_progress_s: float = 10.0, grace_s: float = 5.0
+    link: NatsLink,
+    handler: Handler,
+    *,
+    slots: int = 10,
+    in_progress_s: float = 10.0,
+    grace_s: float = 5.0,
+    sole: bool = True,
 ) -> AsyncIterator[PullLoop]:
     settling = Settling(link, "WORK", "workers", handler, DeadLetters("work.dead"))
-    loop = PullLoop(settling, slots=slots, in_progress_s=in_progress_s, grace_s=grace_s)
+    loop = PullLoop(settling, slots=slots, in_progress_s=in_progress_s, grace_s=grace_s, sole=sole)
     running = asyncio.create_task(loop.run())
     try:
         yield loop
@@ -185,7 +191,8 @@ async def test_a_handler_that_asks_for_it_gets_its_message_again_after_the_delay
     assert seen.deliveries[0].delivered == 2
 
 
-async def test_a_long_handler_keeps_its_message(link: NatsLink, seen: Seen) -> None:
+@pytest.mark.parametrize("sole", [True, False], ids=["told how often", "asks the consumer"])
+async def test_a_long_handler_keeps_its_message(link: NatsLink, seen: Seen, *, sole: bool) -> None:
     await link.jetstream.delete_consumer("WORK", "workers")
     await a_consumer(link, ack_wait=1.0)
 
@@ -195,13 +202,30 @@ async def test_a_long_handler_keeps_its_message(link: NatsLink, seen: Seen) -> N
         seen.finished.append("long")
 
     await publish(link, "long")
-    async with consuming(link, handler, in_progress_s=0.3):
+    async with consuming(link, handler, in_progress_s=0.3 if sole else 60.0, sole=sole):
         await until(lambda: seen.finished == ["long"])
         await until_all_acknowledged(link)
         info: ConsumerInfo = await link.jetstream.consumer_info("WORK", "workers")
         assert info.delivered is not None
         assert info.delivered.consumer_seq == 1
     assert [delivery.delivered for delivery in seen.deliveries] == [1]
+
+
+async def test_a_handler_that_ends_within_the_grace_keeps_its_message_from_who_shares_the_consumer(
+    link: NatsLink, seen: Seen
+) -> None:
+    await link.jetstream.delete_consumer("WORK", "workers")
+    await a_consumer(link, ack_wait=1.0)
+    seen.gate.clear()
+    others = Seen()
+    await publish(link, "a")
+    async with contextlib.AsyncExitStack() as stack:
+        async with consuming(link, seen, sole=False):
+            await until(lambda: seen.bodies == ["a"])
+            await stack.enter_async_context(consuming(link, others, sole=False))
+            asyncio.get_running_loop().call_later(2.5, seen.gate.set)
+        await until_all_acknowledged(link)
+    assert (seen.finished, others.bodies) == (["a"], [])
 
 
 async def test_a_message_delivered_again_while_it_is_in_hand_is_not_handled_twice(link: NatsLink, seen: Seen) -> None:

@@ -92,8 +92,8 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket) ->
             await _start(agent, group, listener)
     except asyncio.CancelledError:
         if agent:
-            await agent.projector.flush()
-            agent.trails.close()
+            await agent.paper.projector.flush()
+            agent.paper.process.close()
         raise
 
 
@@ -133,12 +133,11 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     await _let_callers_in(agent, group, listener)
     if not agent.limits.spending.reached:
         agent.recovery.let_go(await agent.store.held(), agent.clock.now())
-    behind_since = agent.workspace.caught_up_at() or agent.clock.now()
-    if agent.trails.sends:
-        group.create_task(agent.trails.write(()))  # it catches up with the traces by itself
-    agent.projector.catch_up(await agent.store.unsettled(behind_since - FORGETTABLE))
+    if agent.paper.process.sends:
+        group.create_task(agent.paper.process.write(()))  # it catches up with the traces by itself
+    await agent.paper.catch_up(agent.store, agent.clock.now())
     inform = keep_informed(agent.ground.link, INFORMED, lambda: _inform_bus(agent, next(moments)))
-    for work in (agent.projector.run(), inform, _push(agent)):
+    for work in (agent.paper.projector.run(), inform, _push(agent)):
         group.create_task(work)
     link, lease = agent.ground.link, agent.ground.lease
     log.info("ready", extra={"http": address(listener), "resumed": left, "nats": link.servers, "epoch": lease.epoch})
@@ -192,6 +191,8 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
         agent.draining,
     )
     streams = EventStreams(agent.feed, agent.store, agent.store)
-    http = create_app(desk, agent.files, ready, agent.settings, operations=asked, streams=streams, metrics=metrics)
+    http = create_app(
+        desk, agent.paper.files, ready, agent.settings, operations=asked, streams=streams, metrics=metrics
+    )
     measured = Measured(http, request_durations(agent.metrics.instruments))
     group.create_task(serve_http(measured, listener, finish=False), name="http")

@@ -27,6 +27,7 @@ from agent_service.metrics.agent import AgentMetrics
 from agent_service.moments import Moment
 from agent_service.opening import told_head
 from agent_service.pace import Pace
+from agent_service.paper_trail import PaperTrail, kept_in_step
 from agent_service.ports import Provider
 from agent_service.proven_artifacts import ProvenArtifacts
 from agent_service.publisher import Publisher
@@ -40,9 +41,6 @@ from agent_service.signing import Signing
 from agent_service.spending import Spending
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling import log_lines
-from agent_service.telling.folder.projector import Projector
-from agent_service.telling.folder.run_files import RunFiles
-from agent_service.telling.folder.workspace import Workspace
 from agent_service.thinker import Thinker
 from agent_service.trail_process import Telling, TrailProcess
 from agent_service.turn import OnCommit, Turns
@@ -70,8 +68,7 @@ class Agent:
     limits: SharedLimits
     intake: NatsIntake
     missed: Missed
-    projector: Projector
-    trails: TrailProcess
+    paper: PaperTrail
     starter: Starter
     turns: Turns
     metrics: AgentMetrics
@@ -81,8 +78,6 @@ class Agent:
     skills: NatsSkills
     signing: Signing
     thinker: Thinker
-    workspace: Workspace
-    files: RunFiles
     clock: SystemClock
 
     @property
@@ -107,14 +102,14 @@ def build(
     capabilities, signing = Capabilities(keys), Signing(keys, settings.store)
     saying = partial(Publisher, capabilities=capabilities, signing=signing, head=partial(told_head, store, keys))
     publisher = saying(NatsBus(link, signing), clock, sampler(), brake=brake)
-    workspace, artifacts = Workspace(settings.workspaces), NatsArtifacts(link)
+    artifacts = NatsArtifacts(link)
     proven = ProvenArtifacts(artifacts, store)
     trails = TrailProcess(settings.store, settings.workspaces, _telling(settings))
     on_span = trails.leaf if trails.sends else None
-    projector = Projector(trails, workspace, artifacts, on_damage=store.quarantine)
+    paper = kept_in_step(trails, settings.workspaces, store, artifacts)
 
     limits = _limits(settings, clock)
-    committed = _committed(projector, feed, metrics, limits)
+    committed = _committed(paper, feed, metrics, limits)
     thinker = _thinker(settings, model, Evidence(store, proven), clock, brake, limits)
     turns = Turns(store, publisher, thinker, clock, committed, brake=brake)
     oversight, own, rules = settings.oversight(), settings.own_tools(), settings.tool_rules
@@ -173,8 +168,7 @@ def build(
             brake=brake, background=background, leave=receiving.leave, thinking=lambda: thinker.under_way
         ),
         missed=Missed(link, intake, settings.store, slots=settings.turns),
-        projector=projector,
-        trails=trails,
+        paper=paper,
         starter=starter,
         turns=turns,
         metrics=metrics,
@@ -183,8 +177,6 @@ def build(
         skills=skills,
         signing=signing,
         thinker=thinker,
-        workspace=workspace,
-        files=RunFiles(workspace, store, artifacts),
         clock=clock,
     )
 
@@ -196,12 +188,11 @@ def _limits(settings: AgentSettings, clock: SystemClock) -> SharedLimits:
     return SharedLimits(pace, spending, Quotas(clock, spending, settings.quota_of))
 
 
-def _committed(projector: Projector, feed: Feed, metrics: AgentMetrics, limits: SharedLimits) -> OnCommit:
+def _committed(paper: PaperTrail, feed: Feed, metrics: AgentMetrics, limits: SharedLimits) -> OnCommit:
     """All who are told of every entry."""
 
     def committed(moment: Moment) -> None:
-        run = moment.after
-        projector.moved(run.run_id, ended=run.final)
+        paper.committed(moment)
         log_lines.write(moment)
         feed.tell(moment)
         metrics.runs.committed(moment)

@@ -16,9 +16,9 @@ import sys
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal, cast
+from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import TypeAdapter
 
@@ -32,6 +32,7 @@ from groundwork.telemetry.span import Span
 from schemas import subjects
 
 if TYPE_CHECKING:
+    from agent_service.telling.folder.writer import TrailWriter
     from agent_service.telling.spans.sending import Traces
 
 IDLE_S = 60.0
@@ -45,8 +46,12 @@ LONGEST_REQUEST = 1 << 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telling:
-    """Where traces are sent, and how the process logs. It comes by a pipe: others may read a command line."""
+    """Where traces are sent, and how the process logs. It comes by a pipe: others may read a command line.
 
+    `member`: which one the agent is of those that share a store; empty where it has one for itself.
+    """
+
+    member: str = ""
     receiver: Receiver | None = None
     content: bool = False
     log_level: str = "warning"
@@ -56,10 +61,13 @@ class Telling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
-    """The runs that are to be told of, and spans that no journal tells."""
+    """The runs that are to be told of, and spans that no journal tells. `traced`: only their traces are sent,
+    or what of them `member` has committed of late."""
 
     runs: tuple[str, ...]
     leaves: tuple[Span, ...] = ()
+    traced: bool = False
+    member: str = ""
 
 
 _ANSWER = TypeAdapter(dict[str, Outcome])
@@ -89,11 +97,18 @@ class TrailProcess:
         self._leaves.append(span)
 
     async def write(self, run_ids: Collection[str]) -> Mapping[str, Outcome]:
+        return await self._done(_Request(runs=tuple(run_ids)))
+
+    async def trace(self, run_ids: Collection[str], member: str = "") -> Mapping[str, Outcome]:
+        """Send what is new of the traces of runs; with `member`, what that one may not have sent of them."""
+        return await self._done(_Request(runs=tuple(run_ids), traced=True, member=member))
+
+    async def _done(self, request: _Request) -> Mapping[str, Outcome]:
         loop = asyncio.get_running_loop()
         if self._ending:
             self._ending.cancel()
         try:
-            return await asyncio.to_thread(self._write, tuple(run_ids))
+            return await asyncio.to_thread(self._write, request)
         finally:
             if not self.sends:  # else a receiver that is away is waited for
                 self._ending = loop.call_later(self._idle_s, loop.run_in_executor, None, self.close)
@@ -103,18 +118,20 @@ class TrailProcess:
         with self._turn:
             self._end()
 
-    def _write(self, run_ids: tuple[str, ...]) -> dict[str, Outcome]:
+    def _write(self, request: _Request) -> dict[str, Outcome]:
         """One request at a time: whoever was cancelled while it waited leaves an answer that has to be read first."""
+        run_ids = request.runs
         try:
             with self._turn:
-                return self._asked(run_ids)
+                return self._asked(request)
         except (OSError, ValueError) as error:
             if len(run_ids) == 1:
                 return {run_ids[0]: Outcome(why=f"the process that writes it died: {error!r}")}
         log.warning("the process that writes the paper trail died: one run at a time", extra={"runs": len(run_ids)})
-        return {run_id: outcome for one in run_ids for run_id, outcome in self._write((one,)).items()}
+        alone = (replace(request, runs=(run_id,)) for run_id in run_ids)
+        return {run_id: outcome for one in alone for run_id, outcome in self._write(one).items()}
 
-    def _asked(self, run_ids: tuple[str, ...]) -> dict[str, Outcome]:
+    def _asked(self, request: _Request) -> dict[str, Outcome]:
         settings = b""
         if self._process is None:
             settings = _TELLING.dump_json(self._telling) + b"\n"
@@ -123,15 +140,15 @@ class TrailProcess:
             )
         asked, answered = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
         try:
-            asked.write(settings + _REQUEST.dump_json(self._request(run_ids)) + b"\n")
+            asked.write(settings + _REQUEST.dump_json(self._with_leaves(request)) + b"\n")
             asked.flush()
             return _ANSWER.validate_json(answered.readline())
         except (OSError, ValueError):
             self._end()
             raise
 
-    def _request(self, run_ids: tuple[str, ...]) -> _Request:
-        return _Request(runs=run_ids, leaves=tuple(self._leaves.popleft() for _ in range(len(self._leaves))))
+    def _with_leaves(self, request: _Request) -> _Request:
+        return replace(request, leaves=tuple(self._leaves.popleft() for _ in range(len(self._leaves))))
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -141,29 +158,36 @@ class TrailProcess:
 
 async def answer(store: Path, workspaces: Path) -> None:
     """Write what is asked for on standard input, until it ends. Only here is loaded what renders."""
-    from agent_service.telling.folder.writer import TrailWriter
+    from agent_service.telling.folder.writer import TrailWriter, nobody
 
     requests = await _lines()
     telling = _TELLING.validate_json(await requests.readline())
     json_log.set_up(telling.log_level.upper(), telling.log_format, redact=lambda: telling.redact)
     async with open_for_reading(store) as database:
         archive, workspace = SqliteStore(database), Workspace(workspaces)
-        async with _traces(telling, archive, workspace, workspaces) as traces:
-            writer = TrailWriter(archive, workspace, traces.take) if traces else TrailWriter(archive, workspace)
+        async with _traces(telling, archive, store if telling.member else workspaces) as traces:
+            on_told = traces.take if traces and not telling.member else nobody
+            writer = TrailWriter(archive, workspace, on_told)
             async for line in requests:
                 request = _REQUEST.validate_json(line)
-                if traces:
-                    traces.take_leaves(request.leaves)
-                answered = await writer.write(request.runs)
+                answered = await _answered(request, writer, traces)
                 sys.stdout.buffer.write(_ANSWER.dump_json(answered) + b"\n")
                 sys.stdout.buffer.flush()
 
 
+async def _answered(request: _Request, writer: "TrailWriter", traces: "Traces | None") -> dict[str, Outcome]:
+    if traces:
+        traces.take_leaves(request.leaves)
+    if not request.traced:
+        return await writer.write(request.runs)
+    if traces:
+        await traces.tell(request.runs, request.member)
+    return dict.fromkeys(request.runs, Outcome())
+
+
 @contextlib.asynccontextmanager
-async def _traces(
-    telling: Telling, archive: SqliteStore, workspace: Workspace, folder: Path
-) -> "AsyncIterator[Traces | None]":
-    """What sends the traces; it is loaded only where somebody receives."""
+async def _traces(telling: Telling, archive: SqliteStore, folder: Path) -> "AsyncIterator[Traces | None]":
+    """What sends the traces; it is loaded only where somebody receives. `folder` is where it notes how far it came."""
     if telling.receiver is None:
         yield None
         return
@@ -176,9 +200,11 @@ async def _traces(
     from groundwork.telemetry.traces import CLOSING_S, SpanSender
 
     sender = SpanSender(telling.receiver, resource_of(subjects.SERVICE_AGENT))
-    mark = Mark(folder, workspace.caught_up_at)
+    mark = Mark(folder, Workspace(folder).caught_up_at)
     content = Content(as_text) if telling.content else None
-    traces = Traces(archive, sender.send, mark, keeps=sampler(), content=content)
+    committed = archive.members.entries_by if telling.member else None
+    shared: dict[str, Any] = {"member": telling.member, "committed": committed}
+    traces = Traces(archive, sender.send, mark, keeps=sampler(), content=content, **shared)
     sending = asyncio.create_task(traces.run())
     yield traces
     sending.cancel()

@@ -23,6 +23,7 @@ from agent_service.store.alone import Alone
 from agent_service.store.halts import SqliteHalts
 from agent_service.store.inbox import SqliteInbox
 from agent_service.store.listing import read_list
+from agent_service.store.members import SqliteMembers
 from agent_service.store.quarantine import Quarantine
 from agent_service.store.rows import Loaded, Rows, entry_of, rows_of
 from agent_service.store.seals import Apart, Sealed, Seals, flaw_in_journal
@@ -64,6 +65,7 @@ class SqliteStore(Alone):
         self.inbox = SqliteInbox(database)
         self.halts = SqliteHalts(database)
         self.taken = SqliteTaken(database)
+        self.members = SqliteMembers(database)
         self._quarantine = Quarantine()
         self._told: dict[str, int] = {}
         self._told_later: asyncio.TimerHandle | None = None

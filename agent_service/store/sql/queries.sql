@@ -86,6 +86,14 @@ SELECT run_id FROM runs WHERE due_at <= ? ORDER BY due_at LIMIT ?;
 SELECT seq, at, kind, event, effects_digest, previous, hash
 FROM journal WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?;
 
+-- name: entries_by
+SELECT seq FROM journal WHERE run_id = ? AND by = ?;
+
+-- name: runs_moved_by
+-- Of the newest ?1 places.
+SELECT DISTINCT run_id FROM journal
+WHERE position > (SELECT coalesce(max(position), 0) FROM journal) - ?1 AND by = ?2 AND at >= ?3;
+
 -- name: version
 SELECT version FROM runs WHERE run_id = ?;
 

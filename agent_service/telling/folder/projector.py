@@ -91,6 +91,11 @@ class Projector:
                     await self._write(due)
                 await self._note_caught_up()
 
+    async def write(self, run_id: str) -> str:
+        """Write one run now, artifacts too; why that has to be done again, or nothing."""
+        async with self._turn:
+            return await self._completed(run_id, (await self._writer.write((run_id,)))[run_id])
+
     async def flush(self) -> None:
         """Write all that is marked now, once. What fails stays marked."""
         async with self._turn:

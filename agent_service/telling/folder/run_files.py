@@ -6,6 +6,7 @@ wherever it lies.
 
 import asyncio
 import hashlib
+from collections.abc import Awaitable, Callable
 
 from agent_service.moments import Journals, retell
 from agent_service.ports import Artifacts
@@ -17,20 +18,33 @@ class ArtifactChanged(Exception):
     """What is stored under the artifact's name is not what the journal recorded."""
 
 
+BeforeReading = Callable[[str], Awaitable[None]]
+"""What is to happen before a run's folder is read. May raise TryAgain and Damaged."""
+
+
+async def as_it_is(_: str) -> None:
+    """The folder is kept in step with the journal all the time."""
+
+
 class RunFiles:
     """Between the workspace, the store of artifacts and the journal that names them."""
 
-    def __init__(self, workspace: Workspace, journals: Journals, artifacts: Artifacts) -> None:
+    def __init__(
+        self, workspace: Workspace, journals: Journals, artifacts: Artifacts, before: BeforeReading = as_it_is
+    ) -> None:
         self._workspace = workspace
         self._journals = journals
         self._artifacts = artifacts
+        self._before = before
 
     async def files(self, run_id: str) -> Listing | None:
         """What lies in the run's folder. Raises as Workspace.files."""
+        await self._before(run_id)
         return await asyncio.to_thread(self._workspace.files, run_id)
 
     async def read(self, run_id: str, path: str) -> bytes | None:
         """A file's content; None where there is none. Raises as Workspace.read and the ports, and ArtifactChanged."""
+        await self._before(run_id)
         copy = await asyncio.to_thread(self._workspace.read, run_id, path)
         named = await self._named(run_id, path) if is_artifact_path(path) else None
         if named is None or (copy is not None and _is(copy, named)):

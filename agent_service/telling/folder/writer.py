@@ -22,10 +22,14 @@ OnTold = Callable[[Sequence[Moment]], None]
 """Told of each run as it stands, from its first moment on."""
 
 
+def nobody(_: Sequence[Moment]) -> None:
+    """Where no one wants to know."""
+
+
 class TrailWriter:
     """From journals into the workspace. One run that fails never stops the others."""
 
-    def __init__(self, journals: Journals, workspace: Workspace, on_told: OnTold = lambda _: None) -> None:
+    def __init__(self, journals: Journals, workspace: Workspace, on_told: OnTold = nobody) -> None:
         self._journals = journals
         self._workspace = workspace
         self._on_told = on_told

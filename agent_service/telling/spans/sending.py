@@ -2,13 +2,14 @@
 
 The journal is the buffer. While the receiver is away, and where more comes than it takes, nothing is kept in memory:
 later all runs are told again that have moved since all was known to be sent (`Mark`), and so they are after a crash. A
-backend that has a span already drops it, for it is the same to the byte.
+backend that has a span already drops it, for it is the same to the byte. Of several agents that share a store each
+sends what its own entries add, so that all of a trace is sent once; what a dead one may not have sent, another does.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -19,6 +20,7 @@ from agent_service.identity import trace_id
 from agent_service.journal import Entry
 from agent_service.moments import Moment, retell
 from agent_service.telling.spans.attributes import Content
+from agent_service.telling.spans.mark import MARGIN
 from agent_service.telling.spans.trace import spans
 from groundwork.telemetry.beside import beside
 from groundwork.telemetry.sampling import Keeps
@@ -36,6 +38,10 @@ log = logging.getLogger(__name__)
 
 Send = Callable[[Sequence[Span]], bool]
 """Whether the receiver took the spans; blocks until that is known."""
+
+
+Committed = Callable[[str, str], Container[int]]
+"""Which entries of a run a member has committed."""
 
 
 class Archive(Protocol):
@@ -62,8 +68,19 @@ class Traces:
     """Takes what is told of runs, and sends it in the background."""
 
     def __init__(
-        self, archive: Archive, send: Send, mark: Mark, *, keeps: Keeps, content: Content | None = None
+        self,
+        archive: Archive,
+        send: Send,
+        mark: Mark,
+        *,
+        keeps: Keeps,
+        content: Content | None = None,
+        member: str = "",
+        committed: Committed | None = None,
     ) -> None:
+        """`committed` and `member`: where others send too, which entries are those of this one."""
+        self._member = member
+        self._committed = committed
         self._archive = archive
         self._send = send
         self._mark = mark
@@ -89,6 +106,24 @@ class Traces:
             self._waiting.extend(self._new(moments))
         except Exception:
             log.exception("a trace cannot be told", extra={"run_id": moments[-1].after.run_id})
+
+    async def tell(self, run_ids: Iterable[str], member: str = "") -> None:
+        """Take these runs as they stand; with `member`, what that one committed of late, as far as it is the newest."""
+        for run_id in run_ids:
+            with suppress(Damaged, ValueError):  # whoever writes its pages tells of it
+                moments = tuple(retell(await self._archive.entries(run_id)))
+                if moments and member:
+                    self._waiting.extend(self._left_by(member, moments))
+                elif moments:
+                    self.take(moments)
+        self._something.set()
+
+    def _left_by(self, member: str, moments: Sequence[Moment]) -> Iterable[Span]:
+        run_id, newest = moments[-1].after.run_id, moments[-1].entry.at
+        if self._committed is None or not self._keeps(trace_id(run_id)):
+            return ()
+        late = next(moment.entry.seq for moment in moments if moment.entry.at >= newest - MARGIN)
+        return spans(moments, after=late - 1, of=self._committed(run_id, member), content=self._content)
 
     def take_leaves(self, leaves: Iterable[Span]) -> None:
         """Spans that no journal tells, and that nothing belongs to: while the receiver is away they are lost."""
@@ -166,7 +201,8 @@ class Traces:
         run = moments[-1].after
         if not self._keeps(trace_id(run.run_id)):
             return []
-        new = list(spans(moments, after=self._told.get(run.run_id, 0), content=self._content))
+        ours = self._committed(run.run_id, self._member) if self._committed else None
+        new = list(spans(moments, after=self._told.get(run.run_id, 0), of=ours, content=self._content))
         if run.final:
             self._told.pop(run.run_id, None)
         else:

@@ -22,7 +22,7 @@ Instants are those of the entries, ids follow from the run and from what a span 
 which the message's `traceparent` names. Nothing that a model or a tool said is told but names, unless with content.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from agent_service.core import petition
 from agent_service.core.brief import Parent
@@ -61,8 +61,11 @@ WAITS: dict[type[Waiting], str] = {
 """What is waited for without anybody of ours at work, as a span is called."""
 
 
-def spans(moments: Iterable[Moment], *, after: int = 0, content: Content | None = None) -> Iterator[Span]:
-    """What the entries with `seq` > `after` add to the trace of a run, whose `moments` begin with its first.
+def spans(
+    moments: Iterable[Moment], *, after: int = 0, of: Container[int] | None = None, content: Content | None = None
+) -> Iterator[Span]:
+    """What the entries with `seq` > `after` add to the trace of a run, whose `moments` begin with its first; with `of`,
+    those entries alone.
 
     Whatever has been told up to an entry is a whole tree: no span is told before the one it belongs to.
     """
@@ -70,7 +73,7 @@ def spans(moments: Iterable[Moment], *, after: int = 0, content: Content | None 
     for moment in moments:
         trace = trace or Trace(moment, content)
         added = trace.take(moment)
-        if moment.entry.seq > after:
+        if moment.entry.seq > after and (of is None or moment.entry.seq in of):
             yield from added
 
 

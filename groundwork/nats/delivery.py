@@ -15,12 +15,15 @@ _ACK_PREFIX = "$JS.ACK."
 # $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<nanoseconds>.<pending>, and since ADR-15 with
 # <domain>.<account hash> before the stream and possibly a random token at the end.
 _SHORT_FORM = 9
-_DELIVERED, _STREAM_SEQ, _NANOSECONDS = 4, 5, 7
+_DELIVERED, _STREAM_SEQ, _CONSUMER_SEQ, _NANOSECONDS = 4, 5, 6, 7
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A stored message, delivered for the `delivered`-th time. `at` is when the stream stored it."""
+    """A stored message, delivered for the `delivered`-th time. `at` is when the stream stored it.
+
+    `consumer_seq` counts the deliveries of its consumer.
+    """
 
     subject: str
     headers: Mapping[str, str]
@@ -28,6 +31,7 @@ class Delivery:
     stream_seq: int
     delivered: int
     at: datetime
+    consumer_seq: int = 0
 
 
 def is_delivery(message: Msg) -> bool:
@@ -45,6 +49,7 @@ def read_delivery(message: Msg) -> Delivery:
         int(tokens[_STREAM_SEQ + shift]),
         int(tokens[_DELIVERED + shift]),
         datetime.fromtimestamp(int(tokens[_NANOSECONDS + shift]) / 1e9, UTC),
+        int(tokens[_CONSUMER_SEQ + shift]),
     )
 
 

@@ -181,6 +181,19 @@ class NatsLink:
         question = f"$JS.API.STREAM.MSG.GET.{stream}"
         return read_stored(await self._ask(question, json.dumps({"seq": seq}).encode(), {}, TRY_SECONDS), question)
 
+    async def newest(self, stream: str, subject: str) -> Stored | None:
+        """The newest message of a subject, as the stream's leader has it; None for none. Raises as `stored` does."""
+        question = f"$JS.API.STREAM.MSG.GET.{stream}"
+        wanted = json.dumps({"last_by_subj": subject}).encode()
+        return read_stored(await self._ask(question, wanted, {}, TRY_SECONDS), question)
+
+    async def keep(self, subject: str, body: bytes, headers: Mapping[str, str]) -> Published:
+        """Store one message just as it is, trying again while that can help. Raises as `publish` does.
+
+        With a Nats-Expected header, Refused with code 10071 may mean that an earlier try of this very call was stored.
+        """
+        return await self._publish(subject, body, dict(headers), BUDGET_SECONDS)
+
     async def swap(self, subject: str, body: bytes, *, after: int) -> int:
         """Store one message if the newest of its subject has the sequence `after`, 0 for none; returns its own.
 

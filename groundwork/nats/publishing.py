@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from nats.aio.msg import Msg
@@ -35,6 +36,7 @@ FULL = {10002, 10023, 10028, 10047, 10077}
 # The same id is being stored at this moment; too many requests. So is every error of class 5xx.
 _TRANSIENT = {10158, 10167}
 _NO_MESSAGE = 10037
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class NoStream(TryAgain):
@@ -57,6 +59,8 @@ class Stored:
     subject: str
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict, compare=False)
+    seq: int = field(default=0, compare=False)
+    at: datetime = field(default=_LONG_AGO, compare=False)
 
 
 def ids(msg_id: str) -> Iterator[str]:
@@ -113,7 +117,8 @@ def read_stored(answer: Msg, what: str) -> Stored | None:
         message = fields["message"]
         head = base64.b64decode(message.get("hdrs", "")).decode("utf-8", "replace")
         headers = dict(line.split(": ", 1) for line in head.split("\r\n") if ": " in line)
-        return Stored(message["subject"], base64.b64decode(message.get("data", "")), headers)
+        body, at = base64.b64decode(message.get("data", "")), datetime.fromisoformat(message["time"])
+        return Stored(message["subject"], body, headers, message["seq"], at)
     except (ValueError, KeyError, TypeError) as error:
         raise TryAgain(f"{what}: the answer did not come from JetStream") from error
 

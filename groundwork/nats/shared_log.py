@@ -1,8 +1,41 @@
-"""A log that several processes share: facts in one order, each of which follows on the newest of its subject."""
+"""A log that several processes share: a stream of facts, each of which follows on the newest of its subject.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+    append, if `after` is the newest of the subject ─▶ the stream's leader ─▶ acknowledged by most of its replicas
+
+Rules: of two that write on the same subject at the same time one wins, and the other is told (Moved). A fact carries an
+id of its own, by which a writer knows its fact again where the acknowledgement was lost. What is asked is asked of the
+leader, never of a replica that may be behind. A fact too large for one message goes ahead of itself in parts, and
+counts from its last message on, which names them.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import secrets
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
+
+from groundwork.nats.errors import Refused
+from groundwork.nats.following import Batch, Following
+from groundwork.nats.link import BUDGET_SECONDS, NatsLink
+from groundwork.nats.publishing import Stored
+from groundwork.service.errors import Misconfigured, TryAgain
+
+FACT = "Agentic-Fact"
+"""The header with a fact's own id."""
+PARTS = "Agentic-Parts"
+"""The header with the number of a fact's parts."""
+EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+SPARE_BYTES = 4096
+"""Of a message, for its headers."""
+PAUSE_S = 0.05
+LONGEST_PAUSE_S = 0.5
+
+_WRONG_SEQUENCE, _ALREADY_IN_PROCESS, _NO_SUCH_STREAM = 10071, 10164, 10059
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,3 +51,154 @@ class Fact:
 
 class Moved(Exception):
     """Another fact is the newest of the subject: load and decide again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Which stream it is, by when it was made, and its newest sequence."""
+
+    created: str
+    last_seq: int
+
+
+class SharedLog:
+    """The facts of `stream`, whose subjects all begin with `root`."""
+
+    def __init__(self, link: NatsLink, stream: str, *, root: str) -> None:
+        self._link = link
+        self._stream = stream
+        self._root = root
+
+    async def append(
+        self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] | None = None
+    ) -> int:
+        """The sequence of the new fact. `after` is that of the newest of its subject: 0 for none, None for whichever.
+
+        Raises Moved where another is the newest; NoRoom; TryAgain where it is not known whether the fact was stored: it
+        may still be; Misconfigured.
+        """
+        name = secrets.token_hex(8)
+        told = {**(headers or {}), FACT: name, "Nats-Msg-Id": name}
+        if after is not None:
+            told[EXPECTED] = str(after)
+        room = self._link.max_payload - SPARE_BYTES
+        if len(body) <= room:
+            return await self._put(subject, body, told)
+        parts = [body[at : at + room] for at in range(0, len(body), room)]
+        return await self._put_with_parts(subject, parts, told)
+
+    async def newest(self, subject: str) -> Fact | None:
+        """The newest fact of a subject; None where there is none. Raises TryAgain, Misconfigured."""
+        stored = await self._link.newest(self._stream, subject)
+        return await self.whole(_fact(stored)) if stored else None
+
+    async def end(self) -> int:
+        """The sequence of the newest message that is there; 0 for none. Raises TryAgain, Misconfigured."""
+        stored = await self._link.newest(self._stream, f"{self._root}.>")
+        return stored.seq if stored else 0
+
+    async def extent(self) -> Extent:
+        """Raises TryAgain, and Misconfigured where there is no such stream."""
+        info = await self._api("INFO", {})
+        return Extent(info["created"], info["state"]["last_seq"])
+
+    async def purge(self, subject: str, before: int | None = None) -> None:
+        """Remove the facts of a subject; or those of it whose sequence is below `before`. Raises TryAgain."""
+        only = {"seq": before} if before is not None else {}
+        await self._api("PURGE", {"filter": subject, **only})
+        if before is None:
+            await self._api("PURGE", {"filter": f"{self._parts_of(subject)}.>"})
+
+    async def follow(self, after: int) -> AsyncGenerator[Batch[Fact], None]:
+        """The facts behind sequence `after`, for ever, in order and without a gap, and up to where that is all.
+
+        Raises Misconfigured where the stream is gone, or is another one than it was.
+        """
+        made = (await self._patiently_extent()).created
+        async with aclosing(Following(self._link, self._stream).batches(after)) as batches:
+            async for batch in batches:
+                if batch.again and (await self._patiently_extent()).created != made:
+                    raise Misconfigured(f"the stream {self._stream} is another one than before: start again")
+                facts = [await self._patiently_whole(fact) for fact in map(_fact, batch.messages) if self._counts(fact)]
+                yield Batch(facts, batch.upto)
+
+    async def whole(self, fact: Fact) -> Fact:
+        """The fact with all its parts. Raises TryAgain."""
+        count = fact.headers.get(PARTS, "")
+        if not count.isdecimal():
+            return fact
+        under = f"{self._parts_of(fact.subject)}.{fact.headers.get(FACT)}"
+        found = [await self._link.newest(self._stream, f"{under}.{number}") for number in range(int(count))]
+        return replace(fact, body=b"".join(part.body for part in found if part))
+
+    async def _put_with_parts(self, subject: str, parts: Sequence[bytes], headers: Mapping[str, str]) -> int:
+        name = headers[FACT]
+        under = f"{self._parts_of(subject)}.{name}"
+        for number, part in enumerate(parts):
+            await self._keep(f"{under}.{number}", part, {"Nats-Msg-Id": f"{name}.{number}"})
+        try:
+            return await self._put(subject, b"", {**headers, PARTS: str(len(parts))})
+        except Moved:
+            with contextlib.suppress(TryAgain):
+                await self._api("PURGE", {"filter": f"{under}.>"})
+            raise
+
+    async def _put(self, subject: str, body: bytes, headers: Mapping[str, str]) -> int:
+        """Raises as `append` does."""
+        deadline = asyncio.get_running_loop().time() + BUDGET_SECONDS
+        while True:
+            try:
+                return await self._keep(subject, body, headers)
+            except Refused as error:
+                if error.code == _WRONG_SEQUENCE:
+                    return await self._known_again(subject, headers[FACT])
+                if error.code != _ALREADY_IN_PROCESS or asyncio.get_running_loop().time() > deadline:
+                    raise
+            await asyncio.sleep(PAUSE_S)
+
+    async def _keep(self, subject: str, body: bytes, headers: Mapping[str, str]) -> int:
+        return (await self._link.keep(subject, body, headers)).seq
+
+    async def _known_again(self, subject: str, name: str) -> int:
+        """The sequence of the fact of this name, if it is the newest after all. Raises Moved, TryAgain."""
+        newest = await self._link.newest(self._stream, subject)
+        if newest and newest.headers.get(FACT) == name:
+            return newest.seq
+        raise Moved(f"{subject} has another newest fact")
+
+    async def _patiently_extent(self) -> Extent:
+        pause = PAUSE_S
+        while True:
+            try:
+                return await self.extent()
+            except TryAgain:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    async def _patiently_whole(self, fact: Fact) -> Fact:
+        while True:
+            try:
+                return await self.whole(fact)
+            except TryAgain:
+                await asyncio.sleep(LONGEST_PAUSE_S)
+
+    def _counts(self, fact: Fact) -> bool:
+        return not fact.subject.startswith(f"{self._root}.part.")
+
+    def _parts_of(self, subject: str) -> str:
+        """What the subjects of all parts of its facts begin with."""
+        return f"{self._root}.part.{hashlib.sha256(subject.encode()).hexdigest()[:32]}"
+
+    async def _api(self, verb: str, asked: Mapping[str, object]) -> dict[str, Any]:
+        question = f"$JS.API.STREAM.{verb}.{self._stream}"
+        body = json.dumps(asked).encode() if asked else b""
+        answer: dict[str, Any] = json.loads(await self._link.request(question, body))
+        if error := answer.get("error"):
+            if error.get("err_code") == _NO_SUCH_STREAM:
+                raise Misconfigured(f"NATS has no stream {self._stream}: run `agentic setup` once, then start again")
+            raise TryAgain(f"{question}: {error.get('description')}")
+        return answer
+
+
+def _fact(stored: Stored) -> Fact:
+    return Fact(seq=stored.seq, subject=stored.subject, body=stored.body, headers=stored.headers, at=stored.at)

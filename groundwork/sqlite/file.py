@@ -105,12 +105,15 @@ class SqliteFile:
 
 
 @contextlib.asynccontextmanager
-async def open_file(path: Path, migrations: Traversable, on_commit: OnCommit = nobody) -> AsyncIterator[SqliteFile]:
+async def open_file(
+    path: Path, migrations: Traversable, on_commit: OnCommit = nobody, *, durable: bool = True
+) -> AsyncIterator[SqliteFile]:
     """The file, made if absent, for this user alone; `migrations` is the folder of its schema. Closed on leaving.
 
+    One that is not `durable` survives a crash of the process, and not always one of the machine: a copy of something.
     Raises Misconfigured for a folder or file that cannot be used, and TryAgain for one that is full or locked for now.
     """
-    writer = await asyncio.to_thread(_open_writer, path, migrations, on_commit)
+    writer = await asyncio.to_thread(_open_writer, path, migrations, on_commit, durable=durable)
     try:
         async with _reading(path, writer) as file:
             yield file
@@ -175,11 +178,11 @@ def _lenient(text: bytes) -> str:
     return text.decode(errors="replace")
 
 
-def _open_writer(path: Path, migrations: Traversable, on_commit: OnCommit) -> GroupCommit:
+def _open_writer(path: Path, migrations: Traversable, on_commit: OnCommit, *, durable: bool) -> GroupCommit:
     make_private(path)
     try:
         migrate(path, migrations)
-        return GroupCommit(path, on_commit=on_commit)
+        return GroupCommit(path, on_commit=on_commit, durable=durable)
     except Broken as error:
         raise _lasting(error) from error
 

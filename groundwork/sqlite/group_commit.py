@@ -57,6 +57,7 @@ class GroupCommit:
     """The writer of the SQLite file at `path`, used from one event loop. Opening it raises TryAgain or Broken.
 
     `on_commit` is told of every group that was committed, by the thread that writes.
+    Without `durable` nothing waits for the disk: for what can be made again.
     `busy_seconds`: how long a group waits for the lock of another connection before it fails (TryAgain).
     `quiet_seconds`: how long housekeeping waits for a write to ride on.
     """
@@ -68,10 +69,11 @@ class GroupCommit:
         busy_seconds: float = 5.0,
         quiet_seconds: float = 0.05,
         on_commit: OnCommit = nobody,
+        durable: bool = True,
     ) -> None:
         self._path = path
         self._on_commit = on_commit
-        self._connection = _open(path, busy_seconds)
+        self._connection = _open(path, busy_seconds, durable=durable)
         self._queue: queue.SimpleQueue[list[_Work[Any] | None]] = queue.SimpleQueue()
         """Works in the order they were asked for; null is the last."""
         self._asked: list[_Work[Any] | None] = []
@@ -207,7 +209,7 @@ class GroupCommit:
                 log.error("housekeeping was not stored in %s: %r", self._path, item.error)
 
 
-def _open(path: Path, busy_seconds: float) -> sqlite3.Connection:
+def _open(path: Path, busy_seconds: float, *, durable: bool) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(
             path,
@@ -216,7 +218,8 @@ def _open(path: Path, busy_seconds: float) -> sqlite3.Connection:
             check_same_thread=False,
             cached_statements=CACHED_STATEMENTS,
         )
-        for setting in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        synced = f"synchronous={'FULL' if durable else 'OFF'}"
+        for setting in ("journal_mode=WAL", synced, "foreign_keys=ON"):
             connection.execute(f"PRAGMA {setting}")
     except sqlite3.Error as error:
         raise storage_error(error, path) from error

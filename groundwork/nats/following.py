@@ -1,0 +1,146 @@
+"""All messages of a stream from one sequence on, in order and without a gap, for ever: an ordered push consumer.
+
+The server pushes as fast as its flow control lets it, with a heartbeat in between. Where a message is missing, the
+heartbeats stop or the server does not know the consumer any more, another one is made from where the last one came to.
+It has no state on disk and needs no acknowledgement. Much faster than a pull for each batch, and a message is here as
+soon as it is stored.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import nats.errors
+from nats.aio.msg import Msg
+
+from groundwork.nats.delivery import is_delivery, read_delivery
+from groundwork.nats.link import NatsLink
+from groundwork.nats.publishing import Stored
+from groundwork.service.errors import Misconfigured, TryAgain
+
+HEARTBEAT_S = 0.5
+MISSED_HEARTBEATS = 3
+FORGOTTEN_AFTER_S = 30.0
+"""When the server forgets a consumer to which nobody listens."""
+PAUSE_S = 0.2
+MOST_AT_ONCE = 512
+_NO_SUCH_STREAM = 10059
+_STALLED = "Nats-Consumer-Stalled"
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch(Generic[T]):
+    """Messages in their order, and the sequence up to which nothing else is left. `again`: a new consumer brings it."""
+
+    messages: Sequence[T]
+    upto: int
+    again: bool = False
+
+
+class Following:
+    """Of one stream, by one link."""
+
+    def __init__(self, link: NatsLink, stream: str) -> None:
+        self._link = link
+        self._stream = stream
+
+    async def batches(self, after: int) -> AsyncGenerator[Batch[Stored], None]:
+        """What is behind sequence `after`. Raises Misconfigured where there is no such stream."""
+        while True:
+            again = True
+            async with contextlib.aclosing(self._one_consumer(after)) as pushed:
+                async for messages in pushed:
+                    after = messages[-1].seq
+                    yield Batch(messages, after, again)
+                    again = False
+            await asyncio.sleep(PAUSE_S)
+
+    async def _one_consumer(self, after: int) -> AsyncGenerator[Sequence[Stored], None]:
+        """As long as nothing is missing."""
+        arrived: asyncio.Queue[Msg] = asyncio.Queue()
+        inbox, name = self._link.new_inbox(), f"copy-{secrets.token_hex(6)}"
+        try:
+            subscription = await self._link.subscribe(inbox, arrived.put)
+        except nats.errors.Error:  # the connection is just being closed or got back
+            return
+        try:
+            if await self._made(name, inbox, after):
+                async with contextlib.aclosing(self._pushed(arrived)) as pushed:
+                    async for messages in pushed:
+                        yield messages
+        finally:
+            with contextlib.suppress(nats.errors.Error):
+                await subscription.unsubscribe()
+            await self._link.send(f"$JS.API.CONSUMER.DELETE.{self._stream}.{name}", b"")
+
+    async def _pushed(self, arrived: asyncio.Queue[Msg]) -> AsyncGenerator[Sequence[Stored], None]:
+        expected = 1
+        while True:
+            try:
+                async with asyncio.timeout(MISSED_HEARTBEATS * HEARTBEAT_S):
+                    waiting = [await arrived.get()]
+            except TimeoutError:
+                return
+            while len(waiting) < MOST_AT_ONCE and not arrived.empty():
+                waiting.append(arrived.get_nowait())
+            found, whole = _in_order(waiting, expected)
+            expected += len(found)
+            if found:
+                yield found
+            for message in waiting:
+                await self._answer(message)
+            if not whole:
+                return
+
+    async def _answer(self, message: Msg) -> None:
+        """What the server waits for before it pushes on: asked for now that all before it is dealt with."""
+        if not is_delivery(message):
+            asked = message.reply or (message.headers or {}).get(_STALLED)
+            if asked:
+                await self._link.send(asked, b"")
+
+    async def _made(self, name: str, inbox: str, after: int) -> bool:
+        config = {
+            "name": name,
+            "deliver_subject": inbox,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": after + 1,
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "flow_control": True,
+            "idle_heartbeat": int(HEARTBEAT_S * 1e9),
+            "inactive_threshold": int(FORGOTTEN_AFTER_S * 1e9),
+            "mem_storage": True,
+            "num_replicas": 1,
+        }
+        asked = {"stream_name": self._stream, "config": config, "action": "create"}
+        try:
+            question = f"$JS.API.CONSUMER.CREATE.{self._stream}.{name}"
+            error = json.loads(await self._link.request(question, json.dumps(asked).encode())).get("error")
+        except TryAgain as failure:
+            error = {"description": str(failure)}
+        if error and error.get("err_code") == _NO_SUCH_STREAM:
+            raise Misconfigured(f"NATS has no stream {self._stream}: run `agentic setup` once, then start again")
+        if error:
+            log.debug("%s cannot be followed yet: %s", self._stream, error.get("description"))
+        return not error
+
+
+def _in_order(waiting: Sequence[Msg], expected: int) -> tuple[list[Stored], bool]:
+    """The messages up to the first that is missing, and whether none is."""
+    found: list[Stored] = []
+    for message in filter(is_delivery, waiting):
+        delivery = read_delivery(message)
+        if delivery.consumer_seq != expected + len(found):
+            return found, False
+        found.append(Stored(delivery.subject, delivery.body, delivery.headers, delivery.stream_seq, delivery.at))
+    return found, True

@@ -1,0 +1,122 @@
+"""A process's own copy of a shared log, in SQLite: facts applied in their order, and how far that has come.
+
+It can be made again from the log at any time, so that it is not synced to the disk: what a crash of the machine takes
+along, or leaves half written, is no loss. Where the log is another one than before, or shorter, all begins anew.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from typing import NoReturn
+
+from groundwork.nats.following import Batch
+from groundwork.nats.shared_log import Extent, Fact, SharedLog
+from groundwork.service.errors import TryAgain
+from groundwork.sqlite.file import SqliteFile
+
+PATIENCE_S = 10.0
+"""How long a fact that is in the log is waited for."""
+
+Apply = Callable[[sqlite3.Connection, Fact], None]
+Forget = Callable[[sqlite3.Connection], None]
+Applied = Callable[[Sequence[Fact]], object]
+
+
+def _nobody(_: Sequence[Fact]) -> None:
+    """Where no one wants to know."""
+
+
+class Replica:
+    """The copy of `log` in an open file, whose schema has a table `replica (created, reached)`.
+
+    `apply` writes a fact, in the thread that writes; `forget` empties what `apply` has filled; `applied` is told on the
+    loop of facts that are there now, before whoever waits for them. None of the three raises.
+    """
+
+    def __init__(
+        self, log: SharedLog, file: SqliteFile, apply: Apply, *, forget: Forget, applied: Applied = _nobody
+    ) -> None:
+        self._log = log
+        self._file = file
+        self._apply = apply
+        self._forget = forget
+        self.applied = applied
+        self.reached = 0
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._numbers = count()
+        self._opened = asyncio.Event()
+
+    async def run(self) -> NoReturn:
+        """Copy what is there and what comes, for ever. Raises Misconfigured, Broken."""
+        await self._open()
+        async with aclosing(self._log.follow(self.reached)) as followed:
+            async for batch in followed:
+                await self._take(batch)
+        raise AssertionError("a log has no end")
+
+    async def wait(self, seq: int) -> None:
+        """Return when the fact at `seq` is here. Raises TryAgain when that takes longer than PATIENCE_S."""
+        if self.reached >= seq:
+            return
+        here: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heappush(self._waiting, (seq, next(self._numbers), here))
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await here
+        except TimeoutError as error:
+            behind = f"this process has copied {self.reached} of {seq} facts"
+            raise TryAgain(f"{behind}: it is behind, or cut off from NATS") from error
+
+    async def caught_up(self) -> None:
+        """Return when all is here that is in the log now, however long that takes."""
+        await self._opened.wait()
+        while True:
+            try:
+                return await self.wait(await self._log.end())
+            except TryAgain:
+                await asyncio.sleep(0)
+
+    async def _open(self) -> None:
+        extent = await self._extent()
+        await self._file.write(partial(self._begin, extent))
+        ((self.reached,),) = await self._file.read("SELECT reached FROM replica")
+        self._opened.set()
+
+    async def _extent(self) -> Extent:
+        while True:
+            try:
+                return await self._log.extent()
+            except TryAgain as error:
+                await asyncio.sleep(error.delay_s)
+
+    async def _take(self, batch: Batch[Fact]) -> None:
+        while True:
+            try:
+                await self._file.write(partial(self._write, batch))
+            except TryAgain as error:  # a full disk: the process goes on when there is room again
+                await asyncio.sleep(error.delay_s)
+            else:
+                break
+        self.applied(batch.messages)
+        self.reached = batch.upto
+        while self._waiting and self._waiting[0][0] <= self.reached:
+            *_, here = heappop(self._waiting)
+            if not here.done():
+                here.set_result(None)
+
+    def _begin(self, extent: Extent, connection: sqlite3.Connection) -> None:
+        known = connection.execute("SELECT created, reached FROM replica").fetchall()
+        if len(known) == 1 and known[0][0] == extent.created and known[0][1] <= extent.last_seq:
+            return
+        self._forget(connection)
+        connection.execute("DELETE FROM replica")
+        connection.execute("INSERT INTO replica (created, reached) VALUES (?, 0)", (extent.created,))
+
+    def _write(self, batch: Batch[Fact], connection: sqlite3.Connection) -> None:
+        for fact in batch.messages:
+            self._apply(connection, fact)
+        connection.execute("UPDATE replica SET reached = ?", (batch.upto,))

@@ -1,0 +1,169 @@
+"""A shared log and the copies of it, on one server and on three."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from groundwork.nats.link import NatsLink
+from groundwork.nats.shared_log import Fact, Moved, SharedLog
+from groundwork.nats.topology import StreamSpec, Topology, create_missing
+from groundwork.service.errors import Misconfigured
+from groundwork.sqlite.file import open_file
+from groundwork.sqlite.replica import Replica
+from tests.kit.cluster import Cluster
+from tests.kit.waiting import until
+
+STREAM = "FACTS"
+LARGE = bytes(range(256)) * 10_000
+
+
+@pytest.fixture(params=[1, 3])
+async def bus(request: pytest.FixtureRequest, link: NatsLink, cluster_link: NatsLink) -> NatsLink:
+    """A link to a server, or to a cluster of three, with an empty log."""
+    link = link if request.param == 1 else cluster_link
+    await create_missing(link, _topology(request.param))
+    return link
+
+
+@pytest.fixture
+def log(bus: NatsLink) -> SharedLog:
+    return SharedLog(bus, STREAM, root="facts")
+
+
+def _topology(replicas: int) -> Topology:
+    settings = {"subjects": ["facts.>"], "num_replicas": replicas, "storage": "file", "deny_delete": True}
+    return Topology(streams=(StreamSpec(STREAM, {**settings, "discard": "new", "allow_direct": True}),))
+
+
+async def test_of_two_facts_on_the_same_one_the_second_is_told_that_it_has_moved(log: SharedLog) -> None:
+    first = await log.append("facts.a", b"1", after=0)
+    with pytest.raises(Moved):
+        await log.append("facts.a", b"2", after=0)
+    assert await log.append("facts.a", b"3", after=first) > first
+
+
+async def test_of_many_at_the_same_time_one_wins(log: SharedLog) -> None:
+    ended = await asyncio.gather(*(log.append("facts.a", b"", after=0) for _ in range(20)), return_exceptions=True)
+    assert sum(isinstance(one, int) for one in ended) == 1
+    assert sum(isinstance(one, Moved) for one in ended) == 19
+
+
+async def test_the_newest_fact_is_the_one_that_was_appended_last(log: SharedLog) -> None:
+    assert await log.newest("facts.a") is None
+    await log.append("facts.a", b"1", after=None)
+    seq = await log.append("facts.a", b"2", after=None, headers={"By": "me"})
+    newest = await log.newest("facts.a")
+    assert newest
+    assert (newest.seq, newest.body, newest.headers["By"]) == (seq, b"2", "me")
+    assert await log.end() == seq
+
+
+async def test_a_fact_larger_than_a_message_comes_whole(log: SharedLog, tmp_path: Path) -> None:
+    seq = await log.append("facts.large", LARGE, after=0)
+    newest = await log.newest("facts.large")
+    assert newest
+    assert newest.body == LARGE
+    async with _copied(log, tmp_path) as copy:
+        await copy.wait(seq)
+        assert copy.bodies() == {"facts.large": LARGE}
+
+
+async def test_a_large_fact_that_lost_leaves_nothing(log: SharedLog) -> None:
+    seq = await log.append("facts.large", b"", after=0)
+    with pytest.raises(Moved):
+        await log.append("facts.large", LARGE, after=0)
+    assert await log.end() == seq
+
+
+async def test_what_is_purged_is_gone_with_its_parts(log: SharedLog) -> None:
+    await log.append("facts.large", LARGE, after=0)
+    await log.purge("facts.large")
+    assert (await log.newest("facts.large"), await log.end()) == (None, 0)
+
+
+async def test_a_copy_has_what_there_was_and_what_comes(log: SharedLog, tmp_path: Path) -> None:
+    await asyncio.gather(*(log.append(f"facts.{number}", b"old", after=0) for number in range(50)))
+    async with _copied(log, tmp_path) as copy:
+        await copy.replica.caught_up()
+        assert len(copy.bodies()) == 50
+        await copy.wait(await log.append("facts.new", b"new", after=0))
+        assert copy.bodies()["facts.new"] == b"new"
+
+
+async def test_a_copy_that_is_opened_again_goes_on_where_it_was(log: SharedLog, tmp_path: Path) -> None:
+    first = await log.append("facts.a", b"1", after=0)
+    async with _copied(log, tmp_path) as copy:
+        await copy.wait(first)
+    second = await log.append("facts.a", b"2", after=first)
+    async with _copied(log, tmp_path) as copy:
+        await copy.wait(second)
+        assert [fact.seq for fact in copy.told] == [second]
+
+
+async def test_a_copy_of_another_log_begins_anew(bus: NatsLink, log: SharedLog, tmp_path: Path) -> None:
+    async with _copied(log, tmp_path) as copy:
+        await copy.wait(await log.append("facts.old", b"", after=0))
+    await bus.jetstream.delete_stream(STREAM)
+    await create_missing(bus, _topology(1))
+    async with _copied(log, tmp_path) as copy:
+        await copy.wait(await log.append("facts.new", b"", after=0))
+        assert set(copy.bodies()) == {"facts.new"}
+
+
+async def test_without_its_stream_a_log_cannot_be_followed(log: SharedLog, bus: NatsLink) -> None:
+    await bus.jetstream.delete_stream(STREAM)
+    with pytest.raises(Misconfigured, match="agentic setup"):
+        await anext(log.follow(0))
+
+
+async def test_a_copy_goes_on_when_the_leader_is_killed(
+    cluster: Cluster, cluster_link: NatsLink, tmp_path: Path
+) -> None:
+    await create_missing(cluster_link, _topology(3))
+    log = SharedLog(cluster_link, STREAM, root="facts")
+    async with _copied(log, tmp_path) as copy:
+        await copy.wait(await log.append("facts.0", b"", after=0))
+        (await cluster.leader(STREAM)).kill()
+        await asyncio.gather(*(log.append(f"facts.{number}", b"", after=0) for number in range(1, 20)))
+        await until(lambda: len(copy.bodies()) == 20)
+        assert [fact.seq for fact in copy.told] == sorted({fact.seq for fact in copy.told})
+
+
+class _Copy:
+    """A replica that keeps the newest body of each subject."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+        self.told: list[Fact] = []
+        self.replica: Replica
+
+    async def wait(self, seq: int) -> None:
+        await self.replica.wait(seq)
+
+    def bodies(self) -> dict[str, bytes]:
+        return dict(self._database.execute("SELECT subject, body FROM bodies").fetchall())
+
+
+@asynccontextmanager
+async def _copied(log: SharedLog, folder: Path) -> AsyncIterator[_Copy]:
+    (migrations := folder / "sql").mkdir(exist_ok=True)
+    script = "CREATE TABLE replica (created TEXT, reached INTEGER); CREATE TABLE bodies (subject PRIMARY KEY, body);"
+    (migrations / "0001_all.sql").write_text(script)
+    async with open_file(folder / "copy.db", migrations, durable=False) as file, asyncio.TaskGroup() as group:
+        copy = _Copy(sqlite3.connect(file.path))
+        copy.replica = Replica(log, file, _apply, forget=_forget, applied=copy.told.extend)
+        running = group.create_task(copy.replica.run())
+        yield copy
+        running.cancel()
+
+
+def _apply(connection: sqlite3.Connection, fact: Fact) -> None:
+    connection.execute("INSERT OR REPLACE INTO bodies VALUES (?, ?)", (fact.subject, fact.body))
+
+
+def _forget(connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM bodies")

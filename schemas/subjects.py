@@ -66,6 +66,8 @@ LEDGER = "agentic-ledger"
 STORED_TOLD = f"{STORE}.told"
 STORED_HALT = f"{STORE}.halt"
 STORED_GONE = f"{STORE}.gone"
+STORED_MOVED = f"{STORE}.moved"
+"""Whether the runs are here, are on their way here, or were moved to a store of another kind."""
 
 DURABLE_STARTS = "starts"
 """The agent's consumer of starts: apart, so that whoever may only start runs delays nothing of those under way."""

@@ -1,4 +1,4 @@
-"""Loads the statements of queries.sql. A statement begins at `-- name: x` and ends where the next one begins."""
+"""Loads the statements of a file beside this one. Each begins at `-- name: x` and ends where the next one begins."""
 
 import re
 from importlib.resources import files
@@ -6,8 +6,8 @@ from importlib.resources import files
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 
-def load_queries() -> dict[str, str]:
+def load_queries(file: str = "queries.sql") -> dict[str, str]:
     """The statements by name."""
-    text = (files(__package__) / "queries.sql").read_text(encoding="utf-8")
+    text = (files(__package__) / file).read_text(encoding="utf-8")
     _, *parts = _NAME.split(text)
     return {name: sql.strip() for name, sql in zip(parts[::2], parts[1::2], strict=True)}

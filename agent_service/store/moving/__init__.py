@@ -1,0 +1,1 @@
+"""Runs that move between the store of one agent and the one that several share, and back."""

@@ -9,8 +9,9 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,11 @@ from ductile_gateway.calls.answers import Answers
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.standstill import Standstill
 from ductile_gateway.clock import SystemClock
+from ductile_gateway.company import Company
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.runner import DuctileRunner, open_runner, tend
 from ductile_gateway.ductile.sent import ToldOfSent
-from ductile_gateway.foundations import laid
+from ductile_gateway.foundations import Foundations, laid
 from ductile_gateway.outbound.expected import Callbacks
 from ductile_gateway.outbound.service import serve_outbound
 from ductile_gateway.plugins.boxes import box_of
@@ -38,7 +40,6 @@ from ductile_gateway.ports import Artifacts, ToolRunner
 from ductile_gateway.seen import Seen, seen
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import keep_tidy
-from ductile_gateway.store.stores import Stores
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, tools_at_last
@@ -92,12 +93,13 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
     await halts.look_at_last(link, standstill)
     tools = await tools_at_last(settings)
     offers.replace(tools.catalog, tools.problems)
-    ledger, ownership = stands_on.stores.ledger, stands_on.ownership
-    async with _runner(settings, tools, stands_on.stores, told=told.calls.sent) as runner:
+    ledger, ownership, company = stands_on.stores.ledger, stands_on.ownership, stands_on.company
+    lanes = _lanes(settings, offers, company)
+    async with _runner(settings, tools, stands_on, told=told.calls.sent) as runner:
         shared: dict[str, Any] = {"ownership": ownership, "observer": told.calls, "clock": SystemClock()}
         answers = Answers(ledger, _artifacts(link), NatsBus(link), **shared)
         own = {"ledger": ledger, "runner": runner, "artifacts": _artifacts(link), "runs": NatsRuns(link)}
-        relay = _relay(settings, offers, answers, standstill=standstill, **own, **shared)
+        relay = _relay(settings, offers, answers, lanes=lanes, standstill=standstill, **own, **shared)
         requests = NatsRequests(
             link,
             relay,
@@ -108,22 +110,34 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
             grace_s=settings.grace_s,
             heard=ownership.heard,
             told=told.calls.handled,
+            sole=company.is_alone,
         )
         await questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
         async with asyncio.TaskGroup() as group:
-            group.create_task(keep_tidy(ledger, SystemClock(), timedelta(days=settings.ledger_days), what="answers"))
-            group.create_task(halts.follow(link, standstill))
-            group.create_task(relay.recover())
-            group.create_task(keep_informed(link, (subjects.STREAM_RESULTS,), relay.say_again))
             group.create_task(requests.run())
+            for work in _beside(settings, stands_on, relay, lanes, standstill):
+                group.create_task(work)
             told.carrying(requests, ledger, relay.waiting, standstill)
             if isinstance(runner, DuctileRunner):
                 told.status.also("ductile calls", runner.findings)
-                group.create_task(tend(settings, runner, offers, tell_late=answers.tell_late))
+                group.create_task(tend(settings, runner, offers, tell_late=answers.tell_late, as_one=company.as_one))
             if isinstance(runner, LocalPlugins):
                 told.status.also("plugins", runner.findings)
             names = [offer.name for offer in offers.catalog.tools]
             log.info("ready", extra={"tools": names, "nats": link.server_version, "epoch": lease.epoch})
+
+
+def _beside(
+    settings: GatewaySettings, stands_on: Foundations, relay: Relay, lanes: Lanes, standstill: Standstill
+) -> Iterator[Coroutine[None, None, None]]:
+    """What goes on beside the requests."""
+    link, company = stands_on.ground.link, stands_on.company
+    age = timedelta(days=settings.ledger_days)
+    yield company.as_one("answers", partial(keep_tidy, stands_on.stores.ledger, SystemClock(), age, what="answers"))
+    yield company.deal(lanes)
+    yield company.take_up(relay.recover)
+    yield keep_informed(link, (subjects.STREAM_RESULTS,), relay.say_again)
+    yield halts.follow(link, standstill)
 
 
 async def _tell_others(settings: GatewaySettings, trust: Trust, told: Seen) -> None:
@@ -136,6 +150,7 @@ async def _tell_others(settings: GatewaySettings, trust: Trust, told: Seen) -> N
         clock=SystemClock(),
         status=told.status,
         told=told.metrics.delivered,
+        company=told.stands_on.company,
     )
 
 
@@ -165,19 +180,22 @@ def _artifacts(link: NatsLink) -> Artifacts:
     return NatsArtifacts(ArtifactBucket(link, subjects.ARTIFACT_BUCKET))
 
 
-def _relay(settings: GatewaySettings, offers: Offers, answers: Answers, **ports: Any) -> Relay:
+def _lanes(settings: GatewaySettings, offers: Offers, company: Company) -> Lanes:
     chosen = {name: choice.concurrency for name, choice in (settings.choices() or {}).items()}
     # Also for tools that are chosen and not there yet: a Ductile may have them later.
     names = {*chosen, *(offer.name for offer in offers.catalog.tools)}
     widths = {name: chosen.get(name) or settings.concurrency for name in names}
-    lanes = Lanes(widths, most=settings.slots, room=WAITING_IN_HAND)
+    return company.lanes(widths, most=settings.slots, room=WAITING_IN_HAND)
+
+
+def _relay(settings: GatewaySettings, offers: Offers, answers: Answers, **ports: Any) -> Relay:
     escalated = {name for name, choice in (settings.choices() or {}).items() if choice.on_rerun == "escalate"}
-    return Relay(offers, answers=answers, lanes=lanes, escalated=escalated, **ports)
+    return Relay(offers, answers=answers, escalated=escalated, **ports)
 
 
 @contextlib.asynccontextmanager
 async def _runner(
-    settings: GatewaySettings, tools: Tools, stores: Stores, *, told: ToldOfSent
+    settings: GatewaySettings, tools: Tools, stands_on: Foundations, *, told: ToldOfSent
 ) -> AsyncIterator[ToolRunner]:
     if settings.ductile and settings.runner == "ductile":
         async with (
@@ -186,8 +204,8 @@ async def _runner(
                 api,
                 tools.ductile,
                 settings.ductile,
-                receipts=stores.receipts,
-                overdue=stores.overdue,
+                receipts=stands_on.stores.receipts,
+                overdue=stands_on.stores.overdue,
                 clock=SystemClock(),
                 told=told,
             ) as runner,
@@ -199,4 +217,4 @@ async def _runner(
         environment = plugin_environment(os.environ, settings.plugins.environment, python=Path(sys.executable))
         box = box_of(settings.plugins, environment)
         log.info("plugins run in a box", extra={"boundary": box.boundary.told()})
-        yield LocalPlugins(tools.plugins, state_dir=settings.store, environment=environment, box=box)
+        yield LocalPlugins(tools.plugins, state_dir=stands_on.folder, environment=environment, box=box)

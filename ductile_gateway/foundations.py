@@ -4,9 +4,12 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from ductile_gateway.bus.ownership import BusOwnership
 from ductile_gateway.bus.prerequisites import ROLE, require
+from ductile_gateway.company import Alone, Company
+from ductile_gateway.ports import Ownership
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import open_store
 from ductile_gateway.store.seals import Seals, seal_once
@@ -24,10 +27,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foundations:
-    """`store` is the gateway's database, `stores` what is kept there."""
+    """`store` is the gateway's database, `stores` what is kept there. `folder`: where this gateway has on this machine
+    what is under way."""
 
     ground: Ground
-    ownership: BusOwnership
+    ownership: Ownership
+    company: Company
+    folder: Path
     store: SqliteFile
     stores: Stores
 
@@ -51,4 +57,6 @@ async def laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnCommi
             log.warning("calls of an earlier version were sealed as they are", extra={"calls": calls})
         most = settings.run_mb << 20
         stores = Stores.embedded(store, Seals(ring), folder=settings.store, run_bytes=most)
-        yield Foundations(ground=ground, ownership=ownership, store=store, stores=stores)
+        yield Foundations(
+            ground=ground, ownership=ownership, company=Alone(), folder=settings.store, store=store, stores=stores
+        )

@@ -138,6 +138,9 @@ class Ownership(Protocol):
     async def held(self) -> None:
         """Raises TryAgain while nobody can say who owns the bus, and Misconfigured once another does."""
 
+    def heard(self, key: str, delivered: int, at: datetime) -> None:
+        """The request of call `key`, stored `at`, was delivered for the `delivered`-th time."""
+
     def doubt(self, key: str) -> str:
         """Why another gateway may have begun the call; empty where it cannot."""
 

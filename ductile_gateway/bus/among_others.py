@@ -6,12 +6,15 @@ begun is adopted by whoever its request comes to, or by its heir.
 """
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Protocol
 
 from ductile_gateway.calls.call import Answer, Intent
 from groundwork.service.errors import TryAgain
 
 COME_BACK_S = 1.0
+NOBODY = ""
+"""Of a call that was never sent in the end: anybody may."""
 
 
 class Members(Protocol):
@@ -21,6 +24,9 @@ class Members(Protocol):
 
     @property
     def live(self) -> frozenset[str]: ...
+
+    def heir(self, key: str) -> str:
+        """Which of the living sees to what has this key and no owner."""
 
     def mine(self, owner: str, key: str) -> bool:
         """Whether what `owner` began, under this key, is seen to by this one: itself, or the heir of one that is
@@ -34,17 +40,20 @@ class AmongOthers:
         self.held = held
         self._members = members
 
+    def heard(self, key: str, delivered: int, at: datetime) -> None:
+        """What was delivered before is in the ledger, as far as it was begun."""
+
     def doubt(self, key: str) -> str:
         """What no ledger knows nobody has begun."""
         del key
         return ""
 
     def lost(self, intent: Intent) -> str:
-        if intent.by == self._members.me:
+        if intent.by in (self._members.me, NOBODY):
             return ""
         if intent.by in self._members.live:
             raise TryAgain(f"another gateway carries it out ({intent.by})", COME_BACK_S)
-        return f"the gateway that began it is gone ({intent.by or 'one of an earlier time'})"
+        return f"the gateway that began it is gone ({intent.by})"
 
     def sees_to(self, call: Intent | Answer) -> bool:
         return self._members.mine(call.by, call.key)

@@ -106,8 +106,9 @@ class Relay:
 
     async def recover(self) -> None:
         """Resume the calls that an earlier process began, or a gateway that is gone and whose heir this one is. Returns
-        when they are answered."""
-        intents = [one for one in await self._ledger.open_intents() if self._ownership.sees_to(one)]
+        when they are answered. What is in hand goes on there."""
+        left = [one for one in await self._ledger.open_intents() if one.key not in self._locks]
+        intents = [one for one in left if self._ownership.sees_to(one)]
         if intents:
             log.info("recovering", extra={"to_resume": len(intents)})
         async with asyncio.TaskGroup() as group:

@@ -11,9 +11,10 @@ of a second, and a write that something on the way answers in its place has to b
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import httpx2
 
@@ -40,6 +41,9 @@ COME_BACK_S = 1.0
 HEALTHY_WITHIN_S = 5.0
 PLACE_WITHIN_S = 5.0
 """How long a call waits here for a place before it is given back to the bus: the wait is not the tool's time."""
+
+AsOne = Callable[[str, Callable[[], Awaitable[object]]], Coroutine[None, None, None]]
+"""Takes the name of what only one of several gateways does, and does it while that is this one."""
 
 log = logging.getLogger(__name__)
 
@@ -206,12 +210,15 @@ def _job(job_id: str, way: Way) -> Job:
     return Job(job_id, pipeline=way != "plugin")
 
 
-async def tend(settings: GatewaySettings, runner: DuctileRunner, offers: Offers, *, tell_late: Tell) -> None:
-    """Beside the calls, until cancelled: discover tools again, follow late jobs. Raises Broken or Misconfigured."""
+async def tend(
+    settings: GatewaySettings, runner: DuctileRunner, offers: Offers, *, tell_late: Tell, as_one: AsOne
+) -> None:
+    """Beside the calls, until cancelled: discover tools again, follow late jobs, which one of several gateways does.
+    Raises Broken or Misconfigured."""
     if settings.ductile is None:
         return
     async with asyncio.TaskGroup() as group:
-        group.create_task(runner.late.follow(tell_late))
+        group.create_task(as_one("late jobs", partial(runner.late.follow, tell_late)))
         group.create_task(keep_fresh(settings, offers, runner.now_has, every_s=settings.ductile.refresh_s))
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from functools import partial
 
+from ductile_gateway.company import Company
 from ductile_gateway.outbound.bus import NatsCallbacks, NatsDeadLetters, NatsLifecycle
 from ductile_gateway.outbound.dispatch import Outbound, Told
 from ductile_gateway.outbound.senders import RelaySender, open_callback_sender, open_relay_sender
@@ -34,9 +35,12 @@ async def serve_outbound(
     clock: Clock,
     status: Status,
     told: Told,
-    sole: bool = True,
+    company: Company,
 ) -> None:
-    """Tell others until cancelled; `told` of each try; `sole`: nobody else does. Raises Misconfigured or Broken."""
+    """Tell others until cancelled; `told` of each try. Raises Misconfigured or Broken.
+
+    Of several gateways one takes the events, in their order; what it has taken it sends, and its heir once it is gone.
+    """
     async with (
         _relay(settings.relay, clock) as relay,
         open_callback_sender(settings, clock=clock) as callbacks,
@@ -53,13 +57,15 @@ async def serve_outbound(
             told=told,
         )
         status.also("outbound", partial(_look, outbox, outbound, clock))
-        hears = partial(NatsLifecycle, link, trust=trust, take=outbound.take, sole=sole)
+        hears = partial(NatsLifecycle, link, trust=trust, take=outbound.take, sole=company.is_alone)
         milestones = hears(subjects.STREAM, subjects.DURABLE_LIFECYCLE)
         group.create_task(outbound.run())
-        group.create_task(milestones.run())
-        group.create_task(keep_tidy(outbox, clock, KEPT, what="deliveries to others"))
+        group.create_task(company.as_one("events", milestones.run))
+        tidy = partial(keep_tidy, outbox, clock, KEPT, what="deliveries to others")
+        group.create_task(company.as_one("deliveries", tidy))
         if settings.wants_progress():
-            group.create_task(hears(subjects.STREAM_PROGRESS, subjects.DURABLE_PROGRESS).run())
+            progress = hears(subjects.STREAM_PROGRESS, subjects.DURABLE_PROGRESS)
+            group.create_task(company.as_one("events", progress.run))
 
 
 @contextlib.asynccontextmanager

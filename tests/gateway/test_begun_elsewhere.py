@@ -1,5 +1,6 @@
 """Several gateways have one ledger: what another has begun is its own while it lives, and taken up when it is gone."""
 
+import asyncio
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ from ductile_gateway.bus.among_others import AmongOthers
 from ductile_gateway.calls.call import Intent, Past, ToolOutcome
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, FakeRunner, MemoryLedger, World, a_request, asked_for, outcomes
+from tests.kit.waiting import until
 
 HERE, OTHER = "store_here", "store_other"
 
@@ -21,6 +23,10 @@ class Members:
     live: frozenset[str] = frozenset({HERE, OTHER})
     inherits: bool = True
     me: str = HERE
+
+    def heir(self, key: str) -> str:
+        del key
+        return HERE if self.inherits else OTHER
 
     def mine(self, owner: str, key: str) -> bool:
         del key
@@ -104,6 +110,24 @@ async def test_a_write_that_can_be_found_from_anywhere_is_adopted_and_followed(w
     members.live = frozenset({HERE})
     await world.relay().take(asked)
     assert (outcomes(world), world.runner.executed, world.ledger.by[asked.key]) == (["ok"], [], HERE)
+
+
+async def test_a_call_that_was_begun_and_never_sent_is_anybody_s(world: World) -> None:
+    asked = await begun_by_another(world, "save")
+    world.ledger.by[asked.key] = ""
+    await world.relay().take(asked)
+    assert (outcomes(world), len(world.runner.executed)) == (["ok"], 1)
+
+
+async def test_what_is_in_hand_is_not_taken_up_a_second_time(world: World) -> None:
+    relay, asked = world.relay(), asked_for(a_request("save"))
+    world.runner.gate.clear()
+    taking = asyncio.create_task(relay.take(asked))
+    await until(lambda: bool(world.runner.executed))
+    await relay.recover()
+    world.runner.gate.set()
+    await taking
+    assert len(world.bus.messages) == 1
 
 
 @pytest.mark.parametrize(("alive", "inherits", "taken_up"), [(True, True, 0), (False, False, 0), (False, True, 1)])

@@ -20,6 +20,10 @@ class Members:
     live: frozenset[str] = frozenset({"one", "two"})
     me: str = "one"
 
+    def heir(self, key: str) -> str:
+        del key
+        return self.me
+
     def mine(self, owner: str, key: str) -> bool:
         del key
         return owner == self.me

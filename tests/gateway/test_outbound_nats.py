@@ -15,6 +15,7 @@ from nats.js.errors import NotFoundError
 from agent_service.bus.topology import topology
 from ductile_gateway.bus.outgoing import NatsAgentKeys
 from ductile_gateway.clock import SystemClock
+from ductile_gateway.company import Alone
 from ductile_gateway.outbound.dispatch import untold
 from ductile_gateway.outbound.service import serve_outbound
 from ductile_gateway.outbound.settings import OutboundSettings
@@ -65,7 +66,9 @@ async def telling(link: NatsLink, folder: Path, chosen: OutboundSettings) -> Asy
     async with opened(folder, SqliteOutbox) as outbox:
         trust = Trust(PinnedKeys(folder, SystemClock()), NatsAgentKeys(link), given=chosen.agent_keys)
         status.also("agent's word", trust.findings)
-        serving = serve_outbound(chosen, link, outbox, trust=trust, clock=SystemClock(), status=status, told=untold)
+        serving = serve_outbound(
+            chosen, link, outbox, trust=trust, clock=SystemClock(), status=status, told=untold, company=Alone()
+        )
         running = asyncio.create_task(serving)
         try:
             yield status

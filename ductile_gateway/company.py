@@ -1,0 +1,114 @@
+"""The gateways of a bus, as one of them meets the others: whose part something is, and what one that is gone left."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+from ductile_gateway.bus.among_others import Members
+from ductile_gateway.bus.in_flight import Absent, NatsRecords, hear
+from ductile_gateway.calls.admission import Lanes
+from ductile_gateway.calls.places import Places
+from ductile_gateway.calls.shared_places import SharedPlaces
+from groundwork.nats.link import NatsLink
+
+LOOK_S = 0.5
+TAKE_UP_S = 5.0
+"""How often it is looked for calls that are ours and that nobody has in hand."""
+
+Work = Callable[[], Awaitable[object]]
+
+
+class Company(Protocol):
+    @property
+    def is_alone(self) -> bool:
+        """Whether there can be no other."""
+
+    def lanes(self, widths: Mapping[str, int], *, most: int, room: int) -> Lanes:
+        """Places for calls: `widths` hold over all gateways, `most` is for this one."""
+
+    async def deal(self, lanes: Lanes) -> None:
+        """See to it that they do, until cancelled."""
+
+    async def as_one(self, name: str, work: Work) -> None:
+        """Do what only one gateway may do at a time, while it is this one's part; until cancelled, or it ends."""
+
+    async def take_up(self, recover: Work) -> None:
+        """Recover what is left: now, and as often as there may be more; until cancelled, or it ends."""
+
+
+class Alone:
+    """The only gateway. Fills Company."""
+
+    is_alone = True
+
+    def lanes(self, widths: Mapping[str, int], *, most: int, room: int) -> Lanes:
+        return Lanes(widths, most=most, room=room)
+
+    async def deal(self, lanes: Lanes) -> None:
+        """All places are its own."""
+
+    async def as_one(self, name: str, work: Work) -> None:
+        del name
+        await work()
+
+    async def take_up(self, recover: Work) -> None:
+        await recover()
+
+
+class Together:
+    """One of several. Fills Company."""
+
+    is_alone = False
+
+    def __init__(self, link: NatsLink, members: Members) -> None:
+        self._link = link
+        self._members = members
+        self._absent = Absent(members)
+        self._left = asyncio.Event()
+        self._dealing: SharedPlaces | None = None
+
+    def gone(self, member: str) -> None:
+        """It has left, or its lease was taken from it: what it had is the others' from now on."""
+        self._absent.gone(member)
+        self._left.set()
+        if self._dealing:
+            self._dealing.heard_all()
+
+    def lanes(self, widths: Mapping[str, int], *, most: int, room: int) -> Lanes:
+        return Lanes(widths, most=most, room=room, share=self._share)
+
+    def _share(self, places: Places, widths: Mapping[str, int]) -> SharedPlaces:
+        records = NatsRecords(self._link)
+        self._dealing = SharedPlaces(places, widths, records, me=self._members.me, is_gone=self._absent.is_gone)
+        return self._dealing
+
+    async def deal(self, lanes: Lanes) -> None:
+        if lanes.shared:
+            await hear(self._link, lanes.shared)
+            await lanes.shared.run()
+
+    async def as_one(self, name: str, work: Work) -> None:
+        while True:
+            await self._is_ours(name, True)
+            async with asyncio.TaskGroup() as group:
+                doing = group.create_task(_done(work))
+                await self._is_ours(name, False)
+                doing.cancel()
+
+    async def _is_ours(self, name: str, wanted: bool) -> None:
+        while (self._members.heir(name) == self._members.me) != wanted:  # noqa: ASYNC110 - members come and go untold
+            await asyncio.sleep(LOOK_S)
+
+    async def take_up(self, recover: Work) -> None:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._left.clear()
+                group.create_task(_done(recover))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(TAKE_UP_S):
+                        await self._left.wait()
+
+
+async def _done(work: Work) -> None:
+    await work()

@@ -1,18 +1,24 @@
 """`ductile-gateway trust`: whose word this gateway passes on; with `--again`, from now on that of the agent there is.
 
-It changes a file which the gateway, if it runs, looks at again by itself.
+It changes a file which the gateway, if it runs, looks at again by itself; or what several gateways have on the bus.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from ductile_gateway.bus.outgoing import NatsAgentKeys
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.agent_keys import PinnedKeys
+from ductile_gateway.store.seals import Seals
+from ductile_gateway.store.shared.pins import PinsByHand
+from ductile_gateway.store.shared.rows import Rows
 from ductile_gateway.trust import contested_of, first_of
-from groundwork.nats.link import connect
+from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
+from groundwork.service.key_ring import KeyRing
 from schemas import subjects
 from schemas.signing import AgentKey
 
@@ -20,10 +26,16 @@ from schemas.signing import AgentKey
 async def trust(settings: GatewaySettings, *, again: bool) -> bool:
     """Show it; whether all that the agent tells is trusted, or nobody could be asked. Raises Failure where `again` can
     do nothing."""
-    pins = PinnedKeys(settings.store, SystemClock())
     given = settings.outbound.agent_keys
     if again and given:
         raise Misconfigured("gateway.outbound.agent_keys names the keys that are trusted: change them there")
+    async with _pins(settings) as pins:
+        return await _trust(settings, pins, given, again=again)
+
+
+async def _trust(
+    settings: GatewaySettings, pins: PinnedKeys | PinsByHand, given: Sequence[str], *, again: bool
+) -> bool:
     try:
         told = await _told(settings)
     except Failure as error:
@@ -38,15 +50,38 @@ async def trust(settings: GatewaySettings, *, again: bool) -> bool:
     return _shown(pins, given, told)
 
 
+@asynccontextmanager
+async def _pins(settings: GatewaySettings) -> AsyncIterator[PinnedKeys | PinsByHand]:
+    """Where the gateway has them: beside its store, or on the bus where several have the same."""
+    if not settings.shared:
+        yield PinnedKeys(settings.store, SystemClock())
+        return
+    async with _linked(settings) as link:
+        log = SharedLog(link, subjects.STREAM_LEDGER, root=subjects.LEDGER)
+        pins = PinsByHand(Rows(log, _no_copy), seals=Seals(KeyRing.open(settings.keys_path())), clock=SystemClock())
+        await pins.look()
+        yield pins
+
+
+async def _no_copy(seq: int) -> None:
+    del seq
+
+
 async def _told(settings: GatewaySettings) -> Sequence[AgentKey]:
+    async with _linked(settings) as link:
+        return (await NatsAgentKeys(link).keys()).keys
+
+
+@asynccontextmanager
+async def _linked(settings: GatewaySettings) -> AsyncIterator[NatsLink]:
     link = await connect(settings.nats, name=f"{subjects.SERVICE_GATEWAY} trust")
     try:
-        return (await NatsAgentKeys(link).keys()).keys
+        yield link
     finally:
         await link.close()
 
 
-def _shown(pins: PinnedKeys, given: Sequence[str], told: Sequence[AgentKey]) -> bool:
+def _shown(pins: PinnedKeys | PinsByHand, given: Sequence[str], told: Sequence[AgentKey]) -> bool:
     for public in given:
         _say(f"trusted by gateway.outbound.agent_keys: {public}")
     for pin in () if given else pins.pins():

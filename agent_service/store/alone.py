@@ -4,10 +4,7 @@ from collections.abc import Sequence
 
 
 class Alone:
-    """What tells processes apart: a part of the port RunStore, and when what others stored can be read."""
-
-    async def caught_up(self) -> None:
-        return
+    """The part of the port RunStore that tells processes apart."""
 
     async def ours(self, run_ids: Sequence[str]) -> Sequence[str]:
         return run_ids

@@ -129,7 +129,7 @@ class Crowd:
         copy = self.copies[name] = MemoryCopy(self.log, file, Applying(self._seals))
         self.log.copies.append(copy)
         await copy.follow()
-        rows = Rows(self.log, copy)
+        rows = Rows(self.log, copy.wait)
         calls = CallRows(rows)
         members = Party(name, self.live)
         writing = asyncio.create_task(calls.write_soon())

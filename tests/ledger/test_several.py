@@ -10,6 +10,7 @@ import pytest
 from ductile_gateway.calls.call import Answer, ChangedByOthers, Intent, Receipt
 from ductile_gateway.ductile.watch import Job
 from ductile_gateway.store import FILE
+from ductile_gateway.store.shared.copy import TABLES
 from ductile_gateway.store.shared.pins import SUBJECT as PINS
 from ductile_gateway.store.shared.rows import CALL, subject_of
 from ductile_gateway.store.stores import Stores
@@ -23,7 +24,6 @@ from tests.ledger.test_ledger import NAMES, SECOND, an_answer, an_intent, named
 from tests.ledger.test_outbox import a_delivery
 
 KEY = an_intent().key
-DUMPED = ("calls", "overdue", "artifacts", "received", "outbox", "pins")
 
 
 @pytest.fixture
@@ -278,5 +278,5 @@ def copied(folder: Path) -> dict[str, list[tuple[object, ...]]]:
     """All that a gateway's copy has; the order of writing, without the numbers that say it."""
     with closing(sqlite3.connect(folder / FILE)) as connection:
         connection.row_factory = sqlite3.Row
-        found = {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in DUMPED}  # noqa: S608
+        found = {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in TABLES}  # noqa: S608
     return {table: [tuple(row) for row in rows] for table, rows in found.items()}

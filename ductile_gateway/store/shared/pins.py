@@ -5,7 +5,7 @@ They are under a seal by the key that all gateways have: whoever else writes the
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ductile_gateway.ports import Clock
 from ductile_gateway.store.agent_keys import Pin
@@ -25,10 +25,10 @@ MEND = "find out who may write to the stream of gateways, then `ductile-gateway 
 
 
 class SharedPins:
-    """Read from the own copy, which says where a seal did not fit."""
+    """`known` tells them as they are known here, and SPOILT where a seal did not fit."""
 
-    def __init__(self, file: SqliteFile, rows: Rows, *, seals: Seals, clock: Clock) -> None:
-        self._file = file
+    def __init__(self, known: Callable[[], Sequence[Pin]], rows: Rows, *, seals: Seals, clock: Clock) -> None:
+        self._known = known
         self._rows = rows
         self._seals = seals
         self._clock = clock
@@ -38,7 +38,7 @@ class SharedPins:
 
     def pins(self) -> Sequence[Pin]:
         """Newest first. Raises TryAgain."""
-        found = [Pin(*row) for row in self._file.look_up(_ALL)]
+        found = self._known()
         if SPOILT in found:
             raise TryAgain("the keys of the agent that are pinned were changed by other hands: " + MEND)
         return found
@@ -60,6 +60,27 @@ class SharedPins:
         with contextlib.suppress(TryAgain):
             return list(self.pins())
         return []
+
+
+class PinsByHand(SharedPins):
+    """For who has no copy: as the leader of the stream has them, once it was asked."""
+
+    def __init__(self, rows: Rows, *, seals: Seals, clock: Clock) -> None:
+        super().__init__(lambda: self._found, rows, seals=seals, clock=clock)
+        self._found: Sequence[Pin] = ()
+
+    async def look(self) -> None:
+        row = await self._rows.read(SUBJECT)
+        self._found = read_fact(row.body, self._seals) if row.body is not None else ()
+
+    async def trust(self, keys: Sequence[AgentKey]) -> None:
+        await super().trust(keys)
+        await self.look()
+
+
+def copied(file: SqliteFile) -> Sequence[Pin]:
+    """Those in a gateway's copy."""
+    return [Pin(*row) for row in file.look_up(_ALL)]
 
 
 def written(pins: Sequence[Pin], seals: Seals) -> bytes:

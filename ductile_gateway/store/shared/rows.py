@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -57,12 +57,6 @@ class Log(Protocol):
     async def purge(self, subject: str) -> None: ...
 
 
-class Copy(Protocol):
-    """This gateway's copy: groundwork/sqlite/replica.py."""
-
-    async def wait(self, seq: int) -> None: ...
-
-
 class Members(Protocol):
     """The gateways: groundwork/nats/members.py."""
 
@@ -75,9 +69,10 @@ class Members(Protocol):
 class Rows:
     """The rows of a stream, as one gateway reads and changes them. Everything raises TryAgain or Misconfigured."""
 
-    def __init__(self, log: Log, copy: Copy) -> None:
+    def __init__(self, log: Log, copied: Callable[[int], Awaitable[None]]) -> None:
+        """`copied` returns when the own copy has a fact, by its sequence, or raises TryAgain after a while."""
         self._log = log
-        self._copy = copy
+        self._copied = copied
 
     async def read(self, subject: str) -> Row:
         """As the leader has it."""
@@ -110,7 +105,7 @@ class Rows:
     async def shown(self, seq: int) -> None:
         """Return when the own copy is so far; lists of one that is far behind are told later."""
         with contextlib.suppress(TryAgain):
-            await self._copy.wait(seq)
+            await self._copied(seq)
 
 
 def subject_of(kind: str, *names: str) -> str:

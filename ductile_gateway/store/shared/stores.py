@@ -1,12 +1,14 @@
 """All that several gateways remember together, as one of them knows it."""
 
+from functools import partial
+
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.store.seals import Seals
 from ductile_gateway.store.shared.call_rows import CallRows
 from ductile_gateway.store.shared.deliveries import SharedDeliveries
 from ductile_gateway.store.shared.ledger import SharedLedger, SharedOverdue, SharedReceipts
 from ductile_gateway.store.shared.outbox import SharedOutbox
-from ductile_gateway.store.shared.pins import SharedPins
+from ductile_gateway.store.shared.pins import SharedPins, copied
 from ductile_gateway.store.shared.rows import Members, Rows
 from ductile_gateway.store.stores import Stores
 from groundwork.sqlite.file import SqliteFile
@@ -22,5 +24,5 @@ def shared_stores(
         overdue=SharedOverdue(file, call_rows),
         deliveries=SharedDeliveries(file, rows),
         outbox=SharedOutbox(file, rows, members=members),
-        pins=SharedPins(file, rows, seals=seals, clock=SystemClock()),
+        pins=SharedPins(partial(copied, file), rows, seals=seals, clock=SystemClock()),
     )

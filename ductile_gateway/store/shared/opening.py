@@ -1,0 +1,96 @@
+"""Opening what several gateways have in common: the stream, and the own copy of it.
+
+A copy that nobody has kept for a day is made anew: what was forgotten meanwhile is told no more. Its file has another
+name than the database of a gateway that is alone, so that the one is never taken for the other.
+"""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from pathlib import Path
+
+from ductile_gateway import store
+from ductile_gateway.store.seals import Seals
+from ductile_gateway.store.shared.call_rows import CallRows
+from ductile_gateway.store.shared.copy import TABLES, Applying
+from ductile_gateway.store.shared.rows import NOTIFICATION, Members, Rows
+from ductile_gateway.store.shared.stores import shared_stores
+from ductile_gateway.store.stores import Stores
+from groundwork.nats.link import NatsLink
+from groundwork.nats.shared_log import Fact, SharedLog
+from groundwork.service.errors import Misconfigured
+from groundwork.service.key_ring import KeyRing
+from groundwork.sqlite.file import SqliteFile, open_file
+from groundwork.sqlite.group_commit import OnCommit, nobody
+from groundwork.sqlite.replica import Replica
+from schemas import subjects
+
+FILE = "ledger-copy.db"
+KEPT_S = 86400.0
+"""Less than the shortest time after which anything is forgotten."""
+
+_NEWEST_SEAL = "SELECT seal FROM calls WHERE seal IS NOT NULL ORDER BY position DESC LIMIT 1"
+
+
+@asynccontextmanager
+async def open_shared(
+    folder: Path, link: NatsLink, members: Members, ring: KeyRing, *, run_bytes: int, on_commit: OnCommit = nobody
+) -> AsyncIterator[tuple[SqliteFile, Stores]]:
+    """The stores, and the file with the copy, in an existing folder that no other process uses; once the copy has all
+    that is in the stream. Raises Misconfigured where there is no stream, or its calls are under another's keys; also
+    later, in an ExceptionGroup."""
+    log = SharedLog(link, subjects.STREAM_LEDGER, root=subjects.LEDGER)
+    _leave_what_is_old(folder / FILE)
+    schema = files(store) / "sql"
+    async with open_file(folder / FILE, schema, on_commit, durable=False) as file, asyncio.TaskGroup() as group:
+        seals = Seals(ring)
+        replica = Replica(log, file, Applying(seals), forget=forget_all)
+        copying = group.create_task(replica.run())
+        await replica.caught_up()
+        _check_keys(file, ring)
+        rows = Rows(log, replica.wait)
+        call_rows = CallRows(rows)
+        stores = shared_stores(file, rows, call_rows, members=members, seals=seals, run_bytes=run_bytes)
+        replica.applied = Telling(stores)
+        writing = group.create_task(call_rows.write_soon())
+        yield file, stores
+        copying.cancel()
+        writing.cancel()
+
+
+class Telling:
+    """Tells of deliveries that have changed."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    def __call__(self, facts: Sequence[Fact]) -> None:
+        if any(fact.subject.startswith(f"{subjects.LEDGER}.{NOTIFICATION}.") for fact in facts):
+            self._stores.on_foreign()
+
+
+def forget_all(connection: sqlite3.Connection) -> None:
+    """Empty the copy."""
+    for table in TABLES:
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608 - names of ours
+
+
+def _leave_what_is_old(path: Path) -> None:
+    there = [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm")]
+    kept = [one.stat().st_mtime for one in there if one.exists()]
+    if kept and time.time() - max(kept) > KEPT_S:
+        for one in there:
+            one.unlink(missing_ok=True)
+
+
+def _check_keys(file: SqliteFile, ring: KeyRing) -> None:
+    """Raises Misconfigured where this gateway would believe nothing of what the others wrote."""
+    for (seal,) in file.look_up(_NEWEST_SEAL):
+        if seal.partition(".")[0] not in {key.id for key in ring.keys}:
+            raise Misconfigured(
+                f"the newest call in {subjects.STREAM_LEDGER} is sealed by a key that this gateway does not have: give "
+                "it the keys of the other gateways (gateway.keys_file), then start it again"
+            )

@@ -5,13 +5,15 @@
 Rules: what is stopped is stopped after every restart, until somebody lets it go on. The store's word counts; what the
 bus shows is put right by it, and can only stop: so that a person can stop everything where no agent runs, and nobody
 can let it go on by writing to the bus. A crash on the way leaves everything stopped, and `settle` goes on from there.
+Of several processes of one store each hears what another has made durable, and goes by it; who lets everything go on
+tells the runs of all, and where that one dies on the way another does.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from agent_service.brake import Brake
 from agent_service.core.events import StoodStill
@@ -24,6 +26,8 @@ from schemas.halt import Halt
 LOOK_S = 1.0
 TOLD_AT_ONCE = 64
 ON_THE_BUS = "written on the bus"
+SETTLED_WITHIN = timedelta(seconds=10)
+"""After which another process is not waited for any more that lets everything go on."""
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +53,8 @@ class Halting:
         self._clock = clock
         self._going_on = going_on
         self._deciding = asyncio.Lock()
+        self._by_another = False
+        """Whether the newest of what is known was made durable by another process of the store."""
 
     async def recall(self) -> None:
         """What was in force when the last process ended, or was written on the bus since. Before anything is resumed.
@@ -88,6 +94,18 @@ class Halting:
             log.warning("everything goes on", extra={"by": by})
         return self._brake.halt
 
+    def hear(self, halt: Halt) -> None:
+        """Another process of the store has stopped everything, or let it go on."""
+        known, stood = self._brake.halt, self._brake.why
+        if known and _come(known) >= _come(halt):
+            return
+        self._brake.halt, self._by_another = halt, True
+        if self._brake.why and not stood:
+            log.warning("stopped", extra={"why": self._brake.why})
+        elif stood and not self._brake.why:
+            log.warning("everything goes on", extra={"by": halt.until_by})
+            self._begin_again()
+
     async def keep_shown(self) -> None:
         """See to it, for ever, that the bus shows what is in force."""
         while True:
@@ -99,6 +117,9 @@ class Halting:
         """Take up a stop that the bus shows, and put right what else it shows. Raises TryAgain."""
         async with self._deciding:
             await self._compare()
+            halt = self._brake.halt
+            if self._by_another and halt and halt.until and self._clock.now() > halt.until + SETTLED_WITHIN:
+                await self._settle()
 
     async def _compare(self) -> None:
         shown = await self._board.shown()
@@ -133,9 +154,12 @@ class Halting:
         for some in (run_ids[i : i + TOLD_AT_ONCE] for i in range(0, len(run_ids), TOLD_AT_ONCE)):
             await asyncio.gather(*(self._tell(run_id, told) for run_id in some))
         await self._take(halt.model_copy(update={"over": True}))
+        self._begin_again()
+        await self._show(self._brake.halt or halt)
+
+    def _begin_again(self) -> None:
         self._turns.accepted.set()
         self._going_on()
-        await self._show(self._brake.halt or halt)
 
     async def _tell(self, run_id: str, told: StoodStill) -> None:
         with suppress(Damaged):  # it is left alone
@@ -143,8 +167,13 @@ class Halting:
 
     async def _take(self, halt: Halt) -> None:
         await self._halts.keep(halt)
-        self._brake.halt = halt
+        self._brake.halt, self._by_another = halt, False
 
     async def _show(self, halt: Halt) -> None:
         with suppress(TryAgain):  # `keep_shown` does it
             await self._board.show(halt)
+
+
+def _come(halt: Halt) -> tuple[int, bool, bool]:
+    """How far it has come: later ones compare greater."""
+    return halt.number, halt.until is not None, halt.over

@@ -57,6 +57,11 @@ Readiness = Callable[[], Awaitable[Mapping[str, str]]]
 MetricsText = Callable[[], Awaitable[bytes]]
 
 
+Fresh = Callable[[], Awaitable[None]]
+OF_RUNS = ("/v1/runs", "/v1/counts", "/v1/inbox", "/v1/events")
+"""Calls that show what runs have come to."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One route. `scope` is null for what is open to everybody; `takes` is the body of a POST."""
@@ -141,8 +146,12 @@ def create_app(
     operations: Operations,
     streams: EventStreams,
     metrics: MetricsText,
+    fresh: Fresh | None = None,
 ) -> FastAPI:
-    """The API as an ASGI application. Raises Misconfigured for settings that would open it to the world."""
+    """The API as an ASGI application. Raises Misconfigured for settings that would open it to the world.
+
+    `fresh` is waited for before runs are shown.
+    """
     app = FastAPI(
         title=TITLE,
         version=VERSION,
@@ -167,7 +176,7 @@ def create_app(
         *_calls_on_the_service(service, Whoami(settings)),
         *_calls_for_the_page(Page()),
     ):
-        _add(app, access, call)
+        _add(app, access, call, fresh)
     return app
 
 
@@ -260,15 +269,16 @@ def _calls_for_the_page(page: Page) -> tuple[Call, ...]:
     )
 
 
-def _add(app: FastAPI, access: Access, call: Call) -> None:
+def _add(app: FastAPI, access: Access, call: Call, fresh: Fresh | None) -> None:
     by_token = [access.to(call.scope)] if call.scope else []
+    shows = (fresh,) if fresh and call.method == "GET" and call.path.startswith(OF_RUNS) else ()
     errors = {*call.errors, *((401, 403) if call.scope else ()), *(http_errors.OF_A_BODY if call.takes else ())}
     app.add_api_route(
         call.path,
         call.endpoint,
         methods=[call.method],
         status_code=202 if call.takes else 200,
-        dependencies=[*by_token, *map(Depends, call.before)],
+        dependencies=[*by_token, *map(Depends, (*shows, *call.before))],
         response_class=call.answers,
         responses=http_errors.documented(*sorted(errors)),
         openapi_extra=documented(call.takes) if call.takes else None,

@@ -73,10 +73,12 @@ CONTROL = Source(subjects.STREAM, subjects.DURABLE_CONTROL, subjects.DEAD_LETTER
 class NatsBus:
     """Publishes through one link. Fills the port Bus."""
 
-    def __init__(self, link: NatsLink, signing: Signing | None = None) -> None:
-        """`signing`: knows the agent's signatures, also those of earlier keys."""
+    def __init__(self, link: NatsLink, signing: Signing | None = None, *, shared: bool = False) -> None:
+        """`signing`: knows the agent's signatures, also those of earlier keys. `shared`: several agents speak to a
+        cluster, whose streams are without a leader now and then: what is told meanwhile is lost."""
         self._link = link
         self._signing = signing
+        self._waited_for = frozenset({subjects.WAKE_ACCEPTED} if shared else ())
 
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         announces = subject == subjects.START
@@ -100,7 +102,10 @@ class NatsBus:
         return self._signing.made(stored.subject, stored.body, stored.headers.get(SIGNATURE))
 
     async def tell(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
-        await self._link.tell(subject, body, msg_id=key, headers=headers)
+        if subject in self._waited_for:
+            await self.publish(subject, body, key=key, headers=headers)
+        else:
+            await self._link.tell(subject, body, msg_id=key, headers=headers)
 
 
 class NatsIntake:
@@ -115,9 +120,12 @@ class NatsIntake:
         *,
         slots: int,
         on_span: Callable[[Span], None] | None = None,
+        shared: bool = False,
     ) -> None:
-        """`on_span` is told of each message that was dealt with; None where nobody wants to know."""
+        """`on_span` is told of each message that was dealt with; None where nobody wants to know. `shared`: other
+        agents take messages too."""
         self._link = link
+        self._shared = shared
         self._intake = intake
         self._background = background
         self._overheard = Overheard(self._take_dropped)
@@ -157,7 +165,8 @@ class NatsIntake:
     async def hear_people(self) -> None:
         """Returns when what people said while nobody listened is in hand, so that it comes before any timer of its run.
 
-        At most HEARD_WITHIN_S later, if the bus does not say so.
+        At most HEARD_WITHIN_S later, if the bus does not say so. Of what others have in hand, nothing is known: where
+        they take messages too it is enough that none waits.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HEARD_WITHIN_S):
@@ -171,12 +180,13 @@ class NatsIntake:
         except TryAgain:
             return False
         # What a predecessor had in hand is pending too, and comes again: more than is in hand here until then.
-        return bool(info.get("num_pending") == 0 and info["num_ack_pending"] <= self._control.in_hand)
+        all_here = info.get("num_ack_pending", 0) <= self._control.in_hand
+        return info.get("num_pending") == 0 and (self._shared or all_here)
 
     def _loop(self, link: NatsLink, source: Source, *, slots: int) -> PullLoop:
         buried = DeadLetters(source.dead_letters, max_deliveries=MAX_DELIVERIES, notify=self._reject)
         settling = Settling(link, source.stream, source.durable, partial(self._handle, source), buried)
-        return PullLoop(settling, slots=slots, in_progress_s=IN_PROGRESS_S)
+        return PullLoop(settling, slots=slots, in_progress_s=IN_PROGRESS_S, sole=not self._shared)
 
     async def _handle(self, source: Source, delivery: Delivery) -> None:
         began = datetime.now(UTC)

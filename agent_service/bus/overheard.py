@@ -3,7 +3,8 @@
 A result under another's id, or a malformed one, makes JetStream answer `duplicate` to the right one, and not every
 executor looks at that answer. Whoever subscribes to the subject hears both. So a result whose id the stream has on
 another body is taken all the same; the run judges it as any other. It is not stored: a crash right then loses it, and
-the run waits as if it had never come.
+the run waits as if it had never come. Of several agents each hears all that passes, and the one to which the stream has
+delivered what it has under the id compares; what the others heard is forgotten by and by.
 """
 
 from collections import OrderedDict

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 
 
 class Alone:
-    """The part of the port RunStore that tells processes apart."""
+    """What tells processes apart: a part of the port RunStore, and when what others stored can be read."""
+
+    async def caught_up(self) -> None:
+        return
 
     async def ours(self, run_ids: Sequence[str]) -> Sequence[str]:
         return run_ids

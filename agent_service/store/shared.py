@@ -82,6 +82,9 @@ class SharedStore(SqliteStore):
         for run_id, level, why in await self._database.read(self._sql["skipped"]):
             self._leave_alone(Skipped(run_id=run_id, level=level, why=why))
 
+    async def caught_up(self) -> None:
+        await self._copy.caught_up()
+
     async def accept(self, wake: Wake, commit: Commit) -> str:
         """As the port says; VersionMoved when another wake has taken the run id."""
         await self._permitted()

@@ -102,9 +102,9 @@ async def two(tmp_path: Path) -> AsyncIterator[Two]:
 
 async def test_a_folder_is_as_new_as_the_newest_entry_whoever_committed_it(two: Two) -> None:
     await two.play(COMMITS[:-1])
-    before = [await one.files.read(RUN_ID, "progress.md") for one in (two.a, two.b)]
+    before = [await one.files.read(RUN_ID, "trace.jsonl") for one in (two.a, two.b)]
     await two.a.commits(COMMITS[-1])
-    after = [await one.files.read(RUN_ID, "progress.md") for one in (two.a, two.b)]
+    after = [await one.files.read(RUN_ID, "trace.jsonl") for one in (two.a, two.b)]
     assert before[0] == before[1] != after[0] == after[1]
     for one in (two.a, two.b):
         assert verify(entries_of(worked_example()), one.workspace, RUN_ID) == []

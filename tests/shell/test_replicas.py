@@ -13,7 +13,8 @@ from agent_service.publisher import Undone
 from groundwork.service.errors import TryAgain
 from schemas import agent_tool, subjects
 from schemas.events import AgenticStart, ToolResult
-from tests.kit.runs import NOON, run_id
+from schemas.halt import Halt
+from tests.kit.runs import NOON, SECOND, run_id
 from tests.kit.waiting import until
 from tests.shell.test_crashes_among_children import FAMILY, Parents
 from tests.shell.town import Town, town
@@ -393,6 +394,40 @@ async def test_a_reserve_that_was_stored_without_a_word_leads_to_one_call() -> N
         await until(lambda: city.bus.events(REQUEST))
         assert sum(city.calls.values()) == (await city.state()).spent.calls
         await check_the_end(city, "a", "b")
+
+
+# The switch
+
+
+async def test_what_another_stops_is_stopped_here_and_goes_on_when_that_one_lets_it() -> None:
+    async with town() as city:
+        await asks_for_its_first_step(city, "a")
+        halt = Halt(number=1, since=NOON, by="ann", reason="it mails everybody")
+        city["b"].switch.hear(halt)
+        await city["b"].take(subjects.TOOL_RESULT)
+        assert (await city.state()).has_finished(1)
+        assert city.calls["b"] == 0
+        let_go = halt.model_copy(update={"until": NOON, "until_by": "ann"})
+        city["b"].switch.hear(let_go)
+        assert "stopped by ann" in city["b"].brake.why
+        city["b"].switch.hear(let_go.model_copy(update={"over": True}))
+        city["b"].switch.hear(halt)  # which comes late, and counts for nothing
+        await until(lambda: len(city.bus.events(REQUEST)) == 2)
+        await check_the_end(city, "b", "a")
+
+
+async def test_where_who_lets_everything_go_on_dies_on_the_way_another_does_so() -> None:
+    async with town() as city:
+        await asks_for_its_first_step(city, "a")
+        halt = Halt(number=1, since=NOON, by="ann", until=NOON + SECOND, until_by="ann")
+        city["b"].switch.hear(halt)
+        await city["b"].switch.look()
+        assert city["b"].brake.why
+        city["b"].clock.advance(seconds=12)
+        await city["b"].switch.look()
+        assert not city["b"].brake.why
+        assert (await city.kinds())[-1] == "StoodStill"
+        await check_the_end(city, "b", "a")
 
 
 # What is done

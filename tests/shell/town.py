@@ -8,7 +8,6 @@ from typing import Any, Literal
 from agent_service.background import Background
 from agent_service.core.state import RunState
 from agent_service.overtaken import Overtaken
-from agent_service.recovery import Recovery
 from schemas import subjects
 from schemas.events import Cancel, Signal
 from tests.kit.sharing import Member, SharedMemory
@@ -24,8 +23,7 @@ class Replica(World):
     def set_up(self, member: Member, group: asyncio.TaskGroup) -> None:
         self.member = member
         self.in_hand: list[asyncio.Task[Any]] = []
-        self.recovering: Recovery = self.recovery(Background(group))
-        # Whoever would make its calls is asked by name: `turns` and its thinker are those that the world has built.
+        self.recovering, self.switch = self.recovery(Background(group)), self.halting(Background(group))
         overtaken = Overtaken(member.me, self.turns, self.thinker, self.faulty, self.recovering, Background(group))
         member.on_elsewhere = overtaken.hear
 

@@ -1,0 +1,34 @@
+"""What is shown is as new as what any agent of the same store had committed when somebody asked.
+
+Whoever was told by one agent that a run is accepted may ask another one for it. The copy that this one reads from comes
+a little later than the log that all share, so it is waited for; not for long: where nobody can say how far the log has
+come, what is known here is shown.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from groundwork.service.errors import TryAgain
+
+WITHIN_S = 2.0
+
+
+class Freshness:
+    """Many who ask at a time are waited for together."""
+
+    def __init__(self, caught_up: Callable[[], Awaitable[None]], *, within_s: float = WITHIN_S) -> None:
+        """`caught_up` returns once all is here that was stored when it was called. May raise TryAgain."""
+        self._caught_up = caught_up
+        self._within_s = within_s
+        self._begun = 0
+        self._turn = asyncio.Lock()
+
+    async def wait(self) -> None:
+        """Until what was stored before this call is here."""
+        enough = self._begun + 1  # a look that has begun already may have been too early
+        async with self._turn:
+            if self._begun < enough:
+                self._begun = enough
+                with suppress(TryAgain, TimeoutError):
+                    await asyncio.wait_for(self._caught_up(), self._within_s)

@@ -47,6 +47,7 @@ class Plan:
     runs: int = 3000
     open_runs: int = 40
     wait_s: float = 0.5
+    older: Path | None = None
     paid: bool = False
     """Whether a provider is asked, which counts its calls, instead of a script."""
     faults: Sequence[str] = tuple(FAULTS)
@@ -72,6 +73,7 @@ async def _figures(plan: Plan, folder: Path, mind: CountedMind, url: str) -> dic
         plugins=(folder / "plugins",),
         agent=asking(url) if plan.paid else {},
         cut=True,
+        older=plan.older,
     )
     async with wired(Cluster(folder / "nodes")) as cluster, fleet(cluster, options) as ships, cluster.linked() as link:
         storm = Storm(ships, random.Random(plan.seed))  # noqa: S311 - for an order that is to be repeatable
@@ -138,6 +140,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=plan.runs, help="at least so many")
     parser.add_argument("--open-runs", type=int, default=plan.open_runs)
     parser.add_argument("--wait-s", type=float, default=plan.wait_s, help="how long each decision takes")
+    parser.add_argument("--older", type=Path, help="a checkout that all run until they are rolled, for upgrades")
     parser.add_argument("--paid", action="store_true", help="ask a provider that counts its calls")
     parser.add_argument("--faults", nargs="+", choices=sorted(FAULTS), default=plan.faults)
     parser.add_argument("--times", type=int, default=plan.times, help="that each fault comes")

@@ -94,9 +94,10 @@ class Storm:
         await member.ready()
 
     async def rolled(self, members: Sequence[Member]) -> None:
-        """Ended in good order and started again, one after another."""
+        """Ended in good order and started again, one after another: an upgrade, where they ran an earlier version."""
         for member in members:
             await member.end()
+            member.code = None
             member.start()
             await member.ready()
 

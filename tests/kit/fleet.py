@@ -45,6 +45,8 @@ class FleetOptions:
     """Further settings of the section `agent:`, of every agent."""
     gateway: Mapping[str, Any] = field(default_factory=dict)
     cut: bool = False
+    older: Path | None = None
+    """A checkout of an earlier version, which all run at first."""
 
 
 class Member(Process):
@@ -114,6 +116,7 @@ async def fleet(cluster: Cluster, options: FleetOptions) -> AsyncIterator[Fleet]
         for member in made.members:
             urls = await _wired(cluster, member, wires) if options.cut else cluster.settings.urls
             _configure(member, options, urls)
+            member.code = options.older
             wires.callback(member.kill)
         await made.heal()
         yield made

@@ -16,6 +16,8 @@ class Process:
 
     def __init__(self, command: tuple[str, ...], log: Path) -> None:
         self.log = log
+        self.code: Path | None = None
+        """The checkout whose modules it runs from its next start on; None for this one."""
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
@@ -34,7 +36,9 @@ class Process:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
             command = tied_to_us(list(self._command))
-            self._process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+            self._process = subprocess.Popen(
+                command, stdout=output, stderr=output, start_new_session=True, cwd=self.code
+            )
         self._stopped = False
 
     def kill(self) -> None:

@@ -2,10 +2,14 @@
 
 import os
 import subprocess
+import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
+
+from groundwork.service import private_file
 
 ROOT = Path(__file__).parents[2]
 PYTHON = Path("/usr/bin/python3")
@@ -32,6 +36,40 @@ for path in (folder + "/work/a", out + "/a", folder + "/a", secret + "/a"):
     except OSError as error:
         print(error.strerror)
 """
+
+
+CLOSE = """
+import os, sys
+sys.path.append({root!r})
+from ductile_gateway.plugins.box import view
+folder, secret = sys.argv[1:]
+for number in range(60):
+    os.mkdir(f"{{folder}}/{{number}}")
+    if os.fork() == 0:
+        view.enter(folder=f"{{folder}}/{{number}}", own=[], write=[], frozen=[], closed=[secret])
+        os._exit(0)
+    assert os.wait()[1] == 0
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+def test_a_file_that_is_just_being_replaced_is_closed_and_keeps_nobody_from_starting(tmp_path: Path) -> None:
+    secret, folder, over = tmp_path / "secret", tmp_path / "folders", threading.Event()
+    folder.mkdir()
+    secret.touch()
+
+    def replace() -> None:
+        while not over.is_set():
+            private_file.write(secret, "x")
+
+    replacing = threading.Thread(target=replace)
+    replacing.start()
+    try:
+        command = [sys.executable, "-c", CLOSE.format(root=str(ROOT)), str(folder), str(secret)]
+        assert subprocess.run(command, capture_output=True, text=True, check=False).stderr == ""
+    finally:
+        over.set()
+        replacing.join()
 
 
 @pytest.mark.skipif(os.getuid() != 0 or not PYTHON.exists(), reason="needs root, to be nobody, and a Python for all")

@@ -8,7 +8,7 @@ import ctypes
 import os
 import struct
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from groundwork.service import kernel
 
@@ -87,9 +87,11 @@ def _shade(folder: str, own: Iterable[str]) -> int:
 def _close(path: str, shade: int, own: Iterable[str]) -> None:
     if os.path.isdir(path):
         with _hidden(path, own):
-            pass
-    elif os.path.exists(path):
-        _bind(shade, path)
+            return
+    while os.path.exists(path):
+        with suppress(FileNotFoundError):  # another file has taken its name at this moment: that one, then
+            _bind(shade, path)
+            break
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Entries put into the log of a shared store: which of them won their place, also where no answer came."""
 
+import asyncio
 import contextlib
 
 from agent_service.errors import VersionMoved
@@ -12,35 +13,39 @@ from groundwork.sqlite.file import SqliteFile
 
 
 class Appending:
-    """For one process. It knows what it is about to store, and what of that its copy does not have yet."""
+    """For one process. Its copy of the log is as good as an answer."""
 
     def __init__(self, database: SqliteFile, log: Log, copy: Copy) -> None:
         self._database = database
         self._log = log
         self._copy = copy
         self._sql = load_queries()
-        self._awaited: dict[tuple[str, int], str] = {}
+        self._awaited: dict[tuple[str, int], tuple[str, asyncio.Timeout]] = {}
+        """The hash of each entry that is on its way, and what ends the wait for an answer."""
 
     async def append(self, fact: EntryFact, after: int) -> None:
         """Returns once the fact is stored, and in the copy unless that has fallen behind. Raises VersionMoved where
         another has its place, TryAgain where that is not known."""
-        key = fact.run_id, fact.seq
-        self._awaited[key] = fact.hash
+        key, arrived = (fact.run_id, fact.seq), asyncio.timeout(None)
         try:
-            await self._say(fact, after)
+            async with arrived:
+                self._awaited[key] = fact.hash, arrived
+                await self._say(fact, after)
+        except TimeoutError:
+            return  # the copy has it: it is stored, whatever is answered
         except TryAgain:
-            if self._awaited.pop(key, None) is not None:
-                raise  # otherwise the copy has it: it is stored, whatever was answered
-        except BaseException:
+            if key in self._awaited:
+                raise
+        finally:
             self._awaited.pop(key, None)
-            raise
 
     def expected(self, entry: EntryFact) -> bool:
-        """Whether it is one that this process stores, which is in the copy now: true once, and not once it was told
-        that it is not known whether the entry is stored."""
-        if self._awaited.get((entry.run_id, entry.seq)) != entry.hash:
+        """Whether it is one that this process waits for, and the copy has now."""
+        found, arrived = self._awaited.get((entry.run_id, entry.seq), ("", None))
+        if arrived is None or found != entry.hash:
             return False
         del self._awaited[entry.run_id, entry.seq]
+        arrived.reschedule(0)
         return True
 
     async def _say(self, fact: EntryFact, after: int) -> None:

@@ -98,10 +98,9 @@ class SharedStore(SqliteStore):
         caller = commit.state.brief.caller
         fact = EntryFact.of(rows, by=self._members.me, seal=sealed.seal, caller=caller, asked=asked)
         try:
-            await self._appending.append(fact, 0)
+            await self._append(fact, 0, sealed)
         except VersionMoved:
             return self._named(wake) or self._refused(wake, commit)
-        self._stored(fact, sealed)
         return commit.entry.run_id
 
     async def load(self, run_id: str) -> Run | None:
@@ -120,11 +119,10 @@ class SharedStore(SqliteStore):
             sealed = self._seal(rows, await self._apart(entry.run_id, entry.seq - 1))
             caller = commit.state.brief.caller
             fact = EntryFact.of(rows, by=self._members.me, seal=sealed.seal, caller=caller, told=told)
-            await self._appending.append(fact, after)
+            await self._append(fact, after, sealed)
         except BaseException:
             self._own.not_told(entry.run_id, told)
             raise
-        self._stored(fact, sealed)
 
     def told(self, run_id: str, seq: int, *, since: int = 1) -> None:
         if self._own.done(run_id, since, seq):
@@ -154,7 +152,8 @@ class SharedStore(SqliteStore):
                 raise
 
     async def untold(self, limit: int) -> Sequence[Untold]:
-        found = (await self._share.untold())[:limit]
+        left = ((run.run_id, self._own.left(run.run_id, run.seqs)) for run in await self._share.untold())
+        found = [Untold(run_id=run_id, seqs=seqs) for run_id, seqs in left if seqs][:limit]
         for run in found:
             self._own.add(run.run_id, run.seqs)
         return found
@@ -195,6 +194,9 @@ class SharedStore(SqliteStore):
             match self._applying.outcome(fact):
                 case EntryFact() as entry:
                     self._heard(entry, fact.seq)
+                case ToldFact(by=by, runs=runs) if by == self._members.me:
+                    for run_id, told in runs.items():
+                        self._own.heard(run_id, told)
                 case HaltFact(by=by, halt=halt) if by != self._members.me:
                     self._tell_of(self.on_halt, halt, fact.seq)
                 case Skipped() as skipped:
@@ -206,8 +208,9 @@ class SharedStore(SqliteStore):
         except Failure as error:
             raise TryAgain(f"nothing is stored: {error}") from error
 
-    def _stored(self, fact: EntryFact, sealed: Sealed) -> None:
-        self._own.add(fact.run_id, (fact.seq,))
+    async def _append(self, fact: EntryFact, after: int, sealed: Sealed) -> None:
+        with self._own.coming(fact.run_id, fact.seq):
+            await self._appending.append(fact, after)
         self._remember(sealed)
 
     def _named(self, wake: Wake) -> str:
@@ -260,13 +263,14 @@ class SharedStore(SqliteStore):
 
     def _heard(self, entry: EntryFact, position: int) -> None:
         """An entry is in the copy: one that this process waits for, or news."""
-        ours = entry.by == self._members.me
-        if ours and self._appending.expected(entry):
-            return
+        if entry.by == self._members.me:
+            self._own.heard(entry.run_id, entry.told)
+            if self._appending.expected(entry):
+                return
+            if position > self._began_at:
+                self._own.add(entry.run_id, (entry.seq,))
         if self._seals:
             self._seals.forget(entry.run_id)
-        if ours and position > self._began_at:
-            self._own.add(entry.run_id, (entry.seq,))
         told = Elsewhere(
             entry=entry.entry(),
             position=position,

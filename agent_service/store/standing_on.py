@@ -1,6 +1,5 @@
 """What a shared store stands on, as it sees it: the log that all share, its own copy of it, and who the others are."""
 
-from collections.abc import Mapping
 from typing import Protocol
 
 from groundwork.nats.shared_log import Fact
@@ -9,7 +8,7 @@ from groundwork.nats.shared_log import Fact
 class Log(Protocol):
     """Facts in one order, by the word of whoever leads the log."""
 
-    async def append(self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = ...) -> int:
+    async def append(self, subject: str, body: bytes, *, after: int | None) -> int:
         """The position of the new fact. `after` is that of the newest of its subject: 0 for none, None for whichever.
 
         Raises Moved where another is the newest, NoRoom, Misconfigured, and TryAgain where it is not known whether the
@@ -41,7 +40,8 @@ class Members(Protocol):
     """Those who share the store, of whom this process is one."""
 
     @property
-    def me(self) -> str: ...
+    def me(self) -> str:
+        """This process's name, which stays the same through restarts."""
 
     @property
     def live(self) -> frozenset[str]:

@@ -1,14 +1,31 @@
-"""The log of a shared store in memory, and a copy of it: what JetStream and SQLite do, without servers and disks."""
+"""A shared store whose log is in memory: members that open it, and what may go wrong on the way to the log.
+
+async with joined(log, folder, "b", live={"a", "b"}) as b:
+    b.wire.next.append("lost")             # the next fact is stored, and its acknowledgement is lost
+    b.copy.open.clear()                    # what others store does not reach the copy, until it is set
+"""
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+from agent_service.moments import Elsewhere
 
 from agent_service.store.applying import Applying
+from agent_service.store.seals import Seals
 from agent_service.store.shared import SharedStore
+from agent_service.store.sql.database import open_database
 from groundwork.nats.shared_log import Fact, Moved
+from groundwork.service.errors import Failure, NoRoom, TryAgain
 from groundwork.sqlite.file import SqliteFile
+from schemas.halt import Halt
 from tests.kit.runs import NOON
 
 
@@ -18,22 +35,19 @@ class MemoryLog:
     def __init__(self) -> None:
         self.facts: list[Fact] = []
         self._last = 0
-        self._news = asyncio.Condition()
+        self._news = asyncio.Event()
 
-    async def append(
-        self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] | None = None
-    ) -> int:
+    async def append(self, subject: str, body: bytes, *, after: int | None) -> int:
         await asyncio.sleep(0)
-        seq = self.store(subject, body, after=after, headers=headers)
-        async with self._news:
-            self._news.notify_all()
-        return seq
+        return self.store(subject, body, after=after)
 
-    def store(self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] | None = None) -> int:
+    def store(self, subject: str, body: bytes, *, after: int | None) -> int:
         if after is not None and after != self.position_of(subject):
             raise Moved(f"{subject} has moved on")
         self._last += 1
-        self.facts.append(Fact(seq=self._last, subject=subject, body=body, headers=headers or {}, at=NOON))
+        self.facts.append(Fact(seq=self._last, subject=subject, body=body, headers={}, at=NOON))
+        self._news.set()
+        self._news = asyncio.Event()
         return self._last
 
     def position_of(self, subject: str) -> int:
@@ -51,9 +65,8 @@ class MemoryLog:
 
     async def follow(self, after: int) -> AsyncIterator[Sequence[Fact]]:
         while True:
-            async with self._news:
-                while self._last <= after:
-                    await self._news.wait()
+            while self._last <= after:
+                await self._news.wait()
             some = [fact for fact in self.facts if fact.seq > after]
             after = self._last
             yield some
@@ -69,9 +82,12 @@ class MemoryCopy:
         self._moved = asyncio.Condition()
         self.store: SharedStore | None = None
         self.reached = 0
+        self.open = asyncio.Event()
+        self.open.set()
 
     async def run(self) -> None:
         async for facts in self._log.follow(self.reached):
+            await self.open.wait()
             await self._database.write(partial(self._apply, facts))
             if self.store:
                 self.store.applied(facts)
@@ -94,10 +110,99 @@ class MemoryCopy:
 class MemoryMembers:
     """Those who live are said; the heir of all that is left is the first of them."""
 
-    def __init__(self, me: str, live: frozenset[str] | None = None) -> None:
+    def __init__(self, me: str, live: Iterable[str] = ()) -> None:
         self.me = me
-        self.live = live or frozenset({me})
+        self.live = frozenset(live) | {me}
 
     def mine(self, owner: str, key: str) -> bool:
         del key
         return owner == self.me or (owner not in self.live and min(self.live) == self.me)
+
+
+Fate = Literal["lost", "silent", "late", "cut", "full"]
+"""Of a fact: stored, and nobody says so, for a while or for ever; stored later, by `arrive`; not stored, and nobody says
+so; refused."""
+
+
+class Wire:
+    """One member's way to the log. What is `next` happens to what it appends next."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+        self.next: deque[Fate] = deque()
+        self._late: list[Callable[[], Awaitable[int]]] = []
+
+    async def append(self, subject: str, body: bytes, *, after: int | None) -> int:
+        store = partial(self._log.append, subject, body, after=after)
+        match self.next.popleft() if self.next else None:
+            case "lost":
+                await store()
+                raise TryAgain("no answer")
+            case "silent":
+                await store()
+                await asyncio.Event().wait()
+            case "late":
+                self._late.append(store)
+                raise TryAgain("no answer")
+            case "cut":
+                raise TryAgain("no answer")
+            case "full":
+                raise NoRoom("the stream is full")
+        return await store()
+
+    async def arrive(self) -> None:
+        """What was on its way reaches the log."""
+        for store in self._late:
+            with suppress(Moved):
+                await store()
+        self._late.clear()
+
+    async def newest(self, subject: str) -> Fact | None:
+        return await self._log.newest(subject)
+
+    async def purge(self, subject: str) -> None:
+        await self._log.purge(subject)
+
+
+class Lease:
+    """Held until it is said to be otherwise."""
+
+    error: Failure | None = None
+
+    async def held(self) -> None:
+        if self.error:
+            raise self.error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One process of those that share the store."""
+
+    store: SharedStore
+    wire: Wire
+    copy: MemoryCopy
+    members: MemoryMembers
+    lease: Lease
+    heard: list[Elsewhere]
+    halts: list[Halt]
+
+
+@asynccontextmanager
+async def joined(
+    log: MemoryLog, folder: Path, me: str, *, live: Iterable[str] = (), seals: Seals | None = None
+) -> AsyncIterator[Member]:
+    """A member with a copy of its own in `folder`, which begins anew each time."""
+    applying, wire, members, lease = Applying(), Wire(log), MemoryMembers(me, live), Lease()
+    with TemporaryDirectory(dir=folder) as place:
+        async with open_database(Path(place)) as database, asyncio.TaskGroup() as group:
+            copy = MemoryCopy(log, database, applying)
+            store = copy.store = SharedStore(database, (wire, copy, members), applying, held=lease.held, seals=seals)
+            tasks = [group.create_task(copy.run())]
+            await copy.caught_up()
+            await store.begin()
+            tasks.append(group.create_task(store.keep_telling()))
+            member = Member(store=store, wire=wire, copy=copy, members=members, lease=lease, heard=[], halts=[])
+            store.on_elsewhere, store.on_halt = member.heard.append, member.halts.append
+            yield member
+            for task in tasks:
+                task.cancel()

@@ -1,21 +1,16 @@
 """Run stores and archives under test: how each is opened, and what is done with any of them."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 from agent_service.journal import Commit, Run
 from agent_service.ports import Archive, RunStore
-from agent_service.store.applying import Applying
-from agent_service.store.shared import SharedStore
-from agent_service.store.sql.database import open_database
 from agent_service.store.sqlite import SqliteStore
 from tests.kit.fakes import MemoryStore
-from tests.kit.memory_log import MemoryCopy, MemoryLog, MemoryMembers
+from tests.kit.memory_log import MemoryLog, joined
 from tests.kit.runs import wake_of
 
 
@@ -43,28 +38,15 @@ def sqlite(folder: Path) -> Opener:
     return opened
 
 
-async def held() -> None:
-    """Always."""
-
-
 def shared_in_memory(folder: Path) -> Opener:
     """A shared store whose log is in memory; the copy begins anew each time."""
-    log, numbers = MemoryLog(), count()
+    log = MemoryLog()
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[Opened]:
-        applying = Applying()
-        async with open_database(folder / str(next(numbers))) as database, asyncio.TaskGroup() as group:
-            copy = MemoryCopy(log, database, applying)
-            store = copy.store = SharedStore(database, (log, copy, MemoryMembers("me")), applying, held=held)
-            tasks = [group.create_task(copy.run())]
-            await copy.caught_up()
-            await store.begin()
-            tasks.append(group.create_task(store.keep_telling()))
-            yield Opened(store, store)
-            await store.tell()
-            for task in tasks:
-                task.cancel()
+        async with joined(log, folder, "me") as member:
+            yield Opened(member.store, member.store)
+            await member.store.tell()
 
     return opened
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agent_service.store.facts import (
+    KNOWN_LEVEL,
     AnyFact,
     EntryFact,
     GoneFact,
@@ -26,6 +27,7 @@ from agent_service.store.sql.queries import load_queries
 from agent_service.store.writing import Writing
 from groundwork.nats.shared_log import Fact
 
+BESIDE_RUNS = ("spending", "callers", "halts", "skipped")
 OF_A_RUN = ("told_apart", "items", "briefs", "dismissals", "journal", "runs")
 """The tables that hold something of a run, each before those that it refers to."""
 
@@ -58,6 +60,17 @@ class Applying:
             self._skip(connection, fact, Skipped(run_id=error.run_id, level=error.level, why=str(error)))
         except Poisoned as error:
             self._skip(connection, fact, Skipped(run_id="", level=0, why=str(error)))
+
+    def forget(self, connection: sqlite3.Connection) -> None:
+        """Empty the copy: it is made again, or of another log."""
+        for table in (*OF_A_RUN, *BESIDE_RUNS):
+            connection.execute(f"DELETE FROM {table}")  # noqa: S608 - names of ours
+        connection.execute("UPDATE tallies SET runs = 0")
+
+    def outgrow(self, connection: sqlite3.Connection) -> None:
+        """Have the copy made again where it lacks what an older version could not take in, and this one can."""
+        if connection.execute(self._sql["outgrown"], (KNOWN_LEVEL,)).fetchall():
+            connection.execute("DELETE FROM replica")
 
     def outcome(self, fact: Fact) -> Outcome:
         """What became of a fact that was applied; to be asked once."""

@@ -83,7 +83,7 @@ class SharedStore(SqliteStore):
             self._leave_alone(Skipped(run_id=run_id, level=level, why=why))
 
     async def caught_up(self) -> None:
-        await self._copy.caught_up()
+        await self._copy.wait(await self._log.end())
 
     async def accept(self, wake: Wake, commit: Commit) -> str:
         """As the port says; VersionMoved when another wake has taken the run id."""
@@ -252,7 +252,7 @@ class SharedStore(SqliteStore):
         if fact is not None:
             await self._copy.wait(fact.seq)
         elif self._newest_in_copy(run_id)[0] != 1:
-            await self._copy.caught_up()
+            await self.caught_up()
         if run_id in self._newer:
             raise Newer(run_id)
         self._quarantine.check(run_id)

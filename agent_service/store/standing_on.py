@@ -18,8 +18,11 @@ class Log(Protocol):
     async def newest(self, subject: str) -> Fact | None:
         """The newest fact of a subject. Raises TryAgain."""
 
-    async def purge(self, subject: str) -> None:
-        """Forget all facts of a subject. Raises TryAgain."""
+    async def end(self) -> int:
+        """The position of the newest fact of all; 0 for none. Raises TryAgain."""
+
+    async def purge(self, subject: str, before: int | None = None) -> None:
+        """Forget the facts of a subject; or those of it below a position. Raises TryAgain."""
 
 
 class Copy(Protocol):
@@ -31,9 +34,6 @@ class Copy(Protocol):
 
     async def wait(self, seq: int) -> None:
         """Until the fact at that position is there. Raises TryAgain after a while."""
-
-    async def caught_up(self) -> None:
-        """Until all is there that is in the log now. Raises TryAgain."""
 
 
 class Members(Protocol):

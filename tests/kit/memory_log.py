@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from agent_service.moments import Elsewhere
-
 from agent_service.store.applying import Applying
 from agent_service.store.seals import Seals
 from agent_service.store.shared import SharedStore
@@ -60,8 +59,8 @@ class MemoryLog:
     async def end(self) -> int:
         return self._last
 
-    async def purge(self, subject: str) -> None:
-        self.facts = [fact for fact in self.facts if fact.subject != subject]
+    async def purge(self, subject: str, before: int | None = None) -> None:
+        self.facts = [fact for fact in self.facts if fact.subject != subject or (before and fact.seq >= before)]
 
     async def follow(self, after: int) -> AsyncIterator[Sequence[Fact]]:
         while True:
@@ -120,8 +119,8 @@ class MemoryMembers:
 
 
 Fate = Literal["lost", "silent", "late", "cut", "full"]
-"""Of a fact: stored, and nobody says so, for a while or for ever; stored later, by `arrive`; not stored, and nobody says
-so; refused."""
+"""Of a fact: stored, and no answer comes for a while, or ever; stored later, by `arrive`; not stored, and no answer
+comes; refused."""
 
 
 class Wire:
@@ -160,8 +159,11 @@ class Wire:
     async def newest(self, subject: str) -> Fact | None:
         return await self._log.newest(subject)
 
-    async def purge(self, subject: str) -> None:
-        await self._log.purge(subject)
+    async def end(self) -> int:
+        return await self._log.end()
+
+    async def purge(self, subject: str, before: int | None = None) -> None:
+        await self._log.purge(subject, before)
 
 
 class Lease:

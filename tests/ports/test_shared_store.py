@@ -22,7 +22,7 @@ from schemas import subjects
 from schemas.events import Signal
 from schemas.halt import Halt
 from tests.kit.memory_log import Member, MemoryLog, joined
-from tests.kit.runs import NOON, accepted, after, run_id, started, wake_of, whole_run
+from tests.kit.runs import NOON, accepted, after, run_id, wake_of, whole_run
 from tests.ports.stores import as_loaded, stored
 
 HOUR = timedelta(hours=1)
@@ -110,8 +110,8 @@ async def test_a_commit_whose_acknowledgement_was_lost_has_won_once_the_copy_has
     begun = await stored(a.store, whole_run(1)[:2])
     a.wire.next.append("lost")
     rival = cancelled(begun, "a")
+    a.copy.open.clear()
     with pytest.raises(TryAgain):
-        a.copy.open.clear()
         await a.store.commit(rival)
     a.copy.open.set()
     assert await a.store.load(RUN) == as_loaded(rival)
@@ -177,7 +177,7 @@ async def test_nothing_is_stored_in_a_log_that_is_full_and_it_goes_on_once_there
     assert a.heard == []
 
 
-async def test_who_was_taken_for_dead_stores_nothing(a: Member, b: Member, log: MemoryLog) -> None:
+async def test_who_was_taken_for_dead_stores_nothing(a: Member, log: MemoryLog) -> None:
     begun = await stored(a.store, whole_run(1)[:2])
     before = len(log.facts)
     a.lease.error = Taken("another member has what was yours")

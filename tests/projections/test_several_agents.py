@@ -13,9 +13,7 @@ import pytest
 
 from agent_service.journal import Commit
 from agent_service.moments import retell
-from agent_service.store.applying import Applying
 from agent_service.store.shared import SharedStore
-from agent_service.store.sql.database import open_database
 from agent_service.telling.folder.on_demand import OnDemand
 from agent_service.telling.folder.projector import Outcome, Projector
 from agent_service.telling.folder.run_files import RunFiles
@@ -29,9 +27,8 @@ from groundwork.telemetry.sampling import sampler
 from groundwork.telemetry.span import Span
 from tests.core.cues import RUN_ID
 from tests.core.script import NOON
-from tests.kit.memory_log import MemoryCopy, MemoryLog, MemoryMembers
+from tests.kit.memory_log import MemoryLog, joined
 from tests.kit.runs import wake_of
-from tests.ports.stores import held
 from tests.projections.fakes import Shelf
 from tests.projections.journals import CRITIQUE, PAGE, commits_of, entries_of, worked_example
 
@@ -72,13 +69,9 @@ class Agent:
 
 @asynccontextmanager
 async def agent(log: MemoryLog, folder: Path, name: str, shelf: Shelf) -> AsyncIterator[Agent]:
-    applying = Applying()
-    async with open_database(folder / name) as database, asyncio.TaskGroup() as group:
-        copy = MemoryCopy(log, database, applying)
-        store = copy.store = SharedStore(database, (log, copy, MemoryMembers(name)), applying, held=held)
-        task = group.create_task(copy.run())
-        yield Agent(store, folder / name, shelf)
-        task.cancel()
+    (folder / name).mkdir()
+    async with joined(log, folder / name, name) as member:
+        yield Agent(member.store, folder / name, shelf)
 
 
 @dataclass

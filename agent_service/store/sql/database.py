@@ -18,14 +18,17 @@ MIGRATIONS = files(__package__) / "migrations"
 
 
 @contextlib.asynccontextmanager
-async def open_database(folder: Path, on_commit: OnCommit = nobody) -> AsyncIterator[SqliteFile]:
+async def open_database(
+    folder: Path, on_commit: OnCommit = nobody, *, durable: bool = True
+) -> AsyncIterator[SqliteFile]:
     """The database in `folder`, which is made if absent, and is for this user alone. Closed on leaving.
 
+    One that is not `durable` is a copy, which a crash of the machine may damage.
     Raises Misconfigured for a folder or file that cannot be used, TryAgain for one that is full or locked for now.
     """
     path = folder / FILE
     await asyncio.to_thread(_check, path)
-    async with file.open_file(path, MIGRATIONS, on_commit) as database:
+    async with file.open_file(path, MIGRATIONS, on_commit, durable=durable) as database:
         yield database
 
 

@@ -230,6 +230,10 @@ INSERT INTO skipped (position, run_id, version, why) VALUES (?, ?, ?, ?) ON CONF
 -- name: skipped
 SELECT run_id, version, why FROM skipped ORDER BY position;
 
+-- name: outgrown
+-- Whether any was skipped that a version ?1 can take in.
+SELECT 1 FROM skipped WHERE version BETWEEN 1 AND ? LIMIT 1;
+
 -- name: written
 -- Entry ?2 of a run: its position, its hash, and who wrote it.
 SELECT position, hash, by FROM journal WHERE run_id = ? AND seq = ?;

@@ -15,12 +15,12 @@ STREAM, CONSUMER = ("agentic.stream",), ("agentic.consumer",)
 
 
 class BusLevels:
-    """Of the streams, buckets and consumers of both services."""
+    """Of the streams, buckets and consumers of both services; with `shared`, of the streams that are stores too."""
 
-    def __init__(self, instruments: Instruments, link: NatsLink) -> None:
+    def __init__(self, instruments: Instruments, link: NatsLink, *, shared: bool = False) -> None:
         self._link = link
         self._dead_letters = NatsDeadLetters(link, most=MOST_LETTERS)
-        wanted = topology()
+        wanted = topology(shared=shared)
         self._streams = tuple(stream.name for stream in wanted.all_streams())
         self._consumers = tuple((consumer.stream, consumer.name) for consumer in wanted.consumers)
         self._of_streams = {

@@ -18,6 +18,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 
+OF_STORES = (subjects.STREAM_RUNS, subjects.STREAM_LEDGER)
 LOOK_S = 5.0
 NEARLY_FULL = 0.8
 LEAST_FREE_BYTES, LEAST_FREE = 256 * 1024 * 1024, 0.05
@@ -26,19 +27,20 @@ LEAST_FREE_BYTES, LEAST_FREE = 256 * 1024 * 1024, 0.05
 log = logging.getLogger(__name__)
 
 
-async def keep_room(room: Room, link: NatsLink, folder: Path) -> None:
-    """Keep `room.trouble` true, for ever. `folder`: the store's."""
+async def keep_room(room: Room, link: NatsLink, folder: Path, *, shared: bool = False) -> None:
+    """Keep `room.trouble` true, for ever. `folder`: the store's; one that is `shared` is in streams too."""
     while True:
-        trouble = await look(link, folder)
+        trouble = await look(link, folder, shared=shared)
         if trouble != room.trouble:
             log.warning("no runs are accepted" if trouble else "runs are accepted again", extra={"why": trouble})
         room.trouble = trouble
         await asyncio.sleep(LOOK_S)
 
 
-async def look(link: NatsLink, folder: Path) -> str:
+async def look(link: NatsLink, folder: Path, *, shared: bool = False) -> str:
     """What is nearly full, and what to do now; empty while there is room."""
-    infos = await asyncio.gather(*(_info(link, name) for name in CONSUMED if name != subjects.STREAM_STARTS))
+    names = [*(name for name in CONSUMED if name != subjects.STREAM_STARTS), *(OF_STORES if shared else ())]
+    infos = await asyncio.gather(*(_info(link, name) for name in names))
     return "; ".join([*_of_disk(folder), *(found for info in infos for found in of_stream(info))])
 
 

@@ -13,6 +13,7 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
 import nats.errors
@@ -32,6 +33,8 @@ MOST_AT_ONCE = 512
 _NO_SUCH_STREAM = 10059
 _STALLED = "Nats-Consumer-Stalled"
 
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
@@ -39,11 +42,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Batch(Generic[T]):
-    """Messages in their order, and the sequence up to which nothing else is left. `again`: a new consumer brings it."""
+    """Messages in their order, and the sequence up to which nothing else is left, stored `at`. `again`: a new consumer
+    brings it."""
 
     messages: Sequence[T]
     upto: int
     again: bool = False
+    at: datetime = _LONG_AGO
 
 
 class Following:
@@ -60,7 +65,7 @@ class Following:
             async with contextlib.aclosing(self._one_consumer(after)) as pushed:
                 async for messages in pushed:
                     after = messages[-1].seq
-                    yield Batch(messages, after, again)
+                    yield Batch(messages, after, again, messages[-1].at)
                     again = False
             await asyncio.sleep(PAUSE_S)
 

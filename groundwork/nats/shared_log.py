@@ -9,7 +9,6 @@ counts from its last message on, which names them.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import secrets
@@ -55,10 +54,12 @@ class Moved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Which stream it is, by when it was made, and its newest sequence."""
+    """Which stream it is, by when it was made; its newest sequence; and when that of one sequence was stored, None where
+    it is gone."""
 
     created: str
     last_seq: int
+    stored_at: datetime | None
 
 
 class SharedLog:
@@ -97,10 +98,11 @@ class SharedLog:
         stored = await self._link.newest(self._stream, f"{self._root}.>")
         return stored.seq if stored else 0
 
-    async def extent(self) -> Extent:
-        """Raises TryAgain, and Misconfigured where there is no such stream."""
+    async def extent(self, seq: int = 0) -> Extent:
+        """With `stored_at` of the message at `seq`. Raises TryAgain, or Misconfigured where there is no such stream."""
         info = await self._api("INFO", {})
-        return Extent(info["created"], info["state"]["last_seq"])
+        stored = await self._link.stored(self._stream, seq) if seq else None
+        return Extent(info["created"], info["state"]["last_seq"], stored.at if stored else None)
 
     async def purge(self, subject: str, before: int | None = None) -> None:
         """Remove the facts of a subject; or those of it whose sequence is below `before`. Raises TryAgain."""
@@ -120,7 +122,7 @@ class SharedLog:
                 if batch.again and (await self._patiently_extent()).created != made:
                     raise Misconfigured(f"the stream {self._stream} is another one than before: start again")
                 facts = [await self._patiently_whole(fact) for fact in map(_fact, batch.messages) if self._counts(fact)]
-                yield Batch(facts, batch.upto)
+                yield Batch(facts, batch.upto, at=batch.at)
 
     async def whole(self, fact: Fact) -> Fact:
         """The fact with all its parts. Raises TryAgain."""
@@ -136,12 +138,8 @@ class SharedLog:
         under = f"{self._parts_of(subject)}.{name}"
         for number, part in enumerate(parts):
             await self._keep(f"{under}.{number}", part, {"Nats-Msg-Id": f"{name}.{number}"})
-        try:
-            return await self._put(subject, b"", {**headers, PARTS: str(len(parts))})
-        except Moved:
-            with contextlib.suppress(TryAgain):
-                await self._api("PURGE", {"filter": f"{under}.>"})
-            raise
+        # The parts of one that lost are left: it may have been stored, and be the newest no more.
+        return await self._put(subject, b"", {**headers, PARTS: str(len(parts))})
 
     async def _put(self, subject: str, body: bytes, headers: Mapping[str, str]) -> int:
         """Raises as `append` does."""

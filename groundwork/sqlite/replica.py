@@ -8,6 +8,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from datetime import datetime, timedelta
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -21,6 +22,9 @@ from groundwork.sqlite.file import SqliteFile
 PATIENCE_S = 10.0
 """How long a fact that is in the log is waited for."""
 
+THE_SAME = timedelta(milliseconds=1)
+"""Instants that may be of the same message: what the server says of it in two places it rounds in two ways."""
+
 Apply = Callable[[sqlite3.Connection, Fact], None]
 Forget = Callable[[sqlite3.Connection], None]
 Applied = Callable[[Sequence[Fact]], object]
@@ -31,7 +35,7 @@ def _nobody(_: Sequence[Fact]) -> None:
 
 
 class Replica:
-    """The copy of `log` in an open file, whose schema has a table `replica (created, reached)`.
+    """The copy of `log` in an open file, whose schema has a table `replica (created, reached, at)`.
 
     `apply` writes a fact, in the thread that writes; `forget` empties what `apply` has filled; `applied` is told on the
     loop of facts that are there now, before whoever waits for them. None of the three raises.
@@ -59,37 +63,42 @@ class Replica:
         raise AssertionError("a log has no end")
 
     async def wait(self, seq: int) -> None:
-        """Return when the fact at `seq` is here. Raises TryAgain when that takes longer than PATIENCE_S."""
-        if self.reached >= seq:
-            return
-        here: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heappush(self._waiting, (seq, next(self._numbers), here))
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                await here
-        except TimeoutError as error:
-            behind = f"this process has copied {self.reached} of {seq} facts"
-            raise TryAgain(f"{behind}: it is behind, or cut off from NATS") from error
+        """Return when the fact at `seq` is here. Raises TryAgain when nothing more has come for PATIENCE_S."""
+        while self.reached < seq:
+            before, here = self.reached, asyncio.get_running_loop().create_future()
+            heappush(self._waiting, (seq, next(self._numbers), here))
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    await here
+            except TimeoutError as error:
+                if self.reached == before:
+                    behind = f"this process has copied the facts up to {before}, and not those up to {seq}"
+                    raise TryAgain(f"{behind}: it is cut off from NATS, or out of room") from error
 
     async def caught_up(self) -> None:
-        """Return when all is here that is in the log now, however long that takes."""
+        """Return when all is here that is in the log now. Raises TryAgain, as `wait` does."""
         await self._opened.wait()
-        while True:
-            try:
-                return await self.wait(await self._log.end())
-            except TryAgain:
-                await asyncio.sleep(0)
+        await self.wait(await self._log.end())
 
     async def _open(self) -> None:
-        extent = await self._extent()
-        await self._file.write(partial(self._begin, extent))
+        known = await self._file.read("SELECT created, reached, at FROM replica")
+        if not known or not await self._is_the_same(*known[0]):
+            extent = await self._extent(0)
+            await self._file.write(partial(self._begin_anew, extent))
         ((self.reached,),) = await self._file.read("SELECT reached FROM replica")
         self._opened.set()
 
-    async def _extent(self) -> Extent:
+    async def _is_the_same(self, created: str, reached: int, at: str) -> bool:
+        """Whether the copy is of the log as it is: also a log set back to a backup has the name and age it had."""
+        extent = await self._extent(reached)
+        if extent.created != created or reached > extent.last_seq:
+            return False
+        return extent.stored_at is None or abs(extent.stored_at - datetime.fromisoformat(at)) < THE_SAME
+
+    async def _extent(self, seq: int) -> Extent:
         while True:
             try:
-                return await self._log.extent()
+                return await self._log.extent(seq)
             except TryAgain as error:
                 await asyncio.sleep(error.delay_s)
 
@@ -108,15 +117,12 @@ class Replica:
             if not here.done():
                 here.set_result(None)
 
-    def _begin(self, extent: Extent, connection: sqlite3.Connection) -> None:
-        known = connection.execute("SELECT created, reached FROM replica").fetchall()
-        if len(known) == 1 and known[0][0] == extent.created and known[0][1] <= extent.last_seq:
-            return
+    def _begin_anew(self, extent: Extent, connection: sqlite3.Connection) -> None:
         self._forget(connection)
         connection.execute("DELETE FROM replica")
-        connection.execute("INSERT INTO replica (created, reached) VALUES (?, 0)", (extent.created,))
+        connection.execute("INSERT INTO replica (created, reached, at) VALUES (?, 0, '')", (extent.created,))
 
     def _write(self, batch: Batch[Fact], connection: sqlite3.Connection) -> None:
         for fact in batch.messages:
             self._apply(connection, fact)
-        connection.execute("UPDATE replica SET reached = ?", (batch.upto,))
+        connection.execute("UPDATE replica SET reached = ?, at = ?", (batch.upto, batch.at.isoformat()))

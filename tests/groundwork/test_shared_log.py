@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -72,11 +72,13 @@ async def test_a_fact_larger_than_a_message_comes_whole(log: SharedLog, tmp_path
         assert copy.bodies() == {"facts.large": LARGE}
 
 
-async def test_a_large_fact_that_lost_leaves_nothing(log: SharedLog) -> None:
-    seq = await log.append("facts.large", b"", after=0)
+async def test_a_large_fact_that_lost_is_no_fact(log: SharedLog, tmp_path: Path) -> None:
+    seq = await log.append("facts.large", b"won", after=0)
     with pytest.raises(Moved):
         await log.append("facts.large", LARGE, after=0)
-    assert await log.end() == seq
+    async with _copied(log, tmp_path) as copy:
+        await copy.replica.caught_up()
+        assert [fact.seq for fact in copy.told] == [seq]
 
 
 async def test_what_is_purged_is_gone_with_its_parts(log: SharedLog) -> None:
@@ -112,6 +114,16 @@ async def test_a_copy_of_another_log_begins_anew(bus: NatsLink, log: SharedLog, 
     async with _copied(log, tmp_path) as copy:
         await copy.wait(await log.append("facts.new", b"", after=0))
         assert set(copy.bodies()) == {"facts.new"}
+
+
+async def test_a_copy_of_a_log_that_was_set_back_begins_anew(log: SharedLog, tmp_path: Path) -> None:
+    async with _copied(log, tmp_path) as copy:
+        await copy.wait(await log.append("facts.a", b"", after=0))
+    with closing(sqlite3.connect(tmp_path / "copy.db")) as database, database:
+        database.execute("UPDATE replica SET at = '2026-01-01T00:00:00+00:00'")
+    async with _copied(log, tmp_path) as copy:
+        await copy.replica.caught_up()
+        assert len(copy.told) == 1
 
 
 async def test_without_its_stream_a_log_cannot_be_followed(log: SharedLog, bus: NatsLink) -> None:
@@ -151,7 +163,7 @@ class _Copy:
 @asynccontextmanager
 async def _copied(log: SharedLog, folder: Path) -> AsyncIterator[_Copy]:
     (migrations := folder / "sql").mkdir(exist_ok=True)
-    script = "CREATE TABLE replica (created TEXT, reached INTEGER); CREATE TABLE bodies (subject PRIMARY KEY, body);"
+    script = "CREATE TABLE replica (created, reached, at); CREATE TABLE bodies (subject PRIMARY KEY, body);"
     (migrations / "0001_all.sql").write_text(script)
     async with open_file(folder / "copy.db", migrations, durable=False) as file, asyncio.TaskGroup() as group:
         copy = _Copy(sqlite3.connect(file.path))

@@ -59,7 +59,7 @@ class Lease:
         self._owner = owner
         self._clock = clock
         self._seq = 0
-        self._until = float("-inf")
+        self._until = self._renewed_at = float("-inf")
         self._taken: str = ""
         self._failed: tuple[float, str] = (float("-inf"), "")
         self._asking = asyncio.Lock()
@@ -74,6 +74,11 @@ class Lease:
         """Why it is not ours for sure at present; empty while it is."""
         lapsed = self._clock() >= self._until
         return self._taken or (f"the lease of the {self._role.key} has lapsed" if lapsed else "")
+
+    @property
+    def age_s(self) -> float:
+        """How long ago it was renewed."""
+        return self._clock() - self._renewed_at
 
     def is_of(self, holder: str) -> bool:
         """Whether the store of this id is ours."""
@@ -181,18 +186,24 @@ class Lease:
     async def _swap(self) -> None:
         asked_at = self._clock()
         self._seq = await self._link.swap(self._role.subject, _body(self._owner), after=self._seq)
+        self._renewed_at = asked_at
         self._until = asked_at + self._owner.ttl_s * SAFE
 
     async def _learn_who_has_it(self) -> None:
         """An earlier try of ours may have been stored without a word, and a bus may have lost its newest records."""
         seen = await look(self._link, self._role)
         if seen and seen.owner != self._owner and seen.owner.epoch >= self._owner.epoch:
-            self._taken = (
-                f"another {self._role.key} has taken this bus over: {seen.owner}. This process ends and does "
-                f"nothing more; to have the bus back: `{self._role.command} --take-over`"
-            )
+            self._taken = self._told_taken(seen)
             raise Taken(self._taken)
         self._seq = seen.seq if seen else 0
+
+    def _told_taken(self, seen: Record) -> str:
+        if not self._role.command:
+            return f"the others took {self._role.key} for dead: it was not heard of for {seen.owner.ttl_s:g} s"
+        return (
+            f"another {self._role.key} has taken this bus over: {seen.owner}. This process ends and does "
+            f"nothing more; to have the bus back: `{self._role.command} --take-over`"
+        )
 
     def _refusal(self, seen: Record) -> str:
         return (

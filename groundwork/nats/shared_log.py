@@ -54,8 +54,7 @@ class Moved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Which stream it is, by when it was made; its newest sequence; and when that of one sequence was stored, None where
-    it is gone."""
+    """Which stream it is, by when it was made; its newest sequence; and when a message was stored, if it is there."""
 
     created: str
     last_seq: int
@@ -125,13 +124,13 @@ class SharedLog:
                 yield Batch(facts, batch.upto, at=batch.at)
 
     async def whole(self, fact: Fact) -> Fact:
-        """The fact with all its parts. Raises TryAgain."""
+        """The fact with all its parts; empty where one is gone. Raises TryAgain."""
         count = fact.headers.get(PARTS, "")
         if not count.isdecimal():
             return fact
         under = f"{self._parts_of(fact.subject)}.{fact.headers.get(FACT)}"
         found = [await self._link.newest(self._stream, f"{under}.{number}") for number in range(int(count))]
-        return replace(fact, body=b"".join(part.body for part in found if part))
+        return replace(fact, body=b"" if None in found else b"".join(part.body for part in found if part))
 
     async def _put_with_parts(self, subject: str, parts: Sequence[bytes], headers: Mapping[str, str]) -> int:
         name = headers[FACT]

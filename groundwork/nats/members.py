@@ -1,0 +1,203 @@
+"""Processes that share a role on the bus: which of them live, and who sees to what is left by one that does not.
+
+    join ─▶ renew … renew ─▶ leave             each member has a record of its own, which it renews as a lease
+    not heard of for its ttl ─▶ its record is taken (compare-and-swap) ─▶ it is gone, for itself and for all others
+
+Rules: renewals are heard as they pass, over core NATS. Silence alone says nothing, for the bus may have lost its leader
+or this process its connection: only one whose own renewals got through all the while looks at the record of a silent
+member, and takes it once it has expired by the server's clock. From then on that member's own renewals fail, and
+nothing leaves it any more (see lease): what it was about to do is not done twice. One that leaves says so at once.
+What is left by one that is gone is its heir's: by rendezvous hashing, so that all who see the same members name the
+same heir, and another's coming or going moves no more than its own share. Two that see different members for a moment
+may both take themselves for the heir: what they do has to be guarded by other means.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+
+from nats.aio.msg import Msg
+
+from groundwork.nats.errors import Refused
+from groundwork.nats.lease import RENEWALS, Lease, hold
+from groundwork.nats.lease_record import Owner, Record, Role, look
+from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Misconfigured, TryAgain
+
+SURE_AFTER = 0.5
+"""For which part of its ttl a process must have renewed its own record without a break, before it judges others."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What is known of another member: its record, and when it was heard at last."""
+
+    owner: Owner
+    at: float
+
+
+class Members:
+    """Those of `role`, as the process sees them whose record is kept by `lease`."""
+
+    def __init__(
+        self, link: NatsLink, role: Role, owner: Owner, lease: Lease, *, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.me = owner.holder
+        self.gone: list[Callable[[str], object]] = []
+        """Told of each member that died or left: what it had begun is its heirs'."""
+        self._link = link
+        self._role = role
+        self._owner = owner
+        self._lease = lease
+        self._now = now
+        self._others: dict[str, _Heard] = {}
+        self._ended: dict[str, int] = {}
+        """Of members that are gone, the epoch of their ends: what they still try is none of their renewals."""
+        self._sure_since = now()
+
+    @property
+    def live(self) -> frozenset[str]:
+        """With this one."""
+        return frozenset(self._others) | {self.me}
+
+    @property
+    def who(self) -> dict[str, str]:
+        """The others, as people know them: process, host and folder."""
+        return {name: str(heard.owner) for name, heard in self._others.items()}
+
+    @property
+    def trouble(self) -> str:
+        """Why this process is not known to be a member at present; empty while it is."""
+        return self._lease.trouble
+
+    def heir(self, key: str) -> str:
+        """Who of the living sees to what is called `key`, where it is nobody's."""
+        return max(self.live, key=lambda member: hashlib.blake2b(f"{member}\n{key}".encode()).digest())
+
+    def mine(self, owner: str, key: str) -> bool:
+        """Whether what is `owner`'s is to be seen to here: ours, or left by one who is gone (empty: by nobody)."""
+        return owner == self.me or (owner not in self.live and self.heir(key) == self.me)
+
+    async def meet(self) -> None:
+        """Learn who else there is. Raises TryAgain, and Misconfigured where a process has the whole role for itself."""
+        await self._link.subscribe(f"{self._role.subject}.*", self._on_renewal)
+        alone = await look(self._link, self._role)
+        if alone and not alone.free:
+            raise Misconfigured(
+                f"this bus has {_one(self._role)} that shares nothing: {alone.owner}. Stop it, and move its runs with "
+                "`agentic migrate`; or keep to it"
+            )
+        for name in await _names(self._link, self._role):
+            record = await look(self._link, member_role(self._role, name))
+            if record and not record.owner.released and name != self.me:
+                self._others.setdefault(name, _Heard(record.owner, self._now()))
+
+    async def keep(self) -> None:
+        """Find out who is gone, for ever."""
+        while True:
+            await asyncio.sleep(self._owner.ttl_s / RENEWALS / 2)
+            if self._lease.age_s > 2 * self._owner.ttl_s / RENEWALS:
+                self._sure_since = self._now()
+            elif self._now() - self._sure_since >= SURE_AFTER * self._owner.ttl_s:
+                with contextlib.suppress(TryAgain):
+                    await self._look_for_silent()
+
+    async def _on_renewal(self, message: Msg) -> None:
+        try:
+            owner = Owner(**json.loads(message.data))
+        except (ValueError, TypeError):  # not one of ours: whoever looks at the record says so
+            return
+        name = message.subject.rpartition(".")[2]
+        if name in (self.me, "") or owner.holder != name or owner.epoch <= self._ended.get(name, -1):
+            return
+        if owner.released:
+            self._is_gone(name, owner.epoch)
+        else:
+            if name not in self._others:
+                log.info("another member", extra={"role": self._role.key, "member": name, "who": str(owner)})
+            self._others[name] = _Heard(owner, self._now())
+
+    async def _look_for_silent(self) -> None:
+        now = self._now()
+        for name, heard in list(self._others.items()):
+            if now - heard.at > heard.owner.ttl_s:
+                await self._judge(name)
+
+    async def _judge(self, name: str) -> None:
+        role = member_role(self._role, name)
+        record = await look(self._link, role)
+        if record is None or record.owner.released:
+            self._is_gone(name, record.owner.epoch if record else 0)
+        elif record.age_s >= record.owner.ttl_s:
+            if await self._taken(role, record):
+                log.warning("a member is gone", extra={"role": self._role.key, "who": str(record.owner)})
+                self._is_gone(name, record.owner.epoch + 1)
+        else:
+            self._others[name] = _Heard(record.owner, self._now() - record.age_s)
+
+    async def _taken(self, role: Role, record: Record) -> bool:
+        """Whether its record could be taken: it was not renewed at the last moment, nor taken by another."""
+        ended = replace(record.owner, epoch=record.owner.epoch + 1, released=True)
+        try:
+            await self._link.swap(role.subject, json.dumps(asdict(ended)).encode(), after=record.seq)
+        except Refused:
+            return False
+        return True
+
+    def _is_gone(self, name: str, epoch: int) -> None:
+        self._ended[name] = epoch
+        if self._others.pop(name, None):
+            for told in self.gone:
+                told(name)
+
+
+def member_role(role: Role, name: str) -> Role:
+    """The record of one member. Nobody takes its place by a command."""
+    return replace(role, key=f"{role.key}.{name}", command="")
+
+
+async def refuse_members(link: NatsLink, role: Role) -> None:
+    """For a process that wants the whole role. Raises Misconfigured where others share it, and TryAgain."""
+    for name in await _names(link, role):
+        record = await look(link, member_role(role, name))
+        if record and not record.free:
+            raise Misconfigured(
+                f"this bus has {_one(role)} whose store is shared: {record.owner}. Stop those, or set "
+                f"`{role.key}.store: jetstream` here, too"
+            )
+
+
+@contextlib.asynccontextmanager
+async def joined(link: NatsLink, role: Role, owner: Owner) -> AsyncIterator[tuple[Members, Lease]]:
+    """Be a member of `role`, and let nothing leave by `link` otherwise. Raises as `Members.meet` does; and Taken, in an
+    ExceptionGroup, when the others take this process for dead."""
+    lease = Lease(link, member_role(role, owner.holder), owner)
+    async with hold(lease, link), asyncio.TaskGroup() as group:
+        members = Members(link, role, owner, lease)
+        await members.meet()
+        keeping = group.create_task(members.keep())
+        try:
+            yield members, lease
+        finally:
+            keeping.cancel()
+
+
+async def _names(link: NatsLink, role: Role) -> Iterable[str]:
+    """Of all members that there ever were, and whose records are still there."""
+    question, asked = f"$JS.API.STREAM.INFO.KV_{role.bucket}", {"subjects_filter": f"{role.subject}.*"}
+    try:
+        info = json.loads(await link.request(question, json.dumps(asked).encode()))
+        return [subject.rpartition(".")[2] for subject in (info["state"].get("subjects") or {})]
+    except (ValueError, KeyError) as error:
+        raise TryAgain(f"{question}: not answered by JetStream") from error
+
+
+def _one(role: Role) -> str:
+    return f"{'an' if role.key[0] in 'aeiou' else 'a'} {role.key}"

@@ -1,4 +1,5 @@
-"""Every test of a run store or an archive runs once for each adapter in `OPENERS`."""
+"""Every test of a run store or an archive runs once for each adapter: in memory, SQLite, and a log that is shared, in
+memory, on one server and on three."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,14 +7,25 @@ from pathlib import Path
 import pytest
 
 from agent_service.ports import Archive, RunStore
-from tests.ports.stores import Opened, Opener, memory, shared_in_memory, sqlite
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.settings import NatsSettings
+from tests.kit.cluster import Cluster
+from tests.ports.stores import Opened, Opener, memory, on_jetstream, shared_in_memory, sqlite
 
 OPENERS = {"memory": memory, "sqlite": sqlite, "shared": shared_in_memory}
 
 
-@pytest.fixture(params=OPENERS)
+ON_JETSTREAM = {"R1": "shared_server", "R3": "shared_cluster"}
+
+
+@pytest.fixture(params=[*OPENERS, *ON_JETSTREAM])
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
-    return OPENERS[request.param](tmp_path)
+    if request.param in OPENERS:
+        return OPENERS[request.param](tmp_path)
+    server: EmbeddedNats | Cluster = request.getfixturevalue(ON_JETSTREAM[request.param])
+    if isinstance(server, Cluster):
+        return on_jetstream(tmp_path, server.settings, 3)
+    return on_jetstream(tmp_path, NatsSettings(urls=(server.url,)), 1)
 
 
 @pytest.fixture

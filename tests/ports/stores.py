@@ -6,11 +6,20 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from nats.js.errors import NotFoundError
+
+from agent_service.bus.streams import shared_streams
 from agent_service.journal import Commit, Run
 from agent_service.ports import Archive, RunStore
+from agent_service.store.sharing import open_shared
 from agent_service.store.sqlite import SqliteStore
+from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.settings import NatsSettings
+from groundwork.nats.shared_log import SharedLog
+from groundwork.nats.topology import Topology, create_missing
+from schemas import subjects
 from tests.kit.fakes import MemoryStore
-from tests.kit.memory_log import MemoryLog, joined
+from tests.kit.memory_log import Lease, MemoryLog, MemoryMembers, joined
 from tests.kit.runs import wake_of
 
 
@@ -49,6 +58,32 @@ def shared_in_memory(folder: Path) -> Opener:
             await member.store.tell()
 
     return opened
+
+
+def on_jetstream(folder: Path, settings: NatsSettings, replicas: int) -> Opener:
+    """A shared store whose log is a stream, which is empty at first. The copy stays from one time to the next."""
+    made: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def opened() -> AsyncIterator[Opened]:
+        link = await connect(settings)
+        if not made:
+            await anew(link, replicas)
+            made.append(subjects.STREAM_RUNS)
+        facts = SharedLog(link, subjects.STREAM_RUNS, root=subjects.STORE)
+        async with open_shared(folder, facts, MemoryMembers("me"), held=Lease().held) as store:
+            yield Opened(store, store)
+        await link.close()
+
+    return opened
+
+
+async def anew(link: NatsLink, replicas: int) -> None:
+    """The stream of runs, empty."""
+    with contextlib.suppress(NotFoundError):
+        await link.jetstream.delete_stream(subjects.STREAM_RUNS)
+    runs = (stream for stream in shared_streams(replicas, 1.0) if stream.name == subjects.STREAM_RUNS)
+    await create_missing(link, Topology(streams=tuple(runs)))
 
 
 async def stored(store: RunStore, commits: Sequence[Commit]) -> Commit:

@@ -24,6 +24,8 @@ FORGOTTEN = "forgotten"
 VERSION = 1
 TRIES = 20
 COME_BACK_S = 0.2
+PATIENCE_S = 10.0
+"""Electing a leader takes 4 to 9 s."""
 FORGOTTEN_AT_ONCE = 16
 
 _INSTEAD = {"Nats-Rollup": "sub"}
@@ -83,7 +85,7 @@ class Rows:
         """The row after the change, which may be asked for several times. What it raises is raised, and nothing is
         changed. On return the own copy has it, if it is not far behind."""
         for _ in range(TRIES):
-            row = await self.read(subject)
+            row = await self._read_patiently(subject)
             if (wanted := change(row)) is not None:
                 try:
                     row = Row(await self._log.append(subject, wanted, after=row.seq, headers=_INSTEAD), wanted)
@@ -92,6 +94,17 @@ class Rows:
             await self.shown(row.seq)
             return row
         raise TryAgain(f"{subject} is changed by others all the time: nothing of this change is stored", COME_BACK_S)
+
+    async def _read_patiently(self, subject: str) -> Row:
+        """Also while the stream elects a leader: what is to be written down has happened."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+        while True:
+            try:
+                return await self.read(subject)
+            except TryAgain:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+            await asyncio.sleep(COME_BACK_S)
 
     async def forget(self, forgotten: Sequence[str]) -> None:
         """Have the rows of these subjects no more. Copies are told by a fact of their own (`tell`), afterwards."""

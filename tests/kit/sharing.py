@@ -28,6 +28,10 @@ class SharedMemory:
     def sees_to(self, me: str, by: str) -> bool:
         return by == me or (by not in self.live and self.live[:1] == [me])
 
+    async def who(self, run_id: str) -> list[str]:
+        """Who has committed the entries of a run."""
+        return self.by[run_id]
+
     def told_of(self, commit: Commit, by: str, *, unheard: bool) -> None:
         """Everybody hears of an entry, but who has committed it only where that one does not know it."""
         position, run = self.truth.newest(), commit.state
@@ -39,32 +43,37 @@ class SharedMemory:
                 member.hear(told)
 
 
+Hears = Callable[[Elsewhere], None]
+
+
 class Member(MemoryStore):
     """One process's view of it. Fills the ports RunStore and Archive."""
 
     def __init__(self, shared: SharedMemory, me: str) -> None:
         super().__init__(shared.truth)
         self.me = me
-        self.on_elsewhere: Callable[[Elsewhere], None] = lambda _: None
+        self._hears: Hears = lambda _: None
         self.deaf = False
         """Whether it hears of nothing for now."""
         self.fenced = False
         """Whether it was found dead, and may commit no more."""
-        self.loses_word = False
-        """Whether its next commit is stored without its hearing so."""
+        self._loses_word = False
         self._shared = shared
-        self._unheard: list[Elsewhere] = []
+
+    def listen(self, hears: Hears) -> None:
+        """Who is told of the entries of others."""
+        self._hears = hears
+
+    def loses_word(self) -> None:
+        """Its next commit is stored without its hearing so."""
+        self._loses_word = True
 
     def hear(self, told: Elsewhere) -> None:
-        self._unheard.append(told)
         if not self.deaf:
-            self.hears_again()
+            self._hears(told)
 
-    def hears_again(self) -> None:
-        """All that it was deaf to, in order."""
-        self.deaf, unheard, self._unheard = False, self._unheard, []
-        for told in unheard:
-            self.on_elsewhere(told)
+    async def tell(self) -> None:
+        """Nothing: what is told is known to all at once."""
 
     async def accept(self, wake: Wake, commit: Commit) -> str:
         self._held()
@@ -121,7 +130,7 @@ class Member(MemoryStore):
 
     def _stored_by_me(self, commit: Commit) -> None:
         self._shared.by.setdefault(commit.entry.run_id, []).append(self.me)
-        lost, self.loses_word = self.loses_word, False
+        lost, self._loses_word = self._loses_word, False
         self._shared.told_of(commit, self.me, unheard=lost)
         if lost:
             raise TryAgain("the acknowledgement is lost", delay_s=0)

@@ -1,6 +1,7 @@
 """Several agents of one store, in every corner in which two of them work on one run."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -17,12 +18,18 @@ from schemas.halt import Halt
 from tests.kit.runs import NOON, SECOND, run_id
 from tests.kit.waiting import until
 from tests.shell.test_crashes_among_children import FAMILY, Parents
-from tests.shell.town import Town, town
+from tests.shell.town import Founded, Town, in_memory, of_a_log
 from tests.shell.world import APPEND
 
 RESERVE = Reserve(tokens=700, cost_usd=0.25)
 MINDS = pytest.mark.parametrize("reserve", [None, RESERVE], ids=["free", "paid"])
 REQUEST = subjects.tool_request("append")
+
+
+@pytest.fixture(params=["of rules alone", "of a log"])
+def town(request: pytest.FixtureRequest, tmp_path: Path) -> Founded:
+    """How towns are founded here."""
+    return in_memory if request.param == "of rules alone" else of_a_log(tmp_path)
 
 
 async def thinks(city: Town, name: str) -> "asyncio.Task[None]":
@@ -57,15 +64,18 @@ async def check_the_end(city: Town, *names: str) -> None:
 
 
 @MINDS
-async def test_any_of_them_takes_any_message_and_each_call_is_made_once(reserve: Reserve | None) -> None:
+async def test_any_of_them_takes_any_message_and_each_call_is_made_once(town: Founded, reserve: Reserve | None) -> None:
     async with town("abc", reserve=reserve) as city:
         await asks_for_its_first_step(city, "a")
         await check_the_end(city, "b", "c", "a")
         assert sum(city.calls.values()) == (await city.state()).spent.calls
-        assert [await agent.has_done_all() for agent in city.agents.values()] == [True] * 3
+        for agent in city.agents.values():
+            await until(agent.has_done_all)
 
 
-async def test_a_result_that_a_remembered_state_does_not_wait_for_is_taken_where_the_run_really_stands() -> None:
+async def test_a_result_that_a_remembered_state_does_not_wait_for_is_taken_where_the_run_really_stands(
+    town: Founded,
+) -> None:
     async with town() as city:
         await asks_for_its_first_step(city, "a")
         city.shared.members["a"].deaf = True
@@ -75,7 +85,9 @@ async def test_a_result_that_a_remembered_state_does_not_wait_for_is_taken_where
         assert (await city.state()).has_finished(2)
 
 
-async def test_an_answer_for_which_a_remembered_state_does_not_wait_is_heard_where_the_run_really_stands() -> None:
+async def test_an_answer_for_which_a_remembered_state_does_not_wait_is_heard_where_the_run_really_stands(
+    town: Founded,
+) -> None:
     async with town() as city:
         await asks_for_its_first_step(city, "a")
         city.shared.members["a"].deaf = True
@@ -86,7 +98,7 @@ async def test_an_answer_for_which_a_remembered_state_does_not_wait_is_heard_whe
         await check_the_end(city, "a")
 
 
-async def test_what_a_result_is_worth_is_judged_again_when_the_run_has_moved_on() -> None:
+async def test_what_a_result_is_worth_is_judged_again_when_the_run_has_moved_on(town: Founded) -> None:
     async with town() as city:
         await asks_for_its_first_step(city, "a")
         before = await city.state()
@@ -100,14 +112,18 @@ async def test_what_a_result_is_worth_is_judged_again_when_the_run_has_moved_on(
         await check_the_end(city, "a")
 
 
-async def test_what_another_has_committed_is_remembered_as_soon_as_it_is_heard_of() -> None:
+async def test_what_another_has_committed_is_remembered_as_soon_as_it_is_heard_of(town: Founded) -> None:
     async with town() as city:
         await asks_for_its_first_step(city, "a")
         await city["b"].say("s1")
-        assert await city["a"].turns.state(run_id(1)) == await city.state()
+
+        async def it_is_remembered() -> bool:
+            return await city["a"].turns.state(run_id(1)) == await city["b"].turns.state(run_id(1))
+
+        await until(it_is_remembered)
 
 
-async def test_a_child_that_is_started_after_its_parent_ended_elsewhere_is_cancelled() -> None:
+async def test_a_child_that_is_started_after_its_parent_ended_elsewhere_is_cancelled(town: Founded) -> None:
     tools = (APPEND, agent_tool.offer())
     async with town(mind=Parents, tools=tools, policy=FAMILY) as city:
         city["a"].start("append on both sides")
@@ -123,7 +139,7 @@ async def test_a_child_that_is_started_after_its_parent_ended_elsewhere_is_cance
         assert [run.status for run in await city["a"].family()] == [Status.CANCELLED] * 3
 
 
-async def test_a_result_that_comes_to_two_of_them_at_once_has_one_turn() -> None:
+async def test_a_result_that_comes_to_two_of_them_at_once_has_one_turn(town: Founded) -> None:
     async with town() as city:
         await asks_for_its_first_step(city, "a")
         (result,) = (each for each in city.bus.unacknowledged if each.subject == subjects.TOOL_RESULT)
@@ -138,7 +154,9 @@ async def test_a_result_that_comes_to_two_of_them_at_once_has_one_turn() -> None
 
 
 @MINDS
-async def test_a_cancel_that_another_takes_ends_the_model_call_of_who_thinks(reserve: Reserve | None) -> None:
+async def test_a_cancel_that_another_takes_ends_the_model_call_of_who_thinks(
+    town: Founded, reserve: Reserve | None
+) -> None:
     async with town(reserve=reserve) as city:
         thinking = await thinks(city, "a")
         await city["b"].cancel()
@@ -148,7 +166,7 @@ async def test_a_cancel_that_another_takes_ends_the_model_call_of_who_thinks(res
         assert "ModelReplied" not in await city.kinds()
 
 
-async def test_a_cancel_that_is_never_heard_of_still_keeps_the_reply_from_counting() -> None:
+async def test_a_cancel_that_is_never_heard_of_still_keeps_the_reply_from_counting(town: Founded) -> None:
     async with town(reserve=RESERVE) as city:
         thinking = await thinks(city, "a")
         city.shared.members["a"].deaf = True
@@ -161,7 +179,7 @@ async def test_a_cancel_that_is_never_heard_of_still_keeps_the_reply_from_counti
 
 @MINDS
 async def test_what_a_person_says_through_another_reaches_the_run_in_the_middle_of_a_call(
-    reserve: Reserve | None,
+    town: Founded, reserve: Reserve | None
 ) -> None:
     async with town(reserve=reserve) as city:
         thinking = await thinks(city, "a")
@@ -175,7 +193,7 @@ async def test_what_a_person_says_through_another_reaches_the_run_in_the_middle_
 
 
 @pytest.mark.parametrize("hears", [True, False], ids=["hears of it", "hears of nothing"])
-async def test_the_reply_of_one_whose_call_another_has_taken_up_is_not_committed(*, hears: bool) -> None:
+async def test_the_reply_of_one_whose_call_another_has_taken_up_is_not_committed(town: Founded, *, hears: bool) -> None:
     async with town(reserve=RESERVE) as city:
         thinking = await thinks(city, "a")
         city.shared.members["a"].deaf = not hears
@@ -194,7 +212,7 @@ async def test_the_reply_of_one_whose_call_another_has_taken_up_is_not_committed
         assert (city.calls["a"], state.spent.lost_calls) == (1, 1)
 
 
-async def test_one_that_hears_of_it_gives_up_a_call_that_another_has_set_something_aside_for() -> None:
+async def test_one_that_hears_of_it_gives_up_a_call_that_another_has_set_something_aside_for(town: Founded) -> None:
     async with town(reserve=RESERVE) as city:
         thinking = await thinks(city, "a")
         city.shared.live.remove("a")
@@ -208,7 +226,7 @@ async def test_one_that_hears_of_it_gives_up_a_call_that_another_has_set_somethi
 
 
 @MINDS
-async def test_two_that_both_take_up_a_call_make_it_once(reserve: Reserve | None) -> None:
+async def test_two_that_both_take_up_a_call_make_it_once(town: Founded, reserve: Reserve | None) -> None:
     async with town("abc", reserve=reserve) as city:
         await thinks(city, "c")
         await city.dies("c")
@@ -228,7 +246,7 @@ async def test_two_that_both_take_up_a_call_make_it_once(reserve: Reserve | None
 
 
 @MINDS
-async def test_a_call_that_a_dead_one_was_making_is_made_by_its_heir(reserve: Reserve | None) -> None:
+async def test_a_call_that_a_dead_one_was_making_is_made_by_its_heir(town: Founded, reserve: Reserve | None) -> None:
     async with town(reserve=reserve) as city:
         await thinks(city, "a")
         await city.dies("a")
@@ -236,10 +254,10 @@ async def test_a_call_that_a_dead_one_was_making_is_made_by_its_heir(reserve: Re
         await until(lambda: city.bus.events(REQUEST))
         await check_the_end(city, "b")
         assert (await city.state()).spent.lost_calls == (1 if reserve else 0)
-        assert await city["b"].has_done_all()
+        await until(city["b"].has_done_all)
 
 
-async def test_what_a_dead_one_has_said_is_not_said_again_by_who_is_not_its_heir() -> None:
+async def test_what_a_dead_one_has_said_is_not_said_again_by_who_is_not_its_heir(town: Founded) -> None:
     async with town("abc") as city:
         await thinks(city, "c")
         await city.dies("c")
@@ -250,7 +268,7 @@ async def test_what_a_dead_one_has_said_is_not_said_again_by_who_is_not_its_heir
 
 @MINDS
 async def test_a_call_of_a_dead_one_is_made_though_the_newest_entry_is_of_one_that_lives(
-    reserve: Reserve | None,
+    town: Founded, reserve: Reserve | None
 ) -> None:
     async with town("abc", reserve=reserve) as city:
         await thinks(city, "c")
@@ -260,12 +278,13 @@ async def test_a_call_of_a_dead_one_is_made_though_the_newest_entry_is_of_one_th
         await until(lambda: city.bus.events(REQUEST))
         assert (city.calls["a"] > 0, city.calls["b"]) == (True, 0)
         await check_the_end(city, "a", "b")
-        assert [await city[name].has_done_all() for name in "ab"] == [True, True]
+        for name in "ab":
+            await until(city[name].has_done_all)
 
 
 @MINDS
 async def test_a_call_of_one_that_lives_is_not_made_again_though_the_newest_entry_is_of_a_dead_one(
-    reserve: Reserve | None,
+    town: Founded, reserve: Reserve | None
 ) -> None:
     async with town("abc", reserve=reserve) as city:
         thinking = await thinks(city, "c")
@@ -281,7 +300,9 @@ async def test_a_call_of_one_that_lives_is_not_made_again_though_the_newest_entr
         await check_the_end(city, "c", "a")
 
 
-async def test_a_request_that_a_dead_one_could_not_send_is_sent_though_others_have_moved_the_run_on() -> None:
+async def test_a_request_that_a_dead_one_could_not_send_is_sent_though_others_have_moved_the_run_on(
+    town: Founded,
+) -> None:
     async with town() as city:
         city.bus.away = True
         city["a"].start()
@@ -293,10 +314,12 @@ async def test_a_request_that_a_dead_one_could_not_send_is_sent_though_others_ha
         await city["b"].look()
         await until(lambda: city.bus.events(REQUEST))
         await check_the_end(city, "b")
-        assert await city["b"].has_done_all()
+        await until(city["b"].has_done_all)
 
 
-async def test_what_was_done_and_not_noted_when_one_died_is_said_under_the_same_ids_and_asked_of_no_model() -> None:
+async def test_what_was_done_and_not_noted_when_one_died_is_said_under_the_same_ids_and_asked_of_no_model(
+    town: Founded,
+) -> None:
     async with town(reserve=RESERVE) as city:
         await asks_for_its_first_step(city, "a")
         city["a"].faulty.forget_told()
@@ -309,7 +332,9 @@ async def test_what_was_done_and_not_noted_when_one_died_is_said_under_the_same_
         await check_the_end(city, "b")
 
 
-async def test_one_that_was_taken_for_dead_and_comes_back_does_not_make_the_call_that_its_heir_makes() -> None:
+async def test_one_that_was_taken_for_dead_and_comes_back_does_not_make_the_call_that_its_heir_makes(
+    town: Founded,
+) -> None:
     async with town(reserve=RESERVE) as city:
         await thinks(city, "a")
         await city.dies("a")
@@ -329,7 +354,7 @@ async def test_one_that_was_taken_for_dead_and_comes_back_does_not_make_the_call
         await check_the_end(city, "a", "b")
 
 
-async def test_the_heir_of_an_heir_goes_on() -> None:
+async def test_the_heir_of_an_heir_goes_on(town: Founded) -> None:
     async with town("abc", reserve=RESERVE) as city:
         await thinks(city, "a")
         await city.dies("a")
@@ -341,10 +366,10 @@ async def test_the_heir_of_an_heir_goes_on() -> None:
         await until(lambda: city.bus.events(REQUEST))
         await check_the_end(city, "c")
         assert (await city.state()).spent.lost_calls == 2
-        assert await city["c"].has_done_all()
+        await until(city["c"].has_done_all)
 
 
-async def test_a_run_that_one_has_accepted_and_not_begun_is_begun_by_its_heir() -> None:
+async def test_a_run_that_one_has_accepted_and_not_begun_is_begun_by_its_heir(town: Founded) -> None:
     async with town("abc") as city:
         await city["c"].intake.wake("w", AgenticStart(goal="append"), known=False, by="test")
         assert [list(await city[name].store.queued(10)) for name in "abc"] == [[], [], [run_id(1)]]
@@ -357,24 +382,25 @@ async def test_a_run_that_one_has_accepted_and_not_begun_is_begun_by_its_heir() 
 
 @MINDS
 async def test_an_entry_that_was_stored_without_a_word_is_carried_out_by_who_has_committed_it(
-    reserve: Reserve | None,
+    town: Founded, reserve: Reserve | None
 ) -> None:
     async with town(reserve=reserve) as city:
         await asks_for_its_first_step(city, "a")
-        city.shared.members["a"].loses_word = True
+        city.shared.members["a"].loses_word()
         with pytest.raises(TryAgain):
             await city["a"].take(subjects.TOOL_RESULT)
         await city["b"].take(subjects.TOOL_RESULT)  # to which it is delivered now: it has been heard
         await until(lambda: len(city.bus.events(REQUEST)) == 2)
         assert city.calls["b"] == 0
         await check_the_end(city, "b", "a")
-        assert [await city[name].has_done_all() for name in "ab"] == [True, True]
+        for name in "ab":
+            await until(city[name].has_done_all)
 
 
-async def test_a_run_that_was_accepted_without_a_word_is_one_run_and_begins_once() -> None:
+async def test_a_run_that_was_accepted_without_a_word_is_one_run_and_begins_once(town: Founded) -> None:
     async with town() as city:
         city["a"].start()
-        city.shared.members["a"].loses_word = True
+        city.shared.members["a"].loses_word()
         with pytest.raises(TryAgain):
             await city["a"].take(subjects.START)
         await city["b"].take(subjects.START)
@@ -383,12 +409,12 @@ async def test_a_run_that_was_accepted_without_a_word_is_one_run_and_begins_once
         await check_the_end(city, "b", "a")
 
 
-async def test_a_reserve_that_was_stored_without_a_word_leads_to_one_call() -> None:
+async def test_a_reserve_that_was_stored_without_a_word_leads_to_one_call(town: Founded) -> None:
     async with town(reserve=RESERVE) as city:
         city["a"].start()
         await city["a"].intake.receive(city["a"].arrival(0))
         city.bus.unacknowledged.pop(0)
-        city.shared.members["a"].loses_word = True  # of RunStarted: the run is begun again
+        city.shared.members["a"].loses_word()  # of RunStarted: the run is begun again
         with pytest.raises(TryAgain):
             await city["a"].intake.begin(run_id(1))
         await until(lambda: city.bus.events(REQUEST))
@@ -399,7 +425,7 @@ async def test_a_reserve_that_was_stored_without_a_word_leads_to_one_call() -> N
 # The switch
 
 
-async def test_what_another_stops_is_stopped_here_and_goes_on_when_that_one_lets_it() -> None:
+async def test_what_another_stops_is_stopped_here_and_goes_on_when_that_one_lets_it(town: Founded) -> None:
     async with town() as city:
         await asks_for_its_first_step(city, "a")
         halt = Halt(number=1, since=NOON, by="ann", reason="it mails everybody")
@@ -416,7 +442,7 @@ async def test_what_another_stops_is_stopped_here_and_goes_on_when_that_one_lets
         await check_the_end(city, "b", "a")
 
 
-async def test_where_who_lets_everything_go_on_dies_on_the_way_another_does_so() -> None:
+async def test_where_who_lets_everything_go_on_dies_on_the_way_another_does_so(town: Founded) -> None:
     async with town() as city:
         await asks_for_its_first_step(city, "a")
         halt = Halt(number=1, since=NOON, by="ann", until=NOON + SECOND, until_by="ann")

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any, Literal
 
 from agent_service.background import Background
@@ -11,6 +13,7 @@ from agent_service.overtaken import Overtaken
 from schemas import subjects
 from schemas.events import Cancel, Signal
 from tests.kit.sharing import Member, SharedMemory
+from tests.kit.sharing_a_log import LogMember, SharedLog, members_of_a_log
 from tests.kit.waiting import until
 from tests.shell.world import World
 
@@ -18,14 +21,14 @@ from tests.shell.world import World
 class Replica(World):
     """One agent of a town, with what it has in hand."""
 
-    member: Member
+    member: Member | LogMember
 
-    def set_up(self, member: Member, group: asyncio.TaskGroup) -> None:
+    def set_up(self, member: Member | LogMember, group: asyncio.TaskGroup) -> None:
         self.member = member
         self.in_hand: list[asyncio.Task[Any]] = []
         self.recovering, self.switch = self.recovery(Background(group)), self.halting(Background(group))
         overtaken = Overtaken(member.me, self.turns, self.thinker, self.faulty, self.recovering, Background(group))
-        member.on_elsewhere = overtaken.hear
+        member.listen(overtaken.hear)
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Have `work` in hand, which ends with this agent if it dies."""
@@ -52,20 +55,24 @@ class Replica(World):
 
     async def look(self) -> None:
         """Find what is to be done, and begin to do it."""
-        self.faulty.write_told()
+        await self._tell()
         await self.recovering.look()
         self.recovering.try_again()
 
     async def has_done_all(self) -> bool:
         """Whether nothing is left that this agent sees to."""
-        self.faulty.write_told()
+        await self._tell()
         return not await self.member.untold(10) and not self.turns.undone.left
+
+    async def _tell(self) -> None:
+        self.faulty.write_told()
+        await self.member.tell()
 
 
 class Town:
-    def __init__(self, group: asyncio.TaskGroup, names: str, **world: Any) -> None:
+    def __init__(self, group: asyncio.TaskGroup, shared: SharedMemory | SharedLog, **world: Any) -> None:
         self._group = group
-        self.shared = SharedMemory(*names)
+        self.shared = shared
         self.agents = {name: Replica(store=member, **world) for name, member in self.shared.members.items()}
         first = next(iter(self.agents.values()))
         self.bus, self.gateway = first.bus, first.gateway
@@ -99,11 +106,12 @@ class Town:
 
     async def kinds(self) -> list[str]:
         """Of the entries of the run that was asked for."""
-        return [entry.kind for entry in await self.shared.truth.entries((await self.state()).run_id)]
+        store = next(iter(self.agents.values())).store
+        return [entry.kind for entry in await store.entries((await self.state()).run_id)]
 
     async def who(self, kind: str) -> list[str]:
         """Who has committed the run's entries of this kind."""
-        by = self.shared.by[(await self.state()).run_id]
+        by = await self.shared.who((await self.state()).run_id)
         return [name for name, each in zip(by, await self.kinds(), strict=True) if each == kind]
 
     @property
@@ -130,8 +138,24 @@ class Town:
         return await self.state()
 
 
+Founded = Callable[..., AbstractAsyncContextManager[Town]]
+"""Makes a town of agents named by the letters of its first argument, as worlds of the further ones. What goes on in the
+background ends with it."""
+
+
 @contextlib.asynccontextmanager
-async def town(names: str = "ab", **world: Any) -> AsyncIterator[Town]:
-    """Agents named by the letters of `names`. What goes on in the background ends with the town."""
+async def in_memory(names: str = "ab", **world: Any) -> AsyncIterator[Town]:
+    """With a store that is nothing but the rules of sharing one."""
     async with asyncio.TaskGroup() as group:
-        yield Town(group, names, **world)
+        yield Town(group, SharedMemory(*names), **world)
+
+
+def of_a_log(folder: Path) -> Founded:
+    """With the real store over a log, of which each has a copy that lags."""
+
+    @contextlib.asynccontextmanager
+    async def founded(names: str = "ab", **world: Any) -> AsyncIterator[Town]:
+        async with members_of_a_log(names, folder) as shared, asyncio.TaskGroup() as group:
+            yield Town(group, shared, **world)
+
+    return founded

@@ -165,14 +165,19 @@ class Pace:
 
     def _count(self, entry: Entry, by: str = "", at: float | None = None) -> None:
         """What an entry says of a call that was not made here now: it was made `by` another, `at` that instant."""
-        event, run_id = entry.decoded(), entry.run_id
-        if isinstance(event, CallReserved):
-            self._others[run_id] = _Other(event.reserve.tokens, by)
-            self._take(1, event.reserve.tokens, at)
-        elif (call := self._others.pop(run_id, None)) is not None:
-            self._take(0, _used(event) - call.tokens, at)
-            if call.by == by:
-                self._hold_back(event)
+        run_id = entry.run_id
+        if entry.kind == CallReserved.__name__:
+            event = entry.decoded()
+            tokens = event.reserve.tokens if isinstance(event, CallReserved) else 0
+            self._others[run_id] = _Other(tokens, by)
+            self._take(1, tokens, at)
+        elif (call := self._others.pop(run_id, None)) and (self._tokens or entry.kind != ModelReplied.__name__):
+            self._settle_other(entry.decoded(), call, by, at)
+
+    def _settle_other(self, event: Event, call: "_Other", by: str, at: float | None) -> None:
+        self._take(0, _used(event) - call.tokens, at)
+        if call.by == by:
+            self._hold_back(event)
 
     def _hold_back(self, event: Event) -> None:
         """Where the provider asked another process for it."""

@@ -24,4 +24,4 @@ class SqliteMembers:
     async def runs_moved_by(self, member: str, since: datetime) -> Sequence[str]:
         """Runs with an entry of the member since then."""
         rows = await self._database.read(self._sql["runs_moved_by"], (LATE_PLACES, member, microseconds(since)))
-        return [run_id for (run_id,) in rows]
+        return list(dict.fromkeys(run_id for (run_id,) in rows))

@@ -91,7 +91,7 @@ SELECT seq FROM journal WHERE run_id = ? AND by = ?;
 
 -- name: runs_moved_by
 -- Of the newest ?1 places.
-SELECT DISTINCT run_id FROM journal
+SELECT run_id FROM journal
 WHERE position > (SELECT coalesce(max(position), 0) FROM journal) - ?1 AND by = ?2 AND at >= ?3;
 
 -- name: version

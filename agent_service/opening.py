@@ -10,6 +10,7 @@ from agent_service.errors import Changed
 from agent_service.identity import SystemClock
 from agent_service.settings import AgentSettings
 from agent_service.store.anchor_file import AnchorFile
+from agent_service.store.moving.marks import refuse_moved_away
 from agent_service.store.seals import UNSEALED, Seals
 from agent_service.store.sqlite import SqliteStore
 from groundwork.service.foundations import Ground
@@ -24,6 +25,7 @@ async def open_store(
 ) -> AsyncIterator[SqliteStore]:
     """The store of the settings, made if absent. Raises Misconfigured, also for one that its agent did not leave so,
     and TryAgain."""
+    refuse_moved_away(settings.store)
     seals, keys = Seals(ring), settings.keys_path()
     witnesses = Witnesses(
         store=store_id(settings.store), ring=ring, beside=AnchorFile(keys), bus=NatsAnchors(ground.link)

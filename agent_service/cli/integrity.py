@@ -3,6 +3,8 @@
 What they need is imported where they start, so that the commands on runs stay quick.
 """
 
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -67,6 +69,42 @@ def seal(
     log_only_what_is_not_said()
     taken = awaited(take(config, yes=yes))
     output.tell(taken.for_programs(), str(taken), as_json=as_json)
+
+
+class Kind(StrEnum):
+    """Of stores, as settings call them."""
+
+    SQLITE = "sqlite"
+    JETSTREAM = "jetstream"
+
+
+@commands.command(
+    rich_help_panel=PANEL_FILES,
+    epilog=examples("agentic migrate --from sqlite --to jetstream", "agentic migrate --from jetstream --to sqlite"),
+)
+def migrate(
+    source: Annotated[Kind, typer.Option("--from", help="What kind of store the runs are in.")],
+    target: Annotated[Kind, typer.Option("--to", help="What kind of store they are to be in.")],
+    sqlite: Annotated[
+        Path | None,
+        typer.Option(help="The folder of the SQLite store, if it is not that of the configuration.", metavar="FOLDER"),
+    ] = None,
+    config: ConfigNearby = None,
+    as_json: AsJson = False,
+) -> None:
+    """Move all runs, also those that have not ended, from the store of one agent into the stream of several, or back.
+
+    No agent may run. Every entry is held against what it was. The old store is left as it is, and barred. Interrupted,
+    it is finished by the same command.
+    """
+    from agent_service.cli.migrating import into_sqlite, into_stream
+
+    if source is target:
+        raise typer.BadParameter(f"the runs are in {source} already: name another kind of store with --to")
+    log_only_what_is_not_said()
+    move = into_stream if target is Kind.JETSTREAM else into_sqlite
+    moved = awaited(move(config, sqlite))
+    output.tell(moved.for_programs(), str(moved), as_json=as_json)
 
 
 @commands.command(rich_help_panel=PANEL_FILES, epilog=examples("agentic rebuild RUN", "agentic rebuild last"))

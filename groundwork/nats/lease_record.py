@@ -5,7 +5,7 @@ import base64
 import json
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -96,6 +96,15 @@ async def look(link: NatsLink, role: Role) -> Record | None:
             f"the lease {role.key} in the bucket {role.bucket} cannot be read ({why}): run `agentic setup`, or remove "
             f"the record with `nats kv del {role.bucket} {role.key}`"
         ) from error
+
+
+async def look_at_all(link: NatsLink, role: Role) -> list[Record]:
+    """The records of all who share the role, each under a key of its own (`agent.store_…`). Raises as `look`."""
+    wanted = json.dumps({"subjects_filter": f"{role.subject}.*"}).encode()
+    info = await _ask(link, f"$JS.API.STREAM.INFO.KV_{role.bucket}", wanted)
+    held = (info.get("state") or {}).get("subjects") or {}
+    roles = (replace(role, key=subject.removeprefix(f"$KV.{role.bucket}.")) for subject in sorted(held))
+    return [record for one in roles if (record := await look(link, one))]
 
 
 async def _ask(link: NatsLink, subject: str, body: bytes) -> dict[str, Any]:

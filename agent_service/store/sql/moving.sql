@@ -45,6 +45,11 @@ SELECT position, run_id, why FROM skipped ORDER BY position;
 -- name: how_much
 SELECT count(*), coalesce(sum(version), 0) FROM runs;
 
+-- name: held
+-- An entry's hash, whether it is its run's newest, and the run's row.
+SELECT hash, version = seq, status, summary, due_at, state, seal FROM journal JOIN runs USING (run_id)
+WHERE run_id = ? AND seq = ?;
+
 -- name: compared_runs
 SELECT run_id, wake_id, wake_digest, accepted_at, status, version, head, summary, touched_at, due_at, state, told, seal
 FROM runs ORDER BY run_id;

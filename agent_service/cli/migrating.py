@@ -1,0 +1,247 @@
+"""`agentic migrate`: runs move from the SQLite store of one agent into the stream that several share, or back.
+
+    nobody is at work ─▶ said that they move ─▶ written, and held against what they were ─▶ said that they are there
+
+It may be interrupted at any point, and is finished by the same command. Until then no agent begins on either store.
+"""
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from agent_service import settings
+from agent_service.anchoring import Witnesses, contradictions
+from agent_service.anchors import Anchor
+from agent_service.bus.anchors import NatsAnchors
+from agent_service.bus.topology import ROLE
+from agent_service.cli import configuration
+from agent_service.cli.records import bus_at_hand
+from agent_service.settings import AgentSettings
+from agent_service.store.anchor_file import AnchorFile
+from agent_service.store.copying import Copied, copied, log_of_runs
+from agent_service.store.moving import marks
+from agent_service.store.moving.into_file import AgainstLog
+from agent_service.store.moving.into_log import IntoLog
+from agent_service.store.moving.marks import Mark, put_mark
+from agent_service.store.seals import Seals
+from agent_service.store.sql.database import FILE, open_database
+from agent_service.store.standing import SqliteStanding
+from groundwork.nats.lease_record import look, look_at_all
+from groundwork.nats.link import NatsLink
+from groundwork.service import private_file
+from groundwork.service.errors import Misconfigured
+from groundwork.service.key_ring import KeyRing
+from groundwork.service.process_lock import AlreadyRunning, ProcessLock
+from groundwork.service.store_id import store_id
+from groundwork.sqlite.file import SqliteFile
+from schemas import subjects
+
+LOOK = "look with `agentic verify --all`"
+BEFORE = "before-{at:%Y%m%dT%H%M%S}"
+NAMED = 3
+"""Flaws that are told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migrated:
+    """`entries`: so many were written now, of so many `runs` that are there."""
+
+    source: str
+    target: str
+    runs: int
+    entries: int
+
+    def for_programs(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        if not self.runs and not self.entries:
+            return f"✓ {self.source} is moved to {self.target} already: nothing was written"
+        return (
+            f"✓ {self.runs} runs are in {self.target}, each entry as it was in {self.source}; "
+            f"{self.entries} entries were written now"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Move:
+    """What both directions work with. `folder` is that of the SQLite store."""
+
+    loaded: AgentSettings
+    folder: Path
+    link: NatsLink
+    ring: KeyRing
+
+    @property
+    def store(self) -> str:
+        return store_id(self.folder)
+
+    @property
+    def witnesses(self) -> Witnesses:
+        beside = AnchorFile(self.loaded.keys_path())
+        return Witnesses(store=self.store, ring=self.ring, beside=beside, bus=NatsAnchors(self.link))
+
+
+async def into_stream(config: Path | None, sqlite: Path | None) -> Migrated:
+    """From SQLite to JetStream. Raises Misconfigured where they cannot be moved as they are, and TryAgain."""
+    async with _moving(config, sqlite) as move:
+        if not (move.folder / FILE).is_file():
+            raise Misconfigured(f"there is no database in {move.folder}: name the folder of the store with --sqlite")
+        log = log_of_runs(move.link)
+        mark = await marks.mark_in(log)
+        if mark.state in ("leaving", "left") or (mark.store and mark.store != move.store):
+            raise Misconfigured(
+                f"the stream {subjects.STREAM_RUNS} is that of the store {mark.store} ({mark.state}). Make it anew: "
+                f"`nats stream rm {subjects.STREAM_RUNS}`, then `agentic setup --shared`"
+            )
+        if mark.state == "here" and mark.store:
+            marks.mark_moved_away(move.folder)
+            return Migrated(source=str(move.folder), target=subjects.STREAM_RUNS, runs=0, entries=0)
+        with TemporaryDirectory(dir=move.folder, prefix="copy-") as beside:
+            async with open_database(move.folder) as source, copied(move.link, Path(beside)) as there:
+                await _refuse_strangers(mark, there, move)
+                await _refuse_unsound(source, move)
+                if not mark.store:
+                    mark = await put_mark(log, Mark(state="coming", store=move.store), mark)
+                    await _nobody_at_work(move)
+                written = await IntoLog(log, there, there.database).move(source)
+                runs = await _runs(source)
+        marks.mark_moved_away(move.folder)
+        await put_mark(log, Mark(state="here", store=move.store), mark)
+    return Migrated(source=str(move.folder), target=subjects.STREAM_RUNS, runs=runs, entries=written)
+
+
+async def into_sqlite(config: Path | None, sqlite: Path | None) -> Migrated:
+    """From JetStream to SQLite. Raises as `into_stream`."""
+    async with _moving(config, sqlite) as move:
+        log = log_of_runs(move.link)
+        mark = await marks.mark_in(log)
+        if mark.state == "coming" or (mark.state != "here" and mark.store != move.store):
+            raise Misconfigured(f"the runs of {subjects.STREAM_RUNS} are {mark.state}, by the store {mark.store}")
+        written = 0
+        if mark.state != "left":
+            if mark.state == "here":
+                _refuse_another(move.folder)
+                mark = await _leaving(move, mark)
+            written = await _fetch(move)
+            await put_mark(log, Mark(state="left", store=move.store), mark)
+        marks.mark_brought_back(move.folder)
+        async with open_database(move.folder) as database:
+            runs = await _runs(database)
+    return Migrated(source=subjects.STREAM_RUNS, target=str(move.folder), runs=runs, entries=written)
+
+
+@asynccontextmanager
+async def _moving(config: Path | None, sqlite: Path | None) -> AsyncIterator[_Move]:
+    """Nobody else is at work while this is held."""
+    loaded = settings.load(configuration.nearby(config))
+    folder = sqlite or loaded.store
+    async with AsyncExitStack() as opened:
+        private_file.closed(folder)
+        try:
+            opened.enter_context(ProcessLock(folder))
+        except AlreadyRunning as error:
+            raise Misconfigured(f"{error}. Nothing was moved") from error
+        link = await opened.enter_async_context(bus_at_hand(loaded))
+        move = _Move(loaded=loaded, folder=folder, link=link, ring=KeyRing.open(loaded.keys_path()))
+        await _nobody_at_work(move)
+        yield move
+
+
+async def _nobody_at_work(move: _Move) -> None:
+    """Raises Misconfigured where an agent lives that this is not the store of."""
+    records = [await look(move.link, ROLE), *await look_at_all(move.link, ROLE)]
+    living = [record.owner for record in records if record and not record.free and record.owner.holder != move.store]
+    if living:
+        raise Misconfigured(
+            f"agents are at work: {'; '.join(map(str, living))}. Stop them all (`agentic drain`), then run this again; "
+            "what died without a word is taken for alive until its lease has lapsed"
+        )
+
+
+async def _refuse_strangers(mark: Mark, there: Copied, move: _Move) -> None:
+    """Raises Misconfigured for runs in the stream that were never in this store."""
+    if not mark.store and (runs := await _runs(there.database)):
+        raise Misconfigured(
+            f"the stream {subjects.STREAM_RUNS} holds {runs} runs of its own: {move.folder} can be moved only into an "
+            "empty one"
+        )
+
+
+async def _refuse_unsound(source: SqliteFile, move: _Move) -> None:
+    """Raises Misconfigured where the store is not as its agent left it."""
+    standing, witnesses = SqliteStanding(source, Seals(move.ring)), move.witnesses
+    strange = await standing.unfitting()
+    found = [f"{run_id}: {why}" for run_id, why in strange.items()]
+    found += contradictions(standing, await standing.counted(), await witnesses.anchors())
+    if found:
+        told = "; ".join(found[:NAMED])
+        raise Misconfigured(
+            f"{move.folder} is not as its agent left it: {told}. {LOOK}, start its agent once if it was of an earlier "
+            "version, or take it as it is with `agentic seal`"
+        )
+
+
+def _refuse_another(folder: Path) -> None:
+    """Raises Misconfigured for a store that holds other runs."""
+    if (folder / FILE).exists() and not (folder / marks.FILE).exists():
+        raise Misconfigured(
+            f"{folder} is a store with runs of its own: name another folder with --sqlite, or move it away"
+        )
+
+
+async def _leaving(move: _Move, mark: Mark) -> Mark:
+    """Said first, so that no agent begins any more, and taken back where one has begun."""
+    log = log_of_runs(move.link)
+    leaving = await put_mark(log, Mark(state="leaving", store=move.store), mark)
+    try:
+        await _nobody_at_work(move)
+    except Misconfigured:
+        await put_mark(log, mark, leaving)
+        raise
+    return leaving
+
+
+async def _fetch(move: _Move) -> int:
+    """A copy in place of what is in the folder, which is kept beside it. How many entries it has."""
+    beside = move.folder / "coming"
+    shutil.rmtree(beside, ignore_errors=True)
+    marks.mark_moved_away(move.folder)
+    async with copied(move.link, beside) as there:
+        if flaws := await AgainstLog(there).flaws(Seals(move.ring)):
+            told = "; ".join(f"{about}: {why}" for about, why in list(flaws.items())[:NAMED])
+            raise Misconfigured(f"the copy of the stream is not fit to be a store: {told}. {LOOK}")
+        ((entries,),) = await there.database.read("SELECT count(*) FROM journal")
+    _put_in_place(beside, move.folder)
+    async with open_database(move.folder) as database:
+        anchor = await _anchored(database, move)
+    move.witnesses.beside.keep(anchor)
+    await NatsAnchors(move.link).put(anchor)
+    return int(entries)
+
+
+async def _anchored(database: SqliteFile, move: _Move) -> Anchor:
+    standing = await SqliteStanding(database, Seals(move.ring)).counted()
+    return Anchor.made(move.store, standing, datetime.now(UTC), move.ring)
+
+
+def _put_in_place(beside: Path, folder: Path) -> None:
+    """It is closed, so that the one file holds all of it."""
+    if (folder / FILE).exists():
+        kept = folder / BEFORE.format(at=datetime.now(UTC))
+        kept.mkdir(mode=0o700)
+        for part in sorted(folder.glob(f"{FILE}*")):
+            part.rename(kept / part.name)
+    for part in sorted(beside.glob(f"{FILE}*"), reverse=True):
+        part.rename(folder / part.name)
+    shutil.rmtree(beside)
+
+
+async def _runs(database: SqliteFile) -> int:
+    ((runs,),) = await database.read("SELECT count(*) FROM runs")
+    return int(runs)

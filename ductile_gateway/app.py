@@ -46,7 +46,9 @@ from ductile_gateway.tools.toolbox import Tools, tools_at_last
 from ductile_gateway.trust import Trust
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.keeping_informed import keep_informed
+from groundwork.nats.lease import Taken
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import causes
 from schemas import subjects
 
 WAITING_IN_HAND = 128
@@ -60,13 +62,27 @@ log = logging.getLogger(__name__)
 async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
     """Run the gateway until cancelled. Raises Misconfigured, Broken or TryAgain, alone or in an ExceptionGroup.
 
-    `take_over` makes the gateway end that owns the bus now, and waits for what that one leaves.
+    `take_over` makes the gateway end that owns the bus now, and waits for what that one leaves. One of several that the
+    others took for dead has lost what it had in hand, and begins anew.
     """
+    while True:
+        try:
+            return await _serve(settings, take_over=take_over)
+        except (Taken, ExceptionGroup) as error:
+            if not settings.shared or not any(isinstance(cause, Taken) for cause in causes(error)):
+                raise
+            log.warning("the other gateways took this one for dead: it begins anew")
+
+
+async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
     offers, metrics = Offers(executor=settings.name), GatewayMetrics()
     laying = laid(settings, take_over=take_over, on_commit=metrics.store.committed)
     async with laying as stands_on, seen(settings, offers, stands_on, metrics) as told:
-        link = stands_on.ground.link
-        async with serve_questions(link, told.status.tell) as questions, asyncio.TaskGroup() as group:
+        link, told_by = stands_on.ground.link, stands_on.company.names()[0]
+        async with (
+            serve_questions(link, told.status.tell, each=told_by) as questions,
+            asyncio.TaskGroup() as group,
+        ):
             await questions.answer_callbacks(Callbacks(settings.outbound.callbacks.network).flaw)
             group.create_task(link.until_lost())
             group.create_task(told.serve(settings, take_over=take_over))

@@ -24,6 +24,9 @@ class Company(Protocol):
     def is_alone(self) -> bool:
         """Whether there can be no other."""
 
+    def names(self) -> tuple[str, ...]:
+        """Of all that live, this one first; one that is alone needs none: an empty one."""
+
     def lanes(self, widths: Mapping[str, int], *, most: int, room: int) -> Lanes:
         """Places for calls: `widths` hold over all gateways, `most` is for this one."""
 
@@ -41,6 +44,9 @@ class Alone:
     """The only gateway. Fills Company."""
 
     is_alone = True
+
+    def names(self) -> tuple[str, ...]:
+        return ("",)
 
     def lanes(self, widths: Mapping[str, int], *, most: int, room: int) -> Lanes:
         return Lanes(widths, most=most, room=room)
@@ -67,6 +73,9 @@ class Together:
         self._absent = Absent(members)
         self._left = asyncio.Event()
         self._dealing: SharedPlaces | None = None
+
+    def names(self) -> tuple[str, ...]:
+        return (self._members.me, *sorted(self._members.live - {self._members.me}))
 
     def gone(self, member: str) -> None:
         """It has left, or its lease was taken from it: what it had is the others' from now on."""

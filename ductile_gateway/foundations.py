@@ -4,15 +4,18 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from ductile_gateway.bus.among_others import AmongOthers
 from ductile_gateway.bus.ownership import BusOwnership
 from ductile_gateway.bus.prerequisites import ROLE, require
-from ductile_gateway.company import Alone, Company
+from ductile_gateway.company import Alone, Company, Together
 from ductile_gateway.ports import Ownership
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import open_store
 from ductile_gateway.store.seals import Seals, seal_once
+from ductile_gateway.store.shared.opening import open_shared
 from ductile_gateway.store.stores import Stores
 from groundwork.service import foundations
 from groundwork.service.foundations import Claim, Ground
@@ -41,16 +44,14 @@ class Foundations:
 @asynccontextmanager
 async def laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnCommit) -> AsyncIterator[Foundations]:
     """All of them, left again in the reverse order. `on_commit` hears of each transaction. Raises Failure."""
-    claim = Claim(
-        name=subjects.SERVICE_GATEWAY,
-        role=ROLE,
-        nats=settings.nats,
-        store=settings.store,
-        lease_s=settings.lease_s,
-        check=require,
-        take_over=take_over,
-        hand_over_s=HAND_OVER_S + settings.grace_s,
-    )
+    laying = _together(settings, on_commit) if settings.shared else _alone(settings, on_commit, take_over=take_over)
+    async with laying as found:
+        yield found
+
+
+@asynccontextmanager
+async def _alone(settings: GatewaySettings, on_commit: OnCommit, *, take_over: bool) -> AsyncIterator[Foundations]:
+    claim = _claim(settings, take_over=take_over)
     async with foundations.laid(claim) as ground, open_store(settings.store, on_commit) as store:
         ring, ownership = KeyRing.open(settings.keys_path()), BusOwnership(ground.lease, ground.predecessor)
         if calls := await seal_once(store, settings.keys_path(), ring):
@@ -60,3 +61,37 @@ async def laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnCommi
         yield Foundations(
             ground=ground, ownership=ownership, company=Alone(), folder=settings.store, store=store, stores=stores
         )
+
+
+@asynccontextmanager
+async def _together(settings: GatewaySettings, on_commit: OnCommit) -> AsyncIterator[Foundations]:
+    """Those of one of several gateways."""
+    async with foundations.shared(_claim(settings, take_over=False)) as ground:
+        members, ring = ground.members, KeyRing.open(settings.keys_path())
+        opening = open_shared(
+            ground.folder, ground.link, members, ring, run_bytes=settings.run_mb << 20, on_commit=on_commit
+        )
+        async with opening as (store, stores):
+            company = Together(ground.link, members)
+            members.gone.append(company.gone)
+            yield Foundations(
+                ground=ground,
+                ownership=AmongOthers(members, ground.lease.held),
+                company=company,
+                folder=ground.folder,
+                store=store,
+                stores=stores,
+            )
+
+
+def _claim(settings: GatewaySettings, *, take_over: bool) -> Claim:
+    return Claim(
+        name=subjects.SERVICE_GATEWAY,
+        role=ROLE,
+        nats=settings.nats,
+        store=settings.private_folder(),
+        lease_s=settings.lease_s,
+        check=partial(require, shared=settings.shared),
+        take_over=take_over,
+        hand_over_s=HAND_OVER_S + settings.grace_s,
+    )

@@ -10,6 +10,7 @@ from ductile_gateway.bus.requests import NatsRequests
 from ductile_gateway.calls.standstill import Standstill, look_at_standstill
 from ductile_gateway.calls.waiting import WaitingCalls
 from ductile_gateway.clock import SystemClock
+from ductile_gateway.company import Company
 from ductile_gateway.ductile.discovery import look as look_at_ductile
 from ductile_gateway.ductile.health import DuctileHealth
 from ductile_gateway.foundations import Foundations
@@ -105,7 +106,7 @@ async def seen(
     async with sending.opened(settings.telemetry, head_start=stands_on.ground.head_start) as ended:
         yield Seen(
             stands_on=stands_on,
-            status=_status(settings, offers),
+            status=_status(settings, offers, stands_on.company),
             readiness=_readiness(offers, stands_on),
             metrics=metrics,
             calls=CallsTold(metrics, ended, ductile=ductile, clock=SystemClock()),
@@ -122,7 +123,7 @@ def _readiness(offers: Offers, stands_on: Foundations) -> Readiness:
     return readiness
 
 
-def _status(settings: GatewaySettings, offers: Offers) -> Status:
+def _status(settings: GatewaySettings, offers: Offers, company: Company) -> Status:
     version = installed_version()
 
     async def look_at_tools() -> Sequence[Finding]:
@@ -131,4 +132,4 @@ def _status(settings: GatewaySettings, offers: Offers) -> Status:
     looks: dict[str, Look] = {"gateway": look_at_tools}
     if settings.runner == "ductile":
         looks["ductile"] = partial(look_at_ductile, settings.ductile, offers)
-    return Status(looks, version=version, executor=settings.name)
+    return Status(looks, version=version, executor=settings.name, names=company.names)

@@ -32,10 +32,12 @@ class Status:
         version: str,
         executor: str | None = None,
         within_s: float = LOOK_WITHIN_S,
+        names: Callable[[], tuple[str, ...]] = lambda: ("",),
     ) -> None:
+        """`names`: of all gateways that share a ledger, this one first."""
         self._looks = dict(looks)
         self._waiting: Callable[[], tuple[WaitingCall, ...]] = tuple
-        self._member: Callable[[], tuple[str, int]] = lambda: ("", 1)
+        self._names = names
         self._version = version
         self._executor = executor
         self._within_s = within_s
@@ -51,10 +53,6 @@ class Status:
         """Who knows of the calls that wait."""
         self._waiting = told
 
-    def one_of(self, member: Callable[[], tuple[str, int]]) -> None:
-        """Who tells which of several gateways this is, and how many there are."""
-        self._member = member
-
     async def tell(self) -> GatewayStatus:
         """What all parts found."""
         async with self._asking:
@@ -64,14 +62,14 @@ class Status:
                 findings = tuple(finding for part in parts for finding in part)
                 waiting = self._waiting()
                 findings += tuple(look_at_waiting(waiting))
-                gateway, gateways = self._member()
+                names = self._names()
                 self._told = GatewayStatus(
                     version=self._version,
                     findings=findings,
                     waiting=waiting,
                     executor=self._executor,
-                    gateway=gateway,
-                    gateways=gateways,
+                    gateway=names[0],
+                    gateways=len(names),
                 )
                 self._told_at = clock()
             return self._told

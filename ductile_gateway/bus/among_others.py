@@ -5,7 +5,7 @@ as long as it is a member. Once it is none, its lease was taken from it, so that
 begun is adopted by whoever its request comes to, or by its heir.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Protocol
 
@@ -36,7 +36,7 @@ class Members(Protocol):
 class AmongOthers:
     """Fills the port Ownership. `held` is that of this gateway's own lease."""
 
-    def __init__(self, members: Members, held: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, members: Members, held: Callable[[], Coroutine[None, None, None]]) -> None:
         self.held = held
         self._members = members
 

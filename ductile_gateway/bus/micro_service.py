@@ -45,8 +45,11 @@ class Questions:
 
 
 @contextlib.asynccontextmanager
-async def serve_questions(link: NatsLink, status: Callable[[], Awaitable[GatewayStatus]]) -> AsyncIterator[Questions]:
-    """Answer inside the context. What is called to answer may not raise."""
+async def serve_questions(
+    link: NatsLink, status: Callable[[], Awaitable[GatewayStatus]], *, each: str = ""
+) -> AsyncIterator[Questions]:
+    """Answer inside the context. What is called to answer may not raise. `each`: of several gateways, which this is;
+    each says how it is."""
 
     async def tell(request: Request) -> None:
         await request.respond((await status()).model_dump_json().encode())
@@ -54,7 +57,7 @@ async def serve_questions(link: NatsLink, status: Callable[[], Awaitable[Gateway
     about = "Carries tool requests of agents to their tools."
     service = await micro_service(link, name=subjects.SERVICE_GATEWAY, description=about)
     try:
-        await service.add_endpoint(name="status", subject=subjects.STATUS, handler=tell)
+        await service.add_endpoint(name="status", subject=subjects.STATUS, handler=tell, queue_group=each or None)
         yield Questions(service)
     finally:
         with contextlib.suppress(nats.errors.Error):  # of a bus that is gone: whoever ended us says so

@@ -14,14 +14,19 @@ from pathlib import Path
 from groundwork.nats.lease import Lease, hold
 from groundwork.nats.lease_record import Owner, Record, Role
 from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.members import Members, joined
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import private_file
 from groundwork.service.errors import Failure, Misconfigured
 from groundwork.service.hand_over import HAND_OVER_S, locked
 from groundwork.service.process_lock import AlreadyRunning
+from groundwork.service.slots import claimed
 
 HEAD_START_S = 0.5
 """How long what is under way has the processor for itself, unless it has got on, before callers come in."""
+
+MISSED_AFTER_S = 4.0
+"""One of several is taken for dead that has not renewed its lease for so long, or shorter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +42,14 @@ class Ground:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HEAD_START_S):
                 await self.link.spoken.wait()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedGround(Ground):
+    """That of one of several `members`. `folder`: its own on this machine, the same after a restart."""
+
+    members: Members
+    folder: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +83,20 @@ async def laid(claim: Claim) -> AsyncIterator[Ground]:
         if claim.take_over:
             await ours.enter_async_context(_locked(claim, within_s=claim.hand_over_s))
         yield ground
+
+
+@contextlib.asynccontextmanager
+async def shared(claim: Claim) -> AsyncIterator[SharedGround]:
+    """The same for one of several: as a member of the role, with a folder of its own in `store`. Raises Failure; and
+    Taken, in an ExceptionGroup, when the others take this process for dead."""
+    async with contextlib.AsyncExitStack() as ours:
+        link = await ours.enter_async_context(_connected(claim))
+        await claim.check(link)
+        with _usable(claim):
+            folder = ours.enter_context(claimed(claim.store))
+            owner = Owner.here(folder, ttl_s=min(claim.lease_s, MISSED_AFTER_S))
+        members, lease = await ours.enter_async_context(joined(link, claim.role, owner))
+        yield SharedGround(link=link, lease=lease, predecessor=None, members=members, folder=folder)
 
 
 @contextlib.asynccontextmanager

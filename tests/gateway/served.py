@@ -19,7 +19,7 @@ ENVIRONMENT = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['P
 class Gateway:
     """`python -m ductile_gateway` in a folder of its own. Its plugins may write to `marks`."""
 
-    def __init__(self, folder: Path, nats_url: str, *, marks: Path | None = None, **settings: Any) -> None:
+    def __init__(self, folder: Path, *nats_urls: str, marks: Path | None = None, **settings: Any) -> None:
         self.config = folder / "agentic.yaml"
         self.marks = marks or folder / "marks"
         self.marks.mkdir(exist_ok=True)
@@ -27,7 +27,7 @@ class Gateway:
         ours = {"store": str(folder / "store"), "plugins": plugins, "http": {"port": free_port()}}
         gateway = ours | settings
         self.url = f"http://127.0.0.1:{gateway['http']['port']}"
-        self.config.write_text(json.dumps({"nats": {"urls": [nats_url]}, "gateway": gateway, "agent": {"turns": 1}}))
+        self.config.write_text(json.dumps({"nats": {"urls": nats_urls}, "gateway": gateway, "agent": {"turns": 1}}))
         self.log = folder / "log"
 
     @contextlib.contextmanager

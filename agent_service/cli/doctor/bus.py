@@ -11,6 +11,7 @@ from agent_service.bus import findings
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.messages import CONTROL, RESULTS, STARTS
 from agent_service.bus.topology import OPERATORS_CHOICE, ROLE, expected, lacking_work
+from agent_service.cli.doctor.cluster import cluster, members
 from agent_service.cli.doctor.gateway import gateway
 from agent_service.cli.doctor.places import SKEW
 from agent_service.settings import AgentSettings
@@ -72,9 +73,8 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
         if jetstream.mark != "wrong":
             yield (streams := await _topology(link))
             if streams.mark != "wrong":
-                async for check in leases(link, settings.store):
+                async for check in _kept(link, settings):
                     yield check
-                yield await findings.dead_letters(NatsDeadLetters(link))
         async for check in _login(link):
             yield check
         yield await door(settings.nats)
@@ -82,6 +82,18 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
             yield check
     finally:
         await link.close()
+
+
+async def _kept(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Finding]:
+    """What lies in the streams, and on how many servers."""
+    async for check in leases(link, settings.store):
+        yield check
+    for role in (ROLE, GATEWAY):
+        async for check in members(link, role):
+            yield check
+    async for check in cluster(link, settings.nats):
+        yield check
+    yield await findings.dead_letters(NatsDeadLetters(link))
 
 
 async def _topology(link: NatsLink) -> Finding:

@@ -1,0 +1,121 @@
+"""Checks of what several share: the servers of a cluster, who keeps which stream, the room of a store, and who is at
+work. On one server, with one agent, there is nothing to tell."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+from datetime import timedelta
+from typing import Any
+
+from agent_service.telling.findings import ok, warning, wrong
+from agent_service.telling.plain import duration
+from groundwork.nats import link as nats_link
+from groundwork.nats.lease_record import Role, look_at_all
+from groundwork.nats.link import NatsLink
+from groundwork.nats.settings import NatsSettings
+from groundwork.service.errors import Failure
+from schemas.gateway_status import Finding
+from schemas.permissions import BUCKETS, SHARED_STREAMS, STREAMS
+
+ANSWER_WITHIN_S = 2.0
+FULL = 0.8
+"""The part of a store's room from which on it is told."""
+NAMED = 3
+
+Json = dict[str, Any]
+
+
+async def cluster(link: NatsLink, settings: NatsSettings) -> AsyncIterator[Finding]:
+    """Of the streams that are there."""
+    names = (*STREAMS, *SHARED_STREAMS, *BUCKETS)
+    infos = [info for info in await asyncio.gather(*(_info(link, name) for name in names)) if info]
+    clustered = [info for info in infos if info.get("cluster")]
+    if any(info["config"].get("num_replicas", 1) > 1 for info in clustered):
+        yield replicas(clustered)
+        yield await servers(settings)
+    for info in infos:
+        if info["config"]["name"] in SHARED_STREAMS:
+            yield room(info)
+
+
+def replicas(infos: Iterable[Json]) -> Finding:
+    """Whether each stream has a leader, and copies that are where it is."""
+    leaders = sorted({leader for info in infos if (leader := info["cluster"].get("leader"))})
+    leaderless = [info["config"]["name"] for info in infos if not info["cluster"].get("leader")]
+    if leaderless:
+        text = f"no server leads {', '.join(leaderless)}: nothing can be stored there"
+        return wrong("replicas", text, remedy="start the servers that are away: more than half have to be there")
+    behind = [f"{info['config']['name']} on {one['name']} {why}" for info in infos for one, why in _late(info)]
+    if behind:
+        more = f", and {len(behind) - NAMED} more" if len(behind) > NAMED else ""
+        text = f"{'; '.join(behind[:NAMED])}{more}: with one server more away nothing can be stored"
+        return warning("replicas", text, remedy="start the server that is away, and wait until it has caught up")
+    return ok("replicas", f"each stream has all its copies, led by {', '.join(leaders)}")
+
+
+async def servers(settings: NatsSettings) -> Finding:
+    """Each address that is configured, by itself."""
+    found = await asyncio.gather(*(_version(settings, url) for url in settings.urls))
+    away = [why for version, why in found if not version]
+    if away:
+        return warning("servers", "; ".join(away), remedy="start it, or take its address out of nats.urls")
+    versions = sorted({version for version, _ in found})
+    if len(versions) > 1:
+        text = f"they have versions {', '.join(versions)}"
+        return warning("servers", text, remedy="bring all servers to the newest, one after the other")
+    if len(found) == 1:
+        remedy = "name several in nats.urls, so that a start does not hang on one"
+        return warning("servers", f"one address is configured, of nats-server {versions[0]}", remedy=remedy)
+    return ok("servers", f"all {len(found)} answer, nats-server {versions[0]}")
+
+
+def room(info: Json) -> Finding:
+    """How full a store is that takes nothing more when it is full."""
+    name, most, size = info["config"]["name"], info["config"].get("max_bytes", -1), info["state"]["bytes"]
+    if most <= 0:
+        return ok("store's room", f"{name} may be as large as the server lets it, and has {size / 2**20:.0f} MiB")
+    text = f"{name} has {size / 2**20:.0f} of {most / 2**20:.0f} MiB"
+    if size < FULL * most:
+        return ok("store's room", text)
+    remedy = "let finished runs go sooner, or make room: `agentic setup --max-gib N --change`"
+    return warning("store's room", f"{text}: full, it takes nothing", remedy=remedy)
+
+
+async def members(link: NatsLink, role: Role) -> AsyncIterator[Finding]:
+    """Who shares the role; those who died or left are not named."""
+    try:
+        records = [record for record in await look_at_all(link, role) if not record.free]
+    except Failure as error:
+        yield wrong(f"{role.key}s", str(error), remedy="run `agentic setup`, or give this login the permission")
+        return
+    if records:
+        told = (f"{one.owner}, renewed {duration(timedelta(seconds=one.age_s))} ago" for one in records)
+        yield ok(f"{role.key}s", f"{len(records)} at work: {'; '.join(told)}")
+
+
+def _late(info: Json) -> Iterable[tuple[Json, str]]:
+    for one in info["cluster"].get("replicas") or ():
+        if one.get("offline"):
+            yield one, "is away"
+        elif not one.get("current"):
+            yield one, f"is {one.get('lag', 0)} behind"
+
+
+async def _info(link: NatsLink, stream: str) -> Json:
+    """Empty for one that is not there, or that this login may not look at."""
+    try:
+        info: Json = json.loads(await link.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout_s=ANSWER_WITHIN_S))
+    except (Failure, ValueError):
+        return {}
+    return info if "config" in info else {}
+
+
+async def _version(settings: NatsSettings, url: str) -> tuple[str, str]:
+    """Of the server there; or why not."""
+    alone = settings.model_copy(update={"urls": (url,)})
+    try:
+        link = await nats_link.connect(alone, name="agentic-doctor", timeout_s=ANSWER_WITHIN_S)
+    except Failure as error:
+        return "", f"{alone.servers}: {error}"
+    await link.close()
+    return link.server_version, ""

@@ -1,0 +1,60 @@
+"""`agentic doctor` on a cluster: which server is away, how full a store is, who is at work."""
+
+from pathlib import Path
+
+from agent_service.bus.topology import ROLE, topology
+from agent_service.cli.doctor.cluster import cluster, members, room
+from groundwork.nats.lease import Lease, hold
+from groundwork.nats.lease_record import Owner, Role
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import create_missing
+from schemas import subjects
+from schemas.gateway_status import Finding
+from tests.kit.cluster import Cluster
+from tests.kit.waiting import until
+
+SIZE = 0.05
+
+
+async def looked_at(one: Cluster, link: NatsLink) -> dict[str, Finding]:
+    return {check.name: check async for check in cluster(link, one.settings)}
+
+
+async def test_a_server_that_is_away_is_named_with_what_it_means(cluster: Cluster, cluster_link: NatsLink) -> None:
+    await create_missing(cluster_link, topology(replicas=3, max_gib=SIZE, shared=True))
+    whole = await looked_at(cluster, cluster_link)
+    assert {name: check.mark for name, check in whole.items()} == dict.fromkeys(
+        ("replicas", "servers", "store's room"), "ok"
+    )
+    away, *_ = await cluster.others(subjects.STREAM_RUNS)
+    away.kill()
+    lame: dict[str, Finding] = {}
+
+    async def is_named() -> bool:
+        lame.update(await looked_at(cluster, cluster_link))
+        return "replicas" in lame and lame["replicas"].mark == "warning" and away.name in lame["replicas"].text
+
+    await until(is_named, within_s=30, otherwise=lambda: str(lame))
+    assert (lame["servers"].mark, str(away.port) in lame["servers"].text) == ("warning", True), lame
+
+
+async def test_of_one_server_with_one_agent_nothing_is_told(link: NatsLink) -> None:
+    await create_missing(link, topology(max_gib=SIZE))
+    assert [check async for check in members(link, ROLE)] == []
+
+
+def test_a_store_that_is_nearly_full_is_a_warning_with_the_command_that_makes_room() -> None:
+    info = {"config": {"name": "AGENTIC_RUNS", "max_bytes": 1000 << 20}, "state": {"bytes": 900 << 20}}
+    found = room(info)
+    assert (found.mark, found.text) == ("warning", "AGENTIC_RUNS has 900 of 1000 MiB: full, it takes nothing")
+    assert "--change" in found.remedy
+
+
+async def test_all_who_are_at_work_are_named_and_nobody_who_left(link: NatsLink, tmp_path: Path) -> None:
+    await create_missing(link, topology(max_gib=SIZE, shared=True))
+    owner = Owner.here(tmp_path, ttl_s=10)
+    role = Role(bucket=ROLE.bucket, key=subjects.member(ROLE.key, owner.holder), command="")
+    async with hold(Lease(link, role, owner), link):
+        (check,) = [check async for check in members(link, ROLE)]
+        assert check.text.startswith("1 at work: process")
+    assert [check async for check in members(link, ROLE)] == []

@@ -26,6 +26,8 @@ from groundwork.service.errors import Misconfigured, TryAgain
 
 HEARTBEAT_S = 0.5
 MISSED_HEARTBEATS = 3
+MADE_WITHIN_S = 1.5
+"""Where it takes longer, the server has put it on a node that is away: another one may land elsewhere."""
 FORGOTTEN_AFTER_S = 30.0
 """When the server forgets a consumer to which nobody listens."""
 PAUSE_S = 0.2
@@ -130,7 +132,8 @@ class Following:
         asked = {"stream_name": self._stream, "config": config, "action": "create"}
         try:
             question = f"$JS.API.CONSUMER.CREATE.{self._stream}.{name}"
-            error = json.loads(await self._link.request(question, json.dumps(asked).encode())).get("error")
+            answer = await self._link.request(question, json.dumps(asked).encode(), timeout_s=MADE_WITHIN_S)
+            error = json.loads(answer).get("error")
         except TryAgain as failure:
             error = {"description": str(failure)}
         if error and error.get("err_code") == _NO_SUCH_STREAM:
